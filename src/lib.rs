@@ -1,6 +1,6 @@
 //! carom: a URL shortener and redirect appliance.
 //!
-//! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
+//! `ARCHITECTURE.md` at the root of the repository explains how the parts work together.
 
 pub mod api;
 pub mod bridge;

@@ -1,4 +1,4 @@
-//! The `carom` command: reads the command line, does what it says, and turns the outcome into an exit code.
+//! The `carom` command: parses the command line, runs the command, and turns its result into an exit code.
 
 use std::process::ExitCode;
 

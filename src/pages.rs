@@ -1,8 +1,8 @@
-//! The pages that people meet: short, friendly, in the name of the service, and with nothing from elsewhere.
+//! The HTML pages that visitors see, with the service's own branding and nothing from other hosts.
 //!
-//! Each is a template (Jinja, by minijinja, which escapes whatever stands in it); an operator may replace them one by one with files of
-//! a directory. Notices hold nothing of a request, so they are drawn once. What a browser may do on a page is in
-//! [`CONTENT_SECURITY_POLICY`]: neither script nor style stands in it.
+//! Each page is a Jinja template, rendered by minijinja, which escapes all values. An operator may replace single
+//! templates with files of a directory. Notices contain nothing of a request, so they are rendered once.
+//! [`CONTENT_SECURITY_POLICY`] limits what a page may load; pages contain neither inline scripts nor inline styles.
 
 pub mod notice;
 pub mod qr;
@@ -20,22 +20,22 @@ use carom_settings::colour::Colour;
 
 pub use self::notice::Notice;
 
-/// What a browser may do on a page: use the style, the script, the logo and the QR codes of this service, and send its form.
+/// Content security policy of the pages: the style, the script, the images and the form target of this service only.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What copies a short URL.
+/// The script that copies a short URL.
 pub const SCRIPT: &str = include_str!("pages/page.js");
 
-/// The style, but for the colour of the service.
+/// The style sheet, without the accent colour.
 const STYLE: &str = include_str!("pages/style.css");
 
-/// What browsers show beside the title where there is no logo: a ball on its way over a cushion, in the colours of the service.
+/// The favicon of services without a logo, an SVG in the accent colour: a ball that bounces off a cushion.
 const ICON: &str = include_str!("pages/icon.svg");
 
-/// Where the logo is served.
+/// The path of the logo.
 const LOGO_PATH: &str = "/-/logo";
 
-/// The templates that an operator may replace.
+/// The templates that an operator may replace, beside those of the notices.
 const TEMPLATES: [(&str, &str); 5] = [
     ("base.html", include_str!("pages/templates/base.html")),
     ("notice.html", include_str!("pages/templates/notice.html")),
@@ -44,27 +44,27 @@ const TEMPLATES: [(&str, &str); 5] = [
     ("result.html", include_str!("pages/templates/result.html")),
 ];
 
-/// A picture.
+/// A logo image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Logo {
-    /// Its media type.
+    /// The media type.
     pub kind: &'static str,
-    /// Its file.
+    /// The content of the file.
     pub bytes: Vec<u8>,
 }
 
-/// How the service shows itself.
+/// The branding of the service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Brand {
-    /// Its name.
+    /// The name of the service.
     pub title: String,
-    /// The colour of its buttons and numbers.
+    /// The colour of buttons and numbers.
     pub accent: Colour,
-    /// Its logo.
+    /// The logo, if the service has one.
     pub logo: Option<Logo>,
 }
 
-/// Why there can be no pages. The operator must change something.
+/// The pages cannot be rendered. The operator must correct a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PagesError(String);
 
@@ -76,90 +76,90 @@ impl fmt::Display for PagesError {
 
 impl std::error::Error for PagesError {}
 
-/// A notice as it is sent.
+/// A rendered notice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drawn {
-    /// For browsers.
+    /// The page for browsers.
     pub html: String,
-    /// For everyone else: one line.
+    /// One line of text for all other clients.
     pub text: String,
 }
 
-/// The fields of the form, and whether each is an option, which is folded away while it is empty.
+/// The fields of the form, each with true if it is an option: options are folded away while empty.
 pub const FORM_FIELDS: [(&str, bool); 5] =
     [("longUrl", false), ("customSlug", true), ("validUntil", true), ("maxVisits", true), ("tags", true)];
 
-/// What the form at the root is drawn from.
+/// The values of the form at the root.
 #[derive(Debug, Serialize)]
 pub struct Home {
-    /// What was written into the fields, by their names.
+    /// The entered text of each field, by name.
     pub values: BTreeMap<String, String>,
-    /// What is wrong with it, by the names of the fields.
+    /// The error of each invalid field, by name.
     pub errors: BTreeMap<String, String>,
-    /// What is wrong with none of them.
+    /// An error that concerns no single field.
     pub problem: Option<String>,
-    /// Whether a key is asked for.
+    /// True if the form asks for an API key.
     pub needs_key: bool,
-    /// Whether the options are to be seen.
+    /// True if the options are unfolded.
     pub is_open: bool,
 }
 
 impl Default for Home {
-    /// An empty form.
+    /// Returns an empty form.
     fn default() -> Home {
         let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), String::new())).collect();
         Home { values, errors: BTreeMap::new(), problem: None, needs_key: false, is_open: false }
     }
 }
 
-/// What the page of a link that was made is drawn from.
+/// The values of the page of a new link.
 #[derive(Debug, Default, Serialize)]
 pub struct Made {
     /// The short URL.
     pub short_url: String,
-    /// The path of that, with its slash.
+    /// The path of the short URL, with its leading slash.
     pub path: String,
-    /// Its code.
+    /// The code of the link.
     pub code: String,
-    /// Where it leads.
+    /// The destination.
     pub target: String,
-    /// When it ends, for people.
+    /// The expiry, as text for people.
     pub ends: Option<String>,
-    /// The same instant in ISO 8601.
+    /// The expiry in ISO 8601.
     pub ends_at: Option<String>,
-    /// How often it was followed.
+    /// The number of visits.
     pub visits: u64,
-    /// How often it may be.
+    /// The maximum number of visits.
     pub most_visits: Option<u32>,
 }
 
-/// What the page that tells where a link leads is drawn from.
+/// The values of the preview page of a link.
 #[derive(Debug, Default, Serialize)]
 pub struct Preview {
     /// The short URL.
     pub short_url: String,
-    /// Where it leads.
+    /// The destination.
     pub target: String,
-    /// The host of that, as people write it.
+    /// The host of the destination, in Unicode.
     pub host: String,
-    /// As it is spoken to, where that differs.
+    /// The host in Punycode, if that differs.
     pub punycode: Option<String>,
-    /// What it is called.
+    /// The title of the link.
     pub title: Option<String>,
-    /// When it was made, for people.
+    /// The creation time, as text for people.
     pub created: String,
-    /// The same instant in ISO 8601.
+    /// The creation time in ISO 8601.
     pub created_at: String,
-    /// When it ends, for people.
+    /// The expiry, as text for people.
     pub ends: Option<String>,
-    /// The same instant in ISO 8601.
+    /// The expiry in ISO 8601.
     pub ends_at: Option<String>,
 }
 
 /// All pages of a service.
 pub struct Pages {
     engine: Environment<'static>,
-    /// The same with what comes with carom alone, for what a template of the operator's cannot draw.
+    /// The engine with built-in templates only, used if a custom template cannot be rendered.
     fallback: Environment<'static>,
     brand: Brand,
     style: String,
@@ -174,10 +174,10 @@ impl fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// The pages of a service, with templates of a directory where they are there.
+    /// Loads the pages of a service, with custom templates from a directory if one is given.
     ///
     /// # Errors
-    /// If a template cannot be read, or cannot be drawn.
+    /// [`PagesError`] if a template cannot be read or rendered.
     pub fn new(brand: Brand, templates: Option<&Path>) -> Result<Pages, PagesError> {
         let mut engine = engine(&brand);
         let fallback = engine.clone();
@@ -189,61 +189,61 @@ impl Pages {
         let icon = ICON.replace("ACCENT", &accent).replace("ON-IT", on_it);
         let mut pages = Pages { engine, fallback, brand, style, icon, notices: Vec::new() };
         pages.notices = Notice::ALL.iter().map(|notice| pages.draw_notice(*notice)).collect::<Result<_, _>>()?;
-        // What would fail for the first visitor fails at the start.
+        // A broken template fails at the start rather than for the first visitor.
         pages.try_draw("home.html", &Home::default())?;
         pages.try_draw("result.html", &Made::default())?;
         pages.try_draw("preview.html", &Preview::default())?;
         Ok(pages)
     }
 
-    /// Those that come with carom, for tests.
+    /// Returns the built-in pages, for tests.
     #[cfg(test)]
     pub fn plain() -> Pages {
         let brand = Brand { title: "carom".to_owned(), accent: Colour([0, 0, 255]), logo: None };
         Pages::new(brand, None).expect("templates that come with carom can be drawn")
     }
 
-    /// The page for a link that does not redirect.
+    /// Returns the notice for a link that does not redirect.
     pub fn notice(&self, notice: Notice) -> &Drawn {
         &self.notices[notice as usize]
     }
 
-    /// The style of all pages.
+    /// Returns the style sheet of all pages.
     pub fn style(&self) -> &str {
         &self.style
     }
 
-    /// The picture beside the title, where there is no logo; SVG.
+    /// Returns the favicon of a service without a logo, an SVG.
     pub fn icon(&self) -> &str {
         &self.icon
     }
 
-    /// The logo.
+    /// Returns the logo.
     pub fn logo(&self) -> Option<&Logo> {
         self.brand.logo.as_ref()
     }
 
-    /// The name of the service.
+    /// Returns the name of the service.
     pub fn title(&self) -> &str {
         &self.brand.title
     }
 
-    /// The form at the root.
+    /// Renders the form at the root.
     pub fn home(&self, home: &Home) -> String {
         self.draw("home.html", home)
     }
 
-    /// A link that was made.
+    /// Renders the page of a new link.
     pub fn made(&self, made: &Made) -> String {
         self.draw("result.html", made)
     }
 
-    /// Where a link leads.
+    /// Renders the preview page of a link.
     pub fn preview(&self, preview: &Preview) -> String {
         self.draw("preview.html", preview)
     }
 
-    /// Draws a page; one that a template of the operator's cannot draw as it comes with carom.
+    /// Renders a page. If a custom template fails, renders the built-in one.
     fn draw(&self, name: &str, values: &impl Serialize) -> String {
         self.try_draw(name, values).unwrap_or_else(|error| {
             tracing::warn!("{error}; the built-in page is shown instead");
@@ -266,7 +266,7 @@ impl Pages {
     }
 }
 
-/// What draws, with the templates that come with carom.
+/// Creates a template engine with the built-in templates.
 fn engine(brand: &Brand) -> Environment<'static> {
     let mut engine = Environment::new();
     engine.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -279,7 +279,7 @@ fn engine(brand: &Brand) -> Environment<'static> {
     engine
 }
 
-/// Takes templates of a directory in the place of those that come with carom.
+/// Replaces built-in templates with those of a directory.
 fn add_templates(engine: &mut Environment<'static>, dir: &Path) -> Result<(), PagesError> {
     let of_notices = Notice::ALL.iter().map(|notice| notice.template());
     let known: Vec<&str> = TEMPLATES.iter().map(|(name, _)| *name).chain(of_notices).collect();
@@ -300,7 +300,7 @@ fn add_templates(engine: &mut Environment<'static>, dir: &Path) -> Result<(), Pa
     Ok(())
 }
 
-/// What is wrong with a template, and where.
+/// Describes the error of a template, with its name and line.
 fn wrong(error: &minijinja::Error) -> PagesError {
     let place = match (error.name(), error.line()) {
         (Some(name), Some(line)) => format!("{name}:{line}: "),

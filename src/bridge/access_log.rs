@@ -1,10 +1,10 @@
-//! The access log, as cores tell of it: what is known of a request, in a ring of bytes that its core fills without waiting and one
-//! control thread empties.
+//! The access log between cores and its writer: entries in a ring of bytes, which a core fills without waiting.
 //!
-//! A ring that is full takes nothing more: the line is counted as dropped, and the request goes on. Where there is no log, a
-//! request pays for one look at an empty option.
+//! One control thread drains the rings. A full ring accepts nothing more: the entry is counted as dropped, and the
+//! request proceeds. Without an access log, a request pays for one look at an empty option.
 //!
-//! [`terms`] is what an operator can choose; [`line`] what is written of an entry; who writes it is `control::access_log`.
+//! [`terms`] defines what an operator can choose, and [`line`] the text of an entry. The writer is
+//! `control::access_log`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,32 +13,31 @@ use rand_pcg::rand_core::Rng;
 
 use carom_model::visits::host_of;
 
-/// Bytes that a core can tell of between two looks of the thread that writes, which come up to fifty times a second: some ten
-/// thousand requests.
+/// Size of the ring of a core, in bytes: some ten thousand requests. The writer drains it up to fifty times a second.
 const RING_LEN: usize = 2 << 20;
 
-/// Longest text of an entry, bytes; what is longer is cut.
+/// Longest text of an entry, in bytes. Longer texts are cut.
 const TEXT_LEN_MAX: usize = 255;
 
 /// Bytes of an entry before its texts.
 const FIXED_LEN: usize = 2 + 8 + 4 + 2 + 1 + 1 + 16 + TEXTS;
 
-/// How many texts it has.
+/// Number of texts in an entry.
 const TEXTS: usize = 5;
 
-/// Longest entry in the ring.
+/// Longest entry in the ring, in bytes.
 pub const ENTRY_LEN_MAX: usize = FIXED_LEN + TEXTS * TEXT_LEN_MAX;
 
-/// Where instant, time and status stand: they are known last.
+/// Offset of the instant, the latency and the status, which are known last.
 const OUTCOME_AT: usize = 2;
 
-/// Set in the flags of an entry whose connection is encrypted; the bits below are the protocol.
+/// Flag of an entry whose connection is encrypted. The bits below it are the protocol.
 const SECURE: u8 = 1 << 7;
 
-/// Which HTTP a request spoke.
+/// The HTTP version of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Protocol {
-    /// None that was understood.
+    /// No version that the server understands.
     #[default]
     Unknown,
     /// HTTP/1.0
@@ -52,7 +51,7 @@ pub enum Protocol {
 impl Protocol {
     const ALL: [Protocol; 4] = [Protocol::Unknown, Protocol::Http10, Protocol::Http11, Protocol::Http2];
 
-    /// As it stands in a log.
+    /// Returns the spelling in a log.
     pub fn as_str(self) -> &'static str {
         match self {
             Protocol::Unknown => "-",
@@ -63,49 +62,49 @@ impl Protocol {
     }
 }
 
-/// What a request was.
+/// The logged properties of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Request<'a> {
-    /// Where its client is.
+    /// The address of the client, if known.
     pub address: Option<IpAddr>,
-    /// Whether it came encrypted.
+    /// True if the connection is encrypted.
     pub is_secure: bool,
-    /// What it spoke.
+    /// The HTTP version of the request.
     pub protocol: Protocol,
-    /// `GET`, for example.
+    /// The method, such as `GET`.
     pub method: &'a [u8],
-    /// The host that it named.
+    /// The host that the request named.
     pub host: &'a [u8],
-    /// What it asked for, without a query.
+    /// The requested path, without a query.
     pub path: &'a [u8],
-    /// The host that sent it here, in whatever letters.
+    /// The host of the `Referer` field, in upper or lower case.
     pub referrer: &'a [u8],
-    /// What its client calls itself.
+    /// The `User-Agent` of the client.
     pub agent: &'a [u8],
 }
 
-/// What became of it.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// When it was answered, in milliseconds since 1970 UTC.
+    /// The instant of the response, in milliseconds since 1970 UTC.
     pub at_ms: u64,
-    /// How long that took, in microseconds.
+    /// The latency, in microseconds.
     pub micros: u32,
-    /// Status of the answer.
+    /// The status of the response.
     pub status: u16,
 }
 
-/// A request and what became of it.
+/// A request and its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entry<'a> {
-    /// The request.
+    /// The logged properties of the request.
     pub request: Request<'a>,
-    /// Its outcome.
+    /// The outcome of the request.
     pub outcome: Outcome,
 }
 
 impl<'a> Request<'a> {
-    /// A request without a body, by its head: at least a whole request line of HTTP/1.
+    /// Builds a request without a body from its head, which holds at least a whole request line of HTTP/1.
     pub fn of_head(head: &'a [u8], host: &'a [u8], referer: &'a [u8], agent: &'a [u8]) -> Request<'a> {
         let start = head.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(head.len());
         let line = &head[start..];
@@ -123,12 +122,12 @@ impl<'a> Request<'a> {
     }
 
     fn texts(&self) -> [&'a [u8]; TEXTS] {
-        // Before an @ stands who asks, and perhaps a password.
+        // A user name, and perhaps a password, precedes an @.
         let host = self.host.rsplit(|&byte| byte == b'@').next().unwrap_or_default();
         [self.method, host, self.path, self.referrer, self.agent].map(|text| text.get(..TEXT_LEN_MAX).unwrap_or(text))
     }
 
-    /// Writes it down for the ring, without an outcome. Returns how many bytes it takes.
+    /// Writes the request in the form of the ring, without an outcome. Returns its length in bytes.
     fn write(&self, into: &mut [u8; ENTRY_LEN_MAX]) -> usize {
         let texts = self.texts();
         let (kind, address) = match self.address.map(|address| address.to_canonical()) {
@@ -163,7 +162,8 @@ impl Outcome {
     }
 }
 
-/// The path of a target without a query, which may be a whole URL or the name of a host: before an @ in it may be a password.
+/// Returns the path of a request target without a query. The target may be a whole URL or the name of a host; the text
+/// before an @ in it may be a password.
 fn path_of(target: &[u8]) -> &[u8] {
     if target.starts_with(b"/") {
         return target;
@@ -175,7 +175,7 @@ fn path_of(target: &[u8]) -> &[u8] {
     }
 }
 
-/// The entry that stands in these bytes; `None` for anything else.
+/// Decodes an entry; `None` for malformed bytes.
 fn read(bytes: &[u8]) -> Option<Entry<'_>> {
     let (fixed, mut texts) = bytes.split_first_chunk::<FIXED_LEN>()?;
     let outcome = Outcome {
@@ -208,12 +208,12 @@ fn read(bytes: &[u8]) -> Option<Entry<'_>> {
     Some(Entry { request, outcome })
 }
 
-/// A request that is written down when it is answered.
+/// A request that is logged when it is answered.
 #[derive(Debug)]
 pub struct Noted(Box<[u8]>);
 
 impl Noted {
-    /// Keeps what is known of a request.
+    /// Copies the logged properties of a request.
     pub fn new(request: &Request<'_>) -> Noted {
         let mut bytes = [0; ENTRY_LEN_MAX];
         let len = request.write(&mut bytes);
@@ -225,7 +225,7 @@ impl Noted {
 pub struct AccessSender {
     ring: rtrb::Producer<u8>,
     one_in: u32,
-    /// Whether anything is written of addresses.
+    /// True if the log contains addresses, even shortened ones.
     pub wants_addresses: bool,
     chance: Pcg32,
 }
@@ -236,7 +236,7 @@ impl std::fmt::Debug for AccessSender {
     }
 }
 
-/// The end that is emptied.
+/// The control thread's end of a ring.
 pub struct AccessReceiver(rtrb::Consumer<u8>);
 
 impl std::fmt::Debug for AccessReceiver {
@@ -245,20 +245,20 @@ impl std::fmt::Debug for AccessReceiver {
     }
 }
 
-/// The ring of a core, for one request in so many. `seed`: cores that have the same choose alike.
+/// Creates the ring of a core, which samples one request in `one_in`. Cores with the same `seed` sample alike.
 pub fn ring(one_in: u32, wants_addresses: bool, seed: u64) -> (AccessSender, AccessReceiver) {
     let (ring, receiver) = rtrb::RingBuffer::new(RING_LEN);
     (AccessSender { ring, one_in, wants_addresses, chance: Pcg32::new(seed, seed) }, AccessReceiver(receiver))
 }
 
 impl AccessSender {
-    /// Whether this request is one of those that are written down.
+    /// Returns true if this request is in the sample, and thus logged.
     pub fn picks(&mut self) -> bool {
-        // The upper half of a product is below `one_in`, and each value as likely as any other.
+        // The upper half of the product is below `one_in`, and each value is equally likely.
         self.one_in == 1 || (u64::from(self.chance.next_u32()) * u64::from(self.one_in)) >> 32 == 0
     }
 
-    /// Tells of a request. `false`: the ring is full.
+    /// Adds an entry to the ring. Returns false if the ring is full.
     pub fn tell(&mut self, entry: &Entry<'_>) -> bool {
         let mut bytes = [0; ENTRY_LEN_MAX];
         let len = entry.request.write(&mut bytes);
@@ -266,7 +266,7 @@ impl AccessSender {
         self.ring.push_entire_slice(&bytes[..len]).is_ok()
     }
 
-    /// Tells of a request that was noted before. `false`: the ring is full.
+    /// Adds a request that was noted before. Returns false if the ring is full.
     pub fn tell_noted(&mut self, mut noted: Noted, outcome: Outcome) -> bool {
         outcome.write(&mut noted.0);
         self.ring.push_entire_slice(&noted.0).is_ok()
@@ -274,13 +274,14 @@ impl AccessSender {
 }
 
 impl AccessReceiver {
-    /// Gives what is in the ring to `take`. What comes meanwhile waits for the next time. Returns how many bytes there were.
+    /// Passes the entries of the ring to `take`, and returns their bytes. Entries that arrive meanwhile wait for the
+    /// next call.
     pub fn drain(&mut self, mut take: impl FnMut(&Entry<'_>)) -> usize {
         let found = self.0.slots();
         let mut bytes = [0; ENTRY_LEN_MAX];
         let mut left = found;
         while left > 0 {
-            // An entry comes as a whole, and none is without its length.
+            // The sender pushes whole entries, each with its length.
             let (head, rest) = bytes.split_at_mut(2);
             let is_there = self.0.pop_entire_slice(head).is_ok();
             let len = usize::from(u16::from_le_bytes([head[0], head[1]]));

@@ -1,5 +1,5 @@
-//! The commands that manage apps and their keys. They work whether a node runs on the data directory or not: one that does
-//! takes up what they have done within a second.
+//! The commands that manage apps and their keys. They work with or without a running node on the data directory. A
+//! running node applies their changes within a second.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -22,10 +22,11 @@ use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
 use carom_telemetry::clock::unix_ms;
 
-/// Does what the command says.
+/// Runs an app command.
 ///
 /// # Errors
-/// Why that cannot be done.
+/// The reason for the failure: wrong settings, a data directory that does not exist or cannot be written, or an invalid
+/// change.
 pub fn run(command: AppCommand) -> Result<(), Exit> {
     match command {
         AppCommand::Add { app, role, expires, creates_per_second, domains, place } => {
@@ -43,7 +44,7 @@ pub fn run(command: AppCommand) -> Result<(), Exit> {
     }
 }
 
-/// The domains that a key is to be limited to; `None`: to none.
+/// Parses the domains that a key is limited to; `None` for a key without such a limit.
 fn key_domains(names: &[String], settings: &Settings) -> Result<Option<KeyDomains>, Exit> {
     if names.is_empty() {
         return Ok(None);
@@ -56,7 +57,7 @@ fn key_domains(names: &[String], settings: &Settings) -> Result<Option<KeyDomain
     KeyDomains::read(names.iter().map(String::as_str), &served).map(Some).map_err(wrong)
 }
 
-/// A data directory that is there.
+/// Returns the data directory, or an error if it does not exist.
 fn existing(place: AppPlace) -> Result<std::path::PathBuf, Exit> {
     let data_dir = settings_of(place.data_dir, place.config.as_deref())?.data_dir;
     if data_dir.is_dir() {

@@ -27,17 +27,16 @@ use carom_store::links::catalog::View;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 
-/// Bytes that are read and written at once.
+/// Buffer size of reads and writes, in bytes.
 const BUFFER_LEN: usize = 1024 * 1024;
 
-/// Bytes after which what was written goes to the disk: a heap of it at the end would make the syncs of the node wait, which may
-/// be on the same disk.
+/// Bytes written between two syncs. One big sync at the end would delay the syncs of a node on the same disk.
 const SYNC_EVERY: u64 = 4 * 1024 * 1024;
 
-/// Makes a backup of a data directory in `dir`, whether a node runs on it or not.
+/// Backs up a data directory into `dir`, with or without a running node on it.
 ///
 /// # Errors
-/// Why there is none. What was written then is removed.
+/// The reason for the failure. Files that the command has written are removed.
 pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
     let settings = settings_of(place.data_dir, place.config.as_deref())?;
     if !settings.data_dir.join("links").is_dir() {
@@ -47,7 +46,7 @@ pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
     let is_new = make_folder(dir)?;
     let made = make_backup(dir, &settings);
     if made.is_err() {
-        // Nothing but what this command has written can be there.
+        // The folder was empty or new, so these files are all from this command.
         for name in [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME] {
             let _ = fs::remove_file(dir.join(name));
         }
@@ -58,7 +57,7 @@ pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
     made
 }
 
-/// Makes a folder that nobody else can read, or takes one that is empty. Returns whether it is new.
+/// Creates a folder that only this user can read, or accepts an empty one. Returns true if it is new.
 fn make_folder(dir: &Path) -> Result<bool, Exit> {
     let refused = |error: io::Error| Exit::new(Reason::DataNotWritable, format!("{}: {error}", dir.display()));
     match fs::read_dir(dir) {
@@ -76,9 +75,10 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
 }
 
 fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
-    // Before the store is looked at: what is made until then is in the backup, and passed over as well.
+    // Before the store is read: the backup holds all codes that were issued earlier, and a restore passes over those
+    // that may have been issued since.
     let taken_ms = unix_ms();
-    // A node that runs holds the lock, and gives its store out itself.
+    // A running node holds the lock, and streams its store itself.
     let (counts, fingerprint) = match lock(&settings.data_dir) {
         Ok(_lock) => {
             must_be_owner(&settings.data_dir)?;
@@ -133,7 +133,7 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
         );
     }
     tell(&report);
-    // It is kept all the same: a backup of what can be read is better than none.
+    // The backup is kept: a backup of all readable records is better than none.
     if !report.is_good() {
         let _ =
             writeln!(io::stderr(), "warning: {report}: the store itself is damaged; see store_damaged in the runbook");
@@ -141,7 +141,8 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Writes what comes to the file of the store, looking at all of it. Returns what is there, and the fingerprint of its key.
+/// Writes `input` to the store file of a backup and checks all of it. Returns the number of records by section, and the
+/// fingerprint of the code secret.
 fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(Counts, String), Exit> {
     let file = create(dir, STORE_FILE)?;
     let copy = BufWriter::with_capacity(BUFFER_LEN, &file);
@@ -172,7 +173,7 @@ fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(Coun
     Ok((counts, fingerprint))
 }
 
-/// The secret key of a store, as text, where it can be had and fits.
+/// Returns the code secret of a store as text, if it is available and matches the fingerprint.
 fn key_of(settings: &Settings, fingerprint: &str) -> Result<Option<String>, Exit> {
     let in_data_dir = code_secret::read(&settings.data_dir.join(code_secret::FILE_NAME))?;
     let elsewhere = match &settings.space_key {
@@ -184,10 +185,10 @@ fn key_of(settings: &Settings, fingerprint: &str) -> Result<Option<String>, Exit
     Ok(fits.map(|key| key.to_hex()))
 }
 
-/// Looks at everything in a backup, or in a data directory that no node uses.
+/// Checks every record of a backup, or of a data directory that no node uses.
 ///
 /// # Errors
-/// What is wrong.
+/// A summary of the problems that were found, or the reason why nothing could be read.
 pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
     let is_there = |name: &str| {
         dir.join(name).try_exists().map_err(|error| Exit::new(Reason::Usage, format!("{}: {error}", dir.display())))
@@ -214,7 +215,7 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Says what was found.
+/// Prints the findings.
 fn tell(report: &Report) {
     let errors = &mut io::stderr().lock();
     for wrong in &report.wrong {
@@ -233,7 +234,7 @@ fn not_good(dir: &Path, report: &Report) -> Exit {
         .with_remedy("the other records are usable; see store_damaged in the runbook")
 }
 
-/// Opening the store writes to it: files that another user owns then would keep the node out.
+/// Refuses to open the store of another user. Opening writes files, and files of this user would lock the node out.
 fn must_be_owner(data_dir: &Path) -> Result<(), Exit> {
     let owner = fs::metadata(data_dir).map(|meta| meta.uid());
     let me = rustix::process::geteuid();
@@ -262,7 +263,7 @@ impl Records for OfView {
     }
 }
 
-/// The store of a backup.
+/// The store file of a backup.
 struct OfFile<'d>(&'d Path);
 
 impl Records for OfFile<'_> {
@@ -344,13 +345,14 @@ fn read_manifest(dir: &Path) -> Result<Manifest, Exit> {
     })
 }
 
-/// What a restore makes in a data directory. None of it may be there before.
+/// Names that a restore creates in a data directory, and which must not exist before.
 const RESTORED: [&str; 5] = ["links", "links.new", "visits", apps_file::FILE_NAME, code_secret::FILE_NAME];
 
-/// Makes a data directory of a backup; with `revoke_keys`, none of its API keys is valid.
+/// Restores a backup into a data directory; with `revoke_keys`, all its API keys are revoked.
 ///
 /// # Errors
-/// Why there is none; what was written then is removed. Or that some of the backup could not be read: the rest is there.
+/// The reason for the failure; files that the command has written are removed. Or a note that some of the backup was
+/// unreadable: the rest is restored.
 pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exit> {
     let settings = settings_of(place.data_dir, place.config.as_deref())?;
     let data_dir = &settings.data_dir;
@@ -374,7 +376,7 @@ pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exi
             );
         }
     }
-    // Everything is looked at first: a backup that is not what was written makes no data directory.
+    // The whole backup is verified first: a changed backup never becomes a data directory.
     let report = verify_backup(dir)?;
     if report.is_disordered {
         tell(&report);
@@ -394,7 +396,8 @@ pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exi
     if report.is_good() { Ok(()) } else { Err(not_good(dir, &report)) }
 }
 
-/// Revokes the restored API keys where that is asked for; otherwise warns that keys revoked since the backup are valid again.
+/// Revokes the restored API keys with `revoke_keys`; otherwise warns that keys revoked since the backup are valid
+/// again.
 fn tell_of_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Result<(), Exit> {
     if !manifest.files.contains_key(apps_file::FILE_NAME) {
         return Ok(());
@@ -437,11 +440,11 @@ fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Repo
     let age = unix_ms().saturating_sub(manifest.taken_ms) / 1_000;
     let raised = {
         let (links, _) = Links::open(new, &manifest.fingerprint).map_err(|error| store_exit(&error))?;
-        // Those that lack something are made anew by the next start.
+        // The next start rebuilds incomplete indexes.
         links.doubt_indexes(&report.incomplete).map_err(|error| store_exit(&error))?;
         pass_over_codes(&links, age).map_err(|error| store_exit(&error))?
     };
-    // The key comes last: what is cut off before has no key, and no node starts with it.
+    // The key comes last: an interrupted restore has no key, and no node starts without one.
     fs::rename(new, data_dir.join("links")).map_err(|error| incomplete(&error))?;
     for name in [apps_file::FILE_NAME, code_secret::FILE_NAME] {
         if manifest.files.contains_key(name) {
@@ -471,7 +474,7 @@ fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Repo
     Ok(())
 }
 
-/// A new file that nobody else can read.
+/// Creates a new file that only this user can read.
 fn create(dir: &Path, name: &str) -> Result<File, Exit> {
     let path = dir.join(name);
     OpenOptions::new()
@@ -482,7 +485,7 @@ fn create(dir: &Path, name: &str) -> Result<File, Exit> {
         .map_err(|error| Exit::new(Reason::DataNotWritable, format!("{}: {error}", path.display())))
 }
 
-/// Writes a small file, durably.
+/// Writes a small file and syncs it.
 fn keep(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Exit> {
     let mut file = create(dir, name)?;
     file.write_all(bytes)

@@ -1,6 +1,6 @@
-//! The command line: what can be typed, and nothing of what it does.
+//! The grammar of the command line. The commands themselves are in other modules.
 //!
-//! clap ends the process with status 2 on wrong usage, the number of [`carom_settings::exit::Reason::Usage`].
+//! On wrong usage, clap ends the process with status 2, the number of [`carom_settings::exit::Reason::Usage`].
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -298,7 +298,7 @@ pub enum Source {
 }
 
 impl Cli {
-    /// Reads the command line of this process; ends the process where it is wrong, or asks for help.
+    /// Parses the command line of this process. Ends the process on wrong usage, or after printing the help.
     pub fn read() -> Cli {
         Cli::parse()
     }
@@ -311,7 +311,7 @@ impl From<OsString> for Source {
 }
 
 impl ServeArgs {
-    /// The file that `--config` named, and the flags as the settings take them.
+    /// Splits the arguments into the file of `--config` and the flags for the settings.
     pub fn split(self) -> (Option<PathBuf>, Flags) {
         let ServeArgs { config, data_dir, listen, admin_listen, cores, redis, base_url, open } = self;
         (config, Flags { data_dir, listen, admin_listen, cores, redis, base_url, open })
@@ -319,7 +319,7 @@ impl ServeArgs {
 }
 
 impl KeyPlace {
-    /// The file with the key, given its name within a data directory.
+    /// Returns the file with the code secret, given its name within a data directory.
     pub fn file(&self, name_in_data_dir: &str) -> PathBuf {
         match (&self.space_key_file, &self.data_dir) {
             (Some(file), _) => file.clone(),
@@ -328,18 +328,18 @@ impl KeyPlace {
     }
 }
 
-/// Reads the name of an app, for the command line.
+/// Parses the name of an app.
 fn app_name(text: &str) -> Result<AppName, String> {
     AppName::parse(text)
         .map_err(|_| format!("expected 1 to {APP_NAME_LEN_MAX} characters of a-z and 0-9, and . _ - after the first"))
 }
 
-/// Reads a role, for the command line.
+/// Parses a role.
 fn role(text: &str) -> Result<Role, String> {
     Role::parse(text).ok_or_else(|| format!("expected one of {}", Role::names()))
 }
 
-/// Reads when a key ends, for the command line: a date, in milliseconds since 1970 UTC.
+/// Parses an expiry: a date, with an optional time, to milliseconds since 1970 UTC.
 fn end(text: &str) -> Result<u64, String> {
     let is_day = text.len() == 10;
     let ms = dates::parse(&if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() });
@@ -349,14 +349,14 @@ fn end(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads a rate, for the command line.
+/// Parses a rate of creates, per second.
 fn rate(text: &str) -> Result<NonZeroU32, String> {
     let most = APP_CREATES_MAX;
     let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= most);
     number.ok_or_else(|| format!("expected a whole number from 1 to {most}"))
 }
 
-/// Reads how long an old key still holds, for the command line: such as `0`, `30m`, `24h` or `7d`.
+/// Parses the grace period of an old key, such as `0`, `30m`, `24h` or `7d`.
 fn grace(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
         Some(number) => (number, &text[number.len()..]),

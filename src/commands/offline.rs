@@ -1,4 +1,4 @@
-//! The commands that work without a node: import, export, keys, and the check of settings.
+//! The commands that work without a running node: import, export, keys, and the check of settings.
 
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
@@ -19,10 +19,10 @@ use crate::startup::preflight;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, LogFormat, Settings, Warning, environment};
 
-/// Reads links into a data directory.
+/// Imports links into a data directory.
 ///
 /// # Errors
-/// When it could not go on, or lines were left out.
+/// The reason for which the import stopped, or a note that lines were skipped.
 pub fn import(data_dir: String, config: Option<&Path>, file: &Source) -> Result<(), Exit> {
     let settings = settings_of(Some(data_dir), config)?;
     preflight::data_dir(&settings.data_dir)?;
@@ -52,10 +52,10 @@ pub fn import(data_dir: String, config: Option<&Path>, file: &Source) -> Result<
     if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.refused, "lines were rejected")) }
 }
 
-/// Writes every link of a data directory.
+/// Exports every link of a data directory.
 ///
 /// # Errors
-/// When it could not go on, or records could not be read.
+/// The reason for which the export stopped, or a note that records could not be read.
 pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
     let settings = settings_of(Some(data_dir), None)?;
     let folder = settings.data_dir.join("links");
@@ -77,19 +77,19 @@ pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
     if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.damaged, "damaged records were not exported")) }
 }
 
-/// Prints a new key.
+/// Prints a new code secret.
 ///
 /// # Errors
-/// When the system gives no randomness.
+/// [`Reason::Incomplete`] if the system provides no random bytes.
 pub fn new_key() -> Result<(), Exit> {
     print(&format!("{}\n", code_secret::generate()?.to_hex()));
     Ok(())
 }
 
-/// Prints the fingerprint of a key.
+/// Prints the fingerprint of a code secret.
 ///
 /// # Errors
-/// When there is no key, or it may be read by others.
+/// [`Reason::SpaceKey`] if the file does not exist, or other users can read it.
 pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
     let path = place.file(code_secret::FILE_NAME);
     let key = code_secret::read(&path)?
@@ -98,10 +98,10 @@ pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Checks settings and prints those that hold.
+/// Checks the settings and prints the effective ones.
 ///
 /// # Errors
-/// Every mistake in them.
+/// Every mistake in the settings.
 pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     let (settings, warnings) = Settings::load(file, environment(), Flags::default())?;
     for Warning(warning) in warnings {
@@ -119,7 +119,8 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     Ok(())
 }
 
-/// The settings of a command that listens nowhere: a data directory, the rest from the environment.
+/// Loads the settings of a command without listeners: an optional data directory from the command line, the rest from
+/// the file and the environment.
 pub(crate) fn settings_of(data_dir: Option<String>, file: Option<&Path>) -> Result<Settings, Exit> {
     let flags = Flags { data_dir, ..Flags::default() };
     let (settings, warnings) = Settings::load(file, environment(), flags)?;
@@ -166,7 +167,7 @@ fn incomplete(count: u64, what: &str) -> Exit {
         .with_remedy("each message above names a line or record and the reason; all others were processed")
 }
 
-/// Writes to standard output; that nobody reads it is no error of ours.
+/// Writes to standard output. A closed standard output is not an error.
 pub(crate) fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }

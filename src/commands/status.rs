@@ -1,4 +1,4 @@
-//! `carom status`, `carom top` and `carom health`: the state of a node, asked over its admin listener.
+//! `carom status`, `carom top` and `carom health`: the state of a node, read from its admin listener.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -12,25 +12,25 @@ use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, Settings, environment};
 use carom_telemetry::readable;
 
-/// How often the node is asked.
+/// Interval between two requests.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long it may take to answer.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest status, bytes.
+/// Longest accepted status, in bytes.
 const LEN_MAX: u64 = 16 << 20;
 
-/// Alarms that are shown; the newest.
+/// Number of alarms shown, the newest ones.
 const ALARMS: usize = 8;
 
-/// The status of a node, and when it arrived.
+/// The status of a node, and the instant at which it arrived.
 struct Sample {
     status: Value,
     at: Instant,
 }
 
-/// A node that is asked for its status.
+/// The admin listener of a node, and the API key for it.
 struct Node {
     url: String,
     http: HttpText,
@@ -118,7 +118,7 @@ impl Node {
                     before = Some(now);
                 }
                 Err(exit) if !has_answered => return Err(exit),
-                // A node that restarts comes back.
+                // A node that restarts will answer again.
                 Err(exit) => _ = writeln!(io::stderr(), "{}", exit.what),
             }
             std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
@@ -128,13 +128,13 @@ impl Node {
 
 fn print(text: &str) {
     let mut out = io::stdout().lock();
-    // The reader of a pipe may have gone, as `head` does.
+    // The reader of a pipe may have closed it, as `head` does.
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
     }
 }
 
-/// The URL of the admin listener, without a slash at its end.
+/// Returns the URL of the admin listener, without a trailing slash.
 fn admin_url(place: &AdminPlace) -> Result<String, Exit> {
     let address = match &place.admin {
         Some(address) => address.clone(),
@@ -152,7 +152,7 @@ fn admin_url(place: &AdminPlace) -> Result<String, Exit> {
     Ok(address.trim_end_matches('/').to_owned())
 }
 
-/// The API key from `--key-file`.
+/// Reads the API key from `--key-file`.
 fn key_of(arguments: &NodeArgs) -> Result<Option<String>, Exit> {
     let Some(file) = &arguments.key_file else { return Ok(None) };
     let wrong = |what: &str| Exit::new(Reason::Usage, format!("{}: {what}", file.display()));
@@ -169,7 +169,7 @@ fn no_answer(url: &str, why: &dyn std::fmt::Display) -> Exit {
     )
 }
 
-/// A page for the terminal. Rates are averages over `time`, between the two samples.
+/// Renders a page for the terminal. Rates are averages over `time`, between the two samples.
 fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
     let mut page = String::new();
     let state = match (now["draining"].as_bool(), now["ready"].as_bool()) {
@@ -180,7 +180,7 @@ fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
     let rate = |pointer: &str| rate(number(before, pointer), number(now, pointer), time);
     let sum = |status: &Value, name: &str| cores(status).iter().map(|core| number(core, name)).sum::<f64>();
     let sum_rate = |name: &str| self::rate(sum(before, name), sum(now, name), time);
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         page,
         "carom {}   {state}   up {}   {url}\n",
@@ -301,7 +301,7 @@ fn render_alarms(page: &mut String, now: &Value) {
     }
 }
 
-/// The text without control characters, which a terminal would interpret.
+/// Returns the text without control characters, which a terminal would interpret.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
@@ -314,17 +314,17 @@ fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// The increase per second; 0 if the node restarted in between.
+/// Returns the increase per second; 0 if the node restarted in between.
 fn rate(before: f64, now: f64, time: Duration) -> f64 {
     ((now - before) / time.as_secs_f64().max(1e-3)).max(0.0)
 }
 
-/// A number without decimals.
+/// Formats a number without decimals.
 fn grouped(number: f64) -> String {
     readable::grouped(number.round().max(0.0) as u64)
 }
 
-/// A time in its two largest units.
+/// Formats a time in its two largest units.
 fn span(seconds: f64) -> String {
     readable::duration(seconds.max(0.0) as u64)
 }
@@ -356,7 +356,7 @@ mod tests {
             assert!(page.contains(part), "{part}: {page}");
         }
         assert!(!page.contains('\u{1b}'));
-        // A node that was restarted, or tells little, is no trouble.
+        // A node that restarted, or that sends few fields, is rendered, too.
         assert!(render(&now, &json!({}), Duration::ZERO, "").contains("redirects 0/s"));
     }
 }

@@ -20,7 +20,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// All of them.
+    /// All notices.
     pub const ALL: [Notice; 7] = [
         Notice::NotFound,
         Notice::Gone,
@@ -31,7 +31,7 @@ impl Notice {
         Notice::Unavailable,
     ];
 
-    /// Number and phrase of the status line.
+    /// Returns number and phrase of the status line.
     pub const fn status(self) -> &'static str {
         match self {
             Notice::NotFound => "404 Not Found",
@@ -43,7 +43,7 @@ impl Notice {
         }
     }
 
-    /// The number alone.
+    /// Returns the status code.
     pub const fn number(self) -> u16 {
         match self {
             Notice::NotFound => 404,
@@ -55,7 +55,7 @@ impl Notice {
         }
     }
 
-    /// The file name of a template for this notice alone.
+    /// Returns the file name of a template for this notice alone.
     pub const fn template(self) -> &'static str {
         match self {
             Notice::NotFound => "404.html",
@@ -68,7 +68,7 @@ impl Notice {
         }
     }
 
-    /// The heading of the page.
+    /// Returns the heading of the page.
     pub const fn heading(self) -> &'static str {
         match self {
             Notice::NotFound => "This link does not exist",
@@ -81,7 +81,7 @@ impl Notice {
         }
     }
 
-    /// The advice below the heading.
+    /// Returns the advice below the heading.
     pub const fn text(self) -> &'static str {
         match self {
             Notice::NotFound => "Check the link for typos. Short links are case-sensitive.",
@@ -94,7 +94,7 @@ impl Notice {
         }
     }
 
-    /// After how many seconds a client should come again, where that may help.
+    /// Returns the seconds after which a retry may succeed; `None` if a retry is pointless.
     pub const fn retry_after(self) -> Option<u32> {
         match self {
             Notice::TooMany | Notice::Unavailable => Some(1),

@@ -1,16 +1,17 @@
-//! QR codes (ISO/IEC 18004) as pictures: SVG for screens and print, PNG for everything else.
+//! QR codes (ISO/IEC 18004) as images: SVG for screens and print, PNG for everything else. The thread for pictures
+//! draws them, since one takes too long for a core.
 
 use std::fmt::Write;
 
 use qrcodegen::{QrCode, QrCodeEcc};
 
-/// Modules of white around a code: what readers need (ISO/IEC 18004, section 6.3.8).
+/// Modules of white around a code, as scanners need it (ISO/IEC 18004, section 6.3.8).
 const QUIET_MODULES: u32 = 4;
 
-/// How much of a code may be unreadable.
+/// Error correction level: the part of a code that may be unreadable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Correction {
-    /// 7 %: the smallest code.
+    /// 7 %, the smallest code.
     Low,
     /// 15 %
     Medium,
@@ -21,7 +22,7 @@ pub enum Correction {
 }
 
 impl Correction {
-    /// That of a letter: L, M, Q or H.
+    /// Parses the letter of a level: L, M, Q or H.
     pub fn of_letter(letter: &str) -> Option<Correction> {
         Some(match letter {
             "L" | "l" => Correction::Low,
@@ -42,26 +43,26 @@ impl Correction {
     }
 }
 
-/// How a code is drawn.
+/// The size and error correction of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Drawing {
-    /// Side of the code in pixels, without what is around it.
+    /// Width and height of the code in pixels, without its margin.
     pub size: u32,
-    /// White on each side in pixels; `None`: as much as readers need.
+    /// White margin on each side in pixels; `None` for the standard one.
     pub margin: Option<u32>,
-    /// How much of it may be unreadable.
+    /// The error correction level.
     pub correction: Correction,
 }
 
-/// A code as squares that are dark or not.
+/// A code as a square grid of dark and light modules.
 struct Grid {
     code: QrCode,
-    /// How many there are on each side.
+    /// Modules on each side.
     modules: u32,
 }
 
 impl Grid {
-    /// The code of a text; `None` where it is too long for any.
+    /// Encodes a text; `None` if it is too long for a QR code.
     fn of(text: &str, correction: Correction) -> Option<Grid> {
         let code = QrCode::encode_text(text, correction.level()).ok()?;
         let modules = code.size() as u32;
@@ -73,7 +74,7 @@ impl Grid {
     }
 }
 
-/// A code as SVG; `None` where the text is too long for any.
+/// Draws a text as SVG; `None` if it is too long for a QR code.
 pub fn svg(text: &str, drawing: Drawing) -> Option<String> {
     let grid = Grid::of(text, drawing.correction)?;
     // In units of modules, which stay whole at any size.
@@ -98,8 +99,8 @@ pub fn svg(text: &str, drawing: Drawing) -> Option<String> {
     ))
 }
 
-/// A code as PNG; `None` where the text is too long for any. The picture has exactly the size that is asked for, and all modules are
-/// alike: what their number leaves over is white.
+/// Draws a text as PNG; `None` if it is too long for a QR code. The image has the requested size, unless the code has
+/// more modules than that has pixels. All modules have the same size, and leftover pixels are white.
 pub fn png(text: &str, drawing: Drawing) -> Option<Vec<u8>> {
     let grid = Grid::of(text, drawing.correction)?;
     let scale = (drawing.size / grid.modules).max(1);
@@ -108,7 +109,7 @@ pub fn png(text: &str, drawing: Drawing) -> Option<Vec<u8>> {
     let side = drawing.size.max(drawn) + 2 * margin;
     let before = (side - drawn) / 2;
     let row_len = side.div_ceil(8) as usize;
-    // One bit for each pixel, 1 is white.
+    // One bit for each pixel; 1 is white.
     let mut pixels = vec![0xff; row_len * side as usize];
     let mut row = vec![0xff; row_len];
     for module in 0..grid.modules {
@@ -116,7 +117,7 @@ pub fn png(text: &str, drawing: Drawing) -> Option<Vec<u8>> {
         for x in (before..before + drawn).filter(|&x| grid.is_dark((x - before) / scale, module)) {
             row[x as usize / 8] &= !(0x80 >> (x % 8));
         }
-        // All rows of pixels of a row of modules are alike.
+        // The pixel rows of a row of modules are identical.
         let first = (before + module * scale) as usize * row_len;
         pixels[first..first + scale as usize * row_len].chunks_mut(row_len).for_each(|copy| copy.copy_from_slice(&row));
     }
@@ -124,7 +125,7 @@ pub fn png(text: &str, drawing: Drawing) -> Option<Vec<u8>> {
     let mut encoder = png::Encoder::new(&mut bytes, side, side);
     encoder.set_color(png::ColorType::Grayscale);
     encoder.set_depth(png::BitDepth::One);
-    // Against the row above most bytes are 0, which takes little time and room.
+    // As differences from the row above, most bytes are 0, which saves time and space.
     encoder.set_compression(png::Compression::Fast);
     encoder.set_filter(png::Filter::Up);
     let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels));
@@ -142,7 +143,7 @@ mod tests {
         Drawing { size, margin, correction: Correction::Medium }
     }
 
-    /// The pixels of a PNG, dark or not, by rows.
+    /// Decodes a PNG to its pixels by rows; true is dark.
     fn decoded(bytes: &[u8]) -> Vec<Vec<bool>> {
         let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];

@@ -1,8 +1,8 @@
-//! The secret key of the code space: where it lies, and that nobody but its owner can read it.
+//! The file with the code secret, which only its owner may read.
 //!
-//! The key decides which codes are given out. If it is lost, links go on redirecting; but a node that made itself a new one
-//! would give out codes that exist already, and each would be found taken only when it is tried. So a key is made once,
-//! on the first start, and a missing one is an error as soon as there are links. What a key means is in `carom_shards`.
+//! The code secret decides which codes are issued. Links redirect without it. But a node with a new secret would issue
+//! codes that are already taken, and notice each only when it tries it. So a secret is created once, on the first
+//! start, and a missing one is an error as soon as links exist. `carom_shards` defines the use of the secret.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,19 +15,19 @@ use rustix::fs::OFlags;
 use carom_settings::KeySource;
 use carom_settings::exit::{Exit, Reason};
 
-/// Name of the key's file in a data directory.
+/// Name of the secret's file in a data directory.
 pub const FILE_NAME: &str = "space.key";
 
-/// The file while it is being written.
+/// Name of the file while it is being written.
 const FILE_NAME_NEW: &str = "space.key.new";
 
-/// A key is 65 bytes; a file that is much longer is another file.
+/// Longest accepted file, in bytes. A key has 65 bytes; a much longer file is another one.
 const FILE_LEN_MAX: u64 = 1024;
 
-/// A new key from the operating system's random generator.
+/// Draws a new code secret from the operating system's random generator.
 ///
 /// # Errors
-/// [`Reason::Incomplete`] if the system gives no randomness.
+/// [`Reason::Incomplete`] if the system provides no random bytes.
 pub fn generate() -> Result<SpaceKey, Exit> {
     let mut bytes = [0; 32];
     match getrandom::fill(&mut bytes) {
@@ -38,12 +38,13 @@ pub fn generate() -> Result<SpaceKey, Exit> {
     }
 }
 
-/// The key to serve with. On the first start, when the data directory holds no links and no other place is named, a key
-/// is made and kept; the caller holds the lock of the data directory, so that two processes cannot make two.
+/// Returns the code secret to serve with. On the first start, when the data directory has no links and the settings
+/// name no other source, a secret is created and stored. The caller holds the lock of the data directory, so that two
+/// processes cannot create two.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] if the key is missing, malformed, or readable by others; [`Reason::DataNotWritable`] or
-/// [`Reason::DiskFull`] if a new one cannot be kept.
+/// [`Reason::SpaceKey`] if the secret is missing, malformed, or readable by other users; [`Reason::DataNotWritable`] or
+/// [`Reason::DiskFull`] if a new one cannot be stored.
 pub fn obtain(source: &KeySource, data_dir: &Path, holds_links: bool) -> Result<SpaceKey, Exit> {
     match source {
         KeySource::Given(key) => Ok(key.clone()),
@@ -63,19 +64,19 @@ pub fn obtain(source: &KeySource, data_dir: &Path, holds_links: bool) -> Result<
     }
 }
 
-/// Reads a key from a file; `None` if there is no such file.
+/// Reads a code secret from a file; `None` if the file does not exist.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] if it cannot be read, holds no key, or can be read by others than its owner.
+/// [`Reason::SpaceKey`] if the file cannot be read, contains no key, or is readable by other users.
 pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
-    // Without O_NONBLOCK, a pipe that nobody writes to would make the start wait for ever.
+    // Without O_NONBLOCK, opening a pipe without a writer would block the start forever.
     let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(refused(path, &format!("cannot be read: {error}"))),
     };
-    // The opened file is examined, not the name, which may lead elsewhere a moment later.
+    // Checks the opened file rather than the name, which may point elsewhere a moment later.
     let meta = file.metadata().map_err(|error| refused(path, &format!("cannot be examined: {error}")))?;
     if !meta.is_file() {
         return Err(refused(path, "is not a regular file"));
@@ -98,7 +99,7 @@ pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
     }
 }
 
-/// Compares the key with the fingerprint of the one that the data was made with.
+/// Compares the secret with the fingerprint of the one that the data was created with.
 ///
 /// # Errors
 /// [`Reason::SpaceKey`] if they differ.
@@ -114,10 +115,10 @@ pub fn check_fingerprint(key: &SpaceKey, of_the_data: &str) -> Result<(), Exit> 
     Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
 }
 
-/// Writes the key so that after a crash at any moment there is either the whole file or none.
+/// Writes the secret so that a crash leaves either the whole file or none.
 fn keep(key: &SpaceKey, data_dir: &Path) -> io::Result<()> {
     let new = data_dir.join(FILE_NAME_NEW);
-    // A rest of a start that was cut short; it may have any mode, so it is not written over.
+    // Left by an interrupted start. It may have any mode, so it is removed rather than overwritten.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

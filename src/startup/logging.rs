@@ -1,4 +1,5 @@
-//! The log: lines on standard error, written where a thing is handled. Never on the way of a redirect.
+//! The log: lines on standard error. The thread that handles an event writes its line, except redirects, which write
+//! none.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,12 +8,12 @@ use tracing_subscriber::filter::EnvFilter;
 
 use carom_settings::exit::{Exit, Reason};
 
-/// Whether the log is for programs.
+/// True for a JSON log.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Begins to log at this level and above (`error`, `warn`, `info`, `debug`, `trace`), for people or as one JSON object a line.
-/// Libraries are held to warnings, so that what carom says is not lost among them; h2, which warns of each client that behaves badly,
-/// to errors: anybody could fill a disk with that.
+/// Starts logging at a level and above (`error`, `warn`, `info`, `debug`, `trace`), as text or as one JSON object a
+/// line. Libraries log warnings only, so that they do not drown the lines of carom. h2 logs errors only: it warns of
+/// each misbehaving client, and clients could fill a disk with that.
 pub fn start(level: &str, is_json: bool) {
     IS_JSON.store(is_json, Ordering::Relaxed);
     let libraries = if matches!(level, "error" | "warn") { level } else { "warn" };
@@ -25,18 +26,18 @@ pub fn start(level: &str, is_json: bool) {
     }
 }
 
-/// Says why the process ends.
+/// Logs the reason for the end of the process.
 pub fn tell_of_end(exit: &Exit) {
     if IS_JSON.load(Ordering::Relaxed) {
         tracing::error!(exit_code = exit.reason.code(), remedy = exit.remedy(), "{}", exit.what);
     } else {
-        // Nobody may be listening on standard error; the exit code still says it.
+        // Standard error may be closed; the exit code remains.
         let _ = writeln!(io::stderr(), "carom: {exit}");
     }
 }
 
-/// Runs `work` so that a panic in it ends the process for that reason. For libraries that panic on files that cannot be
-/// read. Only for the start: the hook is that of the whole process.
+/// Runs `work` such that a panic in it ends the process for that reason. It is for libraries that panic on unreadable
+/// files. Only for the start: the panic hook is that of the whole process.
 pub fn end_on_panic<T>(reason: Reason, work: impl FnOnce() -> T) -> T {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,8 +1,8 @@
-//! What a node needs of its machine, checked before anything starts, so that a missing right is a sentence with a remedy
-//! and not a failure in the middle of serving.
+//! Checks of the machine before a node starts, so that a missing permission gives a message with a remedy rather than a
+//! failure while serving.
 //!
-//! The checks that judge numbers are pure; those that ask the kernel are thin. Settings are checked in `config`, the
-//! secret key in `space_key`, the lock of the data directory where the store opens it.
+//! The functions that judge numbers are pure; those that query the kernel are thin. `config` checks the settings,
+//! `space_key` the code secret, and the store the lock of the data directory.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -17,40 +17,40 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use carom_limits::store_files;
 use carom_settings::exit::{Exit, Reason};
 
-/// Memory that a core registers with the kernel: 64 KiB of glommio's buffers.
+/// Memory that a core registers with the kernel, in bytes: glommio's buffers.
 const LOCKED_PER_CORE: u64 = 64 * 1024;
 
-/// What the kernel charges beside it, for the rings of a core and of the control threads.
+/// Memory in bytes that the kernel charges in addition, for the rings of a core and of the control threads.
 const LOCKED_SLACK: u64 = 512 * 1024;
 
 /// Descriptors that a core needs before its first connection: listeners, rings, eventfds.
 const FILES_PER_CORE: u64 = 16;
 
-/// Descriptors of the control threads, and the fewest that the store works with.
+/// Descriptors of the control threads, and the minimum of the store.
 const FILES_OF_NODE: u64 = 96;
 
-/// Connections of the admin listener at most: dashboards, balancers, and those who look after the node.
+/// Maximum number of connections of the admin listener: dashboards, load balancers and operators.
 const ADMIN_CONNECTIONS_MAX: u64 = 1_024;
 
-/// Connections that a core has at least, whatever the limit on open files is.
+/// Minimum number of connections of a core, whatever the limit on open files is.
 const CONNECTIONS_MIN: u64 = 16;
 
-/// Below this much free space the store cannot even open its journal.
+/// Free space in bytes below which the store cannot even open its journal.
 const FREE_MIN: u64 = 8 * 1024 * 1024;
 
-/// What the checks found, for the line that a node prints on start.
+/// The results of the checks, for the log line of a start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
-    /// Files that the process may have open, after raising the soft limit to the hard one.
+    /// The limit on open files, after the soft limit was raised to the hard one.
     pub open_files: u64,
     /// Free space of the data directory, in bytes.
     pub free_bytes: u64,
 }
 
-/// All checks of a node that serves, in the order in which a person would want to hear of them.
+/// Runs all checks of a serving node, in the order of their urgency.
 ///
 /// # Errors
-/// The first thing that is missing.
+/// The first failed check, with its remedy.
 pub fn check(cores: usize, data_dir: &Path) -> Result<Ready, Exit> {
     ring()?;
     cpus()?;
@@ -60,7 +60,7 @@ pub fn check(cores: usize, data_dir: &Path) -> Result<Ready, Exit> {
     Ok(Ready { open_files, free_bytes })
 }
 
-/// Whether the kernel gives us the kind of ring that every core uses.
+/// Checks that the kernel can create the kind of ring that every core uses.
 ///
 /// # Errors
 /// [`Reason::RingForbidden`], [`Reason::KernelTooOld`] or [`Reason::LockedMemory`].
@@ -78,7 +78,8 @@ pub fn ring() -> Result<(), Exit> {
             format!("the kernel does not list its io_uring operations: {error}"),
         ));
     }
-    // MSG_RING and the flags above came with 5.18 and 6.1, multishot receive with 6.0: who has all has the rest.
+    // MSG_RING and the flags above came with 5.18 and 6.1, multishot receive with 6.0: a kernel with all of them has
+    // the rest.
     let needed = [
         ("accept", opcode::AcceptMulti::CODE),
         ("receive", opcode::RecvMulti::CODE),
@@ -96,7 +97,7 @@ pub fn ring() -> Result<(), Exit> {
     Err(Exit::new(Reason::KernelTooOld, format!("io_uring of this kernel lacks operations: {}", missing.join(", "))))
 }
 
-/// Turns the kernel's refusal of a ring into words. `switch` is the text of `kernel.io_uring_disabled`, where it exists.
+/// Describes the kernel's refusal of a ring. `switch` is the text of `kernel.io_uring_disabled`, if it exists.
 fn ring_refused(error: &io::Error, switch: Option<&str>) -> Exit {
     let forbidden = |what: &str, remedy: &str| Exit::new(Reason::RingForbidden, what).with_remedy(remedy);
     match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -131,7 +132,7 @@ fn ring_refused(error: &io::Error, switch: Option<&str>) -> Exit {
     }
 }
 
-/// Whether threads can be pinned: which CPUs there are is read there by the library that does it.
+/// Checks that threads can be pinned: the library reads the list of CPUs there.
 fn cpus() -> Result<(), Exit> {
     const CPUS: &str = "/sys/devices/system/cpu/online";
     let lost = |error| {
@@ -144,10 +145,10 @@ fn cpus() -> Result<(), Exit> {
         .map(|_| ())
 }
 
-/// Whether so many cores may lock the memory that they register with the kernel.
+/// Checks that all cores may lock the memory that they register with the kernel.
 ///
 /// # Errors
-/// [`Reason::LockedMemory`].
+/// [`Reason::LockedMemory`] if the limit is too low.
 pub fn locked_memory(cores: usize) -> Result<(), Exit> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     judge_locked_memory(getrlimit(Resource::Memlock).current, cores, may_lock(&status))
@@ -166,7 +167,7 @@ fn judge_locked_memory(limit: Option<u64>, cores: usize, unlimited: bool) -> Res
     }
 }
 
-/// Whether the limit on locked memory does not hold for the process with this `/proc/PID/status`.
+/// True if the process with this `/proc/PID/status` is exempt from the limit on locked memory.
 fn may_lock(status: &str) -> bool {
     // `CAP_IPC_LOCK` of linux/capability.h.
     const CAP_IPC_LOCK: u32 = 14;
@@ -175,29 +176,29 @@ fn may_lock(status: &str) -> bool {
     bits.is_some_and(|bits| bits >> CAP_IPC_LOCK & 1 == 1)
 }
 
-/// Raises the limit on open files as far as the process may, and says what it is.
+/// Raises the limit on open files as far as possible, and returns it.
 ///
 /// # Errors
-/// [`Reason::OpenFiles`] if that is less than the node needs without a single connection.
+/// [`Reason::OpenFiles`] if it is less than the node needs without a single connection.
 pub fn open_files(cores: usize) -> Result<u64, Exit> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // If the kernel does not want to, the lower limit is what there is, and is judged below.
+        // If the kernel refuses, the lower limit remains and is judged below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     judge_open_files(getrlimit(Resource::Nofile).current, cores)
 }
 
-/// Connections that may be open, so that the store and everything else never lacks a descriptor.
+/// Maximum number of open connections that leave enough descriptors for the store and everything else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Of one core.
+    /// Connections of one core.
     pub of_core: usize,
-    /// Of the admin listener.
+    /// Connections of the admin listener.
     pub of_admin: usize,
 }
 
-/// What room so many descriptors leave for connections.
+/// Divides the descriptors that the node does not need itself among connections.
 pub fn connections(open_files: u64, cores: usize) -> Room {
     let others = cores as u64 * FILES_PER_CORE + FILES_OF_NODE + store_files(open_files);
     let left = open_files.saturating_sub(others);
@@ -221,7 +222,7 @@ fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
     Err(Exit::new(Reason::OpenFiles, what).with_remedy(remedy))
 }
 
-/// Makes the data directory if it does not exist (mode 0700), and says how many bytes are free there.
+/// Creates the data directory if it does not exist (mode 0700), and returns its free space in bytes.
 ///
 /// # Errors
 /// [`Reason::DataNotWritable`] or [`Reason::DiskFull`].
@@ -232,7 +233,7 @@ pub fn data_dir(path: &Path) -> Result<u64, Exit> {
     let free = statvfs(path).map_err(|error| data_refused(path, "examined", &error.into()))?;
     let free = free.f_bavail.saturating_mul(free.f_frsize);
     judge_free(path, free)?;
-    // A directory with all its bits set can still be on a read-only file system; only writing tells.
+    // A writable directory can be on a read-only file system; only a write tells.
     let trial = path.join(format!(".trial-{}", std::process::id()));
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&trial).and_then(write_a_little);
     let removed = std::fs::remove_file(&trial);
@@ -335,7 +336,7 @@ mod tests {
 
     #[test]
     fn connections_leave_descriptors_for_the_rest() {
-        // What is left of 256 for one core: without its own, those of the node, and the store's.
+        // 256 descriptors less those of the core, the node, the store and the admin listener.
         assert_eq!(connections(256, 1), Room { of_core: 256 - 16 - 96 - 32 - 16, of_admin: 16 });
         assert_eq!(connections(1_024, 2), Room { of_core: (1_024 - 32 - 96 - 128 - 96) / 2, of_admin: 96 });
         assert_eq!(connections(112, 1), Room { of_core: 16, of_admin: 16 });
@@ -362,7 +363,7 @@ mod tests {
             assert_eq!(exit.reason, Reason::DataNotWritable);
             assert!(exit.what.contains("a file has that name"), "{exit}");
         }
-        // `/proc` takes no directories, whoever asks.
+        // `/proc` accepts no directories, whoever the user is.
         assert_eq!(data_dir(Path::new("/proc/carom")).unwrap_err().reason, Reason::DataNotWritable);
     }
 
@@ -380,7 +381,7 @@ mod tests {
     #[test]
     fn the_whole_of_it_answers_on_this_machine() {
         let folder = tempfile::tempdir().unwrap();
-        // Where io_uring is forbidden, as on some build machines, the answer must be one of the numbered ones.
+        // If io_uring is forbidden, as on some build machines, the reason must be one of the numbered ones.
         match check(1, folder.path()) {
             Ok(ready) => assert!(ready.open_files >= 112),
             Err(exit) => assert!((10..=17).contains(&exit.reason.code()), "{exit}"),

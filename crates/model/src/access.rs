@@ -1,8 +1,8 @@
-//! Who may do what: apps, their API keys, and what a key allows.
+//! Access control: apps, their API keys, and the permissions of a key.
 //!
-//! An *app* is a caller with a name; its links bear it. A *key* ([`key`]) is what an app shows to prove who it is; only
-//! its hash is kept. The [`registry`] is the set of all keys, which several writers may change apart from each other: two
-//! of them are merged without asking anybody. [`usage`] is what an app has done. Nothing here does I/O.
+//! An *app* is a named client, which owns the links that it creates. An API *key* ([`key`]) authenticates an app; only
+//! its hash is stored. The [`registry`] is the set of all keys. Several writers may change copies of it concurrently,
+//! and copies merge without conflicts. [`usage`] counts the activity of an app. This module does no I/O.
 
 pub mod idempotency;
 pub mod key;
@@ -22,17 +22,17 @@ use crate::link::Link;
 /// Longest name of an app, in characters.
 pub const APP_NAME_LEN_MAX: usize = 64;
 
-/// Longest version that an app may tell of itself, in characters.
+/// Longest version that an app may report of itself, in characters.
 pub const APP_VERSION_LEN_MAX: usize = 64;
 
-/// Most domains that a key is limited to.
+/// Maximum number of domains that a key can be limited to.
 pub const KEY_DOMAINS_MAX: usize = 100;
 
 /// The name of an app: 1 to 64 characters of `a-z0-9`, and `.`, `_` and `-` after the first. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct AppName(Arc<str>);
 
-/// Why a text is no name. Whoever wrote it must choose another.
+/// The text is not a valid name of an app. A retry cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NameError;
 
@@ -48,15 +48,15 @@ impl fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 impl AppName {
-    /// Reads a name.
+    /// Parses a name.
     ///
     /// # Errors
-    /// [`NameError`] for anything else than a name.
+    /// [`NameError`] unless the text is a valid name.
     pub fn parse(text: &str) -> Result<AppName, NameError> {
         if AppName::is_name(text) { Ok(AppName(text.into())) } else { Err(NameError) }
     }
 
-    /// Whether a text is a name.
+    /// True if a text is a valid name.
     pub fn is_name(text: &str) -> bool {
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         text.len() <= APP_NAME_LEN_MAX
@@ -64,7 +64,7 @@ impl AppName {
             && text.bytes().all(|byte| is_plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -76,29 +76,29 @@ impl fmt::Display for AppName {
     }
 }
 
-/// What a version that an app tells of itself may be: 1 to 64 printable ASCII characters.
+/// True if a text is a valid version of an app: 1 to 64 printable ASCII characters.
 pub fn is_app_version(text: &str) -> bool {
     (1..=APP_VERSION_LEN_MAX).contains(&text.len()) && text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
 }
 
-/// What a key allows. Each role allows what the one before does.
+/// The permissions of a key. Each role includes those of the previous one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Role {
-    /// To read the app's own links.
+    /// Read the app's own links.
     Read,
-    /// To make links, and to change and delete the app's own.
+    /// Create links, and change and delete the app's own.
     WriteOwn,
-    /// To read, change and delete the links of all apps.
+    /// Read, change and delete the links of all apps.
     WriteAll,
-    /// To manage apps and keys, too.
+    /// Manage apps and keys.
     Admin,
 }
 
 impl Role {
-    /// Every role, the one that allows least first.
+    /// Every role, the weakest first.
     pub const ALL: [Role; 4] = [Role::Read, Role::WriteOwn, Role::WriteAll, Role::Admin];
 
-    /// How people write it.
+    /// Returns the name of the role.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Read => "read",
@@ -108,12 +108,12 @@ impl Role {
         }
     }
 
-    /// What [`Role::as_str`] gave; `None` for anything else.
+    /// Parses a name from [`Role::as_str`]; `None` for anything else.
     pub fn parse(text: &str) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
-    /// The names of all roles, for whoever wrote another.
+    /// Returns the names of all roles, for an error about an unknown one.
     pub fn names() -> String {
         Role::ALL.map(Role::as_str).join(", ")
     }
@@ -125,21 +125,21 @@ impl fmt::Display for Role {
     }
 }
 
-/// The domains that a key is limited to: at least one, each once; `None` stands for the default one. Cheap to clone.
+/// The domains that a key is limited to: at least one, each once; `None` is the default domain. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct KeyDomains(Arc<[Option<DomainName>]>);
 
 impl KeyDomains {
-    /// Those domains; `None` where there are none, or more than [`KEY_DOMAINS_MAX`].
+    /// Builds a set of domains; `None` if it is empty, or has more than [`KEY_DOMAINS_MAX`].
     pub fn of(domains: impl IntoIterator<Item = Option<DomainName>>) -> Option<KeyDomains> {
         let all: BTreeSet<Option<DomainName>> = domains.into_iter().collect();
         (1..=KEY_DOMAINS_MAX).contains(&all.len()).then(|| KeyDomains(all.into_iter().collect()))
     }
 
-    /// Reads the names of domains that are served.
+    /// Parses the names of served domains.
     ///
     /// # Errors
-    /// What is wrong with which.
+    /// A message that names the invalid domain.
     pub fn read<'t>(texts: impl IntoIterator<Item = &'t str>, served: &Domains) -> Result<KeyDomains, String> {
         let read = |text: &str| match served.named(text) {
             Some(place) => Ok(served.label_at(place)),
@@ -149,96 +149,96 @@ impl KeyDomains {
         KeyDomains::of(domains).ok_or_else(|| format!("must list 1 to {KEY_DOMAINS_MAX} domains"))
     }
 
-    /// What [`KeyDomains::names`] gave.
+    /// Parses names from [`KeyDomains::names`]; `None` if one is malformed.
     pub fn from_names<'t>(names: impl IntoIterator<Item = &'t str>) -> Option<KeyDomains> {
         let read = |name| if name == DEFAULT_DOMAIN { Some(None) } else { DomainName::from_normal(name).map(Some) };
         KeyDomains::of(names.into_iter().map(read).collect::<Option<Vec<_>>>()?)
     }
 
-    /// Their names, the default one's as [`DEFAULT_DOMAIN`].
+    /// Returns the names; the default domain is [`DEFAULT_DOMAIN`].
     pub fn names(&self) -> Vec<&str> {
         self.0.iter().map(|domain| domain.as_ref().map_or(DEFAULT_DOMAIN, DomainName::as_str)).collect()
     }
 
-    /// Whether one is among them.
+    /// True if the set contains a domain.
     pub fn has(&self, domain: Option<&DomainName>) -> bool {
         self.0.iter().any(|of_key| of_key.as_ref() == domain)
     }
 
-    /// The one that is meant where none is named: the default one, if it is among them, else the first.
+    /// Returns the domain for requests that name none: the default one if the set has it, else the first.
     pub fn meant(&self) -> Option<&DomainName> {
         self.0.first().and_then(Option::as_ref)
     }
 }
 
-/// The beginning of a text that somebody sent.
+/// Returns the beginning of a client's text, for an error message.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-/// Which links somebody may see and touch. Others are, to them, not there.
+/// The links that a client may see and change. All others are invisible to the client.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Scope {
-    /// Those of one app; `None`: everybody's.
+    /// The app whose links are visible; `None` for all apps.
     app: Option<AppName>,
-    /// Those of some domains; `None`: of all.
+    /// The domains whose links are visible; `None` for all domains.
     domains: Option<Arc<[Option<DomainId>]>>,
 }
 
 impl Scope {
-    /// All links.
+    /// The scope of all links.
     pub const ALL: Scope = Scope { app: None, domains: None };
 
-    /// Those of one app.
+    /// Returns the scope of one app's links.
     pub fn of_app(app: AppName) -> Scope {
         Scope { app: Some(app), domains: None }
     }
 
-    /// Of these links those of some domains; `None` stands for the default one.
+    /// Restricts the scope to some domains; `None` is the default domain.
     #[must_use]
     pub fn within(self, domains: impl IntoIterator<Item = Option<DomainId>>) -> Scope {
         let within: Arc<[Option<DomainId>]> = domains.into_iter().filter(|domain| self.has_domain(*domain)).collect();
         Scope { domains: Some(within), ..self }
     }
 
-    /// Of these links, which are not those of one app alone, those of an app.
+    /// Restricts a scope without an app to the links of one app.
     #[must_use]
     pub fn of(self, app: AppName) -> Scope {
         Scope { app: Some(app), ..self }
     }
 
-    /// Of these links those that a key limited to some domains may see.
+    /// Restricts the scope to the domains of a key.
     #[must_use]
     pub fn within_key(self, domains: &KeyDomains) -> Scope {
         self.within(domains.0.iter().map(|domain| domain.as_ref().map(DomainName::id)))
     }
 
-    /// Whether all links are within.
+    /// True if the scope includes all links.
     pub fn is_all(&self) -> bool {
         *self == Scope::ALL
     }
 
-    /// Whether a link is within.
+    /// True if the scope includes a link.
     pub fn has(&self, link: &Link) -> bool {
         self.has_link(&link.code, link.labels.app.as_ref().map(AppName::as_str))
     }
 
-    /// Whether a link of an app is within that has this code; `None`: of nobody.
+    /// True if the scope includes a link with this code that belongs to this app; `None` for a link without an app.
     pub fn has_link(&self, code: &Code, app: Option<&str>) -> bool {
         self.app.as_ref().is_none_or(|own| app == Some(own.as_str())) && self.has_domain(code.domain())
     }
 
-    /// Whether links of a domain may be within.
+    /// True if the scope may include links of a domain.
     pub fn has_domain(&self, domain: Option<DomainId>) -> bool {
         self.domains.as_ref().is_none_or(|domains| domains.contains(&domain))
     }
 
-    /// The app, if it is that of one.
+    /// Returns the app that the scope is limited to.
     pub fn app(&self) -> Option<&AppName> {
         self.app.as_ref()
     }
 
-    /// The domains, if not all are within.
+    /// Returns the domains that the scope is limited to.
     pub fn domains(&self) -> Option<&[Option<DomainId>]> {
         self.domains.as_deref()
     }
@@ -276,7 +276,7 @@ mod tests {
         let scope = Scope::of_app(app).within_key(&go);
         assert!(scope.has_link(&in_go, Some("shop")) && !scope.has_link(&code, Some("shop")));
         assert!(!scope.has_link(&in_go, None) && !scope.is_all());
-        // What is asked for beyond it is not there.
+        // Domains outside the scope stay invisible.
         assert!(!scope.within([None]).has_link(&code, Some("shop")));
     }
 

@@ -1,6 +1,6 @@
-//! Dates as the API and the files of import and export write them: ISO 8601 with an offset, between 1970 and 9999.
+//! Dates in the form of the API and of import and export files: ISO 8601 with an offset, between 1970 and 9999.
 //!
-//! Inside, an instant is a number of milliseconds since 1970 UTC. Nothing here reads a clock.
+//! Inside the server, an instant is a number of milliseconds since 1970 UTC. This module reads no clock.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 /// The last instant of the year 9999, in milliseconds since 1970 UTC.
 pub const INSTANT_MS_MAX: u64 = 253_402_300_799_999;
 
-/// Why a text is no date. The client's fault; trying again does not help.
+/// The reason for which a text is not a date. The client must correct it: a retry cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DateError {
     /// Not an ISO 8601 date and time with an offset.
@@ -32,15 +32,15 @@ impl fmt::Display for DateError {
 
 impl std::error::Error for DateError {}
 
-/// Reads a date and time with an offset; fractions of a millisecond are cut off.
+/// Parses a date and time with an offset. Fractions of a millisecond are cut off.
 ///
 /// # Errors
-/// [`DateError`] for anything else.
+/// [`DateError`] if the text has another form, or names an instant out of range.
 pub fn parse(text: &str) -> Result<u64, DateError> {
     if let Some(ms) = parse_plain(text.as_bytes()) {
         return Ok(ms);
     }
-    // The library also takes annotations such as `[Europe/Berlin]`, which the standard does not have.
+    // The library also accepts annotations such as `[Europe/Berlin]`, which ISO 8601 lacks.
     if text.contains('[') {
         return Err(DateError::Unreadable);
     }
@@ -51,15 +51,15 @@ pub fn parse(text: &str) -> Result<u64, DateError> {
     u64::try_from(ms).ok().filter(|&ms| ms <= INSTANT_MS_MAX).ok_or(DateError::OutOfRange)
 }
 
-/// 400 years, after which all dates are the same again, in milliseconds.
+/// Milliseconds in 400 years, the period of the calendar.
 const CYCLE_MS: i64 = 146_097 * 86_400_000;
 
-/// The date of a text 400 years before: the library's range ends a day before ours, so that every offset fits into it.
+/// Parses a date 400 years earlier. The library's range ends a day before ours, and this leaves room for every offset.
 fn years_earlier(text: &str) -> Option<Timestamp> {
     text.strip_prefix("9999").and_then(|rest| format!("9599{rest}").parse().ok())
 }
 
-/// The form that [`format`] writes without milliseconds, in UTC, which is what an import is full of.
+/// Parses the form that [`format`] writes without milliseconds, in UTC. Imports consist of such dates.
 fn parse_plain(text: &[u8]) -> Option<u64> {
     let (text, offset) = text.split_at_checked(19)?;
     if (offset != b"+00:00" && offset != b"Z")
@@ -87,7 +87,8 @@ fn parse_plain(text: &[u8]) -> Option<u64> {
     Some((((days_to(year, month, day) * 24 + hour) * 60 + minute) * 60 + second) * 1_000)
 }
 
-/// Days from 1970-01-01 to a date of that year or later (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Returns the days from 1970-01-01 to a date in or after 1970 (Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
 fn days_to(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let year_day = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -95,26 +96,26 @@ fn days_to(year: u64, month: u64, day: u64) -> u64 {
     era * 146_097 + era_year * 365 + era_year / 4 - era_year / 100 + year_day - 719_468
 }
 
-/// 1970.
+/// The instant 0, 1970-01-01 00:00:00 UTC.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// A second since 1970 UTC in the form that the conversions of strftime say. Later ones than [`INSTANT_MS_MAX`] are written as that.
+/// Formats a second since 1970 UTC with a strftime pattern. Instants after [`INSTANT_MS_MAX`] are written as that.
 pub fn format_as(second: u64, form: &str) -> String {
     let second = second.min(INSTANT_MS_MAX / 1_000) as i64;
-    // Without a zone, since for the library's instants the last day of 9999 is too late.
+    // Without a zone, since the last day of 9999 is beyond the library's range of instants.
     let instant = EPOCH.checked_add(SignedDuration::from_secs(second)).unwrap_or(DateTime::MAX);
     instant.strftime(form).to_string()
 }
 
-/// An instant in UTC, with milliseconds only where there are some. Later ones than [`INSTANT_MS_MAX`], which no client can
-/// have sent, are written as that.
+/// Formats an instant in UTC, with milliseconds only if they are not zero. Instants after [`INSTANT_MS_MAX`] are
+/// written as that; no client can have sent them.
 pub fn format(ms: u64) -> String {
     let mut out = Vec::with_capacity(29);
     push(ms, &mut out);
     String::from_utf8(out).expect("digits and signs are ASCII")
 }
 
-/// The same, behind what is in `out`.
+/// Appends what [`format`] returns to `out`.
 pub fn push(ms: u64, out: &mut Vec<u8>) {
     let ms = ms.min(INSTANT_MS_MAX);
     let (days, second_of_day) = (ms / 86_400_000, ms / 1_000 % 86_400);
@@ -143,7 +144,7 @@ fn push_digits(number: u64, places: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// The date of a day counted from 1970-01-01 (Hinnant, as above).
+/// Returns year, month and day, from days since 1970-01-01 (Hinnant, as above).
 fn date_of(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, era_day) = (shifted / 146_097, shifted % 146_097);
@@ -177,7 +178,7 @@ mod tests {
             }
         }
 
-        /// The short way agrees with the library, on good and bad dates.
+        /// The fast path agrees with the library, on valid and invalid dates.
         #[test]
         fn the_short_way_agrees(y in 1960u32..2110, mo in 0u32..14, d in 0u32..33, h in 0u32..25, s in 0u32..60) {
             let text = format!("{y:04}-{mo:02}-{d:02}T{h:02}:30:{s:02}+00:00");

@@ -1,7 +1,7 @@
-//! The short domains of a service: their names, what stands for them in codes, and which of them a request means.
+//! The short domains of a service: their names, their IDs in codes, and the domain that a request addresses.
 //!
-//! A link belongs to one domain. Those of the default domain, the host of the base URL, are all that there is until others are
-//! configured; from then on the `Host` of a request decides what it can reach.
+//! A link belongs to one domain. The default domain is the host of the base URL. Until other domains are configured, it
+//! serves every request. From then on the `Host` of a request decides which links it reaches.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,14 +15,15 @@ use crate::destination::hosts::{HostPattern, authority_of, host_of, without_port
 /// Longest name of a domain, in characters (RFC 1035, section 2.3.4).
 pub const DOMAIN_NAME_LEN_MAX: usize = 253;
 
-/// What stands for the default domain where a domain is named, as in Shlink. No host has a capital letter.
+/// Alias of the default domain in requests and settings, as in Shlink. A host has no capital letters, so they never
+/// clash.
 pub const DEFAULT_DOMAIN: &str = "DEFAULT";
 
-/// The name of a domain: a host in small letters and Punycode, without a port. Cheap to clone.
+/// The name of a domain: a host in lower case and Punycode, without a port. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DomainName(Arc<str>);
 
-/// Why a text is no name of a domain. Whoever wrote it must do so anew.
+/// The text is not the name of a domain. A retry cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DomainNameError;
 
@@ -35,30 +36,31 @@ impl fmt::Display for DomainNameError {
 impl std::error::Error for DomainNameError {}
 
 impl DomainName {
-    /// Reads a name, in whatever letters it is written.
+    /// Parses a name, in upper or lower case.
     ///
     /// # Errors
-    /// [`DomainNameError`] for anything but a host.
+    /// [`DomainNameError`] unless the text is a host of at most [`DOMAIN_NAME_LEN_MAX`] characters.
     pub fn parse(text: &str) -> Result<DomainName, DomainNameError> {
         let pattern = HostPattern::parse(text).map_err(|_| DomainNameError)?;
         let host = pattern.alone().filter(|host| host.len() <= DOMAIN_NAME_LEN_MAX);
         host.map(|host| DomainName(host.into())).ok_or(DomainNameError)
     }
 
-    /// Takes a name that was read before; `None` for anything else.
+    /// Takes a name that [`DomainName::parse`] has normalised before; `None` for anything else.
     pub fn from_normal(text: &str) -> Option<DomainName> {
         let is_normal = |byte: u8| byte.is_ascii_graphic() && !byte.is_ascii_uppercase();
         let is_name = (1..=DOMAIN_NAME_LEN_MAX).contains(&text.len()) && text.bytes().all(is_normal);
         is_name.then(|| DomainName(text.into()))
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What stands for it in codes, on every node and for good: 48 bits of a hash. Two of a thousand domains have the same by a
-    /// chance of one in 500 million; such a pair is refused when it is configured.
+    /// Returns the ID of the domain in codes, which is the same on every node and forever: 48 bits of a hash. Among a
+    /// thousand domains, two share an ID with a probability of one in 500 million. Such a pair is refused when it is
+    /// configured.
     pub fn id(&self) -> DomainId {
         let [a, b, c, d, e, f, ..] = xxh3_64(self.0.as_bytes()).to_be_bytes();
         DomainId::from_bytes([a, b, c, d, e, f])
@@ -72,61 +74,61 @@ impl fmt::Display for DomainName {
     }
 }
 
-/// Where people are led who find nothing: long URLs, checked.
+/// Redirect targets for requests that find no link: checked long URLs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Targets {
-    /// Who asks for `/`.
+    /// The target of `/`.
     pub home: Option<String>,
-    /// Who asks for a link that there is not.
+    /// The target of codes that do not exist.
     pub not_found: Option<String>,
-    /// Who asks for one whose time is over.
+    /// The target of expired links.
     pub expired: Option<String>,
 }
 
-/// A domain that is served.
+/// A domain that the service serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Domain {
-    /// Its name.
+    /// The name of the domain.
     pub name: DomainName,
-    /// What its short URLs start with, without a slash at the end.
+    /// The beginning of its short URLs, without a trailing slash.
     pub base_url: String,
-    /// Where people are led who find nothing.
+    /// Redirect targets for requests that find no link.
     pub targets: Targets,
 }
 
-/// What is answered where the host of a request is none that is served.
+/// The response to a request for a host that the service does not serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum UnknownHost {
-    /// What is answered for a link that there is not: 404.
+    /// 404, as for an unknown code.
     #[default]
     NotFound,
-    /// A page that says why: 421.
+    /// 421, with a page that names the problem.
     Misdirected,
 }
 
-/// Which of the domains of a service. The first is the default one.
+/// The index of a domain among those of a service. The first is the default domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place(u16);
 
 impl Place {
-    /// Its number, from 0.
+    /// Returns the index, from 0.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Most domains of a service.
+/// Maximum number of domains of a service.
 pub const DOMAINS_MAX: usize = 10_000;
 
 /// All domains of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Domains {
-    /// The default one first.
+    /// The domains, the default one first.
     all: Vec<Domain>,
-    /// What stands for each in codes.
+    /// The IDs of the domains in codes, in the same order.
     ids: Vec<Option<DomainId>>,
-    /// Each by its name, in the order of names.
+    /// The domains by name, sorted.
     by_name: Vec<(DomainName, Place)>,
     fallback: bool,
     unknown_host: UnknownHost,
@@ -134,8 +136,8 @@ pub struct Domains {
 }
 
 impl Domains {
-    /// The default domain, which is that of the base URL, and others. Among these the default one may be once more, to say where it
-    /// leads who find nothing.
+    /// Combines the default domain, the host of the base URL, with others. The default domain may also be among those
+    /// in `serve`, which then gives its redirect targets.
     pub fn new(base_url: &str, serve: &[Domain], fallback: bool, unknown_host: UnknownHost) -> Domains {
         let name = DomainName::parse(host_of(base_url.as_bytes())).unwrap_or_else(|_| DomainName("localhost".into()));
         let own = serve.iter().find(|domain| domain.name == name);
@@ -150,12 +152,12 @@ impl Domains {
         Domains { all, ids, by_name, fallback, unknown_host, is_strict: !serve.is_empty() }
     }
 
-    /// All of them, the default one first.
+    /// Returns all domains, the default one first.
     pub fn all(&self) -> &[Domain] {
         &self.all
     }
 
-    /// The names of some of them, for whoever wrote another.
+    /// Returns the names of the first ten domains, for an error about an unknown one.
     pub fn names(&self) -> String {
         const SHOWN_MAX: usize = 10;
         let names = self.all.iter().take(SHOWN_MAX).map(|domain| domain.name.as_str());
@@ -163,29 +165,29 @@ impl Domains {
         names.chain(rest).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether the host of a request says what it can reach: as soon as any domain is configured.
+    /// True if the host of a request decides which links it reaches: as soon as any domain is configured.
     pub fn is_strict(&self) -> bool {
         self.is_strict
     }
 
-    /// What is answered where the host is none of these.
+    /// Returns the response to requests for other hosts.
     pub fn unknown_host(&self) -> UnknownHost {
         self.unknown_host
     }
 
-    /// The domain at a place.
+    /// Returns the domain at an index.
     #[inline]
     pub fn at(&self, place: Place) -> &Domain {
         &self.all[place.index()]
     }
 
-    /// What stands for it in codes; `None` for the default one.
+    /// Returns the ID of a domain in codes; `None` for the default one.
     #[inline]
     pub fn id_at(&self, place: Place) -> Option<DomainId> {
         self.ids[place.index()]
     }
 
-    /// The domain of a request, by what its field `Host` says. Nothing is allocated.
+    /// Returns the domain that a `Host` field addresses. Allocates nothing.
     pub fn of_host(&self, host: &[u8]) -> Option<Place> {
         let host = without_port(host);
         let host = host.strip_suffix(b".").unwrap_or(host);
@@ -200,43 +202,44 @@ impl Domains {
         Some(self.by_name[at].1)
     }
 
-    /// Whether an origin, as browsers name theirs, is that of a base URL.
+    /// True if an `Origin` field, as browsers write it, matches a base URL.
     pub fn is_origin(&self, origin: &str) -> bool {
         self.all.iter().any(|domain| domain.base_url.eq_ignore_ascii_case(origin))
     }
 
-    /// The domain of that name, however it is written. [`DEFAULT_DOMAIN`] is the default one.
+    /// Returns the domain with that name, in upper or lower case. [`DEFAULT_DOMAIN`] names the default one.
     pub fn named(&self, text: &str) -> Option<Place> {
-        // The default one may be called with the port that it has, too.
+        // The name of the default domain may include the port of the base URL.
         if text == DEFAULT_DOMAIN || text.eq_ignore_ascii_case(authority_of(&self.all[0].base_url)) {
             return Some(Place::default());
         }
         self.place_of(&DomainName::parse(text).ok()?)
     }
 
-    /// The place of a domain.
+    /// Returns the index of a domain.
     pub fn place_of(&self, name: &DomainName) -> Option<Place> {
         let at = self.by_name.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
         Some(self.by_name[at].1)
     }
 
-    /// The name that links of a place bear; those of the default domain bear none.
+    /// Returns the domain name that links of a domain carry; `None` for the default one, whose links carry no name.
     pub fn label_at(&self, place: Place) -> Option<DomainName> {
         (place.0 > 0).then(|| self.at(place).name.clone())
     }
 
-    /// The same name, if links that bear it answer somewhere: not that of the default domain, whose links bear none.
+    /// Returns the name that links of a served domain carry; `None` for the default domain, or one that is not served.
     pub fn label_of(&self, name: &DomainName) -> Option<DomainName> {
         self.place_of(name).and_then(|place| self.label_at(place))
     }
 
-    /// What else may be meant where a domain has no link of that code: that of the default domain, if it is a fallback.
+    /// Returns the code of the default domain to try after a miss in another one, if the fallback is enabled.
     #[inline]
     pub fn fallback_of(&self, code: &Code) -> Option<Code> {
         (self.fallback && code.domain().is_some()).then(|| code.within(None))
     }
 
-    /// What short URLs of a link start with that bears the name of that domain. One that is served no more keeps its name.
+    /// Returns the beginning of the short URLs of links that carry a name. A domain that is no longer served keeps its
+    /// name.
     pub fn base_url_of(&self, label: Option<&DomainName>) -> Cow<'_, str> {
         let Some(name) = label else { return Cow::Borrowed(&self.all[0].base_url) };
         match self.place_of(name) {
@@ -285,7 +288,7 @@ mod tests {
 
     #[test]
     fn ids_never_change() {
-        // They are on disk, and nodes of several versions meet in Redis.
+        // The IDs are on disk, and nodes of different versions share them in Redis.
         let id = DomainName::parse("go.example").unwrap().id();
         assert_eq!(id.to_bytes(), xxh3_64(b"go.example").to_be_bytes()[..6]);
         assert_ne!(id, DomainName::parse("go2.example").unwrap().id());

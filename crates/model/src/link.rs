@@ -1,4 +1,4 @@
-//! A link as the API, the store and the commands know it: everything that is kept of it, owned.
+//! A link with all its stored properties, owned, as the API, the store and the commands use it.
 
 pub mod creator_links;
 pub mod history;
@@ -13,74 +13,75 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::link::labels::Labels;
 use carom_limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
 
-/// How a link came by its code.
+/// The origin of a code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The code was issued from a segment. It is never given to another link, also not after a delete.
+    /// The code was issued from a segment. No other link gets it, even after a deletion. Only codes of expired links
+    /// may be recycled, if the node is configured to.
     Issued,
-    /// Somebody chose the slug. After a delete anybody may choose it again.
+    /// A client chose the slug. After a deletion it is free again.
     Custom,
 }
 
-/// Which of the states that a code has had this is. A node alone leaves it at zero; nodes that share a code space compare
-/// it (see [`crate::replication`]).
+/// A version of the state of a code. A single node leaves it at zero. Nodes that share a code space compare it (see
+/// [`crate::replication`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Version {
-    /// Counts the beginnings and ends of links of the code.
+    /// Number of times that a link of the code was created or ended.
     pub rev: u32,
-    /// A random number drawn when the link was made: the same for all states of one link.
+    /// A random number drawn at the creation of a link, the same in all states of that link.
     pub claim: u64,
-    /// Counts the changes of one link. It never makes a link win against another, nor against its own end: whoever changes
-    /// a link may not have heard of either.
+    /// Number of changes of one link. It decides neither between two links nor between a link and its end: the author
+    /// of a change may not have seen the other link or the end.
     pub edit: u32,
 }
 
 impl Version {
-    /// That of the link after a change.
+    /// Returns the version after a change of the link.
     #[must_use]
     pub fn edited(self) -> Version {
         Version { edit: self.edit.saturating_add(1), ..self }
     }
 }
 
-/// A link with all its fields.
+/// A link with all its properties.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// What stands behind the slash.
+    /// The code, the last part of the short URL.
     pub code: Code,
-    /// How it redirects.
+    /// The redirect policy: status, validity and so on.
     pub policy: Policy,
-    /// Where it leads: the serialised form of the `url` crate, 1 to [`carom_limits::TARGET_LEN_MAX`] bytes.
+    /// The destination: a URL as the `url` crate serialises it, 1 to [`carom_limits::TARGET_LEN_MAX`] bytes.
     pub target: String,
-    /// When it was made, in milliseconds since 1970 UTC.
+    /// The creation time, in milliseconds since 1970 UTC.
     pub created_ms: u64,
-    /// How it came by its code.
+    /// The origin of the code.
     pub origin: Origin,
-    /// Which state of the code this is.
+    /// The version of this state of the code.
     pub version: Version,
-    /// What people note of it.
+    /// Properties that redirects do not need.
     pub labels: Labels,
 }
 
 impl Link {
-    /// What it has in common with every link that is like it.
+    /// Returns the hash of the properties that equivalent links share.
     pub fn url_key(&self) -> UrlKey {
         let key = UrlKey::of(&self.target, &self.policy, &self.labels);
         if self.is_private() { key.of_private() } else { key }
     }
 
-    /// Whether its code was drawn at random, so that nobody comes upon it who was not given it. Issued codes are shorter.
+    /// True if the code is a random one, too long to be guessed. Other issued codes are shorter.
     pub fn is_private(&self) -> bool {
         self.origin == Origin::Issued && self.code.len() == PRIVATE_CODE_LEN
     }
 
-    /// Where the index of long URLs has it.
+    /// Returns the link's entry in the index of long URLs.
     pub fn url_entry(&self) -> UrlEntry {
         UrlEntry { key: self.url_key(), created_ms: self.created_ms, code: self.code }
     }
 
-    /// Whether it leads to the same place in the same way, is found by the same tags, and is of the same app and domain. Nobody is given
-    /// a private link of somebody else.
+    /// True if a create may return the other link instead of this one. Both have the same destination, policy, tags,
+    /// app and domain, and neither is private: a private link is never given to another client.
     pub fn is_like(&self, other: &Link) -> bool {
         let is_same = self.target == other.target && self.way() == other.way();
         let (mine, theirs) = (&self.labels, &other.labels);
@@ -89,38 +90,39 @@ impl Link {
         is_same && is_found_alike && !self.is_private() && !other.is_private()
     }
 
-    /// How it redirects, as somebody asked for: an end that nobody asked for is left out.
+    /// Returns the policy as the client requested it, without a default expiry.
     fn way(&self) -> Policy {
         let valid_until_ms = self.policy.valid_until_ms.filter(|_| !self.labels.default_end);
         Policy { valid_until_ms, ..self.policy }
     }
 
-    /// Where the index of ends has its scheduled deletion, if there is one.
+    /// Returns the link's scheduled deletion as an entry of the index of ends.
     pub fn deletion(&self) -> Option<Due> {
         self.labels.delete_at_ms.map(|at_ms| Due { at_ms, code: self.code })
     }
 
-    /// Where the index of ends has it, if it has an end.
+    /// Returns the link's expiry as an entry of the index of ends.
     pub fn end(&self) -> Option<Due> {
         self.policy.valid_until_ms.map(|at_ms| Due { at_ms, code: self.code })
     }
 
-    /// Whether its time is over.
+    /// True if the link has expired.
     pub fn is_over(&self, now_ms: u64) -> bool {
         self.policy.phase(now_ms) == Phase::Over
     }
 }
 
-/// What stands for an app, a domain, a long URL and the way to redirect there. It is the same in every process and on every node.
-/// Two that differ may have the same one, by a chance of one in 10^19: whoever finds a link by it compares the rest.
+/// A hash of an app, a domain, a long URL and the redirect policy, the same in every process and on every node. Two
+/// that differ share a hash with a probability of one in 10^19, so a look-up by it compares the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UrlKey(pub u64);
 
 impl UrlKey {
-    /// The key of links that lead there in this way and are noted like that. Titles, and versions of apps, do not count.
+    /// Hashes the properties that equivalent links share: all but titles, app versions, scheduled deletions and
+    /// idempotency keys.
     pub fn of(target: &str, policy: &Policy, labels: &Labels) -> UrlKey {
-        // Without `..`, so that whoever adds a property meets this. One that was not asked for adds no bytes: then the
-        // keys of all links from before stay as they are.
+        // Destructured without `..`, so that a new property causes a compile error here. A property at its default adds
+        // no bytes, which keeps the keys of existing links stable.
         let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits } =
             policy;
         let Labels {
@@ -179,48 +181,49 @@ impl UrlKey {
         UrlKey(xxh3_64(&bytes))
     }
 
-    /// That of private links, which stand apart: nobody who looks for a link has to go through them.
+    /// Returns the key of a private link. It differs from that of public links, so that look-ups for those never meet
+    /// it.
     #[must_use]
     pub fn of_private(self) -> UrlKey {
         UrlKey(xxh3_64(&self.0.to_le_bytes()))
     }
 }
 
-/// Where the index of long URLs has a link. Those that are alike stand together, the oldest first.
+/// An entry of the index of long URLs. Equivalent links are adjacent, the oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UrlEntry {
-    /// What it has in common with those that are like it.
+    /// The hash of the properties that equivalent links share.
     pub key: UrlKey,
-    /// When the link was made, in milliseconds since 1970 UTC.
+    /// The creation time of the link, in milliseconds since 1970 UTC.
     pub created_ms: u64,
-    /// Its code.
+    /// The code of the link.
     pub code: Code,
 }
 
-/// Something that is due for a code at an instant: what the index of ends has of it.
+/// An event that is due for a code, as an entry of the index of ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Due {
-    /// When, in milliseconds since 1970 UTC.
+    /// The instant at which it is due, in milliseconds since 1970 UTC.
     pub at_ms: u64,
-    /// The code.
+    /// The code of the link.
     pub code: Code,
 }
 
-/// Which links that are there already may be the answer to a create.
+/// The existing links that may answer a create.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reuse {
-    /// None: a new one is wanted.
+    /// None: the create makes a new link.
     Never,
-    /// One that was used within the window, where the node has a window and the code is not chosen.
+    /// An equivalent link that was used within the reuse window. Requires a window in the settings and an issued code.
     Recent,
-    /// Any that is alike; where the code is chosen, the one of that code.
+    /// Any equivalent link; for a chosen slug, the link with that slug.
     Any,
 }
 
-/// Whether a link may lead there: 1 to [`TARGET_LEN_MAX`] printable ASCII characters without a space, so that nothing in
-/// it can end the `Location` header.
+/// True if a text can be a destination: 1 to [`TARGET_LEN_MAX`] printable ASCII characters without a space, so that
+/// nothing in it can end the `Location` header.
 pub fn is_target(target: &[u8]) -> bool {
-    // Without `all`, which stops early, the loop becomes vector instructions; targets are nearly always good.
+    // `all` would stop early and prevent vector instructions; nearly all targets are valid.
     (1..=TARGET_LEN_MAX).contains(&target.len())
         && target.iter().fold(true, |good, byte| good & (0x21..=0x7e).contains(byte))
 }
@@ -239,7 +242,7 @@ mod tests {
 
     #[test]
     fn keys_never_change() {
-        // They are on disk, and nodes of several versions meet in Redis.
+        // The keys are on disk, and nodes of different versions share them in Redis.
         let plain = Policy::default();
         assert_eq!(key("https://example.org/", plain), UrlKey(xxh3_64(b"\0https://example.org/")));
         let dated = Policy {
@@ -259,7 +262,7 @@ mod tests {
         labels.crawlable = true;
         bytes.extend_from_slice(b"\0\x08\x03\0\0\0\0\x09");
         assert_eq!(UrlKey::of("https://example.org/", &limited, &labels), UrlKey(xxh3_64(&bytes)));
-        // An end that nobody asked for does not count.
+        // A default expiry does not count.
         let (default_end, valid_until_ms) = (Labels { default_end: true, ..Labels::default() }, Some(77));
         let key = UrlKey::of("https://example.org/", &Policy { valid_until_ms, ..plain }, &default_end);
         assert_eq!(key, UrlKey(xxh3_64(b"\0https://example.org/")));

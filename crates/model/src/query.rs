@@ -1,5 +1,5 @@
-//! Lists of links and tags: what may be asked for, and what is answered. The API reads one and writes the other; a control
-//! thread finds what is in between.
+//! Queries and results of lists of links and tags. The API parses a query and writes the result; a control thread
+//! (`control::catalog`) computes it.
 
 use std::sync::Arc;
 
@@ -15,28 +15,29 @@ use crate::visits::tally::{Counts, Part};
 /// Bytes of the time in a [`Place`].
 pub const PLACE_MS_LEN: usize = 6;
 
-/// The latest time that a place can have, in milliseconds since 1970 UTC. It is in the year 10889.
+/// The latest time of a [`Place`], in milliseconds since 1970 UTC. It is in the year 10889.
 const PLACE_MS_MAX: u64 = (1 << (8 * PLACE_MS_LEN)) - 1;
 
-/// The form of cursors.
+/// Version of the format of cursors.
 const CURSOR_FORM: u8 = 1;
 
-/// Where a link stands among all others, the oldest first; those of the same millisecond by the ASCII form of their codes.
+/// The position of a link by age, the oldest first. Links of the same millisecond are ordered by the ASCII form of
+/// their codes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
-    /// When it was made, in milliseconds since 1970 UTC.
+    /// The creation time of the link, in milliseconds since 1970 UTC.
     pub created_ms: u64,
-    /// Its code.
+    /// The code of the link.
     pub code: Code,
 }
 
 impl Place {
-    /// The place of a link. All that are said to be made after the year 10889 are of its last millisecond.
+    /// Builds the position of a link. Creation times after the year 10889 count as its last millisecond.
     pub fn new(created_ms: u64, code: Code) -> Place {
         Place { created_ms: created_ms.min(PLACE_MS_MAX), code }
     }
 
-    /// Bytes that compare as places do.
+    /// Encodes the position in bytes that sort as positions do.
     pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PLACE_MS_LEN + self.code.len());
         bytes.extend_from_slice(&ms_bytes(self.created_ms));
@@ -44,7 +45,7 @@ impl Place {
         bytes
     }
 
-    /// What [`Place::to_bytes`] gave.
+    /// Decodes bytes from [`Place::to_bytes`]; `None` for malformed ones.
     pub fn from_bytes(bytes: &[u8]) -> Option<Place> {
         let (ms, code) = bytes.split_first_chunk::<PLACE_MS_LEN>()?;
         let created_ms = ms.iter().fold(0, |ms, &byte| ms << 8 | u64::from(byte));
@@ -52,107 +53,109 @@ impl Place {
     }
 }
 
-/// What places of that time or later begin with.
+/// Returns the first bytes of positions at a time, in milliseconds since 1970 UTC.
 pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
     let mut bytes = [0; PLACE_MS_LEN];
     bytes.copy_from_slice(&ms.min(PLACE_MS_MAX).to_be_bytes()[8 - PLACE_MS_LEN..]);
     bytes
 }
 
-/// Begins what stands in the place of a tag for the links of one app. Tags have no control characters.
+/// First character of a shelf: a key of the tag index under which the links of an app are listed. Tags have no control
+/// characters.
 const OF_APP: char = '\u{2}';
 
-/// Most shelves of several domains that a list goes through; instead of more it passes over links of other domains.
+/// Maximum number of shelves that a query over several domains reads. Beyond it, the query filters the links of all
+/// domains.
 const SHELVES_MAX: usize = 64;
 
-/// The same for those of a domain that is not the default one.
+/// First character of the shelf for the links of a domain other than the default one.
 const OF_DOMAIN: char = '\u{3}';
 
-/// Stands between an app or domain and the tag of a link of it.
+/// Separator of an app or domain and a tag of its links.
 const TAG_OF_OWNER: char = '\u{1}';
 
-/// What stands in the place of a tag for the links of an app.
+/// Returns the shelf of the links of an app.
 pub fn app_shelf(app: &str) -> String {
     format!("{OF_APP}{app}")
 }
 
-/// The same for those of a domain that is not the default one.
+/// Returns the shelf of the links of a domain other than the default one.
 pub fn domain_shelf(domain: DomainId) -> String {
     let mut shelf = String::from(OF_DOMAIN);
     domain.to_bytes().iter().for_each(|byte| shelf.push_str(&format!("{byte:02x}")));
     shelf
 }
 
-/// What those of all domains begin with, and what comes behind all of them.
+/// Returns the range of the shelves of all domains: their first character, and the first key after them.
 pub fn domain_shelves() -> (String, String) {
     let behind = char::from_u32(u32::from(OF_DOMAIN) + 1).expect("a character of the same kind");
     (OF_DOMAIN.to_string(), behind.to_string())
 }
 
-/// Whether that is what [`domain_shelf`] gave.
+/// True for a text from [`domain_shelf`].
 pub fn is_domain_shelf(shelf: &str) -> bool {
     shelf.starts_with(OF_DOMAIN)
 }
 
-/// What stands there for those of them that have a tag.
+/// Returns the shelf of the links of an app or domain that have a tag.
 pub fn with_tag(owner: &str, tag: &str) -> String {
     format!("{owner}{TAG_OF_OWNER}{tag}")
 }
 
-/// Whether that is what [`app_shelf`] or [`domain_shelf`] gave, perhaps [`with_tag`], and no tag alone.
+/// True for a text from [`app_shelf`] or [`domain_shelf`], with or without [`with_tag`]; false for a plain tag.
 pub fn is_of_owner(shelf: &str) -> bool {
     shelf.starts_with([OF_APP, OF_DOMAIN])
 }
 
-/// The shelf of an app or domain and the tag of what [`with_tag`] gave.
+/// Splits a text from [`with_tag`] into the shelf of the app or domain and the tag.
 pub fn owner_and_tag(shelf: &str) -> Option<(&str, &str)> {
     if is_of_owner(shelf) { shelf.split_once(TAG_OF_OWNER) } else { None }
 }
 
-/// Which links a list has.
+/// A filter for the links of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
-    /// Whose.
+    /// The links that the client may see.
     pub scope: Scope,
-    /// In small letters; it is in the long URL, the code, the title or a tag. Never empty.
+    /// A search term in lower case, never empty. It matches the long URL, the code, the title or a tag.
     pub term: Option<String>,
-    /// What else the term may be in long URLs, which are kept in ASCII; in small letters.
+    /// Further spellings of the term in long URLs, which are stored in ASCII; in lower case.
     pub url_terms: Vec<String>,
-    /// Links that whoever searches may mean by name: they come before all others, and only once.
+    /// Codes that the search term may name. Their links come before all others, and only once.
     pub named: Vec<Code>,
-    /// Tags, in the form in which they are kept, each once.
+    /// Normalised tags, each once.
     pub tags: Vec<String>,
-    /// Whether a link must have all of them, and not just one.
+    /// True if a link must have all the tags, false if one is enough.
     pub all_tags: bool,
-    /// Made at this instant or later, in milliseconds since 1970 UTC.
+    /// Earliest creation time, in milliseconds since 1970 UTC, inclusive.
     pub since_ms: Option<u64>,
-    /// Made at this instant or before.
+    /// Latest creation time, in milliseconds since 1970 UTC, inclusive.
     pub until_ms: Option<u64>,
-    /// Not those that were visited as often as they may be.
+    /// Excludes links that have used up their visits.
     pub without_used_up: bool,
-    /// Not those whose time is over.
+    /// Excludes expired links.
     pub without_over: bool,
-    /// Those of which this is true.
+    /// Includes only links in this condition.
     pub condition: Option<Condition>,
 }
 
-/// What becomes of whoever follows a link now.
+/// The current condition of a link, as a visitor meets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
-    /// It leads on.
+    /// The link redirects.
     Active,
-    /// Its time has not come.
+    /// The link has not started yet.
     Scheduled,
-    /// Its time is over.
+    /// The link has expired.
     Ended,
-    /// It is put away.
+    /// The link is archived.
     Archived,
-    /// It was followed as often as it may be.
+    /// The link has used up its visits.
     UsedUp,
 }
 
 impl Condition {
-    /// All, by the names that callers use.
+    /// All conditions, by their names in the API.
     pub const NAMES: [(&'static str, Condition); 5] = [
         ("active", Condition::Active),
         ("scheduled", Condition::Scheduled),
@@ -161,14 +164,14 @@ impl Condition {
         ("usedUp", Condition::UsedUp),
     ];
 
-    /// That of a name.
+    /// Parses the name of a condition.
     pub fn parse(text: &str) -> Option<Condition> {
         Condition::NAMES.iter().find(|(name, _)| *name == text).map(|(_, condition)| *condition)
     }
 }
 
 impl Filter {
-    /// Whether links that stand under one of the shelves and are of the time may still be others than those that are asked for.
+    /// True if the shelves and the time range alone cannot answer the query, so that links must be filtered one by one.
     pub fn sifts(&self) -> bool {
         self.term.is_some()
             || self.has_all()
@@ -178,7 +181,7 @@ impl Filter {
             || self.scope.domains().is_some() && (self.scope.app().is_some() || self.domain_shelves().is_none())
     }
 
-    /// What the links stand under in the index of tags that are asked for; empty: they are found by their dates.
+    /// Returns the keys of the tag index that list the requested links; empty if the links are listed by creation time.
     pub fn shelves(&self) -> Vec<String> {
         let owners = match self.scope.app() {
             Some(app) => vec![app_shelf(app.as_str())],
@@ -194,98 +197,99 @@ impl Filter {
         }
     }
 
-    /// The shelves that have the links of the domains and no others, if there are such: not of the default domain.
+    /// Returns the shelves that list exactly the links of the domains, if such shelves exist: the default domain has
+    /// none.
     fn domain_shelves(&self) -> Option<Vec<String>> {
         let domains = self.scope.domains().filter(|domains| !domains.is_empty())?;
-        // Who must have several tags must have them on one shelf each; and each shelf is gone through by itself.
+        // Several required tags must share a shelf, and each shelf is read by itself.
         let are_few = domains.len() == 1 || !self.has_all() && domains.len() * self.tags.len().max(1) <= SHELVES_MAX;
         let domains = Some(domains).filter(|_| are_few)?;
         domains.iter().map(|domain| domain.map(domain_shelf)).collect()
     }
 
-    /// Whether a link must have several tags.
+    /// True if a link must have several tags.
     pub fn has_all(&self) -> bool {
         self.all_tags && self.tags.len() > 1
     }
 }
 
-/// What a list is ordered by.
+/// The sort key of a list of links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OrderField {
-    /// The time at which links were made.
+    /// The creation time.
     DateCreated,
-    /// The code, as stores have it.
+    /// The code, in the order of the store.
     ShortCode,
     /// The long URL.
     LongUrl,
-    /// The title, in small letters; links without one come first.
+    /// The title in lower case; links without one come first.
     Title,
-    /// How often a link was visited.
+    /// The number of visits.
     Visits,
-    /// The same without bots.
+    /// The number of visits without bots.
     NonBotVisits,
 }
 
-/// What a list is ordered by, and in which direction.
+/// The sort key and direction of a list of links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// By what.
+    /// The sort key.
     pub field: OrderField,
-    /// Whether the largest comes first.
+    /// True for the largest first.
     pub descending: bool,
 }
 
-/// A page of a list of links that is asked for.
+/// A query for a page of links.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListQuery {
-    /// Which links.
+    /// The links to list.
     pub filter: Filter,
-    /// In which order.
+    /// The order of the list.
     pub order: Order,
-    /// Which page, from 1. Where there is a cursor it says nothing.
+    /// The number of the page, from 1. Ignored with a cursor.
     pub page: u64,
-    /// Links of a page.
+    /// Links per page.
     pub per_page: usize,
-    /// Where an earlier page has ended.
+    /// The end of an earlier page, to continue from.
     pub cursor: Option<Cursor>,
 }
 
 impl ListQuery {
-    /// Whether the indexes say nearly all that the page needs. Else links may have to be looked at one by one.
+    /// True if the indexes can answer nearly all of the query. Otherwise links may have to be read one by one.
     pub fn is_by_index(&self) -> bool {
         self.order.field == OrderField::DateCreated && self.filter.term.is_none() && self.filter.condition.is_none()
     }
 
-    /// What stands for the list that this is a page of. A cursor belongs to one list.
+    /// Returns a hash that identifies the list. A cursor is valid for one list only.
     pub fn key(&self) -> u64 {
         xxh3_64(format!("{:?} {:?}", self.filter, self.order).as_bytes())
     }
 }
 
-/// Where a page has ended, so that the next one can begin there whatever has come in between.
+/// The end of a page, where the next one begins, even if links were created or deleted meanwhile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cursor {
-    /// Behind what the page begins.
+    /// The last position of the page.
     pub behind: Behind,
     /// The number of the page that begins there.
     pub page: u64,
-    /// How many links of the list came before.
+    /// Links of the list up to there.
     pub seen: u64,
 }
 
-/// Behind what a page begins.
+/// The last position of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Behind {
-    /// A place, where links stand in the order of their age.
+    /// A position by age, in lists ordered by creation time.
     Place(Place),
-    /// A code, where they stand in the order of their codes.
+    /// A code, in lists ordered by code.
     Code(Code),
-    /// So many links, where they are sorted anew for each page.
+    /// A number of links, in lists that are sorted for each page.
     Count(u64),
 }
 
 impl Cursor {
-    /// Text for a URL. It means something for the list of this key alone.
+    /// Encodes the cursor as text for a URL, valid only for the list with this key.
     pub fn to_text(&self, list_key: u64) -> String {
         let mut bytes = vec![CURSOR_FORM];
         bytes.extend_from_slice(&list_key.to_be_bytes());
@@ -308,7 +312,7 @@ impl Cursor {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What [`Cursor::to_text`] gave for a list of that key and order; `None` for anything else.
+    /// Decodes a text from [`Cursor::to_text`] for a list with that key and order; `None` for anything else.
     pub fn from_text(text: &str, list_key: u64, field: OrderField) -> Option<Cursor> {
         let bytes = from_hex(text)?;
         let (&form, rest) = bytes.split_first()?;
@@ -334,123 +338,123 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
-    // More than any that was given.
+    // Longer than any valid cursor.
     if text.len() > 256 || !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
-/// A page of a list of links.
+/// A page of links.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListPage {
-    /// The links.
+    /// The links of the page.
     pub links: Vec<Arc<Link>>,
-    /// How often each of them was followed.
+    /// Visits of each link, in the same order.
     pub visits: Vec<Counts>,
-    /// Its number, from 1.
+    /// The number of the page, from 1.
     pub page: u64,
-    /// How many links the list has, as far as was looked.
+    /// Links of the list, as far as they were counted.
     pub total: u64,
-    /// Whether that is all of it.
+    /// True if all links were counted.
     pub complete: bool,
-    /// Where the next page begins; nothing at the end of the list.
+    /// The cursor of the next page; `None` at the end of the list.
     pub next: Option<Cursor>,
 }
 
-/// What a list of tags is ordered by.
+/// The sort key of a list of tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TagField {
     /// The tags themselves.
     Tag,
-    /// How many links have them.
+    /// The number of links with the tag.
     Links,
 }
 
-/// A page of the list of tags that is asked for.
+/// A query for a page of tags.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TagQuery {
-    /// Of whose links.
+    /// The links whose tags are listed.
     pub scope: Scope,
-    /// In small letters; it is in the tag.
+    /// A search term in lower case, which matches the tag.
     pub term: Option<String>,
-    /// By what.
+    /// The sort key.
     pub field: TagField,
-    /// Whether the largest comes first.
+    /// True for the largest first.
     pub descending: bool,
-    /// Which page, from 1.
+    /// The number of the page, from 1.
     pub page: u64,
-    /// Tags of a page.
+    /// Tags per page.
     pub per_page: usize,
-    /// Whether it is to be said how often their links were followed.
+    /// True if the page includes the visits of the tagged links.
     pub with_visits: bool,
 }
 
-/// A page of a list of tags.
+/// A page of tags.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TagPage {
-    /// Tags, and how many links have each.
+    /// Tags, each with its number of links.
     pub tags: Vec<(Arc<str>, u64)>,
-    /// How often the links of each were followed, if that was asked for; `None` where they are too many to add up.
+    /// Visits of the links of each tag, if requested; `None` for tags with too many links to add up.
     pub visits: Vec<Option<Counts>>,
-    /// How many tags the list has.
+    /// Number of tags in the list.
     pub total: u64,
 }
 
-/// How often the links of parts were followed.
+/// Visits of the links of apps and domains.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PartCounts {
-    /// Of each part, in the order in which they were asked for.
+    /// Visits of each part, in the order of the request.
     pub counts: Vec<Counts>,
-    /// Whether the present hour is in it for apps. Which app has made a link must be looked up, and where very many were
-    /// followed that is done when the hour is over.
+    /// True if apps include the current hour. The app of each visited link must be looked up, and if very many links
+    /// were visited, that happens after the hour has ended.
     pub is_whole: bool,
 }
 
-/// What is asked of those who make lists.
+/// A request to the list threads of `control::catalog`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListRequest {
     /// A page of links.
     Links(Box<ListQuery>),
     /// A page of tags.
     Tags(Box<TagQuery>),
-    /// The codes of links that crawlers may follow.
+    /// Codes of the links that crawlers may follow, of one domain.
     Crawlable(Option<DomainId>),
-    /// How many links each of these lists has: such as stand in one run of an index, and need nothing but counting.
+    /// Number of links of each list. Each filter must match one run of an index, so that counting is enough.
     Counts(Vec<Filter>),
-    /// The links that were followed most in some hours.
+    /// The most visited links in a range of hours.
     Top {
-        /// The first, counted from 1970 UTC.
+        /// The first hour, counted from 1970 UTC.
         from_hour: u32,
-        /// The first that is not meant.
+        /// The end of the range, exclusive.
         to_hour: u32,
-        /// How many.
+        /// Number of links.
         count: usize,
     },
-    /// The hosts that sent most visits of any links on these days, both meant and counted from 1970 UTC.
+    /// The top referring hosts of all links in a range of days, counted from 1970 UTC.
     Referrers {
-        /// The first of them.
+        /// The first day.
         from_day: u32,
-        /// The last of them.
+        /// The last day, inclusive.
         to_day: u32,
-        /// How many hosts.
+        /// Number of hosts.
         count: usize,
     },
-    /// The domains that have links, besides the default one.
+    /// Domains that have links, besides the default one.
     Domains,
-    /// How often the links of each of these were followed in some hours.
+    /// Visits of the links of apps and domains in a range of hours.
     Parts {
-        /// Apps and domains.
+        /// The apps and domains.
         parts: Vec<Part>,
         /// The first hour, counted from 1970 UTC.
         from_hour: u32,
-        /// The first that is not meant.
+        /// The end of the range, exclusive.
         to_hour: u32,
     },
 }
 
 impl ListRequest {
-    /// Whether links may have to be gone through one by one.
+    /// True if the request may read links one by one.
     pub fn may_take_long(&self) -> bool {
         match self {
             ListRequest::Links(query) => !query.is_by_index(),
@@ -465,32 +469,32 @@ impl ListRequest {
     }
 }
 
-/// What they answer.
+/// A response of the list threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListAnswer {
-    /// Links.
+    /// A page of links.
     Links(ListPage),
-    /// Tags.
+    /// A page of tags.
     Tags(TagPage),
-    /// The newest codes of links that crawlers may follow, one a line of a `robots.txt`.
+    /// The newest codes of links that crawlers may follow, each on a line of a `robots.txt`.
     Crawlable(Arc<str>),
-    /// How many links each list has; `None` where they are not counted yet.
+    /// Number of links of each list; `None` until they are counted.
     Counts(Vec<Option<u64>>),
     /// Hosts with their visits, the most frequent first.
     Referrers(Vec<(Box<[u8]>, u64)>),
-    /// Domains by their names, in no order that says anything.
+    /// Domains, in arbitrary order.
     Domains(Vec<DomainName>),
-    /// How often the links of each part were followed.
+    /// Visits of the links of each part.
     Parts(PartCounts),
     /// The list has too many links to sort them in this order.
     TooManyToSort,
-    /// The page begins behind what is looked at for one answer.
+    /// The page begins after the last position that one query reads.
     TooDeep,
-    /// There are more tags than are counted.
+    /// More tags exist than are counted.
     TooManyTags,
-    /// Everything is being counted since the start; it takes a while.
+    /// The counting after the start is still in progress.
     Counting,
-    /// An index or a record cannot be read. That was logged.
+    /// An index or a record cannot be read. The cause was logged.
     Unreadable,
 }
 

@@ -1,9 +1,9 @@
-//! Visits as cores tell of them: who followed which link, in rings that a core fills without waiting and one control
-//! thread empties.
+//! Visits between cores and the counting thread: the link and the visitor, in rings that a core fills without waiting.
 //!
-//! A ring that is full takes nothing more: the visit is counted as dropped, and the redirect goes on.
+//! One control thread drains the rings. A full ring accepts nothing more: the visit is counted as dropped, and the
+//! redirect proceeds.
 //!
-//! [`ring`] is how they stand there; [`tally`] and [`history`] are what is made of them; who does that is `control::visits`.
+//! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts. The counting thread is `control::visits`.
 
 pub mod allowance;
 pub mod history;
@@ -18,17 +18,17 @@ use crate::destination::hosts::without_port;
 
 pub use self::ring::VisitReceiver;
 
-/// Longest name of a referring host that is kept, bytes. Few are longer; they are cut at the front, where the less
-/// important part of a name stands.
+/// Longest name of a referring host that is kept, in bytes. Few are longer. They are cut at the front, the less
+/// important part of a name.
 pub const HOST_LEN_MAX: usize = 60;
 
-/// User agents whose kind is remembered by each core. A service sees some dozens in most of its requests.
+/// Number of user agents whose kind each core caches. Most requests of a service come from some dozens.
 const AGENTS: usize = 512;
 
-/// Longest user agent that is looked at, bytes.
+/// Longest user agent that is searched, in bytes.
 const AGENT_LEN_MAX: usize = 512;
 
-/// What crawlers, monitors, previews and libraries call themselves, in small letters.
+/// Parts of the names of crawlers, monitors, link previews and libraries, in lower case.
 const BOT_NAMES: [&[u8]; 28] = [
     b"bot",
     b"crawl",
@@ -60,46 +60,46 @@ const BOT_NAMES: [&[u8]; 28] = [
     b"lighthouse",
 ];
 
-/// Who followed a link, as far as that is counted.
+/// The counted properties of a visitor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Visitor {
-    /// Whether it calls itself something that is no person's browser.
+    /// True if the user agent is not a person's browser.
     pub is_bot: bool,
     host_len: u8,
     host: [u8; HOST_LEN_MAX],
 }
 
 impl Visitor {
-    /// The host that sent it here, in small letters; empty where none is named.
+    /// Returns the referring host in lower case; empty without one.
     pub fn host(&self) -> &[u8] {
         &self.host[..usize::from(self.host_len)]
     }
 }
 
-/// What a core tells of.
+/// A visit that a core reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Visit {
-    /// The code that was asked for; `None` where there is no such link.
+    /// The requested code; `None` if no such link exists.
     pub code: Option<Code>,
-    /// Who asked.
+    /// The counted properties of the visitor.
     pub visitor: Visitor,
 }
 
-/// What became of a visit that a core told of.
+/// The result of reporting a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// It is in the ring.
+    /// The visit is in the ring.
     Whole,
-    /// It is in the ring without the host that sent it: visits with hosts fill their part of the ring.
+    /// The visit is in the ring without its referring host, because visits with hosts fill their part of the ring.
     WithoutReferrer,
-    /// The ring is full.
+    /// The ring is full, and the visit is dropped.
     Nothing,
 }
 
-/// A core's end of its ring, and what it remembers of user agents.
+/// A core's end of its ring, with a cache of user agents.
 pub struct VisitSender {
     ring: ring::Sender,
-    /// A part of the hash of each agent, and whether it is a bot; zero where none is remembered.
+    /// A part of the hash of each user agent, and whether it is a bot; zero for an empty slot.
     agents: Box<[u32]>,
 }
 
@@ -109,14 +109,14 @@ impl std::fmt::Debug for VisitSender {
     }
 }
 
-/// A ring that lives as long as the process, as its cores do.
+/// Creates a ring that lives as long as the process, as its cores do.
 pub fn ring() -> (VisitSender, VisitReceiver) {
     let (ring, receiver) = ring::ring();
     (VisitSender { ring, agents: vec![0; AGENTS].into() }, receiver)
 }
 
 impl VisitSender {
-    /// Who sent a request, by two fields of its head.
+    /// Classifies the sender of a request by two fields of its head.
     #[inline]
     pub fn visitor(&mut self, user_agent: &[u8], referer: &[u8]) -> Visitor {
         let mut visitor = Visitor { is_bot: self.is_known_bot(user_agent), host_len: 0, host: [0; HOST_LEN_MAX] };
@@ -130,13 +130,13 @@ impl VisitSender {
         visitor
     }
 
-    /// Tells of a visit.
+    /// Reports a visit. Never waits.
     #[inline]
     pub fn tell(&mut self, visit: &Visit) -> Told {
         self.ring.tell(visit)
     }
 
-    /// The same as [`is_bot`], which takes longer than a look into a table.
+    /// Caches [`is_bot`], whose search takes longer than a look into a table.
     fn is_known_bot(&mut self, user_agent: &[u8]) -> bool {
         let hash = xxh3_64(user_agent);
         let place = &mut self.agents[hash as usize % AGENTS];
@@ -148,17 +148,17 @@ impl VisitSender {
     }
 }
 
-/// Whether a user agent is no person's browser, by what it calls itself. Who says nothing is taken for a person.
+/// Returns true for a user agent that is not a person's browser. A request without one counts as a person's.
 pub fn is_bot(user_agent: &[u8]) -> bool {
     let mut small = [0; AGENT_LEN_MAX];
     let len = user_agent.len().min(AGENT_LEN_MAX);
-    // The end of a long one: there crawlers say who they are.
+    // Of a long user agent only the end counts, because crawlers name themselves there.
     small[..len].copy_from_slice(&user_agent[user_agent.len() - len..]);
     small.make_ascii_lowercase();
     BOT_NAMES.iter().any(|name| memmem::find(&small[..len], name).is_some())
 }
 
-/// The host of a `Referer`, without port and user; empty for what names none.
+/// Returns the host of a `Referer`, without port and user; empty if it has none.
 pub fn host_of(referer: &[u8]) -> &[u8] {
     let Some(scheme_end) = memmem::find(referer, b"://") else { return &[] };
     let rest = &referer[scheme_end + 3..];

@@ -1,4 +1,4 @@
-//! Whether requests are written down, and how.
+//! The checks of the access log settings.
 
 pub mod terms;
 
@@ -8,14 +8,14 @@ use super::problem::{Warning, Wrong, quoted};
 use super::value::{self, Written};
 use crate::access_log::terms::{AccessFormat, AccessLog, Addresses, LogPlace};
 
-/// One request in so many at the least.
+/// Largest sampling interval: at least one request in this many is logged.
 const ONE_IN_MAX: u64 = 1_000_000;
 
-/// What stands for standard output where a file is named.
+/// The name that stands for standard output.
 pub(super) const STANDARD_OUTPUT: &str = "-";
 
 impl Checker<'_> {
-    /// Whether requests are to be written down, and how; `None` where a setting is wrong.
+    /// Returns the settings of the access log; `None` if one of them is invalid.
     pub(super) fn access_log(&mut self) -> Option<AccessLog> {
         let place = self.one(Key::AccessLogFile, place);
         let format = self.one(Key::AccessLogFormat, |written| {
@@ -38,7 +38,7 @@ impl Checker<'_> {
     }
 }
 
-/// Where lines are to go.
+/// Reads the destination of log lines.
 fn place(written: &Written) -> Result<LogPlace, Wrong> {
     let path = value::path(written)?;
     let right = "name a file, or - for standard output";
@@ -50,7 +50,7 @@ fn place(written: &Written) -> Result<LogPlace, Wrong> {
     }
 }
 
-/// The one of several values that is named.
+/// Reads the name of one of several values.
 fn one_of<T: Copy>(
     written: &Written,
     right: &'static str,

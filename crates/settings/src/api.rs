@@ -1,20 +1,20 @@
-//! Which programming interfaces the public listeners serve.
+//! The choice of the APIs that the public listeners serve.
 
 use super::check::Checker;
 use super::keys::Key;
 use super::problem::{Problem, Wrong, quoted};
 use super::value;
 
-/// The programming interfaces that the public listeners serve.
+/// The APIs that the public listeners serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Api {
-    /// The REST API, which is that of Shlink.
+    /// True to serve the REST API, which is that of Shlink.
     pub shlink: bool,
-    /// Bitly's API.
+    /// True to serve Bitly's API.
     pub bitly: bool,
-    /// The API of YOURLS.
+    /// True to serve the API of YOURLS.
     pub yourls: bool,
-    /// Whether YOURLS's answers JSONP.
+    /// True if the API of YOURLS answers JSONP.
     pub yourls_jsonp: bool,
 }
 
@@ -30,7 +30,7 @@ enum Interface {
 const RIGHT: &str = "write \"off\", or any of \"shlink\", \"bitly\" and \"yourls\"";
 
 impl Api {
-    /// The names of those that are served, for `api.compat`; `off` where none is.
+    /// Returns the names of the served APIs, for `api.compat`; `off` if there are none.
     pub(super) fn names(self) -> Vec<&'static str> {
         let all = [(self.shlink, "shlink"), (self.bitly, "bitly"), (self.yourls, "yourls")];
         let served: Vec<&str> = all.into_iter().filter(|(is_served, _)| *is_served).map(|(_, name)| name).collect();
@@ -39,7 +39,7 @@ impl Api {
 }
 
 impl Checker<'_> {
-    /// The interfaces that are served; `None` where a setting is wrong.
+    /// Returns the APIs to serve; `None` if a setting is invalid.
     pub(super) fn api(&mut self) -> Option<Api> {
         let jsonp = self.one(Key::ApiYourlsJsonp, value::boolean);
         let named = self.list(Key::ApiCompat, RIGHT, interface).map(|named| {

@@ -1,4 +1,4 @@
-//! From raw to checked settings: every value is read, then those that must fit each other are compared.
+//! The check of raw settings: each value is parsed, then related values are compared.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use carom_model::clients::networks::{Network, Networks};
 use carom_model::destination::hosts::host_of;
 use carom_model::domains::{DOMAINS_MAX, UnknownHost};
 
-/// The least memory for links that one core can work with, bytes.
+/// Minimum memory for links that one core can work with, in bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;
 
-/// The most that one core can use: what it can address, bytes.
+/// Maximum memory for links that one core can address, in bytes.
 const MEMORY_LIMIT_MAX: u64 = 32 << 30;
 
-/// Reads the raw settings and gathers what is wrong with them.
+/// Parses the raw settings and collects their mistakes.
 pub(super) struct Checker<'a> {
     pub(super) raw: &'a Raw,
     pub(super) problems: Vec<Problem>,
@@ -37,7 +37,7 @@ impl<'a> Checker<'a> {
         Checker { raw, problems, warnings, sources: [const { Source::Default }; SETTINGS.len()] }
     }
 
-    /// The checked settings; `None` if there are problems.
+    /// Returns the checked settings; `None` if there are mistakes.
     pub(super) fn settings(&mut self, allowed: &[usize]) -> Option<Settings> {
         let data_dir = self.one(Key::DataDir, value::path);
         let listen = self.listen();
@@ -119,13 +119,13 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Whether any source gives a value.
+    /// True if any source sets the value.
     pub(super) fn is_set(&self, key: Key) -> bool {
         !self.raw.of(key).is_empty()
     }
 
-    /// The value that the strongest source gives, or the default. Weaker sources are read too: what is wrong there is
-    /// wrong although it has no effect today.
+    /// Returns the value of the strongest source, or the default. Values of weaker sources are parsed, too, so that
+    /// their mistakes are reported although they have no effect today.
     pub(super) fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, Wrong>) -> Option<T> {
         let mut best = None;
         for found in self.raw.of(key) {
@@ -143,8 +143,8 @@ impl<'a> Checker<'a> {
         read(&default).ok()
     }
 
-    /// The values of a list that the strongest source gives, each with its place; `None` where no source gives one. `right`
-    /// says what to write instead of an empty one.
+    /// Returns the items of a list from the strongest source, each with its source; `None` if no source sets it.
+    /// `right` says what to write instead of an empty list.
     pub(super) fn list<T>(
         &mut self,
         key: Key,
@@ -174,7 +174,7 @@ impl<'a> Checker<'a> {
         best
     }
 
-    /// The public addresses, each with its place.
+    /// Returns the public addresses, each with its source.
     fn listen(&mut self) -> Option<Vec<(SocketAddr, Source)>> {
         self.list(Key::Listen, "name at least one IP:PORT", value::address).or_else(|| {
             let default = Key::Listen.setting().default?;
@@ -182,7 +182,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Which listeners require a PROXY header, and who is believed.
+    /// Returns the listeners that require a PROXY header, and the trusted proxies.
     fn proxies(&mut self, listen: &[(SocketAddr, Source)]) -> (Vec<bool>, Trust) {
         let named = self.list(Key::ProxyProtocol, "write off, require, or addresses of listen", value::proxied);
         let trusted = self.list(Key::TrustedProxies, "write at least one, or remove the setting", value::network);
@@ -209,8 +209,8 @@ impl<'a> Checker<'a> {
         (proxied, Trust { proxies: Networks(trusted), field })
     }
 
-    /// Which listeners are those that `named` means. `alone`: what is wrong where a word for all or none is not alone, and what
-    /// would be right.
+    /// Returns the listeners that `named` selects, as a list of booleans. `alone` is the error for a word that means
+    /// all or none and is not alone.
     fn chosen(
         &mut self,
         key: Key,
@@ -232,7 +232,7 @@ impl<'a> Checker<'a> {
         listen.iter().map(|(address, _)| is_meant(*address)).collect()
     }
 
-    /// How TLS is spoken, and where.
+    /// Returns the TLS settings; `None` if one of them is invalid.
     fn tls(&mut self, listen: &[(SocketAddr, Source)]) -> Option<Tls> {
         let right = "write at least one file, or remove the setting";
         let certificates = self.list(Key::TlsCert, right, value::file).unwrap_or_default();
@@ -246,7 +246,7 @@ impl<'a> Checker<'a> {
             self.problems.push(Problem::of(source, key, Wrong::new(reason, right)));
         };
         match (certificates.len(), keys.len()) {
-            // One of them may be missing because it was wrong.
+            // The lists may only differ because an invalid item is missing.
             (certificates, keys) if certificates == keys || has_problems => {}
             (_, 0) => wrong(Key::TlsCert, "has no private key", "set tls.key"),
             (0, _) => wrong(Key::TlsKey, "has no certificate", "set tls.cert"),
@@ -270,7 +270,7 @@ impl<'a> Checker<'a> {
         Some(Tls { pairs, secure, http2: http2?, hsts: hsts? })
     }
 
-    /// What one core takes of connections.
+    /// Returns the limits on the connections of one core.
     fn connection_limits(&mut self) -> Option<ConnectionLimits> {
         let mut number =
             |key: Key, least: u64, most: u64| self.one(key, |written| value::integer(written, least, most));
@@ -385,8 +385,8 @@ impl<'a> Checker<'a> {
         Hosts { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
     }
 
-    /// The domains besides the default one. None of their targets may be an address of the service: whoever finds nothing there
-    /// would be led in circles.
+    /// Returns the domains besides the default one. A redirect target must not be an address of the service: its
+    /// visitors would be led in circles.
     fn domains(&mut self, base_url: Option<&BaseUrl>) -> Option<Domains> {
         let right = "write at least one domain, or remove the setting";
         let listed = self.list(Key::DomainsServe, right, value::domain).unwrap_or_default();
@@ -472,7 +472,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// No two listeners may answer for the same address: which of them got a connection would be chance.
+    /// Reports two listeners whose addresses overlap: either could get a connection.
     fn listeners_apart(&mut self, listen: &[(SocketAddr, Source)], admin: SocketAddr) {
         for (place, (address, source)) in listen.iter().enumerate() {
             if let Some((first, _)) = listen[..place].iter().find(|(first, _)| overlap(*first, *address)) {
@@ -490,7 +490,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns of an admin listener that other machines reach: it speaks no TLS.
+    /// Warns of an admin listener that other machines reach: it does not support TLS.
     fn admin_in_clear(&mut self, admin: SocketAddr) {
         if !on_loopback(admin) {
             self.warnings.push(Warning(format!(
@@ -499,8 +499,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What is wrong where no API key is asked for: whoever reaches a listener may create, change and delete links, or read
-    /// the status.
+    /// Returns the mistakes of a node without API keys: a listener that other machines reach lets them create, change
+    /// and delete links, or read the status.
     fn listeners_exposed(&self, listen: &[(SocketAddr, Source)], admin: SocketAddr) -> Vec<Problem> {
         let admin = (admin, self.sources[Key::AdminListen as usize].clone());
         let all = listen.iter().map(|listener| (Key::Listen, listener)).chain([(Key::AdminListen, &admin)]);
@@ -522,21 +522,20 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// True if only this machine can reach the address.
 pub fn on_loopback(address: SocketAddr) -> bool {
-    // `::ffff:127.0.0.1` is loopback in other clothes.
+    // `::ffff:127.0.0.1` is an IPv4-mapped loopback address.
     address.ip().to_canonical().is_loopback()
 }
 
-/// Whether a connection could belong to either. Sockets of IPv6 take IPv6 only.
+/// True if a connection could match both addresses. IPv6 sockets accept IPv6 only.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let same_ip =
         a.ip() == b.ip() || a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified());
-    // Port 0 becomes a free port of its own for each listener.
+    // Each listener with port 0 gets a free port of its own.
     a.port() == b.port() && a.port() != 0 && same_ip
 }
 
-/// How many connections an address may have: `None` where that is left to carom.
+/// Reads the connection limit of an address: `None` for the default, which carom chooses.
 fn per_address(written: &Written) -> Result<Option<u64>, Wrong> {
     match written {
         Written::Text(text) | Written::Word(text) if text.trim() == "auto" => Ok(None),

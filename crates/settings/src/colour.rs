@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-/// A colour, as three bytes for red, green and blue.
+/// A colour: red, green and blue, one byte each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Colour(pub [u8; 3]);
 
 impl Colour {
-    /// Reads `#2f6fed`.
+    /// Parses the form `#2f6fed`.
     pub fn parse(text: &str) -> Option<Colour> {
         let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
         let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-        // `from_str_radix` takes a sign, too.
+        // `from_str_radix` accepts a sign, too.
         let is_plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_plain.then_some(Colour([byte(0)?, byte(2)?, byte(4)?]))
     }
 
-    /// Whether white can be read on it better than black: by the relative luminance of WCAG 2.
+    /// True if white text on the colour is more legible than black, by the relative luminance of WCAG 2.
     pub fn is_dark(self) -> bool {
         let linear = |byte: u8| {
             let share = f64::from(byte) / 255.0;

@@ -1,4 +1,4 @@
-//! Which CPUs the cores run on.
+//! The CPUs that the cores run on.
 
 use std::fmt;
 
@@ -7,31 +7,31 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::problem::{Warning, Wrong, quoted};
 use super::value::{self, Written};
 
-/// More cores than any machine of today has CPUs; also the most CPUs that the kernel's usual mask can name.
+/// Maximum number of cores. More than any machine of today has CPUs, and the most CPUs in the kernel's usual mask.
 const CORES_MAX: usize = CpuSet::MAX_CPU;
 
-/// What was asked for.
+/// The configured CPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CpuChoice {
     /// One core on each CPU that the process may use.
     All,
-    /// So many cores, at least 1, on the first CPUs that the process may use.
+    /// This many cores, at least 1, on the first CPUs that the process may use.
     Count(usize),
-    /// One core on each of these CPUs, none twice.
+    /// One core on each of these CPUs, without duplicates.
     List(Vec<usize>),
 }
 
-/// The cores of the node.
+/// The cores of the node, assigned to CPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cores {
-    /// What was asked for.
+    /// The configured CPUs.
     pub choice: CpuChoice,
-    /// For each core, the CPU that it runs on; at least one, and a CPU may come twice.
+    /// The CPU of each core. At least one, and several cores may share a CPU.
     pub cpus: Vec<usize>,
 }
 
 impl fmt::Display for CpuChoice {
-    /// As it is written in settings.
+    /// Formats the choice as in settings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CpuChoice::All => f.write_str("all"),
@@ -41,7 +41,7 @@ impl fmt::Display for CpuChoice {
     }
 }
 
-/// A list as it is written in settings: runs as `4-7`, and never a bare number, which would be a count.
+/// Formats a list as in settings: ranges such as `4-7`, and never a single number, which would be a count.
 pub(super) fn ranges(cpus: &[usize]) -> String {
     match cpus {
         [cpu] => format!("{cpu}-{cpu}"),
@@ -49,7 +49,7 @@ pub(super) fn ranges(cpus: &[usize]) -> String {
     }
 }
 
-/// A list for people: `0`, `0-3` or `0-3,6`.
+/// Formats a list for people: `0`, `0-3` or `0-3,6`.
 fn runs(cpus: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
@@ -65,7 +65,7 @@ fn runs(cpus: &[usize]) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(",")
 }
 
-/// The cores for people, such as `1 core on CPU 0` or `4 cores on CPUs 0-3`.
+/// Describes the cores for people, such as `1 core on CPU 0` or `4 cores on CPUs 0-3`.
 pub(super) fn on_cpus(cpus: &[usize]) -> String {
     let cores = if cpus.len() == 1 { "core" } else { "cores" };
     let several = if cpus.iter().all(|cpu| Some(cpu) == cpus.first()) { "CPU" } else { "CPUs" };
@@ -105,7 +105,7 @@ pub(super) fn parse(written: &Written) -> Result<CpuChoice, Wrong> {
 
 fn run(part: &str) -> Result<std::ops::RangeInclusive<usize>, Wrong> {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
-    // `parse` takes a sign, which would hide a slip such as `0-+3`.
+    // `parse` accepts a sign, which would hide a typo such as `0-+3`.
     let number = |text: &str| {
         let text = text.trim();
         text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<usize>().ok()).flatten()
@@ -124,7 +124,7 @@ fn right() -> String {
     format!("write a number of cores from 1 to {CORES_MAX}, or CPUs such as 0,2,4-7; for one CPU, 3-3")
 }
 
-/// The CPU of each core, given the CPUs that the process may use (at least one).
+/// Assigns a CPU to each core, given the CPUs that the process may use (at least one).
 pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Option<Warning>), Wrong> {
     let (cpus, warning) = match &choice {
         CpuChoice::All => (allowed.to_vec(), None),
@@ -153,11 +153,11 @@ fn join(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The CPUs that the kernel lets this process use, in order; at least one.
+/// Returns the CPUs that the kernel lets this process use, in order; at least one.
 pub(super) fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
-        // The kernel refuses a mask of this size only where it may have more than 1,024 CPUs; count them from 0 then.
+        // The kernel rejects a mask of this size only if it may have more than 1,024 CPUs; they are counted then.
         Err(_) => (0..std::thread::available_parallelism().map_or(1, usize::from)).collect(),
     }
 }

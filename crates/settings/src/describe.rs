@@ -1,4 +1,4 @@
-//! The settings that hold, as TOML that can be read back, with the source of each.
+//! The effective settings as TOML that can be read back, each with its source.
 
 use serde::Serialize;
 
@@ -11,26 +11,26 @@ use crate::access_log::terms::LogPlace;
 use carom_limits::ConnectionLimits;
 use carom_model::domains::UnknownHost;
 
-/// A setting as people may see it.
+/// A setting as it may be shown to people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ShownSetting {
-    /// Its name, with its table.
+    /// The name, with its table.
     pub name: &'static str,
-    /// Its value as TOML; none where it is not set, or hidden.
+    /// The value as TOML; `None` if it is not set, or hidden.
     pub value: Option<String>,
-    /// Whether it is set, and a secret.
+    /// True if the setting has a value, which is a secret.
     pub hidden: bool,
-    /// What more there is to say of the value.
+    /// A remark about the value.
     pub note: Option<String>,
-    /// Where it comes from.
+    /// The source of the value.
     pub source: String,
-    /// What it is for.
+    /// A description of the setting.
     pub doc: &'static str,
-    /// What values it takes.
+    /// A description of valid values.
     pub kind: &'static str,
 }
 
-/// All settings, in the order in which they are described everywhere.
+/// Returns all settings, in the order of the registry.
 pub(super) fn shown(settings: &Settings) -> Vec<ShownSetting> {
     let of = |setting: &Setting| {
         let (value, hidden, note) = match value(settings, setting.key) {
@@ -247,7 +247,7 @@ fn list_of_hosts(list: &Hosts) -> Shown {
 
 fn source_of_hosts(list: &Hosts) -> Shown {
     match &list.source {
-        // What stands behind a question mark may be a secret.
+        // The query may contain a secret.
         Some(ListSource::Http(url)) if url.contains('?') => Shown::Hidden,
         Some(source) => Shown::Value(quote(&source.to_string())),
         None => Shown::Unset,
@@ -258,7 +258,7 @@ fn quote(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// A source names the settings file, and a file may have any name, also one with a line break.
+/// Removes control characters from a source: the name of the settings file may contain a line break.
 fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

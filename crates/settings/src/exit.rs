@@ -1,18 +1,18 @@
-//! Why the process ended: a closed list of numbered reasons, each with what it means and what a person can do.
+//! The reasons for which the process ends: a closed list of numbers, each with a meaning and a remedy.
 //!
-//! The numbers are a promise to scripts and service managers: a number is never given another meaning. Everything that
-//! ends the process builds an [`Exit`]; only `main` turns one into the status of the process.
+//! Scripts and service managers rely on the numbers, so a number keeps its meaning forever. Everything that ends the
+//! process builds an [`Exit`]; only `main` turns one into the exit status.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// A numbered reason for ending.
+/// A numbered reason for the end of the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Reason {
-    /// Nothing went wrong.
+    /// Success.
     Done = 0,
-    /// Lines of an import or export were left out, or something failed that no other number covers.
+    /// An import or export skipped lines, or something failed that no other number covers.
     Incomplete = 1,
     /// Wrong arguments or settings.
     Usage = 2,
@@ -24,28 +24,28 @@ pub enum Reason {
     LockedMemory = 12,
     /// The limit on open files is too low.
     OpenFiles = 13,
-    /// A listen address cannot be had.
+    /// A listen address is not available.
     Address = 14,
     /// Another process holds the data directory.
     DataInUse = 15,
-    /// The data directory cannot be made or written.
+    /// The data directory cannot be created or written.
     DataNotWritable = 16,
-    /// No space is left for the data.
+    /// The disk of the data directory is full.
     DiskFull = 17,
-    /// The store cannot be read by this version.
+    /// This version cannot read the store.
     StoreDamaged = 18,
-    /// The secret key of the code space is not usable.
+    /// The code secret is unusable.
     SpaceKey = 19,
-    /// A listener would be open to the network without being asked for.
+    /// A listener would be open to the network without `--open`.
     PublicWithoutOpen = 20,
-    /// A thread of the server ended by itself.
+    /// A thread of the server ended unexpectedly.
     ThreadEnded = 21,
     /// A certificate or its key cannot be used.
     Certificate = 22,
 }
 
 impl Reason {
-    /// Every reason, in the order of their numbers.
+    /// Every reason, in the order of the numbers.
     pub const ALL: [Reason; 16] = [
         Reason::Done,
         Reason::Incomplete,
@@ -65,12 +65,12 @@ impl Reason {
         Reason::Certificate,
     ];
 
-    /// The exit status of the process.
+    /// Returns the exit status of the process.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// What the number means, as a phrase without a full stop.
+    /// Returns the meaning of the number, as a phrase without a full stop.
     pub const fn meaning(self) -> &'static str {
         match self {
             Reason::Done => "success: the command did its work, or the server drained and stopped",
@@ -96,7 +96,7 @@ impl Reason {
         }
     }
 
-    /// What to do about it, as a phrase without a full stop.
+    /// Returns the general remedy, as a phrase without a full stop.
     pub const fn remedy(self) -> &'static str {
         match self {
             Reason::Done => "nothing",
@@ -134,31 +134,31 @@ impl Reason {
     }
 }
 
-/// The end of the process, with what exactly happened.
+/// The end of the process, with its details.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Exit {
     /// The numbered reason.
     pub reason: Reason,
-    /// What happened, with names and numbers.
+    /// A description of what happened, with names and numbers.
     pub what: String,
-    /// What to do in this very case, where that says more than [`Reason::remedy`].
+    /// The remedy of this very case, if it says more than [`Reason::remedy`].
     pub remedy: Option<String>,
 }
 
 impl Exit {
-    /// An end for that reason, with the general remedy.
+    /// Creates an exit with the general remedy of its reason.
     pub fn new(reason: Reason, what: impl Into<String>) -> Exit {
         Exit { reason, what: what.into(), remedy: None }
     }
 
-    /// The same with a remedy for this very case.
+    /// Sets a remedy for this very case.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Exit {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// What to do, in the most precise words there are.
+    /// Returns the most precise remedy.
     pub fn remedy(&self) -> &str {
         self.remedy.as_deref().unwrap_or(self.reason.remedy())
     }
@@ -178,7 +178,7 @@ impl From<Reason> for ExitCode {
     }
 }
 
-/// The table of all exit codes, for the reference page.
+/// Returns the table of all exit codes, for the reference page.
 pub fn markdown_table() -> String {
     let mut table = String::from("| code | meaning | what to do |\n|---|---|---|\n");
     for reason in Reason::ALL {

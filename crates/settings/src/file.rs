@@ -1,4 +1,4 @@
-//! The settings file: from TOML to values with the lines that they stand on.
+//! The settings file: values with their lines, parsed from TOML.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,13 +13,14 @@ use super::suggest;
 use super::value::{Found, Written};
 use crate::exit::Reason;
 
-/// A settings file is a page; what is much longer is the wrong file, and need not be read to its end.
+/// Longest settings file, in bytes. A settings file has a page; a much longer one is the wrong file, and need not be
+/// read to its end.
 const FILE_LEN_MAX: u64 = 1024 * 1024;
 
-/// Syntax errors beyond these are mostly echoes of the first.
+/// Maximum number of syntax errors that are reported. Further ones are mostly consequences of the first.
 const SYNTAX_ERRORS_SHOWN: usize = 5;
 
-/// Reads the file. What cannot be read or is not known becomes a problem.
+/// Reads the file. Adds unreadable parts and unknown settings to `problems`.
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Vec<(Key, Found)> {
     let mut bytes = Vec::new();
     if let Err(error) = File::open(path).and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)) {
@@ -49,12 +50,12 @@ pub(super) fn parse(path: &Path, text: &str, problems: &mut Vec<Problem>) -> Vec
             let line = line_of(text, error.span().map_or(0, |span| span.start));
             problems.push(problem(path, line, None, error.message().to_owned(), "write it as TOML: key = value"));
         }
-        // What the parser made of a broken file says little about what was meant.
+        // The parser recovers from syntax errors, but its guesses would only produce misleading messages.
         return Vec::new();
     }
     let mut reader = Reader { path, text, problems: Vec::new(), found: Vec::new() };
     reader.table(table.get_ref());
-    // The parser sorts by name; a person reads from the top.
+    // The parser sorts by name; people read from the top.
     reader.problems.sort_by_key(|(line, _)| *line);
     problems.extend(reader.problems.into_iter().map(|(_, problem)| problem));
     reader.found
@@ -149,12 +150,12 @@ impl Reader<'_> {
     }
 }
 
-/// The table that a setting stands in, if it does not stand at the top.
+/// Returns the table of a setting, unless it is at the top.
 pub(super) fn table_of(name: &str) -> Option<&str> {
     name.split_once('.').map(|(table, _)| table)
 }
 
-/// The full name of a key that was written in the wrong table, or in none.
+/// Returns the full name of a key that was written in the wrong table, or in none.
 fn moved(name: &str) -> Option<&'static str> {
     let last = |name: &'_ str| name.rsplit('.').next().unwrap_or_default().to_owned();
     SETTINGS.iter().find(|setting| !setting.secret && last(setting.name) == last(name)).map(|setting| setting.name)

@@ -1,11 +1,11 @@
-//! What there is to know of a setting, and how one is found by its names. The settings themselves are in the table of `registry`.
+//! The description of a setting, and its look-up by name. The settings themselves are in the table of `registry`.
 //!
-//! Help texts, messages, the effective settings and the documentation are made from that table. How a value is read is
-//! in `value`; which source wins is in `raw`.
+//! Help texts, messages, the effective settings and the documentation are generated from that table. `value` parses
+//! values; `raw` decides which source wins.
 
 pub use super::registry::SETTINGS;
 
-/// One setting, by the place of its row in [`SETTINGS`].
+/// A setting, as the index of its row in [`SETTINGS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs)] // The rows of SETTINGS say what each is.
 pub enum Key {
@@ -81,43 +81,43 @@ pub enum Key {
     ApiYourlsJsonp,
 }
 
-/// What a user can know of a setting.
+/// The public description of a setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Which one.
+    /// The setting.
     pub key: Key,
-    /// Its name in the TOML file; a dot stands between table and key.
+    /// The name in the TOML file, with a dot between table and key.
     pub name: &'static str,
-    /// Its environment variable.
+    /// The environment variable.
     pub env: &'static str,
-    /// Its flag of `carom serve`.
+    /// The flag of `carom serve`.
     pub flag: Option<&'static str>,
-    /// What values look like, for people.
+    /// The form of its values, for people.
     pub kind: &'static str,
-    /// The value that holds when no source gives one, written as in the environment.
+    /// The value if no source sets one, written as in the environment.
     pub default: Option<&'static str>,
-    /// Whether the value must not be shown, and so comes neither from the file nor from a flag.
+    /// True if the value is a secret. Secrets are never shown, and are accepted neither in the file nor from a flag.
     pub secret: bool,
-    /// What it does.
+    /// The effect of the setting.
     pub doc: &'static str,
 }
 
-/// Names the settings file; it has no key in the file itself.
+/// Environment variable with the path of the settings file. The file itself has no such key.
 pub const CONFIG_ENV: &str = "CAROM_CONFIG";
 
 impl Key {
-    /// The row of this setting.
+    /// Returns the row of the setting.
     pub fn setting(self) -> &'static Setting {
         &SETTINGS[self as usize]
     }
 }
 
-/// The setting of that name in the file.
+/// Returns the setting with that name in the file.
 pub fn by_name(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 
-/// The setting of that environment variable.
+/// Returns the setting with that environment variable.
 pub fn by_env(env: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.env == env)
 }

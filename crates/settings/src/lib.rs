@@ -1,20 +1,8 @@
-//! Settings: read from flags, environment and file, and checked all at once.
+//! Settings, read from flags, environment and file, and checked all at once.
 //!
-//! [`Flags`], the environment and the file give raw settings (`raw`, `file`). `check` turns them into checked [`Settings`],
-//! or reports every mistake at once, each with its place. Nothing here prints, opens a socket or reads the code secret: a
-//! caller gets what it asked for, and nothing else happens.
-//!
-//! This crate knows what a setting means for the domain (`carom-model`), and nothing of cores, stores or HTTP. The numbered
-//! reasons to end the process live here too ([`exit`]), since a wrong setting is one of them.
-//!
-//! Read first:
-//!
-//! 1. [`keys`], the name of every setting;
-//! 2. `registry`, its description, default and example: one row a setting;
-//! 3. [`Settings`], what the server gets;
-//! 4. [`check`], from raw to checked;
-//! 5. [`help`], the reference that `--help` and the docs show;
-//! 6. [`exit`], why the process ends.
+//! [`Flags`], the environment and the file provide raw settings (`raw`, `file`). `check` turns them into checked
+//! [`Settings`], or reports every mistake with its source. The registry in [`keys`] defines each setting once. This
+//! module prints nothing, opens no socket, and does not read the code secret: it only returns what was configured.
 
 pub mod access_log;
 mod api;
@@ -61,129 +49,129 @@ use carom_model::clients::forwarded::Trust;
 use carom_model::destination::hosts::HostPattern;
 use carom_model::domains::{Domain, UnknownHost};
 
-/// The settings of a node, each value checked, and all fitting together.
+/// The settings of a node, valid and consistent.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// Where the links and the secret key are kept. It may not exist yet.
+    /// The directory for links, code secret and all other data. It may not exist yet.
     pub data_dir: PathBuf,
-    /// Public addresses, at least one, none twice. Port 0 stands for any free port.
+    /// Public addresses, at least one, without duplicates. Port 0 is any free port.
     pub listen: Vec<SocketAddr>,
-    /// Which of them require a PROXY header, in the same order.
+    /// True for each public address that requires a PROXY header, in the same order.
     pub proxied: Vec<bool>,
-    /// Who is believed about clients.
+    /// The trusted proxies.
     pub trust: Trust,
-    /// The address for health and status.
+    /// The address of the admin listener.
     pub admin_listen: SocketAddr,
     /// The cores and their CPUs.
     pub cores: Cores,
-    /// What a node does that shares its code space with others.
+    /// The settings of a node that shares its code space with others.
     pub fleet: Fleet,
-    /// What short URLs start with; `None`: `http://` and the first public address as it was bound.
+    /// The beginning of short URLs; `None` for `http://` and the first public address as it was bound.
     pub base_url: Option<BaseUrl>,
-    /// Whether listeners may be reachable from other machines although no key is asked for.
+    /// True if other machines may reach the listeners even if no API key exists.
     pub open: bool,
-    /// Where the secret key of the code space comes from.
+    /// The source of the code secret.
     pub space_key: KeySource,
-    /// Characters of a new code, 6 to 10.
+    /// Length of new codes, 6 to 10 characters.
     pub code_length: CodeLength,
-    /// Which links are kept in memory.
+    /// The links that are kept in memory.
     pub residency: Residency,
-    /// Bytes that signatures for searches may take; none: there are none.
+    /// Memory for search signatures, in bytes; 0 for none.
     pub search_memory: u64,
-    /// For how long the same long URL gets the same code; `None`: always another one.
+    /// Time for which the same long URL gets the same code; `None` to create a new code each time.
     pub dedupe: Option<Duration>,
-    /// How long a link lives that was made without an end.
+    /// Default lifetime of a link without an explicit expiry; `None` for no expiry.
     pub default_ttl: Option<Duration>,
-    /// What becomes of links whose time is over.
+    /// The treatment of expired links.
     pub expiry: Expiry,
-    /// What new links may lead to.
+    /// The allow list of destination hosts, for new links.
     pub allow: Hosts,
-    /// What no link leads to.
+    /// The block list of destination hosts, for all links.
     pub block: Hosts,
     /// The domains besides the default one.
     pub domains: Domains,
-    /// How TLS is spoken.
+    /// The TLS settings of the public listeners.
     pub tls: Tls,
-    /// What an operator may bound.
+    /// The configurable limits.
     pub limits: Limits,
-    /// How long new connections are taken after the signal to end.
+    /// Time for which a draining node still accepts new connections.
     pub drain_delay: Duration,
-    /// Names by which the admin listener is reached, in small letters.
+    /// Host names of the admin listener, in lower case.
     pub admin_hosts: Vec<String>,
-    /// Whether it asks for a key on loopback, too.
+    /// True if the admin listener requires a key on loopback, too.
     pub admin_requires_key: bool,
-    /// How much is logged.
+    /// The log level.
     pub log_level: LogLevel,
-    /// How lines of the log look.
+    /// The format of log lines.
     pub log_format: LogFormat,
-    /// How the service shows itself to people.
+    /// The branding of the pages.
     pub pages: Pages,
-    /// How requests are written down.
+    /// The settings of the access log.
     pub access_log: AccessLog,
-    /// Which programming interfaces are served.
+    /// The served APIs.
     pub api: Api,
-    /// Listeners that others than this machine can reach.
+    /// Mistakes to report if no API key exists: listeners that other machines can reach.
     exposed: Vec<Problem>,
     sources: [Source; SETTINGS.len()],
 }
 
-/// Which links are kept in memory.
+/// The links that are kept in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Residency {
-    /// Every one.
+    /// All links.
     All,
-    /// Those in use.
+    /// Links in use.
     Hot {
-        /// Bytes that they may take, on all cores together.
+        /// Upper limit of their memory, in bytes, on all cores together.
         memory_limit: u64,
     },
 }
 
-/// What becomes of links whose time is over.
+/// The treatment of expired links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expiry {
-    /// How long after its end a link is kept; `None`: for good.
+    /// Time for which an expired link is kept; `None` to keep it forever.
     pub keep: Option<Duration>,
-    /// How many are removed in a second at most.
+    /// Maximum number of links that are removed in a second.
     pub per_second: u32,
-    /// How long after that a generated code may be given to another link; `None`: never.
+    /// Time after the removal until another link may get a generated code; `None` for never.
     pub recycle_after: Option<Duration>,
 }
 
-/// A list of hosts, of which either part may be missing.
+/// A list of hosts. Both parts are optional.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hosts {
     /// The static part.
     pub hosts: Vec<HostPattern>,
-    /// Where the dynamic part is read.
+    /// The source of the dynamic part.
     pub source: Option<ListSource>,
 }
 
-/// The domains of a service. None configured: the host of a request says nothing.
+/// The domains of a service. Without any, the host of a request is ignored.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Domains {
-    /// Each with where it leads who find nothing. That of the base URL may be among them.
+    /// Domains with their redirect targets. The domain of the base URL may be among them.
     pub serve: Vec<Domain>,
-    /// Whether links of the default domain answer on the others.
+    /// True if links of the default domain also answer on the others.
     pub fallback: bool,
-    /// What a request for another host is told.
+    /// The response to a request for another host.
     pub unknown_host: UnknownHost,
 }
 
-/// How TLS is spoken. Without certificates it is not.
+/// The TLS settings of the public listeners. Without certificates, TLS is disabled.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tls {
-    /// Files with certificates, each with the file of its key.
+    /// Files with certificate chains, each with the file of its private key.
     pub pairs: Vec<(PathBuf, PathBuf)>,
-    /// Which public addresses speak TLS, in their order.
+    /// True for each public address that uses TLS, in the same order.
     pub secure: Vec<bool>,
-    /// Whether HTTP/2 is spoken with who asks for it.
+    /// True to offer HTTP/2.
     pub http2: bool,
-    /// For how long browsers must not come without TLS.
+    /// Time for which browsers must use TLS only (HSTS); `None` to send no such header.
     pub hsts: Option<Duration>,
 }
 
-/// Where the dynamic part of a list of hosts is read.
+/// The source of the dynamic part of a list of hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListSource {
     /// A file.
@@ -204,41 +192,42 @@ impl fmt::Display for ListSource {
     }
 }
 
-/// Where the secret key of the code space comes from.
+/// The source of the code secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeySource {
-    /// From `space.key` in the data directory, made on first start.
+    /// `space.key` in the data directory, created on the first start.
     DataDir,
-    /// From this file, which must exist.
+    /// This file, which must exist.
     File(PathBuf),
-    /// From the environment.
+    /// The environment, with this secret.
     Given(SpaceKey),
 }
 
-/// What a node does that shares its code space with others. Without `redis` it is alone, and the rest has no effect.
+/// The settings of a node that shares its code space with others. Without `redis` the node is alone, and the rest has
+/// no effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fleet {
-    /// Where Redis is.
+    /// The Redis servers.
     pub redis: Option<RedisUrl>,
-    /// Its password, if the URL holds none.
+    /// The Redis password, if the URL contains none.
     pub password: Option<Secret>,
-    /// The name of this node; `None`: the one in the data directory.
+    /// The name of this node; `None` for the one in the data directory.
     pub node: Option<String>,
-    /// Certificates to trust.
+    /// A PEM file with trusted certificates; `None` for those of the system.
     pub ca_file: Option<PathBuf>,
-    /// What all keys begin with.
+    /// The prefix of all keys in Redis.
     pub prefix: String,
-    /// How long Redis may take to answer.
+    /// Timeout of Redis requests.
     pub answer_time: Duration,
-    /// Whether changes are taken while Redis is away.
+    /// True to accept changes while Redis is unavailable.
     pub accept_without_redis: bool,
-    /// After how long of silence a node's unused codes are taken over.
+    /// Time without a heartbeat after which other nodes take over a node's unused codes.
     pub reclaim_after: Duration,
-    /// About how many changes the streams keep, all together.
+    /// Approximate number of changes that the streams keep, in total.
     pub stream_entries: u64,
 }
 
-/// A text that must not be shown.
+/// A secret text, which its `Debug` form hides.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
@@ -248,20 +237,21 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// What an operator may bound; every other bound is fixed, in [`carom_limits`].
+/// The limits that an operator may set. All others are fixed, in [`carom_limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// What one core takes of connections.
+    /// Limits on the connections of one core.
     pub connections: carom_limits::ConnectionLimits,
-    /// Links that an app may make a second; 0: any number.
+    /// Creates per second of an app; 0 for no limit.
     pub creates_per_second: u32,
-    /// Links that do not exist that an address may ask a core for a second; 0: any number.
+    /// Requests for codes that do not exist, per second and address on one core; 0 for no limit.
     pub misses_per_second: u32,
 }
 
 impl Settings {
-    /// The settings to serve with: flags over environment over file over default. `file` is the one named by `--config`;
-    /// without it `CAROM_CONFIG` may name one. On success the warnings are for the caller to show.
+    /// Loads the settings of a node. Flags override the environment, which overrides the file, which overrides the
+    /// defaults. `file` is the one named by `--config`; without it, `CAROM_CONFIG` may name one. On success the caller
+    /// should show the warnings.
     ///
     /// # Errors
     /// Every mistake of every source.
@@ -273,33 +263,33 @@ impl Settings {
         load(file, env, flags, &cpus::allowed())
     }
 
-    /// Whether nobody but this machine can reach the node, or that was asked for, where no API key is asked for.
+    /// Checks that a node without API keys is reachable from this machine only, or is open on purpose.
     ///
     /// # Errors
-    /// Every listener that others can reach.
+    /// Every listener that other machines can reach.
     pub fn may_go_without_keys(&self) -> Result<(), ConfigErrors> {
         if self.open || self.exposed.is_empty() { Ok(()) } else { Err(ConfigErrors::new(self.exposed.clone())) }
     }
 
-    /// Where the value of a setting comes from.
+    /// Returns the source of the value of a setting.
     pub fn source(&self, key: Key) -> &Source {
         &self.sources[key as usize]
     }
 
-    /// The settings as they may be shown, each with its source, and without secrets.
+    /// Returns the settings for people, each with its source, without secrets.
     pub fn shown(&self) -> Vec<ShownSetting> {
         describe::shown(self)
     }
 
-    /// The settings as commented TOML, with the source of each and without secrets. Reads back as the same settings, but
-    /// for the secret key if it came from the environment.
+    /// Returns the settings as commented TOML, each with its source, without secrets. It reads back as the same
+    /// settings, apart from a code secret that came from the environment.
     pub fn describe(&self) -> String {
         describe::describe(self)
     }
 }
 
-/// The environment of this process as [`Settings::load`] takes it. Text that is not UTF-8 is kept as well as it can be, so
-/// that a wrong value is reported instead of ignored.
+/// Returns the environment of this process for [`Settings::load`]. Text that is not UTF-8 is converted lossily, so that
+/// an invalid value is reported rather than ignored.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
 }

@@ -1,4 +1,4 @@
-//! How the service shows itself to people.
+//! The checks of the settings for pages.
 
 use std::path::PathBuf;
 
@@ -11,23 +11,23 @@ use crate::colour::Colour;
 /// Longest name of a service, in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
-/// How the service shows itself.
+/// The settings of the pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pages {
-    /// Its name.
+    /// The name of the service.
     pub title: String,
     /// The colour of buttons and numbers.
     pub accent: Colour,
-    /// The file of its logo.
+    /// The file of the logo.
     pub logo: Option<PathBuf>,
-    /// The directory of templates that take the place of those that come with carom.
+    /// The directory of custom templates, which replace built-in ones.
     pub templates: Option<PathBuf>,
-    /// Whether there is a form at the root.
+    /// True to serve a form at the root.
     pub has_form: bool,
 }
 
 impl Checker<'_> {
-    /// How the service shows itself; `None` where a setting is wrong.
+    /// Returns the settings of the pages; `None` if one of them is invalid.
     pub(super) fn pages(&mut self) -> Option<Pages> {
         let title = self.one(Key::PagesTitle, title);
         let accent = self.one(Key::PagesAccent, accent);

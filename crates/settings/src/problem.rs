@@ -1,4 +1,4 @@
-//! What is wrong with the settings, and where it is written.
+//! Mistakes in the settings, with their sources.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,21 +7,21 @@ use std::path::PathBuf;
 use super::keys::Key;
 use crate::exit::{Exit, Reason};
 
-/// Where a value was found.
+/// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// Nowhere: the default holds.
+    /// No source: the setting has its default.
     Default,
-    /// In the settings file.
+    /// The settings file.
     File {
-        /// The file, as it was named.
+        /// The path of the file, as it was given.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
     },
-    /// In an environment variable of that name.
+    /// An environment variable with this name.
     Env(String),
-    /// On the command line, as that flag.
+    /// A flag on the command line.
     Flag(&'static str),
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why a value is refused, and what would be right.
+/// The reason for which a value is invalid, and a description of valid ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Wrong {
     pub(super) reason: String,
@@ -52,15 +52,15 @@ impl Wrong {
 /// One mistake in the settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// Where it is written.
+    /// The source of the value.
     pub source: Source,
-    /// The key as in the file; `None` where no key is to blame, as in a syntax error.
+    /// The key as in the file; `None` if no key is at fault, as in a syntax error.
     pub key: Option<String>,
-    /// Why it is refused.
+    /// The reason for which the value is invalid.
     pub reason: String,
-    /// What would be right.
+    /// A description of valid values.
     pub right: String,
-    /// Which exit code it asks for.
+    /// The exit code for this mistake.
     pub exit: Reason,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Something that is not wrong but probably not what was meant. It is for the log or standard error.
+/// A setting that is valid but probably not intended. For the log or standard error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Warning(pub String);
 
@@ -94,12 +94,12 @@ impl fmt::Display for Warning {
 /// All mistakes of all sources, at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigErrors {
-    /// Those of flags first, then of the environment, then of the file from its top.
+    /// The mistakes, those of flags first, then of the environment, then of the file from its top.
     pub problems: Vec<Problem>,
 }
 
 impl ConfigErrors {
-    /// Puts the problems into the order in which a person looks for them.
+    /// Sorts the mistakes in the order in which people look for them.
     pub(super) fn new(mut problems: Vec<Problem>) -> ConfigErrors {
         problems.sort_by_key(|problem| match problem.source {
             Source::Flag(_) => (0, 0),
@@ -110,7 +110,7 @@ impl ConfigErrors {
         ConfigErrors { problems }
     }
 
-    /// The number to end with: that of all problems if they agree, else that of wrong settings.
+    /// Returns the exit code: that of all mistakes if they agree, else [`Reason::Usage`].
     pub fn reason(&self) -> Reason {
         match self.problems.first() {
             Some(first) if self.problems.iter().all(|problem| problem.exit == first.exit) => first.exit,
@@ -139,13 +139,13 @@ impl From<ConfigErrors> for Exit {
     }
 }
 
-/// What a user wrote comes back in messages; it must not be able to steer the terminal.
+/// Escapes control characters of a user's text, which a terminal would interpret.
 fn printable(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
-/// A value as it is quoted in a message: shortened, because a value can be as long as the file, and without what stands before
-/// an `@`, which in an address is a name and a password.
+/// Quotes a value for a message. Shortens it, because a value can be as long as the file. Hides the text before an `@`,
+/// which in an address is a user name and a password.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 80;
     let text = match text.rsplit_once('@') {

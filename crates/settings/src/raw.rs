@@ -1,4 +1,4 @@
-//! The raw settings: what every source wrote, strongest source first, before anybody asked what it means.
+//! The raw settings: the values of all sources as written, the strongest source first.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::problem::{Problem, Source, Warning};
 use super::suggest;
 use super::value::{Found, Written};
 
-/// What the flags of `carom serve` say. `None` and an empty list mean that the flag was not given.
+/// The flags of `carom serve`. `None` or an empty list means that the flag is absent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Flags {
     /// `--data-dir`
@@ -27,14 +27,15 @@ pub struct Flags {
     pub open: bool,
 }
 
-/// For each setting, what the sources wrote.
+/// The values of all sources, for each setting.
 #[derive(Debug)]
 pub(super) struct Raw {
     found: [Vec<Found>; SETTINGS.len()],
 }
 
 impl Raw {
-    /// Asks flags, environment and file. `file` is the one that a flag named; otherwise the environment may name one.
+    /// Collects the values of flags, environment and file. `file` is the one that a flag named; without it, the
+    /// environment may name one.
     pub(super) fn collect(
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
@@ -53,7 +54,7 @@ impl Raw {
         raw
     }
 
-    /// What the sources wrote for a setting, strongest first.
+    /// Returns the values of a setting, the strongest source first.
     pub(super) fn of(&self, key: Key) -> &[Found] {
         &self.found[key as usize]
     }
@@ -80,7 +81,7 @@ impl Raw {
         }
     }
 
-    /// Returns the settings file that the environment names.
+    /// Takes the values of the environment. Returns the settings file that it names.
     fn take_environment(
         &mut self,
         env: impl Iterator<Item = (String, String)>,
@@ -92,7 +93,7 @@ impl Raw {
             if setting.is_none() && name != CONFIG_ENV {
                 warnings.push(unknown(&name));
             } else if word.is_empty() {
-                // `CAROM_BASE_URL=` in a compose file means "not set"; but it may also be a variable that went missing.
+                // `CAROM_BASE_URL=` in a compose file means "not set", but the variable may also be missing by mistake.
                 warnings.push(Warning(format!("environment variable {name} is empty and is ignored")));
             } else if let Some(setting) = setting {
                 let source = Source::Env(name);

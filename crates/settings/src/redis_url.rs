@@ -1,25 +1,25 @@
-//! Where Redis is, as one writes it: a URL, or several servers of a cluster.
+//! The URL of Redis: a single server, or several servers of a cluster.
 
 use std::fmt;
 
 use super::problem::{Wrong, quoted};
 use super::value::{self, Written};
 
-/// The port of a server that is named without one.
+/// Default port of a server.
 const PORT: u16 = 6379;
 
-/// Where Redis is and how to log in. Its `Debug` and `Display` forms hold no password.
+/// The servers and credentials of Redis. Its `Debug` and `Display` forms hide the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
     /// Hosts and ports, at least one.
     pub servers: Vec<(String, u16)>,
-    /// Whether to speak TLS.
+    /// True to use TLS.
     pub tls: bool,
-    /// The user, if one is named.
+    /// The user name, if the URL contains one.
     pub username: Option<String>,
-    /// The password, if the URL holds one.
+    /// The password, if the URL contains one.
     pub password: Option<String>,
-    /// The database.
+    /// The number of the database.
     pub database: u32,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// Reads the place of Redis. The messages never hold what was written: it may be a password.
+/// Reads the URL of Redis. Messages never quote it, since it may contain a password.
 pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
     const RIGHT: &str =
         "write redis://127.0.0.1:6379, or redis://HOST:PORT,HOST:PORT for servers of a cluster; rediss:// uses TLS";
@@ -60,7 +60,7 @@ pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
         if path.is_empty() { 0 } else { path.parse().map_err(|_| wrong("has a database that is not a number"))? };
     let mut found = Vec::new();
     for server in servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
-        // The `url` crate knows what a host is.
+        // The `url` crate validates the host.
         let parsed =
             url::Url::parse(&format!("{scheme}://{server}")).map_err(|_| wrong("contains an invalid server"))?;
         let host = parsed.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("has no host"))?;
@@ -82,7 +82,7 @@ pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
     Ok(RedisUrl { servers: found, tls, username, password, database })
 }
 
-/// A part of a URL without its percent escapes; `None` for an empty one.
+/// Decodes the percent escapes of a part of a URL; `None` for an empty part.
 fn decoded(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
@@ -97,13 +97,13 @@ fn decoded(part: &str) -> Option<String> {
     (!part.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether a text may be the name of a node.
+/// True for a valid name of a node: 1 to 64 letters, digits, `-`, `_` and `.`.
 pub fn is_name(text: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=64).contains(&text.len()) && text.bytes().all(good)
 }
 
-/// What all keys in Redis begin with, or the name of a node: what needs no escape anywhere.
+/// Reads the key prefix in Redis, or the name of a node. Neither needs escapes anywhere.
 pub(super) fn name(written: &Written) -> Result<String, Wrong> {
     let name = value::text(written)?.trim();
     if is_name(name) {

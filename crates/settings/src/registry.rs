@@ -1,10 +1,10 @@
-//! The registry: every setting once, with its names, its default and its meaning.
+//! The registry of settings: each with its names, default and description.
 
 mod api;
 
 use super::keys::{Key, Setting};
 
-/// The settings that stand at the top of the file come first, then those of tables, table by table.
+/// All settings. Those at the top of the file come first, then those of tables, table by table.
 pub static SETTINGS: [Setting; 70] = [
     Setting {
         key: Key::DataDir,

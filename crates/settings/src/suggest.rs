@@ -1,8 +1,8 @@
 //! "Did you mean": the known name that is nearest to a mistyped one.
 
-/// The nearest of `known`, if it is near enough to be what was meant.
+/// Returns the nearest of `known`, if it is near enough to be the intended name.
 pub(super) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the letters may be wrong; with more, a suggestion is a guess that misleads.
+    // At most a third of the letters may differ; a more distant suggestion would mislead.
     let far = (typed.chars().count() / 3).max(1);
     known
         .map(|name| (distance(typed, name), name))
@@ -11,10 +11,10 @@ pub(super) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> 
         .map(|(_, name)| name)
 }
 
-/// Letters to insert, remove, replace or swap with their neighbour to turn one word into the other (optimal string
-/// alignment), without regard to case.
+/// Returns the number of letters to insert, remove, replace or swap with their neighbour to turn one word into the
+/// other (optimal string alignment). Ignores case.
 fn distance(a: &str, b: &str) -> usize {
-    // A name in a file can be as long as the file; what is that long is no slip of the hand.
+    // A name in a file can be as long as the file, but a typo never has that length.
     const LONGEST: usize = 64;
     let (a, b): (Vec<char>, Vec<char>) = (letters(a), letters(b));
     if a.len() > LONGEST || b.len() > LONGEST {

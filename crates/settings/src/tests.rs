@@ -1,4 +1,4 @@
-//! Tests of the settings as a whole: precedence, all mistakes at once, and that no text of a file does harm.
+//! Tests of the settings as a whole: precedence, collected mistakes, and arbitrary texts.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::exit::Reason;
 
 const CPUS: [usize; 2] = [0, 1];
 
-/// A settings file in a folder that goes with it.
+/// A settings file in a temporary folder.
 struct Written {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -32,7 +32,7 @@ fn from_file(text: &str) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
     load_all(Some(text), &[], Flags::default())
 }
 
-/// The problems, with the folder of the file taken off.
+/// Returns the mistakes, without the folder of the file.
 fn problems(result: Result<(Settings, Vec<Warning>), ConfigErrors>) -> Vec<String> {
     let errors = result.expect_err("mistakes must be found");
     let shown = |problem: &Problem| match problem.to_string().split_once("/c.toml:") {

@@ -1,4 +1,4 @@
-//! From what is written to what is meant: one reader for each kind of value.
+//! Parsers of setting values, one for each kind.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,36 +17,36 @@ use carom_model::destination::hosts::{HostPattern, host_of};
 use carom_model::destination::long_url::LongUrl;
 use carom_model::domains::{Domain, DomainName, Targets, UnknownHost};
 
-/// A value as a source wrote it, before anybody asked what it means.
+/// A value as a source wrote it, not yet parsed.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Written {
-    /// From the environment or a flag: text that may mean a number or a truth as well.
+    /// Text from the environment or a flag, which may also mean a number or a boolean.
     Word(String),
-    /// A string of the file.
+    /// A string in the file.
     Text(String),
-    /// A whole number of the file, in decimal.
+    /// An integer in the file, in decimal.
     Integer(String),
-    /// A truth of the file.
+    /// A boolean in the file.
     Bool(bool),
-    /// A list of the file, or a repeated flag: each element has its own place.
+    /// A list in the file, or a repeated flag: each element has its own source.
     List(Vec<Found>),
-    /// Something that no setting takes, by the name of its type.
+    /// A TOML type that no setting accepts, by its name.
     Other(&'static str),
 }
 
-/// A value and where it was found.
+/// A value and its source.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Found {
     pub(super) written: Written,
     pub(super) source: Source,
 }
 
-/// What short URLs start with: scheme, host and port, without a slash at the end.
+/// The beginning of short URLs: scheme, host and port, without a trailing slash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BaseUrl(String);
 
 impl BaseUrl {
-    /// The URL, for example `https://example.org`.
+    /// Returns the URL, for example `https://example.org`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -58,23 +58,23 @@ impl fmt::Display for BaseUrl {
     }
 }
 
-/// How lines of the log look.
+/// The format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
 impl LogFormat {
-    /// Its name in the settings.
+    /// Returns the name in the settings.
     pub fn as_str(self) -> &'static str {
         if self == LogFormat::Json { "json" } else { "text" }
     }
 }
 
-/// How lines of the log are to look.
+/// Reads a log format.
 pub(super) fn log_format(written: &Written) -> Result<LogFormat, Wrong> {
     let name = text(written)?.trim();
     let known =
@@ -82,7 +82,7 @@ pub(super) fn log_format(written: &Written) -> Result<LogFormat, Wrong> {
     known.ok_or_else(|| Wrong::new(format!("{} is neither text nor json", quoted(name)), "write \"text\" or \"json\""))
 }
 
-/// The name of a host, in small letters.
+/// Reads a host name, and converts it to lower case.
 pub(super) fn host_name(text: &str) -> Result<String, Wrong> {
     let name = text.trim().to_ascii_lowercase();
     let is_fit = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
@@ -93,25 +93,25 @@ pub(super) fn host_name(text: &str) -> Result<String, Wrong> {
     Ok(name)
 }
 
-/// How much is logged.
+/// The log level.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LogLevel {
-    /// Only what failed.
+    /// Failures only.
     Error,
-    /// Also what may need a person.
+    /// Also events that may need an operator.
     Warn,
-    /// Also what happened, a few lines an hour.
+    /// Also ordinary events, a few lines an hour.
     Info,
-    /// Also how it happened.
+    /// Also details of events.
     Debug,
-    /// Everything.
+    /// All messages.
     Trace,
 }
 
 impl LogLevel {
     const ALL: [LogLevel; 5] = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
 
-    /// Its name in settings, which is also a filter that `tracing-subscriber` understands.
+    /// Returns the name in the settings, which `tracing-subscriber` accepts as a filter, too.
     pub const fn as_str(self) -> &'static str {
         match self {
             LogLevel::Error => "error",
@@ -135,7 +135,7 @@ impl Written {
     }
 }
 
-/// A text that is not empty.
+/// Reads a text that is not empty.
 pub(super) fn text(written: &Written) -> Result<&str, Wrong> {
     const RIGHT: &str = "write text in quotes";
     match written {
@@ -145,7 +145,7 @@ pub(super) fn text(written: &Written) -> Result<&str, Wrong> {
     }
 }
 
-/// The name of a file or directory.
+/// Reads the path of a file or directory.
 pub(super) fn path(written: &Written) -> Result<PathBuf, Wrong> {
     let name = text(written)?;
     if name.contains('\0') {
@@ -154,7 +154,7 @@ pub(super) fn path(written: &Written) -> Result<PathBuf, Wrong> {
     Ok(PathBuf::from(name))
 }
 
-/// True or false.
+/// Reads a boolean.
 pub(super) fn boolean(written: &Written) -> Result<bool, Wrong> {
     match written {
         Written::Bool(truth) => Ok(*truth),
@@ -167,7 +167,7 @@ pub(super) fn boolean(written: &Written) -> Result<bool, Wrong> {
     }
 }
 
-/// A whole number from `least` to `most`.
+/// Reads an integer from `least` to `most`.
 pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, Wrong> {
     let right = || format!("write a whole number from {least} to {most}");
     let digits = match written {
@@ -192,14 +192,14 @@ pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, W
     }
 }
 
-/// The length of new codes. Shorter ones exist, but could be guessed by trying.
+/// Reads the length of new codes. Shorter codes exist, but could be guessed.
 pub(super) fn code_length(written: &Written) -> Result<CodeLength, Wrong> {
     let characters = integer(written, 6, CodeLength::MAX.get() as u64)?;
     CodeLength::new(characters as usize)
         .ok_or_else(|| Wrong::new("is not a valid code length", "write a number from 6 to 10"))
 }
 
-/// Whether only the links in use are kept in memory.
+/// Reads the residency: true if only links in use are kept in memory.
 pub(super) fn is_hot(written: &Written) -> Result<bool, Wrong> {
     match text(written)?.trim() {
         "all" => Ok(false),
@@ -208,7 +208,8 @@ pub(super) fn is_hot(written: &Written) -> Result<bool, Wrong> {
     }
 }
 
-/// Units of sizes, the largest first; people write the others for the binary ones often enough to be taken seriously.
+/// Units of sizes, binary and then decimal, each the largest first. The decimal ones are accepted as well, because
+/// people often write them for the binary ones.
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -221,7 +222,7 @@ const UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-/// A number of bytes, at least `least`.
+/// Reads a size of at least `least` bytes.
 pub(super) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
     let right = || format!("write a size of at least {}, such as 512MiB or 8GiB", show_size(least));
     let text = match written {
@@ -246,7 +247,7 @@ pub(super) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
     }
 }
 
-/// A number of bytes that searches may take, or none.
+/// Reads the memory for searches in bytes, or `off` for 0.
 pub(super) fn search_memory(written: &Written) -> Result<u64, Wrong> {
     match written {
         Written::Text(text) | Written::Word(text) if text.trim() == "off" => Ok(0),
@@ -257,7 +258,7 @@ pub(super) fn search_memory(written: &Written) -> Result<u64, Wrong> {
     }
 }
 
-/// A number of bytes, at least `least` and at most `most`.
+/// Reads a size from `least` to `most` bytes.
 pub(super) fn size_within(written: &Written, least: u64, most: u64) -> Result<u64, Wrong> {
     match size(written, least)? {
         bytes if bytes <= most => Ok(bytes),
@@ -268,29 +269,29 @@ pub(super) fn size_within(written: &Written, least: u64, most: u64) -> Result<u6
     }
 }
 
-/// A size as [`size`] reads it.
+/// Formats a size so that [`size`] can read it.
 pub(super) fn show_size(bytes: u64) -> String {
     let binary = UNITS[..4].iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
     binary.map_or_else(|| bytes.to_string(), |(name, factor)| format!("{}{name}", bytes / factor))
 }
 
-/// The units of times, each with its seconds.
+/// Units of times, each with its seconds.
 const TIME_UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 
-/// Longest window, in seconds: ten years, more than anybody waits for.
+/// Longest time in seconds: ten years, longer than anybody would wait.
 const WINDOW_MAX: u64 = 3_650 * 86_400;
 
-/// A span of time, or none.
+/// Reads a time, or `off`.
 pub(super) fn window(written: &Written) -> Result<Option<Duration>, Wrong> {
     span(written, "off")
 }
 
-/// A span of time, or all time.
+/// Reads a time, or `forever`.
 pub(super) fn kept(written: &Written) -> Result<Option<Duration>, Wrong> {
     span(written, "forever")
 }
 
-/// A span of time that may be none, an hour at most.
+/// Reads a time from 0 to an hour.
 pub(super) fn delay(written: &Written) -> Result<Duration, Wrong> {
     const RIGHT: &str = "write a time from \"0s\" to \"1h\", such as \"10s\"";
     let time = span(written, "0s").map_err(|wrong| Wrong { right: RIGHT.to_owned(), ..wrong })?.unwrap_or_default();
@@ -300,7 +301,7 @@ pub(super) fn delay(written: &Written) -> Result<Duration, Wrong> {
     }
 }
 
-/// A span of time, or a word that stands for no bound.
+/// Reads a time, or a word for no limit.
 fn span(written: &Written, word: &str) -> Result<Option<Duration>, Wrong> {
     let right = format!("write \"{word}\", or a time such as \"90s\", \"30m\", \"12h\" or \"1d\"");
     let text = match written {
@@ -322,7 +323,7 @@ fn span(written: &Written, word: &str) -> Result<Option<Duration>, Wrong> {
     }
 }
 
-/// A span of time as it may be written.
+/// Formats a time as in settings.
 pub(super) fn window_text(window: Duration) -> String {
     let seconds = window.as_secs();
     let fits = TIME_UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit));
@@ -330,7 +331,7 @@ pub(super) fn window_text(window: Duration) -> String {
     format!("{}{unit}", seconds / in_seconds)
 }
 
-/// The name of a log level.
+/// Reads a log level.
 pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
     let name = text(written)?.trim();
     let known = LogLevel::ALL.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(name));
@@ -339,14 +340,14 @@ pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
     })
 }
 
-/// The secret key. The messages never hold what was written.
+/// Reads a code secret. Messages never quote it.
 pub(super) fn space_key(written: &Written) -> Result<SpaceKey, Wrong> {
     let wrong = |reason: String| Wrong::new(reason, "write 64 hexadecimal digits, as printed by `carom key new`");
     let digits = text(written).map_err(|_| wrong("is not text".into()))?;
     SpaceKey::from_hex(digits).map_err(|error| wrong(error.to_string()))
 }
 
-/// What short URLs start with.
+/// Reads a base URL.
 pub(super) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
     let written = text(written)?.trim();
     let wrong = |reason: &str| {
@@ -375,7 +376,8 @@ pub(super) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
     Ok(BaseUrl(url.as_str().trim_end_matches('/').to_owned()))
 }
 
-/// The texts of a list: of an array or a repeated flag, and those that commas part within one text.
+/// Splits a list into its texts: the elements of an array or of a repeated flag, and the parts between commas in a
+/// text.
 pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Source)>> {
     match &found.written {
         Written::List(list) => list.iter().flat_map(items).collect(),
@@ -386,18 +388,18 @@ pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Sourc
     }
 }
 
-/// Which listeners are meant.
+/// A selection of listeners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Chosen {
-    /// None.
+    /// No listener.
     Off,
-    /// All.
+    /// All listeners.
     All,
-    /// The one of this address.
+    /// The listener with this address.
     At(SocketAddr),
 }
 
-/// Those that require a PROXY header.
+/// Reads an item of the listeners that require a PROXY header.
 pub(super) fn proxied(text: &str) -> Result<Chosen, Wrong> {
     match text {
         "off" => Ok(Chosen::Off),
@@ -409,7 +411,7 @@ pub(super) fn proxied(text: &str) -> Result<Chosen, Wrong> {
     }
 }
 
-/// Those that speak TLS.
+/// Reads an item of the listeners that use TLS.
 pub(super) fn secure(text: &str) -> Result<Chosen, Wrong> {
     if text == "all" {
         return Ok(Chosen::All);
@@ -420,7 +422,7 @@ pub(super) fn secure(text: &str) -> Result<Chosen, Wrong> {
     })
 }
 
-/// The name of a file, of several.
+/// Reads the path of a file in a list.
 pub(super) fn file(text: &str) -> Result<PathBuf, Wrong> {
     if text.trim().is_empty() {
         return Err(Wrong::new("is empty", "write the path of a file"));
@@ -428,7 +430,7 @@ pub(super) fn file(text: &str) -> Result<PathBuf, Wrong> {
     Ok(PathBuf::from(text))
 }
 
-/// In which field proxies say who the client is.
+/// Reads the field in which proxies name the client.
 pub(super) fn forwarded_field(written: &Written) -> Result<Field, Wrong> {
     let text = text(written)?.trim();
     Field::ALL.into_iter().find(|field| field.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
@@ -437,13 +439,13 @@ pub(super) fn forwarded_field(written: &Written) -> Result<Field, Wrong> {
     })
 }
 
-/// Some addresses.
+/// Reads a network of addresses.
 pub(super) fn network(text: &str) -> Result<Network, Wrong> {
     let right = "write an IP address, or a network such as 10.0.0.0/8";
     Network::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
 }
 
-/// A domain: its base URL, and behind it where people are led who find nothing.
+/// Reads a domain: its base URL, then its redirect targets for requests that find no link.
 pub(super) fn domain(text: &str) -> Result<Domain, Wrong> {
     const RIGHT: &str = "write https://go.example, optionally followed by home=URL, not_found=URL and expired=URL";
     let mut words = text.split_ascii_whitespace();
@@ -468,7 +470,7 @@ pub(super) fn domain(text: &str) -> Result<Domain, Wrong> {
     Ok(Domain { name, base_url: base_url.as_str().to_owned(), targets })
 }
 
-/// A domain as [`domain`] reads it.
+/// Formats a domain so that [`domain`] can read it.
 pub(super) fn domain_text(domain: &Domain) -> String {
     let Targets { home, not_found, expired } = &domain.targets;
     let targets = [("home", home), ("not_found", not_found), ("expired", expired)];
@@ -476,8 +478,8 @@ pub(super) fn domain_text(domain: &Domain) -> String {
     std::iter::once(domain.base_url.clone()).chain(targets).collect()
 }
 
-/// What is wrong with a domain among others: one before it that has the same id, the default one, and all hosts of the service,
-/// whatever ports lead to it.
+/// Returns the conflict of a domain with others. `other` is an earlier domain with the same ID, `default` the default
+/// domain, and `own` all hosts of the service, whatever their ports are.
 pub(super) fn wrong_with_domain(
     domain: &Domain,
     other: Option<&Domain>,
@@ -512,7 +514,7 @@ pub(super) fn wrong_with_domain(
     all
 }
 
-/// What a request for a host that is no domain is told.
+/// Reads the response to a request for an unknown host.
 pub(super) fn unknown_host(written: &Written) -> Result<UnknownHost, Wrong> {
     match text(written)?.trim() {
         "not_found" => Ok(UnknownHost::NotFound),
@@ -524,13 +526,13 @@ pub(super) fn unknown_host(written: &Written) -> Result<UnknownHost, Wrong> {
     }
 }
 
-/// A host, or all below it.
+/// Reads a host, or a pattern for all hosts below one.
 pub(super) fn host(text: &str) -> Result<HostPattern, Wrong> {
     let right = "write a host such as shop.example, or *.shop.example for all its subdomains";
     HostPattern::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
 }
 
-/// Where the dynamic part of a list of hosts is read.
+/// Reads the source of the dynamic part of a list of hosts.
 pub(super) fn list_source(written: &Written) -> Result<ListSource, Wrong> {
     let text = text(written)?;
     let wrong = |reason: &str| {
@@ -541,7 +543,7 @@ pub(super) fn list_source(written: &Written) -> Result<ListSource, Wrong> {
         None => Ok(ListSource::File(path(written)?)),
         Some(("http" | "https", _)) => match url::Url::parse(text) {
             Err(_) => wrong("is not a URL"),
-            // It would be shown with the settings and in alarms.
+            // The password would appear among the settings and in alarms.
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
                 Err(Wrong::new("contains a user name or password", "use a URL without credentials"))
             }
@@ -551,7 +553,8 @@ pub(super) fn list_source(written: &Written) -> Result<ListSource, Wrong> {
     }
 }
 
-/// An IP address and a port. Names are not looked up: what a name server answers may change which networks can reach us.
+/// Reads an IP address and a port. Names are not resolved: a name server could change the networks that can reach the
+/// node.
 pub(super) fn address(text: &str) -> Result<SocketAddr, Wrong> {
     let text = text.trim();
     if let Ok(address) = text.parse() {

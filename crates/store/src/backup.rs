@@ -1,48 +1,48 @@
-//! The form of a backup: a folder with a list of what is in it (`manifest`), the store as a stream of frames (`frames`), and the
-//! small files of a data directory that no store holds.
+//! The format of a backup: a folder with a manifest (`manifest`), the store as a stream of frames (`frames`), and small
+//! files. The latter are those of a data directory outside the store.
 //!
-//! Every byte of it stands under a checksum, so that one that was changed is found and named. Nothing here knows of stores.
+//! A checksum covers every byte, so that a changed one is found and named. This module does not depend on any store.
 
 pub mod frames;
 pub mod manifest;
 
 use std::fmt;
 
-/// The file that holds the store.
+/// Name of the file with the store.
 pub const STORE_FILE: &str = "store.carom";
 
-/// The file that says what is there. It is written last: a folder without it is no backup.
+/// Name of the manifest. It is written last: a folder without it is not a backup.
 pub const MANIFEST_FILE: &str = "backup.json";
 
-/// What the store consists of, in the order in which a backup has it. The marks come first: they say which indexes there are.
+/// A section of the store, in the order of a backup. The metadata comes first, because it says which indexes exist.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Section {
-    /// What the store knows of itself.
+    /// Metadata of the store.
     Meta,
-    /// A record for each code.
+    /// Link records, one for each code.
     Links,
     /// The index of long URLs.
     Urls,
     /// The index of ends.
     Ends,
-    /// The index of links by the time at which they were made.
+    /// The index of links by creation time.
     Dates,
     /// The index of tags.
     Tags,
-    /// How often limited links may still be followed.
+    /// Remaining visits of limited links.
     Allowances,
-    /// How often links were followed.
+    /// Visit counts of links.
     Visits,
-    /// What a node of several remembers of the others.
+    /// The replication state of a fleet node.
     Fleet,
-    /// Visits that are not in the store yet: pieces of files, each under the number of its file and its own.
+    /// Visits that are not in the store yet: chunks of files, each keyed by the number of its file and its own.
     VisitLogs,
-    /// Who changed what of links. Backups from before have none.
+    /// The edit history of links. Backups of older versions lack it.
     History,
 }
 
 impl Section {
-    /// All of them, in their order.
+    /// All sections, in their order.
     pub const ALL: [Section; 11] = [
         Section::Meta,
         Section::Links,
@@ -57,7 +57,7 @@ impl Section {
         Section::History,
     ];
 
-    /// What it is called.
+    /// Returns the name of the section.
     pub const fn name(self) -> &'static str {
         match self {
             Section::Meta => "meta",
@@ -81,22 +81,22 @@ impl fmt::Display for Section {
     }
 }
 
-/// How many records of each section there are.
+/// Number of records by section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts([u64; Section::ALL.len()]);
 
 impl Counts {
-    /// Those of a section.
+    /// Returns the number of records in a section.
     pub fn of(&self, section: Section) -> u64 {
         self.0[section as usize]
     }
 
-    /// Counts some more.
+    /// Adds records to the count of a section.
     pub fn add(&mut self, section: Section, more: u64) {
         self.0[section as usize] += more;
     }
 
-    /// All of them.
+    /// Returns the number of all records.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }

@@ -1,26 +1,27 @@
-//! What can go wrong with the store of links, by whose fault it is.
+//! Errors of the store of links, classified by their cause.
 
 use std::{error, fmt};
 
-/// Why the store did not do what it was asked.
+/// The reason for which a request to the store failed.
 #[derive(Debug)]
 pub enum StoreError {
-    /// Something read back is not what was written. The disk's fault; trying again does not help.
+    /// Data was read back that differs from what was written. The disk is at fault; a retry cannot succeed.
     Damaged(String),
-    /// The operating system refused. The machine's fault; helps once its cause is gone, and for writes after a restart.
+    /// The operating system refused. The machine is at fault; a read succeeds once the cause is gone, a write only
+    /// after a restart.
     Failed(String),
-    /// A write or a sync failed before, so that nobody knows what is on disk: a restart reads it back.
+    /// An earlier write or sync failed, so the state on disk is unknown. A restart reads it back.
     Halted,
-    /// Another process has the store. The operator's fault; helps to stop that one.
+    /// Another process has opened the store. The operator must stop it.
     InUse,
-    /// Another program's form of directory. The operator's fault; helps to run the program that wrote it.
+    /// The directory has the format of another version. The operator must run the program that wrote it.
     OtherFormat(String),
-    /// The codes here were made under another secret key. The operator's fault; helps to give the right one.
+    /// The codes of the store were created with another code secret. The operator must configure that one.
     OtherKey,
 }
 
 impl StoreError {
-    /// Whether the same request may succeed later without a person doing something.
+    /// True if the same request may succeed later without human intervention.
     pub fn may_pass(&self) -> bool {
         matches!(self, StoreError::Failed(_))
     }

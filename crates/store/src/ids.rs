@@ -1,9 +1,10 @@
-//! The id table: segments of codes that cores use up, and the counters that they came from. The one module that names
-//! sled.
+//! The id table: the segments of codes that cores use up, and the counters that they came from. The only module that
+//! names sled.
 //!
-//! Nothing here is worth more than unused codes: a code is unique because its link is inserted only if absent, and no
-//! counter starts below the marks kept beside the links. So a table that does not open is moved aside and a new one
-//! begun, and its library's `flush`, which is less than an fsync, is enough.
+//! Losing the table costs unused codes and nothing else. A code is unique because its link is inserted only if absent,
+//! and no counter starts below the high-water marks in the store of links. So a table that does not open is moved aside
+//! and replaced by a new one. For the same reason the library's `flush`, which is less than an fsync, is enough. After
+//! the start, only the replenisher uses the table.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,37 +13,37 @@ use std::{error, fmt, io};
 use carom_shards::{CodeLength, CoreId, Counter, GeneratedCode, Run};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Memory for pages. Rows are read once, at start.
+/// Cache for pages, in bytes. Rows are read once, at the start.
 const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// The form of a row.
+/// The format version of a row.
 const ROW_VERSION: u8 = 1;
 
-/// Bytes of a row before its codes: version, core, length, start, values.
+/// Bytes of a row before its codes: format version, core, length, start, number of values.
 const ROW_HEAD_LEN: usize = 1 + 2 + 1 + 8 + 8;
 
-/// A leased segment.
+/// A segment, as the table stores it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// Its number; later ones are larger.
+    /// The number of the row; later rows have larger ones.
     pub id: u64,
-    /// The core that uses it.
+    /// The core that uses the segment.
     pub core: CoreId,
-    /// The counter values that it was made of.
+    /// The counter values that the codes were made from.
     pub run: Run,
-    /// Its codes, in the order of their use.
+    /// The codes, in the order of their use.
     pub codes: Vec<GeneratedCode>,
-    /// How many of them may have been used.
+    /// Number of codes that may have been used.
     pub cursor: usize,
 }
 
-/// Times that a table is tried whose lock is held.
+/// Attempts to open a table whose lock is held.
 const LOCK_TRIES: u32 = 100;
 
-/// How long to wait in between.
+/// Pause between two attempts.
 const LOCK_WAIT: Duration = Duration::from_millis(20);
 
-/// Why the table did not do what it was asked. The machine's fault; helps once its cause is gone.
+/// A request to the table failed. The machine is at fault; a retry succeeds once the cause is gone.
 #[derive(Debug)]
 pub struct IdError(String);
 
@@ -60,12 +61,12 @@ impl From<sled::Error> for IdError {
     }
 }
 
-/// A table that could not be opened and now lies beside the new one.
+/// A table that could not be opened, and was moved aside.
 #[derive(Debug)]
 pub struct MovedAside {
-    /// Where it is.
+    /// The new path of the table.
     pub path: PathBuf,
-    /// What was wrong with it.
+    /// The reason for which it could not be opened.
     pub reason: IdError,
 }
 
@@ -87,10 +88,10 @@ pub struct IdTable {
 }
 
 impl IdTable {
-    /// Opens the table in `dir`, making it where there is none. One that does not open is moved aside.
+    /// Opens the table in `dir`, or creates it. A table that does not open is moved aside and replaced.
     ///
     /// # Errors
-    /// If not even a new one can be made.
+    /// [`IdError`] if even a new table cannot be created.
     pub fn open(dir: &Path) -> Result<(IdTable, Option<MovedAside>), IdError> {
         let reason = match IdTable::open_existing(dir) {
             Ok(table) => return Ok((table, None)),
@@ -106,8 +107,8 @@ impl IdTable {
         loop {
             match sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None).open() {
                 Ok(db) => return Ok(IdTable { db }),
-                // Threads of a table that was closed a moment ago may still hold its lock; another process cannot, since
-                // the data directory is locked. That is no reason to move the table aside.
+                // Threads of a table that was just closed may still hold its lock. Another process cannot, because the
+                // data directory is locked. So the table need not be moved aside.
                 Err(sled::Error::Io(error)) if tries > 0 && error.to_string().contains("lock") => tries -= 1,
                 Err(error) => return Err(error.into()),
             }
@@ -115,10 +116,10 @@ impl IdTable {
         }
     }
 
-    /// The rows in the order of their numbers. Those that are not what was written are removed and counted.
+    /// Returns the rows in the order of their numbers, and the number of damaged rows, which are removed.
     ///
     /// # Errors
-    /// If the table cannot be read.
+    /// [`IdError`] if the table cannot be read.
     pub fn rows(&self) -> Result<(Vec<Row>, usize), IdError> {
         let (mut rows, mut damaged) = (Vec::new(), 0);
         for entry in self.db.scan_prefix(b"row/") {
@@ -139,50 +140,50 @@ impl IdTable {
         Ok((rows, damaged))
     }
 
-    /// Adds a row with its cursor, and the counter behind it.
+    /// Adds a row with its cursor, and raises the counter to the end of its values.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// [`IdError`] if the table cannot be written.
     pub fn add(&self, row: &Row) -> Result<(), IdError> {
         self.db.insert(row_key(row.id), encode_row(row))?;
         self.db.insert(cursor_key(row.id), &(row.cursor as u64).to_be_bytes())?;
-        // One that was taken over from another node lies below.
+        // A row that was taken over from another node has lower values.
         let counter = self.counter(row.run.length)?.0.max(row.run.end().0);
         self.db.insert(counter_key(row.run.length), &counter.to_be_bytes())?;
         self.flush()
     }
 
-    /// Moves a row's cursor, before the codes up to it are used.
+    /// Moves the cursor of a row, before the codes up to it are used.
     ///
     /// # Errors
-    /// If it cannot be written: the codes must not be used then.
+    /// [`IdError`] if the table cannot be written. The codes must not be used then.
     pub fn set_cursor(&self, id: u64, cursor: usize) -> Result<(), IdError> {
         self.db.insert(cursor_key(id), &(cursor as u64).to_be_bytes())?;
         self.flush()
     }
 
-    /// Removes a row that is used up or not wanted.
+    /// Removes a row that is used up or no longer needed.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// [`IdError`] if the table cannot be written.
     pub fn remove(&self, id: u64) -> Result<(), IdError> {
         self.db.remove(row_key(id))?;
         self.db.remove(cursor_key(id))?;
         Ok(())
     }
 
-    /// The lowest counter value of a length that was never leased, as far as this table knows.
+    /// Returns the lowest counter value of a length that this table has never leased.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// [`IdError`] if the table cannot be read.
     pub fn counter(&self, length: CodeLength) -> Result<Counter, IdError> {
         Ok(Counter(self.db.get(counter_key(length))?.and_then(|value| number(&value)).unwrap_or(0)))
     }
 
-    /// Makes everything durable that was changed so far.
+    /// Writes all changes so far to the operating system.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// [`IdError`] if the table cannot be written.
     pub fn flush(&self) -> Result<(), IdError> {
         self.db.flush()?;
         Ok(())

@@ -1,14 +1,14 @@
-//! A look at the store's journals before the store opens them: it would cut a journal at the first byte that it does not
-//! understand, or refuse to open at all, and either loses everything behind one flipped byte.
+//! Checks of the store's journals before the store opens them. The library would cut a journal at the first byte that
+//! it does not understand, or refuse to open it. Either loses everything after a single flipped byte.
 //!
-//! A journal is a row of batches: a start (tag 1, count `u32`, sequence number `u64`), items (tag 2, kind `u8`,
-//! compression `u8`, keyspace `u64`, lengths of key `u16`, value `u32`, value on disk `u32`, key, value) or clears
-//! (tag 4, keyspace `u64`), and an end (tag 3, XXH3 of the items `u64`, four fixed bytes); then zeros to the end of the
-//! preallocated file. All numbers are little-endian (fjall 3, `journal/entry.rs`).
+//! A journal is a sequence of batches. Each is a start (tag 1, count `u32`, sequence number `u64`), items (tag 2, kind
+//! `u8`, compression `u8`, keyspace `u64`, lengths of key `u16`, value `u32`, value on disk `u32`, key, value) or
+//! clears (tag 4, keyspace `u64`), and an end (tag 3, XXH3 of the items `u64`, four fixed bytes). Zeros follow to the
+//! end of the preallocated file. All numbers are little-endian (fjall 3, `journal/entry.rs`).
 //!
-//! [`repair`] drops broken batches and keeps what can be read of them; [`mark`] remembers what has been synced, which tells
-//! a write that a crash cut off from damage of something acknowledged. This module knows the form of the files and nothing
-//! of the library that writes them.
+//! [`repair`] drops broken batches and keeps their readable records. [`mark`] records how much has been synced, which
+//! distinguishes a write that a crash cut off from damage to an acknowledged one. This module knows the format of the
+//! files, and nothing of the library that writes them.
 
 pub mod mark;
 pub mod repair;
@@ -31,26 +31,26 @@ const TRAILER: &[u8; 4] = b"FJL\x03";
 const START_LEN: usize = 1 + 4 + 8;
 const ITEM_HEAD_LEN: usize = 1 + 1 + 1 + 8 + 2 + 4 + 4;
 const END_LEN: usize = 1 + 8 + TRAILER.len();
-/// Numbers that may lie between those of two batches in one file. Flushes and compactions draw from the same row, so there
-/// are gaps, but no journal sees a trillion of them.
+/// Largest distance between the sequence numbers of two batches in a file. Flushes and compactions use numbers of the
+/// same sequence, so gaps occur, but no journal contains a trillion numbers.
 const SEQNO_STEP_MAX: u64 = 1 << 40;
-/// Kinds of item that carry a value under a key.
+/// The kind of an item that stores a value under a key.
 const KIND_VALUE: u8 = 0;
-/// Values as they are.
+/// The compression type of uncompressed values.
 const UNCOMPRESSED: u8 = 0;
 
-/// Bytes that the first read of a search for whole batches takes: as much as most commits write.
+/// Bytes that the first read of a search for whole batches takes, as much as most commits write.
 const CHUNK: usize = 8 * 1024;
 
-/// The paths of a store's journals, oldest first.
+/// Returns the paths of a store's journals, oldest first.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// The error of reading the directory.
 pub fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(numbered(dir)?.into_iter().map(|(_, path)| path).collect())
 }
 
-/// The journals with their numbers, oldest first.
+/// Returns the journals with their numbers, oldest first.
 fn numbered(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -69,34 +69,35 @@ fn numbered(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// The path of the journal with this number.
+/// Returns the path of the journal with this number.
 fn path_of(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number}.jnl"))
 }
 
-/// The end of the last whole batch of a journal, in bytes from its start.
+/// Returns the end of the last whole batch of a journal, in bytes from its start.
 pub fn written_len(bytes: &[u8]) -> usize {
     walk(bytes, 0).batches.last().map_or(0, |batch| batch.bytes.end)
 }
 
-/// The end of the whole batches that follow each other from `from` on. Reads little more than these.
+/// Returns the end of the consecutive whole batches that begin at `from`. Reads little more than these.
 ///
 /// # Errors
-/// When the journal cannot be read.
+/// The error of reading the journal.
 #[cfg(feature = "faults")]
 pub fn whole_until(path: &Path, from: u64) -> io::Result<u64> {
     let whole = whole_from(&File::open(path)?, from, &mut Vec::new())?;
     Ok(whole.map_or(from, |whole| whole.end))
 }
 
-/// Where whole batches end, and the sequence number of the last of them.
+/// The end of consecutive whole batches, and the sequence number of the last of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Whole {
     end: u64,
     seqno: u64,
 }
 
-/// The whole batches that follow each other from `from` on; `None` where there is none. `buffer` is scratch space.
+/// Finds the consecutive whole batches that begin at `from`; `None` if the first one is incomplete. `buffer` is scratch
+/// space.
 fn whole_from(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<Option<Whole>> {
     let (mut whole, mut at, mut chunk) = (None, from, CHUNK);
     loop {
@@ -114,7 +115,7 @@ fn whole_from(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<Option
             }
         };
         match rest {
-            // The file ends here, or goes on with something that is not a batch.
+            // The file ends here, or continues with something other than a batch.
             Parsed::Cut if read < chunk => return Ok(whole),
             Parsed::Cut if end == 0 => chunk *= 4,
             Parsed::Cut => at += end as u64,
@@ -123,7 +124,7 @@ fn whole_from(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<Option
     }
 }
 
-/// Fills `buffer` from the file as far as the file goes.
+/// Fills `buffer` from the file, as far as the file extends.
 fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {
@@ -144,13 +145,14 @@ struct Batch {
     seqno: u64,
 }
 
-/// A journal, taken apart.
+/// The batches and broken ranges of a journal.
 struct Walk {
     batches: Vec<Batch>,
     broken: Vec<Range<usize>>,
 }
 
-/// Takes a journal apart. It has been written up to `written` at least, where that is known: zeros before that are damage.
+/// Divides a journal into batches and broken ranges. The journal is known to be written up to `written` at least, so
+/// zeros before that are damage.
 fn walk(bytes: &[u8], written: usize) -> Walk {
     let mut walk = Walk { batches: Vec::new(), broken: Vec::new() };
     let mut at = 0;
@@ -173,8 +175,8 @@ fn walk(bytes: &[u8], written: usize) -> Walk {
     walk
 }
 
-/// The sequence number stands outside of the checksum. One that does not rise from batch to batch would make the store
-/// skip the batch as old, or take all later ones for old.
+/// Moves batches with wrong sequence numbers to the broken ranges; the checksum does not cover the number. A number
+/// that does not increase would make the store skip the batch as old, or all later ones.
 fn disown_misnumbered(walk: &mut Walk) {
     let rises = |from: u64, to: Option<u64>| to.is_none_or(|to| from < to && to - from < SEQNO_STEP_MAX);
     let mut before = None;
@@ -182,7 +184,7 @@ fn disown_misnumbered(walk: &mut Walk) {
     while at < walk.batches.len() {
         let number = walk.batches[at].seqno;
         let behind = |steps: usize| walk.batches.get(at + steps).map(|batch| batch.seqno);
-        // Where this one and the next do not fit each other, it is this one that is wrong if the others fit without it.
+        // If this number and the next contradict each other, this one is wrong if the others are consistent without it.
         let odd = !rises(number, behind(1))
             && match before {
                 Some(before) => rises(before, behind(1)),
@@ -198,15 +200,15 @@ fn disown_misnumbered(walk: &mut Walk) {
     walk.broken.sort_by_key(|range| range.start);
 }
 
-/// Bytes up to the zeros that were preallocated and never written.
+/// Returns the length without the preallocated zeros at the end.
 fn filled_len(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// What starts at some byte of a journal.
+/// The object that starts at some byte of a journal.
 enum Parsed {
     Whole(Batch),
-    /// A batch that goes on behind the end of the bytes, as far as can be seen.
+    /// A batch that extends beyond the end of the bytes, or seems to.
     Cut,
     /// Anything else.
     Broken,
@@ -244,12 +246,12 @@ fn parse(bytes: &[u8], start: usize) -> Parsed {
     Parsed::Whole(Batch { bytes: start..at + END_LEN, seqno: number(&head[5..]) })
 }
 
-/// A little-endian number of up to eight bytes.
+/// Decodes a little-endian number of up to eight bytes.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// One item of a batch, where its parts stand.
+/// The ranges of the parts of an item.
 struct Item {
     keyspace: u64,
     key: Range<usize>,

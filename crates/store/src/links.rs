@@ -1,12 +1,23 @@
-//! The links on disk: the one module that names fjall.
+//! The store of links on disk. The only module that names fjall.
 //!
-//! Twelve keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `ends`
-//! says which links end when, `dates` and `tags` are what lists are made of, `allowances` holds how often limited links may
-//! still be followed, `visits` how often links were, `history` who changed what of them, `idempotency` which link was created with which key of a client, `meta` holds the format, the fingerprint of the secret key and, for
-//! each length of code, the mark that no counter may fall below; `fleet` what a node of several must remember of the
-//! others: the outbox, and its place in each stream; `changes` which codes each commit changed. A commit is visible to readers at once and durable after
-//! [`Links::sync`]. What a record means is not known here (see [`carom_model::link::record`]); who may write is the caller's business:
-//! there is one writer.
+//! The store has twelve keyspaces:
+//!
+//! * `links`: one record for each code, by its ASCII form.
+//! * `urls`: the codes of a long URL.
+//! * `ends`: the links by expiry.
+//! * `dates` and `tags`: the indexes for lists.
+//! * `allowances`: the visits that limited links have left.
+//! * `visits`: visit counts.
+//! * `history`: edits of links and their authors.
+//! * `idempotency`: the link that was created with an idempotency key.
+//! * `meta`: the format, the fingerprint of the code secret, and for each code length the high-water mark of its
+//!   counter.
+//! * `fleet`: the replication state of a fleet node: its outbox, and its position in each stream.
+//! * `changes`: the codes that each commit changed.
+//!
+//! Readers see a commit at once; it is durable after [`Links::sync`]. The meaning of a record is in [`carom_model::link::record`].
+//! All methods may block on the disk: control threads call them, and cores never do. The caller must ensure that a
+//! single thread writes the records of links.
 
 mod allowances;
 pub mod catalog;
@@ -47,26 +58,27 @@ use super::search::{bisect, from_position, gallop, position};
 use carom_limits::store_files;
 pub use carom_model::link::record::DamagedRange;
 
-/// The form of this directory.
+/// The format version of the directory.
 const FORMAT: u64 = 1;
 
-/// Blocks that a look-up of an existing code or a scan has read, bytes. Nothing reads the store twice: redirects come
-/// from memory, new codes are answered by the filters. So this holds little more than filters and indexes.
+/// Cache for blocks, in bytes. Blocks are rarely read twice: redirects come from memory, and filters answer look-ups of
+/// new codes. So the cache holds little more than filters and indexes.
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A memtable, bytes. What a crash leaves to replay is about two of these, half a second.
+/// Size of a memtable, in bytes. A crash leaves about two of these to replay, which takes half a second.
 const MEMTABLE_BYTES: u64 = 32 * 1024 * 1024;
 
-/// All journals together, bytes: the least that the library accepts.
+/// Size of all journals together, in bytes: the least that the library accepts.
 const JOURNALS_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A data block, bytes. A scan pays for each block, a look-up for each byte of one; scans are what people wait for.
+/// Size of a data block, in bytes. A scan costs time for each block, a look-up for each byte of a block. Users wait for
+/// scans.
 const BLOCK_BYTES: u32 = 16 * 1024;
 
-/// Filter bits for a code: of 1,000 new codes about 8 cost a read.
+/// Bits of the filter for each code. Of 1,000 new codes, about 8 cause a read.
 const FILTER_BITS: f32 = 10.0;
 
-/// A stored record's bytes. Keeps a part of the store's memory alive: for short use.
+/// The bytes of a stored record. They keep memory of the store alive, so hold them briefly.
 #[derive(Clone, Debug)]
 pub struct Value(Slice);
 
@@ -81,7 +93,7 @@ impl Deref for Value {
 /// A key and a record, owned.
 pub type StoredRecord = (Vec<u8>, Vec<u8>);
 
-/// Writes that become visible together.
+/// An atomic batch of writes.
 pub struct Batch {
     inner: fjall::OwnedWriteBatch,
     links: Keyspace,
@@ -93,10 +105,10 @@ pub struct Batch {
     tags: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
-    /// The codes whose records it changes.
+    /// The codes whose records the batch changes.
     changed: ChangedCodes,
     idempotency: Keyspace,
-    /// The earliest end of a link that it writes, in milliseconds since 1970 UTC.
+    /// The earliest expiry of a link in the batch, in milliseconds since 1970 UTC.
     first_end_ms: u64,
 }
 
@@ -107,7 +119,7 @@ impl fmt::Debug for Batch {
 }
 
 impl Batch {
-    /// Puts a record in the place of any other of its code. At most one write for each code may stand in a batch.
+    /// Sets the record of a code. A batch may contain at most one write for each code.
     pub fn put(&mut self, code: &Code, record: &[u8]) {
         let mut buffer = [0; CODE_KEY_LEN_MAX];
         let key = code.key(&mut buffer);
@@ -123,37 +135,37 @@ impl Batch {
         self.changed.push(key);
     }
 
-    /// Sets the mark that no counter for codes of this length may fall below.
+    /// Sets the high-water mark of the counter for codes of this length.
     pub fn set_high_water(&mut self, code_len: usize, value: u64) {
         let key = high_water_key(code_len);
         self.inner.insert(&self.meta, key.as_str(), sealed(&key, value));
     }
 
-    /// Whether there is nothing to write.
+    /// True if the batch contains no writes.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
 }
 
-/// A part of all codes: those with one first character.
+/// A partition of the codes: those with one first character.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part(u8);
 
 impl Part {
-    /// Whether all of it stands before a key.
+    /// True if the whole partition sorts before a key.
     pub fn is_before(self, key: &[u8]) -> bool {
         key.first().is_some_and(|&first| self.0 < first)
     }
 }
 
-/// All parts, in the order of their keys.
+/// Returns all partitions, in the order of their keys.
 pub fn parts() -> Vec<Part> {
     let mut firsts = *ALPHABET;
     firsts.sort_unstable();
     firsts.map(Part).to_vec()
 }
 
-/// An open store of links. Cheap to clone; closed when the last clone is dropped.
+/// An open store of links. Cheap to clone; the last clone closes it when dropped.
 #[derive(Clone)]
 pub struct Links {
     db: Database,
@@ -172,7 +184,7 @@ pub struct Links {
     mark: Arc<SyncedMark>,
     idempotency: Keyspace,
     commits: Arc<AtomicU64>,
-    /// The same of all batches, until somebody asks.
+    /// The earliest expiry of a link in all batches, until [`Links::take_first_end`] reads it.
     first_end_ms: Arc<AtomicU64>,
 }
 
@@ -183,11 +195,11 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    /// Opens the store in `dir`, making it where there is none, and tells what had to be repaired for that. The
-    /// fingerprint is that of the secret key, kept to notice that codes were made under another one.
+    /// Opens the store in `dir`, or creates it, and returns the repairs that were necessary. `fingerprint` identifies
+    /// the code secret; the store keeps it to detect another secret.
     ///
     /// # Errors
-    /// [`StoreError`]; nothing is changed then but journals that were repaired.
+    /// [`StoreError`]; apart from repaired journals, nothing is changed then.
     pub fn open(dir: &Path, fingerprint: &str) -> Result<(Links, Vec<Repair>), StoreError> {
         let repairs = journal::repair_all(dir).map_err(|error| {
             StoreError::Failed(format!("a journal in {} cannot be checked: {error}", dir.display()))
@@ -198,8 +210,8 @@ impl Links {
             .cache_size(CACHE_BYTES)
             .max_journaling_size(JOURNALS_BYTES)
             .journal_compression(CompressionType::None)
-            // With two, one of them spins while the other compacts. A flush that waits for a compaction is no harm:
-            // writers go on until four memtables are full.
+            // Of two threads, one would spin while the other compacts. A flush may wait for a compaction: writers
+            // continue until four memtables are full.
             .worker_threads(1)
             .open()?;
         let links = db.keyspace("links", link_options)?;
@@ -239,7 +251,7 @@ impl Links {
         };
         store.check_meta(fingerprint)?;
         store.open_log(!repairs.is_empty())?;
-        // A process that was killed may have left whole batches that were not synced.
+        // A process that was killed may have left whole batches without a sync.
         store.sync()?;
         Ok((store, repairs))
     }
@@ -269,15 +281,15 @@ impl Links {
         }
     }
 
-    /// The record of a code.
+    /// Returns the record of a code.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where the block that would hold it cannot be read.
+    /// [`StoreError::Damaged`] if the block that would contain it cannot be read.
     pub fn get(&self, code: &Code) -> Result<Option<Value>, StoreError> {
         Ok(self.links.get(code.key(&mut [0; CODE_KEY_LEN_MAX]))?.map(Value))
     }
 
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn batch(&self) -> Batch {
         Batch {
             inner: self.db.batch(),
@@ -299,11 +311,11 @@ impl Links {
     /// Makes a batch visible to readers. It is durable after the next [`Links::sync`].
     ///
     /// # Errors
-    /// After one, nobody knows what of the batch is on disk; the store takes no more writes.
+    /// [`StoreError`]; the state of the batch on disk is unknown then, and the store refuses all further writes.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         let first_end_ms = batch.first_end_ms;
         self.commit_logged(batch)?;
-        // When it is there to be read: whoever is told goes back for it.
+        // Only after the commit is visible, so that a thread that sees the new value finds the link.
         if first_end_ms < self.first_end_ms.load(Ordering::Relaxed) {
             self.first_end_ms.fetch_min(first_end_ms, Ordering::AcqRel);
         }
@@ -311,22 +323,22 @@ impl Links {
         Ok(())
     }
 
-    /// How many commits have ended since the store was opened: whoever asks first and reads then has seen them all.
-    /// Whoever commits and asks then has a number that is not below that of the own commit.
+    /// Returns the number of commits since the store was opened. A thread that reads the number and then the store sees
+    /// all of these commits. The number after a commit includes that commit.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
 
-    /// Adds many records that the store does not have, in the order of their keys, durably and without the journal: an
-    /// import's way in. Nobody else may write meanwhile.
+    /// Adds many records that the store lacks, in the order of their keys, durably and without the journal, for
+    /// imports. No other thread may write meanwhile.
     ///
     /// # Errors
-    /// After one, none of the records is in the store.
+    /// [`StoreError`]; the store has none of the records then.
     ///
     /// # Panics
-    /// When a key does not follow the one before it.
+    /// If the keys are not in order.
     pub fn ingest<'a>(&self, sorted: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<(), StoreError> {
-        // These records are too many for the change log.
+        // The records are too many for the change log.
         self.reset_log()?;
         let mut ingestion = self.links.start_ingestion()?;
         for (key, record) in sorted {
@@ -335,35 +347,36 @@ impl Links {
         Ok(ingestion.finish()?)
     }
 
-    /// Makes everything committed so far durable (`fdatasync`), and moves the synced mark.
+    /// Makes all commits so far durable (`fdatasync`), and moves the synced mark. Blocks the thread for the time of a
+    /// sync.
     ///
     /// # Errors
-    /// After one, nobody knows what is on disk; the store takes no more writes.
+    /// [`StoreError`]; the state on disk is unknown then, and the store refuses all further writes.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.mark.around(|| Ok(self.db.persist(PersistMode::SyncData)?))
     }
 
-    /// Makes the synced mark itself durable, if it has moved. For threads that nobody waits for.
+    /// Makes the synced mark itself durable, if it has moved. For background threads.
     ///
     /// # Errors
-    /// When the disk fails. The mark is then an old one, which tells less of what was acknowledged.
+    /// The error of the disk. The mark on disk is then an older one, which covers fewer acknowledged writes.
     pub fn flush_mark(&self) -> io::Result<()> {
         self.mark.flush()
     }
 
-    /// The mark that no counter for codes of this length may fall below; 0 where none was set.
+    /// Returns the high-water mark of the counter for codes of this length; 0 before the first.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where it cannot be read.
+    /// [`StoreError::Damaged`] if it cannot be read.
     pub fn high_water(&self, code_len: usize) -> Result<u64, StoreError> {
         let key = high_water_key(code_len);
         self.meta.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
     }
 
-    /// Some records behind a key, in the order of their keys.
+    /// Returns up to `count` records after a key, in the order of their keys.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where a block that holds some of them cannot be read.
+    /// [`StoreError::Damaged`] if a block with some of them cannot be read.
     pub fn page(&self, behind: &[u8], count: usize) -> Result<Vec<StoredRecord>, StoreError> {
         let range = (Bound::Excluded(behind), Bound::<&[u8]>::Unbounded);
         let mut page = Vec::with_capacity(count);
@@ -374,25 +387,25 @@ impl Links {
         Ok(page)
     }
 
-    /// About how many records there are, without counting them: every write since the last compaction counts, and so do
-    /// removals.
+    /// Returns the approximate number of records, without counting them. It includes every write and every removal
+    /// since the last compaction.
     pub fn approximate_len(&self) -> usize {
         self.links.approximate_len()
     }
 
-    /// Gives every record of a part to `each`, in the order of their keys, and returns what could not be read. `each`
-    /// ends the scan by returning `false`.
+    /// Passes every record of a partition to `each`, in the order of their keys, and returns the unreadable ranges.
+    /// `each` returns false to end the scan.
     ///
     /// # Errors
-    /// [`StoreError::Failed`] where the operating system refused to read.
+    /// [`StoreError::Failed`] if the operating system refuses to read.
     pub fn scan(&self, part: Part, each: impl FnMut(&[u8], &[u8]) -> bool) -> Result<Vec<DamagedRange>, StoreError> {
         self.scan_behind(part, &[], each)
     }
 
-    /// The same from behind a key on, where that is one of the part.
+    /// Scans a partition like [`Links::scan`], but starts after a key, if the key is in the partition.
     ///
     /// # Errors
-    /// [`StoreError::Failed`] where the operating system refused to read.
+    /// [`StoreError::Failed`] if the operating system refuses to read.
     pub fn scan_behind(
         &self,
         part: Part,
@@ -416,8 +429,8 @@ impl Links {
                 Err(StoreError::Damaged(_)) => {}
                 Err(error) => return Err(error),
             }
-            // The library's iterator must not be used after an error: it leaves out the rest of the damaged file
-            // without a word. So the edges of the damage are searched for, and the scan starts anew behind it.
+            // After an error the library's iterator silently skips the rest of the damaged file, so it must not be
+            // used. Instead, a search finds the edges of the damage, and the scan restarts after it.
             if last.len() > 1 {
                 from = Bound::Excluded(last.clone());
             }
@@ -426,8 +439,8 @@ impl Links {
             if ended.get() {
                 return Ok(damaged);
             }
-            // A range that ends with the last key of a block makes the library read the next block too, so this one key
-            // is only reached by itself. (By 16 characters: the last of several longer slugs may be missed.)
+            // A range that ends with the last key of a block makes the library read the next block, too. So a look-up
+            // fetches this one key. (By 16 characters: the last of several longer slugs may be missed.)
             let next = from_position(edge + 1);
             if let Ok(Some(value)) = self.links.get(&next) {
                 last.clone_from(&next);
@@ -445,7 +458,7 @@ impl Links {
         }
     }
 
-    /// Gives the records of a range to `each` until one cannot be read; `last` is the last key given.
+    /// Passes the records of a range to `each` until one cannot be read. `last` is the last key that was passed.
     fn run(
         &self,
         from: &Bound<Vec<u8>>,
@@ -464,7 +477,7 @@ impl Links {
         Ok(())
     }
 
-    /// The largest position up to and with which the range from `from` can be read.
+    /// Returns the largest position up to which, inclusively, the range from `from` is readable.
     fn last_readable(&self, from: &Bound<Vec<u8>>, start: u128, end: &[u8]) -> u128 {
         let readable =
             |to: u128| self.run(from, Bound::Included(&from_position(to)), &mut Vec::new(), &mut |_, _| true).is_ok();
@@ -472,7 +485,7 @@ impl Links {
         bisect(good, bad, |to| !readable(to))
     }
 
-    /// The smallest position behind `start` from which a range can be read, and the first key there.
+    /// Returns the smallest position after `start` from which a range is readable, and the first key there.
     fn first_readable(&self, start: u128, end: &[u8]) -> Option<(u128, Option<Vec<u8>>)> {
         let first = |from: u128| -> Result<Option<Vec<u8>>, StoreError> {
             let range = (Bound::Included(from_position(from)), Bound::Excluded(end.to_vec()));
@@ -486,12 +499,12 @@ impl Links {
         first(edge).ok().map(|key| (edge, key))
     }
 
-    /// Bytes that are only in memory and the journal, and will be written once more, into tables.
+    /// Returns the bytes that are only in memory and the journal, and that a flush will write to tables.
     pub fn unflushed_bytes(&self) -> u64 {
         self.db.write_buffer_size()
     }
 
-    /// Bytes that the store takes on disk.
+    /// Returns the size of the store on disk, in bytes.
     pub fn disk_bytes(&self) -> u64 {
         self.db.disk_space().unwrap_or(0)
     }
@@ -505,7 +518,7 @@ fn link_options() -> KeyspaceCreateOptions {
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS))))
 }
 
-/// What is written often is not compressed; what has come to rest is.
+/// Levels with many writes are uncompressed; the lower ones are compressed.
 fn deep_compression() -> CompressionPolicy {
     CompressionPolicy::new([CompressionType::None, CompressionType::None, CompressionType::Lz4])
 }
@@ -514,7 +527,7 @@ fn high_water_key(code_len: usize) -> String {
     format!("high_water/{code_len:02}")
 }
 
-/// A number with a checksum over it and its key.
+/// Encodes a number with a checksum over it and its key.
 fn sealed(key: &str, value: u64) -> [u8; 16] {
     let mut out = [0; 16];
     out[..8].copy_from_slice(&value.to_le_bytes());

@@ -1,24 +1,24 @@
 //! The lock of a data directory: one process at a time.
 //!
-//! The lock belongs to the open file and goes with the process, so that a kill leaves nothing behind to clean up.
+//! The lock belongs to the open file and ends with the process, so that a killed process leaves nothing to clean up.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::{error, fmt};
 
-/// Holds a data directory until it is dropped.
+/// An exclusive lock of a data directory, held until dropped.
 #[derive(Debug)]
 pub struct DataLock {
     _file: File,
 }
 
-/// Why a data directory could not be taken.
+/// The reason for which a data directory could not be locked.
 #[derive(Debug)]
 pub enum LockError {
-    /// Another process has it. The operator's fault; helps to stop that one first.
+    /// Another process holds the lock. The operator must stop it first.
     InUse(PathBuf),
-    /// The directory or its lock file cannot be made or opened.
+    /// The directory or its lock file cannot be created or opened.
     Io(PathBuf, io::Error),
 }
 
@@ -36,10 +36,10 @@ impl fmt::Display for LockError {
 impl error::Error for LockError {}
 
 impl DataLock {
-    /// Takes the directory, making it where it is missing.
+    /// Locks the directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`LockError::InUse`] at once, without waiting, when another process has it.
+    /// [`LockError::InUse`] at once, without waiting, if another process holds the lock; [`LockError::Io`] otherwise.
     pub fn take(data_dir: &Path) -> Result<DataLock, LockError> {
         let failed = |error| LockError::Io(data_dir.to_owned(), error);
         std::fs::create_dir_all(data_dir).map_err(failed)?;

@@ -1,8 +1,9 @@
-//! The search for the edges of what cannot be read, among all keys that there could be.
+//! The search for the edges of an unreadable range, among all possible keys.
 //!
-//! Keys are taken for numbers by their first 16 bytes. Nothing here reads anything: who searches says what can be read.
+//! A key counts as a number, formed by its first 16 bytes. This module reads nothing itself: the caller passes a
+//! function that tests a position.
 
-/// Where a key lies among all keys, by its first 16 bytes.
+/// Returns the position of a key among all keys, by its first 16 bytes.
 pub(super) fn position(key: &[u8]) -> u128 {
     let mut first = [0; 16];
     let len = key.len().min(16);
@@ -10,14 +11,15 @@ pub(super) fn position(key: &[u8]) -> u128 {
     u128::from_be_bytes(first)
 }
 
-/// The smallest key at a position.
+/// Returns the smallest key at a position.
 pub(super) fn from_position(position: u128) -> Vec<u8> {
     let bytes = position.to_be_bytes();
     let len = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     bytes[..len].to_vec()
 }
 
-/// Doubles the step from `start` until `reached`, or the end is: the last position before and the first behind.
+/// Doubles the step from `start` until `reached`, or until the end. Returns the last position before, and the first
+/// after it.
 pub(super) fn gallop(start: u128, end: u128, reached: impl Fn(u128) -> bool) -> (u128, u128) {
     let (mut before, mut step) = (start, 1u128);
     loop {
@@ -30,7 +32,7 @@ pub(super) fn gallop(start: u128, end: u128, reached: impl Fn(u128) -> bool) -> 
     }
 }
 
-/// The largest position from `before` on, and before `behind`, that is not `reached`.
+/// Returns the largest position in `before..behind` that is not `reached`.
 pub(super) fn bisect(mut before: u128, mut behind: u128, reached: impl Fn(u128) -> bool) -> u128 {
     while behind - before > 1 {
         let middle = before + (behind - before) / 2;

@@ -1,40 +1,40 @@
-//! What a node did in each second of the last minutes: what its status is drawn from.
+//! The activity of a node in each second of the last two minutes, for its status.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Seconds that are kept: two minutes.
+/// Seconds that are kept.
 const KEPT: usize = 120;
 
-/// Seconds that a rate is taken over, where it should not jump.
+/// Seconds that a smoothed rate is averaged over.
 const SMOOTHED: usize = 60;
 
-/// What one core did in a second.
+/// The activity of one core in a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CoreBeat {
-    /// Redirects.
+    /// Number of redirects.
     pub redirects: u32,
-    /// Requests for codes that do not exist or are gone.
+    /// Number of requests for codes that do not exist or have expired.
     pub misses: u32,
 }
 
-/// What a node did in a second.
+/// The activity of a node in a second.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Beat {
-    /// Its cores, in order.
+    /// The cores, in order.
     pub cores: Vec<CoreBeat>,
-    /// Links created, changed and deleted.
+    /// Number of links created, changed and deleted.
     pub changes: u32,
-    /// Connections accepted.
+    /// Number of connections accepted.
     pub accepted: u32,
 }
 
-/// The last seconds of a node. One thread adds to it, whoever tells of the node reads it.
+/// The activity of the last seconds. One control thread adds to it; any thread may read it.
 #[derive(Debug, Default)]
 pub struct Pulse(Mutex<VecDeque<Beat>>);
 
 impl Pulse {
-    /// Adds a second.
+    /// Adds a second, and drops the oldest if the history is full.
     pub fn add(&self, beat: Beat) {
         let mut beats = self.lock();
         if beats.len() == KEPT {
@@ -43,12 +43,12 @@ impl Pulse {
         beats.push_back(beat);
     }
 
-    /// All that are kept, the last one last.
+    /// Returns the kept seconds, the latest last.
     pub fn beats(&self) -> Vec<Beat> {
         self.lock().iter().cloned().collect()
     }
 
-    /// Changes a second, over the last minute.
+    /// Returns the changes per second, averaged over the last minute.
     pub fn changes_per_second(&self) -> f64 {
         let beats = self.lock();
         let last = beats.iter().rev().take(SMOOTHED);

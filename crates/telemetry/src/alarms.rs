@@ -1,7 +1,7 @@
-//! What a person should know of: a closed list of alarms, each with the name that scripts, metrics and the runbook call it by,
-//! and those of a node that are on or were lately.
+//! A closed list of alarms for operators, and those of a node that are active or were lately.
 //!
-//! A name is a promise: it is never given another meaning. `docs/src/operate/runbook.md` has a section for each.
+//! Scripts, metrics and the runbook refer to an alarm by its name. A name keeps its meaning forever.
+//! `docs/src/operate/runbook.md` has a section for each.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::clock::unix_ms;
 use carom_limits::ALARMS_KEPT;
 
-/// Something that a person should know of: a state that lasts until it is cleared, or an event.
+/// A condition that an operator should know of: a state that lasts until it is cleared, or an event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs, reason = "the names say it, and the runbook at length")]
 pub enum Alarm {
@@ -49,7 +49,7 @@ pub enum Alarm {
 }
 
 impl Alarm {
-    /// Every alarm, in the order of their names.
+    /// Every alarm, ordered by name.
     pub const ALL: [Alarm; 33] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
@@ -86,7 +86,7 @@ impl Alarm {
         Alarm::VisitsFailed,
     ];
 
-    /// What it is called in the status, in metrics, in the log and in the runbook.
+    /// Returns the name of the alarm in the status, in metrics, in the log and in the runbook.
     pub const fn name(self) -> &'static str {
         match self {
             Alarm::AccessLogFailed => "access_log_failed",
@@ -225,25 +225,25 @@ impl Severity {
 /// An alarm that was raised.
 #[derive(Clone, Debug)]
 pub struct Raised {
-    /// Which.
+    /// The alarm.
     pub alarm: Alarm,
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub text: String,
-    /// When it was raised, in milliseconds since 1970 UTC.
+    /// The instant at which the alarm was raised, in milliseconds since 1970 UTC.
     pub since_ms: u64,
-    /// When it was over, if it is.
+    /// The instant at which the alarm was cleared, in milliseconds since 1970 UTC; `None` while it is active.
     pub cleared_ms: Option<u64>,
 }
 
-/// The alarms of a node. Control plane only.
+/// The alarms of a node, for control threads only: it takes a lock.
 #[derive(Debug, Default)]
 pub struct Alarms {
     list: Mutex<VecDeque<Raised>>,
 }
 
 impl Alarms {
-    /// Raises an alarm and logs it. While it is on, only its text changes: what is wrong may be another thing by now, and the
-    /// log is not told of each.
+    /// Raises an alarm and logs it. An alarm that is already active only gets a new text, which is not logged: its
+    /// cause may have changed by now.
     pub fn raise(&self, alarm: Alarm, text: String) {
         let mut list = self.lock();
         if let Some(raised) = list.iter_mut().find(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) {
@@ -251,12 +251,12 @@ impl Alarms {
             return;
         }
         add(&mut list, alarm, text.clone());
-        // Whoever reads the log may be slow. Nobody who asks for alarms is to wait for that.
+        // The consumer of the log may be slow. Releasing the lock first keeps it from delaying readers of the alarms.
         drop(list);
         tracing::warn!(alarm = alarm.name(), "{text}");
     }
 
-    /// Raises an alarm for an event, which may happen again: each is logged, and the newest is shown.
+    /// Raises an alarm for an event, which may repeat: each is logged, and only the newest is kept.
     pub fn happened(&self, alarm: Alarm, text: String) {
         let mut list = self.lock();
         list.retain(|raised| raised.alarm != alarm);
@@ -266,7 +266,7 @@ impl Alarms {
         tracing::warn!(alarm = alarm.name(), "{said}");
     }
 
-    /// Ends an alarm, if it is on.
+    /// Clears an alarm, if it is active.
     pub fn clear(&self, alarm: Alarm) {
         let mut list = self.lock();
         let Some(raised) = list.iter_mut().find(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) else {
@@ -277,12 +277,12 @@ impl Alarms {
         tracing::info!(alarm = alarm.name(), "alarm cleared");
     }
 
-    /// Whether an alarm is on.
+    /// Returns true if an alarm is active.
     pub fn is_on(&self, alarm: Alarm) -> bool {
         self.lock().iter().any(|raised| raised.alarm == alarm && raised.cleared_ms.is_none())
     }
 
-    /// All that are kept, newest last.
+    /// Returns all alarms that are kept, newest last.
     pub fn list(&self) -> Vec<Raised> {
         self.lock().iter().cloned().collect()
     }
@@ -292,7 +292,7 @@ impl Alarms {
     }
 }
 
-/// Adds an alarm to a list. Of too many the oldest goes that is over; one that is on goes only where all of them are.
+/// Adds an alarm to a list. A full list loses its oldest cleared alarm first, and an active one only if all are active.
 fn add(list: &mut VecDeque<Raised>, alarm: Alarm, text: String) {
     if list.len() == ALARMS_KEPT {
         let oldest = list.iter().position(|raised| raised.cleared_ms.is_some()).unwrap_or(0);

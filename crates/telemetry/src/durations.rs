@@ -1,14 +1,14 @@
-//! How long things took, counted in buckets: what histograms of metrics are made of.
+//! Durations counted in buckets, for the histograms of the metrics.
 
 use std::time::Duration;
 
 use crate::counter::Counter;
 
-/// Buckets, the one without an upper bound left out.
+/// Number of buckets with an upper bound.
 const BOUNDED: usize = 14;
 
-/// The upper bounds of the buckets. They hold the objectives (1, 5 and 20 ms), what a core needs for one request (tens of
-/// microseconds), and what a slow disk needs for a sync.
+/// Upper bounds of the buckets. They include the objectives (1, 5 and 20 ms), the time of a core for one request (tens
+/// of microseconds), and a sync of a slow disk.
 pub const BOUNDS: [Duration; BOUNDED] = [
     Duration::from_micros(25),
     Duration::from_micros(50),
@@ -26,44 +26,44 @@ pub const BOUNDS: [Duration; BOUNDED] = [
     Duration::from_secs(1),
 ];
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const NANOS: u128 = 1_000_000_000;
 
-/// Durations by buckets.
+/// Durations by bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spread {
-    /// How many fell into each bucket and not into the one before; the last has no bound.
+    /// Durations in each bucket alone, not cumulative. The last bucket has no upper bound.
     counts: [u64; BOUNDED + 1],
-    /// All of them together.
+    /// Sum of all durations.
     sum: Duration,
 }
 
 impl Spread {
-    /// Counts so many durations.
+    /// Counts a duration `count` times.
     pub fn add(&mut self, time: Duration, count: u64) {
         self.counts[bucket(time)] += count;
         let nanos = time.as_nanos() * u128::from(count);
-        // Too much for the type would be centuries of them.
+        // Overflow of the type would take centuries of durations.
         self.sum += Duration::new((nanos / NANOS) as u64, (nanos % NANOS) as u32);
     }
 
-    /// How many there are.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together.
+    /// Returns the sum of all durations.
     pub fn sum(&self) -> Duration {
         self.sum
     }
 
-    /// How many were longer than one of [`BOUNDS`].
+    /// Returns the number of durations above a bound, which is one of [`BOUNDS`].
     pub fn above(&self, bound: Duration) -> u64 {
         let below = BOUNDS.iter().position(|known| *known == bound).map_or(0, |bucket| self.up_to()[bucket]);
         self.count() - below
     }
 
-    /// How many were not longer than each of [`BOUNDS`].
+    /// Returns, for each of [`BOUNDS`], the number of durations up to it.
     pub fn up_to(&self) -> [u64; BOUNDED] {
         let mut below = 0;
         std::array::from_fn(|bucket| {
@@ -73,7 +73,7 @@ impl Spread {
     }
 }
 
-/// Durations that one thread counts and others read.
+/// Durations by bucket, which one thread counts and others read.
 #[derive(Debug, Default)]
 pub struct DurationStats {
     counts: [Counter; BOUNDED + 1],
@@ -82,26 +82,26 @@ pub struct DurationStats {
 }
 
 impl DurationStats {
-    /// Counts one. Only the one owning thread may call this.
+    /// Counts a duration. Only the owning thread may call this.
     pub fn record(&self, time: Duration) {
         self.counts[bucket(time)].add(1);
         self.nanos.add(time.as_nanos() as u64);
         self.longest_nanos.set(self.longest_nanos.get().max(time.as_nanos() as u64));
     }
 
-    /// The longest one since the start; zero if there are none.
+    /// Returns the longest duration since the start; zero before the first.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest_nanos.get())
     }
 
-    /// What was counted.
+    /// Returns the durations so far.
     pub fn spread(&self) -> Spread {
         let counts = std::array::from_fn(|bucket| self.counts[bucket].get());
         Spread { counts, sum: Duration::from_nanos(self.nanos.get()) }
     }
 }
 
-/// The bucket that a duration falls into.
+/// Returns the bucket of a duration.
 fn bucket(time: Duration) -> usize {
     BOUNDS.partition_point(|bound| *bound < time)
 }

@@ -1,18 +1,18 @@
-//! Numbers and times as people read them, alike in the terminal and on the status page. The console has the same formats in
-//! `format.js`.
+//! Numbers and durations for people, the same in the terminal and on the status page. The console has the same formats
+//! in `format.js`.
 
 /// Seconds of a minute, an hour, and a day.
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Seconds of a year, on average.
+/// Seconds of an average year.
 const YEAR: u64 = 31_557_600;
 
-/// From so many seconds on, a time is shown in years.
+/// Seconds from which on a duration is shown in years.
 const YEARS_FROM: u64 = 400 * DAY;
 
-/// A whole number with commas between its thousands: `1,234,567`.
+/// Formats an integer with commas between thousands: `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -25,7 +25,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A time in its two largest units: `59 s`, `1 d 2 h`, `3 years`.
+/// Formats a duration in its two largest units: `59 s`, `1 d 2 h`, `3 years`.
 pub fn duration(seconds: u64) -> String {
     if seconds >= YEARS_FROM {
         let years = (seconds + YEAR / 2) / YEAR;

@@ -1,4 +1,4 @@
-//! Counters that cores and control threads keep and that status reads, without a lock on either side.
+//! Counters of cores and control threads, which the status reads without a lock on either side.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -9,17 +9,17 @@ use crate::alarms::{Alarm, Alarms};
 use crate::counter::Counter;
 use crate::durations::{DurationStats, Spread};
 
-/// What one core counts. The core is the one writer of all of it but `refills` and `refill_errors`.
+/// The counters of one core, which is the only writer except where a field names another.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CoreStats {
-    /// The CPU it is pinned to. Written once, before the core starts.
+    /// The CPU that the core is pinned to. Written once, before the core starts.
     pub cpu: Counter,
     /// Links in memory.
     pub links: Counter,
-    /// Bytes of their codes and targets.
+    /// Bytes of the codes and targets of the links in memory.
     pub link_bytes: Counter,
-    /// Bytes that the map takes for them.
+    /// Bytes that the link map occupies in memory.
     pub map_bytes: Counter,
     /// Open connections.
     pub connections: Counter,
@@ -27,71 +27,72 @@ pub struct CoreStats {
     pub accepted: Counter,
     /// Requests answered with a redirect.
     pub redirects: Counter,
-    /// Requests for codes that do not exist or are gone.
+    /// Requests for codes that do not exist, or whose links have expired.
     pub misses: Counter,
-    /// 1 where it is not known which codes exist nowhere.
+    /// 1 while the core cannot rule out any code, because its filter of existing codes is incomplete.
     pub in_doubt: Counter,
-    /// 1 where the codes of the store should be sent again, because most of those that are known are of removed links.
+    /// 1 if the core needs the codes of the store again, because most codes of its filter are of removed links.
     pub wants_codes: Counter,
-    /// Codes that are remembered because their links were removed while links are loaded.
+    /// Codes whose links were removed during loading, and which are remembered until it ends.
     pub removed_while_loading: Counter,
-    /// Requests for links that could not be read, or not in time: neither a redirect nor a miss.
+    /// Requests for links that could not be read, or not in time. They count neither as redirects nor as misses.
     pub unavailable: Counter,
-    /// Requests that were told nothing, because too much was asked for from there that does not exist.
+    /// Requests refused with 429, because their address missed too often.
     pub throttled: Counter,
-    /// Connections closed because a PROXY header may not come from there.
+    /// Connections closed because their peer may not send a PROXY header.
     pub untrusted: Counter,
-    /// Connections closed as they arrived, because there were too many.
+    /// Connections closed on arrival, because too many were open.
     pub shed: Counter,
     /// Idle connections closed to make room for others.
     pub evicted: Counter,
-    /// TLS handshakes that came to an end as they should.
+    /// Completed TLS handshakes.
     pub handshakes: Counter,
-    /// Those of them that went on with a session of before.
+    /// Completed TLS handshakes that resumed an earlier session.
     pub resumptions: Counter,
-    /// TLS handshakes that came to nothing.
+    /// Failed TLS handshakes.
     pub handshake_failures: Counter,
     /// Look-ups sent to other cores.
     pub forwarded_out: Counter,
-    /// Redirects to other cores' links from the core's own copies of them.
+    /// Redirects to links of other cores, from the core's own copies of them.
     pub hot_hits: Counter,
     /// Unknown codes that were looked up in Redis.
     pub looked_up: Counter,
-    /// Codes that were not in memory and were asked of the store.
+    /// Codes that were not in memory and were requested from the store.
     pub fetches: Counter,
-    /// Redirects whose link was not in memory, but in the store or in Redis.
+    /// Redirects whose link came from the store or from Redis rather than memory.
     pub fetched: Counter,
     /// Look-ups answered for other cores.
     pub forwarded_in: Counter,
-    /// Doorbells rung at other cores.
+    /// Doorbells rung at other cores, to wake them.
     pub doorbells: Counter,
     /// Requests refused with a 4xx before they reached a handler.
     pub bad_requests: Counter,
-    /// Those of them that took too long to come.
+    /// Requests refused because they took too long to arrive.
     pub timed_out: Counter,
-    /// Those of them whose head or body was too long.
+    /// Requests refused because their head or body was too long.
     pub too_long: Counter,
-    /// Requests driven by the slow way (the API, pages).
+    /// Requests that hyper handled (the API, pages).
     pub handed_over: Counter,
-    /// Turns of the core's loop.
+    /// Iterations of the core's loop.
     pub turns: Counter,
-    /// The longest time that a task (a request that is not a redirect) kept the core at once, microseconds.
+    /// Longest time for which a task (a request that is not a redirect) occupied the core without a pause, in
+    /// microseconds.
     pub task_micros_max: Counter,
-    /// Codes left in the queue.
+    /// Codes left in the queue of the core.
     pub codes_remaining: Counter,
     /// Times that a create had to wait for a fresh code.
     pub code_waits: Counter,
-    /// Times that such a wait ended without a code.
+    /// Waits for a fresh code that ended without one.
     pub code_wait_errors: Counter,
-    /// Segments that the replenisher gave to this core. Written by the replenisher.
+    /// Segments that this core received. Written by the replenisher.
     pub refills: Counter,
-    /// Codes in the segment in use. Written by the replenisher.
+    /// Codes in the current segment. Written by the replenisher.
     pub segment_len: Counter,
-    /// Segments that could not be prepared. Written by the replenisher.
+    /// Failures to prepare a segment. Written by the replenisher.
     pub refill_errors: Counter,
 }
 
-/// What the control threads count for the whole node.
+/// The counters of the control threads, for the whole node.
 #[derive(Debug, Default)]
 pub struct NodeStats {
     /// Links created and deleted.
@@ -102,173 +103,174 @@ pub struct NodeStats {
     pub store_errors: Counter,
     /// Records that could not be decoded.
     pub store_damaged: Counter,
-    /// Codes that could not be asked of the store, because too many waited.
+    /// Codes that were not requested from the store, because too many requests waited.
     pub fetches_left_out: Counter,
-    /// Bytes that links may take in memory; 0 where all are kept.
+    /// Upper limit of the memory of links, in bytes; 0 without a limit.
     pub memory_limit: Counter,
-    /// Visits that could not be counted: told by cores that found no room, or not to be kept.
+    /// Visits that were not counted: their ring was full, or they could not be stored.
     pub visits_dropped: Counter,
-    /// Visits that were counted without the host that sent them, because there was no memory for it.
+    /// Visits counted without their referring host, for lack of memory.
     pub referrers_dropped: Counter,
-    /// What became of the access log.
+    /// The counters of the access log.
     pub access_log: AccessLogStats,
-    /// What group commits took, from the first decision to the word that they are durable. Written by the writer.
+    /// Durations of group commits, from the first decision until they are durable. Written by the writer.
     pub commits: DurationStats,
-    /// What their syncs took. Written by the writer.
+    /// Durations of the syncs of group commits. Written by the writer.
     pub syncs: DurationStats,
     /// Writes waiting for the writer.
     pub write_queue: Counter,
-    /// Requests under way that make many links.
+    /// Requests in progress that create many links.
     pub bulks: AtomicUsize,
-    /// What the node knows of its fleet.
+    /// The replication state of the node.
     pub fleet: FleetStats,
-    /// What became of links whose time is over.
+    /// The counters of expired links.
     pub expiry: ExpiryStats,
-    /// How TLS is spoken.
+    /// The certificates in use.
     pub tls: TlsStats,
-    /// The list of hosts that new links may lead to.
+    /// The state of the allow list of destination hosts.
     pub allow_list: HostListStats,
-    /// The list of hosts that no link leads to.
+    /// The state of the block list of destination hosts.
     pub block_list: HostListStats,
-    /// Length of the codes that are issued now, characters.
+    /// Length of the codes that are issued now, in characters.
     pub issuer_length: Counter,
-    /// Next counter value of that length.
+    /// Next counter value of the codes that are issued now.
     pub issuer_current: Counter,
-    /// Counter values of that length that are left.
+    /// Remaining counter values of the codes that are issued now.
     pub issuer_remaining: Counter,
-    /// Times that the issuer failed.
+    /// Failures of the issuer.
     pub issuer_errors: Counter,
-    /// Whether writes are refused at present.
+    /// True while writes are refused.
     pub writes_refused: AtomicBool,
-    /// Whether all links are in memory.
+    /// True once all links are in memory.
     pub ready: AtomicBool,
-    /// Whether the node is on its way out.
+    /// True while the node drains before its end.
     pub draining: AtomicBool,
-    /// What it did in the last seconds.
+    /// The activity of the last seconds.
     pub pulse: Pulse,
-    /// What went wrong lately, newest last.
+    /// The alarms of the node, newest last.
     pub alarms: Alarms,
 }
 
-/// What is counted of the access log.
+/// The counters of the access log.
 #[derive(Debug, Default)]
 pub struct AccessLogStats {
-    /// Whether there is one.
+    /// True if the access log is enabled.
     pub is_on: AtomicBool,
-    /// Lines that were written. Written by the thread that does.
+    /// Lines written. Written by the writer of the access log.
     pub lines: Counter,
-    /// Lines that were not: told by cores that found no room, or not to be written.
+    /// Lines dropped: their ring was full, or they could not be written.
     pub dropped: Counter,
 }
 
-/// What is counted of links whose time is over.
+/// The counters of expired links.
 #[derive(Debug, Default)]
 pub struct ExpiryStats {
     /// Links that this node has removed.
     pub expired: Counter,
-    /// Links that are to be removed now, about.
+    /// Approximate number of links that are due for removal now.
     pub due: Counter,
-    /// For how long the first of them has waited for that, in milliseconds; 0 where there is none.
+    /// Lag of the removals: time since the first of them became due, in milliseconds; 0 if none is due.
     pub late_ms: Counter,
-    /// Codes of removed links that were made ready for others. Written by the replenisher.
+    /// Codes of removed links that were prepared for reuse. Written by the replenisher.
     pub recycled: Counter,
-    /// Those of them that no core has been given yet. Written by the replenisher.
+    /// Codes prepared for reuse that no core has received yet. Written by the replenisher.
     pub recycled_left: Counter,
 }
 
-/// What is known of the certificates in use; none where no TLS is spoken.
+/// The certificates in use; empty without TLS.
 #[derive(Debug, Default)]
 pub struct TlsStats {
-    /// Each of them.
+    /// Every certificate in use.
     pub certificates: Mutex<Vec<CertificateStats>>,
-    /// Times that new ones came into use since the start.
+    /// Certificate renewals since the start.
     pub renewed: Counter,
 }
 
 /// A certificate in use.
 #[derive(Clone, Debug)]
 pub struct CertificateStats {
-    /// Where it was read.
+    /// The file of the certificate.
     pub file: String,
-    /// The names that it is for.
+    /// The names that the certificate is for.
     pub names: Vec<String>,
-    /// Until when it holds, in milliseconds since 1970 UTC.
+    /// The end of its validity, in milliseconds since 1970 UTC.
     pub until_ms: u64,
 }
 
-/// What is known of a list of hosts.
+/// The state of a list of hosts.
 #[derive(Debug, Default)]
 pub struct HostListStats {
-    /// Whether there is one.
+    /// True if the list is configured.
     pub configured: AtomicBool,
-    /// Entries of the settings.
+    /// Entries from the settings.
     pub fixed: Counter,
-    /// Entries of the dynamic part that hold now.
+    /// Valid entries of the dynamic part.
     pub dynamic: Counter,
-    /// When that was last read as it should be, in milliseconds since 1970 UTC; 0 where it never was.
+    /// The last successful read of the dynamic part, in milliseconds since 1970 UTC; 0 before the first.
     pub read_ms: Counter,
 }
 
-/// What a node counts that shares its code space with others.
+/// The counters of a node that shares its code space with others.
 #[derive(Debug, Default)]
 pub struct FleetStats {
-    /// Whether there is a Redis to speak to.
+    /// True if Redis is configured.
     pub configured: AtomicBool,
-    /// Whether the last heartbeat was answered.
+    /// True if Redis answered the last heartbeat.
     pub connected: AtomicBool,
-    /// Questions that got no answer.
+    /// Requests to Redis without an answer.
     pub errors: Counter,
-    /// Codes whose state Redis may not have.
+    /// Outbox: codes whose state Redis may not have.
     pub outbox: Counter,
-    /// Links that were given up because another node had their codes.
+    /// Links that this node gave up, because another node had claimed their codes.
     pub conflicts: Counter,
-    /// Issued codes that somebody else had already, so that the next one was tried.
+    /// Issued codes that another node had already claimed, so that the next one was tried.
     pub collisions: Counter,
-    /// Changes that came through the streams.
+    /// Changes received through the streams.
     pub followed: Counter,
-    /// States that were brought to Redis from the outbox.
+    /// States delivered to Redis from the outbox.
     pub delivered: Counter,
-    /// Milliseconds from the last change being accepted to its being read here, by the clocks of Redis and this machine.
+    /// Replication lag, from the acceptance of the last change to its arrival here, in milliseconds, by the clocks of
+    /// Redis and this machine.
     pub lag_ms: Counter,
-    /// Places in streams that were lost.
+    /// Positions in streams that were lost.
     pub gaps: Counter,
-    /// Partitions that are still to be compared with Redis.
+    /// Partitions that remain to be compared with Redis.
     pub comparing: Counter,
-    /// What the writer was told about other nodes, and has done or left out.
+    /// Changes of other nodes that the writer has processed, applied or not.
     pub orders_taken: Counter,
-    /// Whether the fleet is known to have this node's secret key.
+    /// True if the fleet is known to have the code secret of this node.
     pub same_key: AtomicBool,
-    /// What the writer did not take, so that the streams must be read again.
+    /// Changes of other nodes that the writer refused, so that the streams must be read again.
     pub orders_dropped: Counter,
-    /// Unknown codes that were looked up in Redis, and those that were found.
+    /// Unknown codes that were looked up in Redis.
     pub look_ups: Counter,
-    /// Unknown codes that were found there.
+    /// Unknown codes that Redis had.
     pub look_up_hits: Counter,
     /// Unknown codes that were not looked up, because too many were.
     pub look_ups_left_out: Counter,
-    /// Times that the counter of codes had been set back.
+    /// Times that the code counter of the fleet had gone backwards.
     pub regressions: Counter,
-    /// Who is there, for status.
+    /// The nodes of the fleet, for the status.
     pub members: Mutex<Vec<MemberStats>>,
-    /// This node's name, and the servers that it speaks to.
+    /// The name of this node, and the addresses of its Redis servers.
     pub about: Mutex<(String, Vec<String>)>,
 }
 
-/// What is known of a node of the fleet.
+/// The last known state of a node of the fleet.
 #[derive(Clone, Debug)]
 pub struct MemberStats {
-    /// Its name.
+    /// The name of the node.
     pub node: String,
-    /// What it tells of itself, as JSON.
+    /// The node's own description, as JSON.
     pub about: String,
-    /// When its heartbeat was seen to change.
+    /// The instant at which this node last saw the heartbeat change.
     pub heard: Instant,
-    /// Its last heartbeat, in milliseconds since 1970 by the clock of Redis.
+    /// The last heartbeat of the node, in milliseconds since 1970 UTC by the clock of Redis.
     pub beat_ms: u64,
 }
 
 impl NodeStats {
-    /// Says that a stored record cannot be decoded: counts it, logs it with its key, raises the alarm.
+    /// Reports a stored record that cannot be decoded: counts it, logs it with its key, raises the alarm.
     pub fn report_damaged(&self, key: &[u8], error: &dyn std::fmt::Display) {
         let key = key.escape_ascii();
         self.store_damaged.add_shared(1);
@@ -278,27 +280,27 @@ impl NodeStats {
     }
 }
 
-/// Quantiles of one core's latencies, in microseconds, from the receipt of a request to its answer being queued.
+/// Latency quantiles of one core, in microseconds, from the receipt of a request to the queueing of its response.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LatencySummary {
-    /// Requests measured.
+    /// Number of measured requests.
     pub count: u64,
-    /// Half were faster.
+    /// The median.
     pub p50: f64,
-    /// 80 % were faster.
+    /// The 80th percentile.
     pub p80: f64,
-    /// 99 % were faster.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 99.9 % were faster.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// The slowest.
+    /// The maximum.
     pub max: f64,
-    /// Each latency that the core tells from others, in nanoseconds, and how many requests had it; the shortest first.
+    /// Distinct latencies of the histogram in nanoseconds, shortest first, each with its number of requests.
     pub steps: Vec<(u64, u64)>,
 }
 
 impl LatencySummary {
-    /// All of them by buckets.
+    /// Returns all latencies by bucket.
     pub fn spread(&self) -> Spread {
         let mut spread = Spread::default();
         self.steps.iter().for_each(|(nanos, count)| spread.add(Duration::from_nanos(*nanos), *count));

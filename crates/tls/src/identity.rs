@@ -1,7 +1,7 @@
-//! Who the service is to clients that speak TLS: its certificates, the rule by which one is chosen, and the terms.
+//! The TLS identity of the service: its certificates, the rule by which one is chosen, and the protocol settings.
 //!
-//! Made whole from files that were read, and never changed after that: cores are told of a new [`Identity`] by message,
-//! connections keep the one that they began with.
+//! An [`Identity`] is built whole from files and never changes. Cores get a new one by message; connections keep the
+//! one that they began with.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,14 +17,14 @@ use x509_parser::extensions::GeneralName;
 
 use crate::provider;
 
-/// What a connection is called that speaks HTTP/2 (RFC 9113, section 3.2).
+/// ALPN name of HTTP/2 (RFC 9113, section 3.2).
 pub const HTTP2: &[u8] = b"h2";
 
-/// The same for HTTP/1.1 (RFC 7301, section 6).
+/// ALPN name of HTTP/1.1 (RFC 7301, section 6).
 const HTTP1: &[u8] = b"http/1.1";
 
-/// The same with the suites of SHA-256 before those of SHA-384, whatever clients would rather have. Many CPUs have instructions for
-/// the first and none for the second, which then is a fifth of a handshake; AES with keys of 128 bits is as safe for this.
+/// Moves the suites with SHA-256 before those with SHA-384, whatever clients prefer. Many CPUs have instructions for
+/// SHA-256 only, and SHA-384 then costs a fifth of a handshake. AES with 128-bit keys is as safe for this purpose.
 fn quick_first(provider: Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     let mut provider = Arc::unwrap_or_clone(provider);
     let is_quick = |suite| {
@@ -39,27 +39,27 @@ fn quick_first(provider: Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// The keys that session tickets are made with. They are drawn anew every six hours, and those before hold for as long; nobody
-/// ever writes them down. All cores share them: a session that began on one goes on on any.
+/// The keys of session tickets, which exist in memory only. They rotate every six hours, and the previous ones stay
+/// valid for as long. All cores share them, so a session that began on one core can resume on any.
 #[derive(Clone, Debug)]
 pub struct Tickets(Arc<dyn ProducesTickets>);
 
 impl Tickets {
-    /// The first keys.
+    /// Generates the first keys.
     ///
     /// # Errors
-    /// If the system gives no random bytes.
+    /// A message if the system provides no random bytes.
     pub fn new() -> Result<Tickets, String> {
         rustls::crypto::aws_lc_rs::Ticketer::new().map(Tickets).map_err(|error| error.to_string())
     }
 }
 
-/// A certificate with those that vouch for it, and its key, both in PEM.
+/// A certificate chain and its private key, both in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The certificate first, then those between it and one that clients trust.
+    /// The certificate of the service first, then the intermediate certificates.
     pub certificates: Vec<u8>,
-    /// Its key, not encrypted.
+    /// The private key, not encrypted.
     pub key: Vec<u8>,
 }
 
@@ -69,27 +69,27 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// What is wrong with a pair.
+/// The defect of a certificate chain or a private key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
-    /// What is wrong with its certificates.
+    /// A description of the defect of the certificates.
     Certificates(String),
-    /// What is wrong with its key. It says nothing of what the key is.
+    /// A description of the defect of the key, without any of its content.
     Key(String),
 }
 
-/// What there is to know of a certificate in use.
+/// Public properties of a certificate in use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
-    /// The names that it is for, in small letters.
+    /// The names that the certificate is for, in lower case.
     pub names: Vec<String>,
-    /// Since when it holds, in seconds since 1970 UTC.
+    /// Start of its validity, in seconds since 1970 UTC.
     pub since: i64,
-    /// Until when.
+    /// End of its validity, in seconds since 1970 UTC.
     pub until: i64,
 }
 
-/// Who the service is.
+/// The TLS identity of the service.
 #[derive(Clone, Debug)]
 pub struct Identity {
     config: Arc<ServerConfig>,
@@ -97,11 +97,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// One with these certificates, of which a client gets the first that fits the name it asks for and the signatures it
-    /// knows; the first of all where none has the name. TLS 1.3 and 1.2, whatever of the two a client can do.
+    /// Creates an identity from certificates. A client gets the first one that fits its requested name and its
+    /// signature algorithms. If no certificate has the name, it gets the first of all. TLS 1.3 and 1.2 are enabled.
     ///
     /// # Errors
-    /// Which pair is wrong, and what is wrong with it.
+    /// The index of the first defective pair, and its defect.
     pub fn new(pairs: &[Pair], tickets: &Tickets, http2: bool) -> Result<Identity, (usize, Wrong)> {
         let provider = quick_first(provider());
         let mut by_name = ByName::default();
@@ -118,28 +118,28 @@ impl Identity {
             .with_cert_resolver(Arc::new(by_name));
         config.ticketer = Arc::clone(&tickets.0);
         config.ignore_client_order = true;
-        // Tickets need no memory of ours, and no lock.
+        // Tickets need no memory on the server, and no lock.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = if http2 { vec![HTTP2.to_vec(), HTTP1.to_vec()] } else { vec![HTTP1.to_vec()] };
         Ok(Identity { config: Arc::new(config), about: about.into() })
     }
 
-    /// The terms of a connection.
+    /// Returns the TLS settings of a new connection.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 
-    /// Its certificates, in their order.
+    /// Returns the certificates, in their order.
     pub fn about(&self) -> &[About] {
         &self.about
     }
 }
 
-/// The certificates of an identity by the names they are for.
+/// The certificates of an identity, by name.
 #[derive(Debug, Default)]
 struct ByName {
     named: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By what stands behind `*.`, which stands for one label (RFC 9525, section 6.3).
+    /// Certificates by the parent of a wildcard, whose star stands for one label (RFC 9525, section 6.3).
     below: HashMap<String, Vec<Arc<CertifiedKey>>>,
     all: Vec<Arc<CertifiedKey>>,
 }
@@ -156,7 +156,8 @@ impl ByName {
         self.all.push(Arc::clone(key));
     }
 
-    /// Those for a name, the best first: that name, then a star in its place. Where none is for it, all of them.
+    /// Returns the certificates for a name, the best first: exact names, then wildcards. If none matches, returns all
+    /// of them.
     fn of(&self, name: Option<&str>) -> impl Iterator<Item = &Arc<CertifiedKey>> {
         let name = name.unwrap_or_default().to_ascii_lowercase();
         let named = self.named.get(&name);
@@ -174,7 +175,7 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// A pair as it is used, and what there is to know of it.
+/// Parses a pair, and returns it with its public properties.
 fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(CertifiedKey, About), Wrong> {
     let in_pem = |error: &dyn fmt::Display| Wrong::Certificates(format!("it is not a PEM file: {error}"));
     let chain: Vec<CertificateDer<'static>> =
@@ -193,7 +194,7 @@ fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(CertifiedKey, Ab
     }
 }
 
-/// Why a file holds no key. Nothing of the file is repeated.
+/// Returns the reason for which a file has no usable key, without any of its content.
 fn no_key(pem: &[u8]) -> &'static str {
     match memchr::memmem::find(pem, b"ENCRYPTED") {
         Some(_) => "it is encrypted; store the key without a password",
@@ -249,7 +250,7 @@ mod tests {
             (Some("shop.example"), 1),
             (Some("b.shop.example"), 1),
             (Some("a.shop.example"), 2),
-            // A star stands for one label; what nobody is called gets the first.
+            // A star stands for one label; an unknown name gets the first certificate.
             (Some("c.b.shop.example"), 0),
             (Some("example"), 0),
             (Some(""), 0),

@@ -1,4 +1,4 @@
-//! TLS of connections that this node opens: whom it trusts.
+//! TLS for connections that this node opens, and the certificates that it trusts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::provider;
 
-/// TLS that trusts the certificates in a file, or what the system trusts.
+/// Returns a TLS configuration that trusts the certificates in a file, or those of the system without one.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// A description of the problem with the file.
 pub fn client(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     match ca_file {
@@ -35,7 +35,7 @@ pub fn client(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// The certificates that the system trusts, as far as they can be read.
+/// Returns the certificates that the system trusts, as far as they can be read.
 pub fn system_roots() -> Vec<CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }

@@ -2,10 +2,10 @@
 
 use carom_settings::help;
 
-/// Points from the short help of a command to its long help.
+/// Pointer from the short help of a command to its long help.
 pub(super) const HINT: &str = "Use --help for details and examples.";
 
-/// Points from the short help of `carom` to its long help.
+/// Pointer from the short help of `carom` to its long help.
 pub(super) const MORE: &str = "\
 Use `carom --help` for examples, and `carom COMMAND --help` for the options of a command.";
 
@@ -28,7 +28,7 @@ Create a first link:
 
 `carom serve --help` lists all settings. The documentation lists the exit codes and their reasons.";
 
-/// How API keys work.
+/// Help on API keys.
 pub(super) const APPS: &str = "\
 A running node applies each change within a second, and so do all nodes of its fleet.
 Once a key exists, the API requires one:
@@ -40,7 +40,7 @@ Roles, each with the rights of the one before:
   write-all  read, change and delete the links of all apps
   admin      manage apps and keys on the admin listener";
 
-/// How a backup is taken.
+/// Help on backups.
 pub(super) const BACKUP: &str = "\
 A backup is a consistent snapshot with every link acknowledged before it began. Writes continue meanwhile. It contains
 links, visits except those of the last minutes, API keys and the code secret. Protect it like the data directory.
@@ -49,7 +49,7 @@ Run the command as the user of the node. A running node writes the backup itself
 data directory:
   sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom";
 
-/// How a backup is restored.
+/// Help on restores.
 pub(super) const RESTORE: &str = "\
 carom checks every record first; if the backup is damaged, it is rejected and nothing is written. The restored node skips
 short codes that the old node may have issued after the backup, so no code is issued twice.
@@ -64,7 +64,7 @@ Format of a line:
 The summary goes to standard error. Exit code 1 means that some lines or records were rejected or damaged.
 If the code secret is not in the data directory, CAROM_SPACE_KEY or CAROM_SPACE_KEY_FILE provides it.";
 
-/// Points from the short help to all settings.
+/// Returns a pointer from the short help to all settings.
 pub(super) fn settings_hint() -> String {
     format!("Use --help for all {} settings and their environment variables.", help::settings_count())
 }

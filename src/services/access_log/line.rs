@@ -1,7 +1,7 @@
-//! What is written of a request: one line, of which nothing can make two, without secrets.
+//! The text of an access log entry: exactly one line, without secrets.
 //!
-//! * Of the address the network alone, unless more is wanted: the host of a person is nobody's business.
-//! * No query, of neither the request nor its referrer: it may hold anything.
+//! * Of an address only the network, unless the settings request more, because the full address identifies a person.
+//! * No query, of neither the request nor its referrer: it may contain anything.
 //! * No API key, wherever a client may have put it: it is cut after its prefix.
 
 use std::borrow::Cow;
@@ -16,19 +16,19 @@ use carom_model::access::key;
 use carom_model::dates;
 use carom_settings::access_log::terms::{AccessFormat, Addresses};
 
-/// What stands where there is nothing, in combined lines.
+/// The placeholder for a missing value in combined lines.
 const NOTHING: &str = "-";
 
-/// Writes lines of one form.
+/// A writer of lines in one format.
 #[derive(Debug)]
 pub struct Lines {
     format: AccessFormat,
     addresses: Addresses,
-    /// The second that was written last, and how.
+    /// The second that was formatted last, and its text.
     second: (u64, String),
 }
 
-/// A line for programs.
+/// A line in JSON.
 #[derive(Serialize)]
 struct Json<'a> {
     time: &'a str,
@@ -47,12 +47,12 @@ struct Json<'a> {
 }
 
 impl Lines {
-    /// Lines of that form, with so much of addresses.
+    /// Creates a writer for a format and a treatment of addresses.
     pub fn new(format: AccessFormat, addresses: Addresses) -> Lines {
         Lines { format, addresses, second: (u64::MAX, String::new()) }
     }
 
-    /// Appends the line of an entry of that core.
+    /// Appends the line of an entry of a core.
     pub fn write(&mut self, into: &mut Vec<u8>, core: &str, entry: &Entry<'_>) {
         match self.format {
             AccessFormat::Json => self.write_json(into, core, entry),
@@ -83,7 +83,8 @@ impl Lines {
         serde_json::to_writer(into, &line).expect("memory takes any text");
     }
 
-    /// `ADDRESS - - [TIME] "REQUEST" STATUS - "REFERRER" "AGENT"`. How many bytes an answer has is known to no core before it is sent.
+    /// `ADDRESS - - [TIME] "REQUEST" STATUS - "REFERRER" "AGENT"`. The size of the response is omitted: no core knows
+    /// it before the response is sent.
     fn write_combined(&mut self, into: &mut Vec<u8>, entry: &Entry<'_>) {
         let address = self.shown(entry.request.address).map_or(Cow::Borrowed(NOTHING), |ip| ip.to_string().into());
         let second = self.second_of(entry, "%d/%b/%Y:%H:%M:%S");
@@ -100,7 +101,7 @@ impl Lines {
         into.push(b'"');
     }
 
-    /// The second of an entry. Most have the same as the one before.
+    /// Formats the second of an entry. Most entries share it with the previous one.
     fn second_of(&mut self, entry: &Entry<'_>, format: &str) -> &str {
         let second = entry.outcome.at_ms / 1_000;
         if self.second.0 != second {
@@ -109,7 +110,7 @@ impl Lines {
         &self.second.1
     }
 
-    /// What is written of an address.
+    /// Returns the part of an address that is logged.
     fn shown(&self, address: Option<IpAddr>) -> Option<IpAddr> {
         match (self.addresses, address?) {
             (Addresses::Off, _) => None,
@@ -126,7 +127,7 @@ impl Lines {
     }
 }
 
-/// Bytes of a request as a text, without keys and without what a terminal would obey.
+/// Decodes bytes of a request as text, without API keys and terminal control sequences.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     let text = match without_keys(bytes) {
         Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
@@ -136,7 +137,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     if text.contains(is_obeyed) { text.replace(is_obeyed, "\u{fffd}").into() } else { text }
 }
 
-/// The byte that stands there, perhaps with a percent escape, and how many bytes stand for it.
+/// Decodes the first byte, which may be percent-encoded, and returns it with the length of its encoding.
 fn decoded(bytes: &[u8]) -> Option<(u8, usize)> {
     let digit = |byte: &u8| (*byte as char).to_digit(16);
     match bytes {
@@ -149,7 +150,7 @@ fn decoded(bytes: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// How many bytes at the beginning of these stand for the prefix of a key; 0 where they do not.
+/// Returns the length of an API key's prefix at the beginning, in any percent-encoding; 0 if there is no prefix.
 fn prefix_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     for expected in key::PREFIX.bytes() {
@@ -161,9 +162,9 @@ fn prefix_len(bytes: &[u8]) -> usize {
     at
 }
 
-/// The same bytes, with each key cut after its prefix.
+/// Cuts each API key after its prefix.
 fn without_keys(bytes: &[u8]) -> Cow<'_, [u8]> {
-    // Nearly always there is neither a key nor anything that could hide one.
+    // Nearly always the bytes contain neither a key nor an encoding that could hide one.
     if memmem::find(bytes, key::PREFIX.as_bytes()).is_none() && memchr::memchr(b'%', bytes).is_none() {
         return bytes.into();
     }
@@ -186,7 +187,7 @@ fn without_keys(bytes: &[u8]) -> Cow<'_, [u8]> {
     kept.into()
 }
 
-/// Appends bytes so that they end neither quotes nor line, as nginx does.
+/// Appends bytes, escaped as nginx does, so that they end neither quotes nor line.
 fn write_escaped(into: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.is_empty() {
         return into.extend_from_slice(NOTHING.as_bytes());
@@ -207,7 +208,7 @@ mod tests {
     use crate::bridge::access_log::{Outcome, Protocol, Request};
     use proptest::prelude::*;
 
-    /// 2026-11-22 17:29:37.492 UTC.
+    /// The instant 2026-11-22 17:29:37.492 UTC.
     const INSTANT_MS: u64 = 1_795_368_577_492;
 
     fn entry<'a>(address: &str, path: &'a [u8], agent: &'a [u8]) -> Entry<'a> {

@@ -1,4 +1,4 @@
-//! A text behind an HTTP address, asked for again and again: it is sent again only when it has become another one.
+//! A text at an HTTP address that a control thread or a command polls. It is transferred only when it has changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +9,21 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use carom_tls::{provider, trust};
 
-/// An address, and what it answered last.
+/// An HTTP address, and its last response.
 #[derive(Debug)]
 pub struct HttpText {
     agent: Agent,
     url: String,
     len_max: u64,
-    /// The API key that is shown.
+    /// The API key for carom's own listeners.
     key: Option<String>,
-    /// The tag of the last answer, and the answer.
+    /// The `ETag` and the text of the last response.
     last: Option<(String, Vec<u8>)>,
 }
 
 impl HttpText {
-    /// An `http://` or `https://` address. Asking takes so long at most, redirects included; a text of more bytes is refused.
+    /// Creates a reader of an `http://` or `https://` address. `time_max` bounds a request including redirects; texts
+    /// of more than `len_max` bytes are refused.
     pub fn new(url: &str, time_max: Duration, len_max: u64) -> HttpText {
         let roots = trust::system_roots().iter().map(|root| Certificate::from_der(root).to_owned()).collect();
         let tls = TlsConfig::builder()
@@ -37,17 +38,17 @@ impl HttpText {
         HttpText { agent: agent.into(), url: url.to_owned(), len_max, key: None, last: None }
     }
 
-    /// The same with an API key of carom's.
+    /// Adds an API key of carom to each request.
     #[must_use]
     pub fn with_key(mut self, key: Option<String>) -> HttpText {
         self.key = key;
         self
     }
 
-    /// The text as it is now.
+    /// Returns the current text. Blocks the thread.
     ///
     /// # Errors
-    /// Why it is not to be had: no answer in time, another status than 200, too long.
+    /// The reason for the failure: no response in time, a status other than 200, or a text that is too long.
     pub fn read(&mut self) -> Result<Vec<u8>, String> {
         let mut request = self.agent.get(&self.url).header(header::ACCEPT, "application/json");
         if let Some(key) = &self.key {

@@ -1,5 +1,5 @@
-//! The socket of a data directory: how commands on the same machine reach the node that runs on it. Whoever may read the directory
-//! may speak to it, and nobody else.
+//! The control socket of a data directory, through which commands on the same machine reach the running node. Only the
+//! owner of the directory can connect.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -8,24 +8,24 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Its name in the data directory.
+/// Name of the socket in the data directory.
 pub const SOCKET_FILE: &str = "control.sock";
 
-/// The name that it has until its rights are set.
+/// Name of the socket until its permissions are set.
 const SOCKET_FILE_NEW: &str = "control.sock.new";
 
-/// A name for something in a directory that is short whatever the directory is called: the address of a socket has 108 bytes.
-/// It holds for as long as the directory is open.
+/// Returns a short name for a file in a directory of any path length: the address of a socket has at most 108 bytes.
+/// The name is valid as long as the returned directory is open.
 fn short_name(data_dir: &Path, name: &str) -> io::Result<(File, PathBuf)> {
     let dir = File::open(data_dir)?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
     Ok((dir, path))
 }
 
-/// Listens, in the place of whoever did before. Only one process may: the one that holds the lock of the directory.
+/// Listens, and replaces the socket of an earlier process. The caller must hold the lock of the directory.
 ///
 /// # Errors
-/// Where the operating system refuses.
+/// The error of the operating system.
 pub fn listen(data_dir: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(data_dir.join(SOCKET_FILE_NEW)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -33,7 +33,7 @@ pub fn listen(data_dir: &Path) -> io::Result<UnixListener> {
     }
     let (_dir, path) = short_name(data_dir, SOCKET_FILE_NEW)?;
     let listener = UnixListener::bind(path)?;
-    // Nobody can connect to it under its own name before it is only for us.
+    // Clients connect by the final name, which the socket gets only after its permissions are restricted.
     fs::set_permissions(data_dir.join(SOCKET_FILE_NEW), Permissions::from_mode(0o600))?;
     fs::rename(data_dir.join(SOCKET_FILE_NEW), data_dir.join(SOCKET_FILE))?;
     Ok(listener)
@@ -42,7 +42,7 @@ pub fn listen(data_dir: &Path) -> io::Result<UnixListener> {
 /// Connects to the node that runs on a data directory.
 ///
 /// # Errors
-/// Where nobody listens, or this user may not.
+/// The error of the operating system, if no node listens or this user has no permission.
 pub fn connect(data_dir: &Path) -> io::Result<UnixStream> {
     let (_dir, path) = short_name(data_dir, SOCKET_FILE)?;
     UnixStream::connect(path)

@@ -1,8 +1,8 @@
-//! Idempotency keys: a create that may be repeated without making a second link.
+//! Idempotency keys: a client may repeat a create without making a second link.
 //!
-//! A client sends a key of its own with a create (`Idempotency-Key`, draft-ietf-httpapi-idempotency-key-header). The link that is
-//! made holds a hash of that key and of the request, so the two are on disk in one write and come to other nodes together. The
-//! store finds links by the hash (`store::links::idempotency`). Keys themselves are not kept. No I/O.
+//! A client sends a key of its own with a create (`Idempotency-Key`, draft-ietf-httpapi-idempotency-key-header). The
+//! new link stores a hash of that key and of the request, so one write has both, and they reach other nodes together.
+//! The store finds links by the hash (`store::links::idempotency`). The keys themselves are not stored. No I/O.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,13 +14,13 @@ use sha2::{Digest, Sha256};
 use crate::access::AppName;
 use carom_limits::IDEMPOTENCY_KEY_LEN_MAX;
 
-/// How long a key stands for the link that was created with it.
+/// Time for which a key stands for the link that was created with it.
 pub const WINDOW: Duration = Duration::from_secs(24 * 3_600);
 
-/// Bytes of the stored form.
+/// Length of the stored form, in bytes.
 pub const IDEMPOTENCY_LEN: usize = 24;
 
-/// A hash of an app and a key that it has sent.
+/// A hash of an app and the idempotency key that it sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct KeyHash(pub [u8; 16]);
 
@@ -34,9 +34,9 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    /// A request of an app with that key and those fields, in one form for all that say the same.
+    /// Hashes a create of an app. `fields` has one form for all requests that mean the same.
     pub fn of(app: Option<&AppName>, key: &IdempotencyKey, fields: &str) -> Idempotency {
-        // Names of apps have no zero bytes.
+        // Names of apps contain no zero bytes.
         let key: [u8; 32] = Sha256::new()
             .chain_update(app.map_or("", AppName::as_str))
             .chain_update([0])
@@ -47,7 +47,7 @@ impl Idempotency {
         Idempotency { key: KeyHash(first(&key)), request: first(&fields) }
     }
 
-    /// The stored form.
+    /// Returns the stored form.
     pub fn to_bytes(self) -> [u8; IDEMPOTENCY_LEN] {
         let mut bytes = [0; IDEMPOTENCY_LEN];
         bytes[..16].copy_from_slice(&self.key.0);
@@ -55,18 +55,18 @@ impl Idempotency {
         bytes
     }
 
-    /// Reads the stored form.
+    /// Decodes the stored form.
     pub fn from_bytes(bytes: [u8; IDEMPOTENCY_LEN]) -> Idempotency {
         Idempotency { key: KeyHash(first(&bytes)), request: first(&bytes[16..]) }
     }
 }
 
-/// The first bytes of some that are long enough.
+/// Returns the first `LEN` bytes of a longer slice.
 fn first<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
     *bytes.first_chunk().expect("hashes are longer")
 }
 
-/// A key as a client has sent it. It may be a secret of the client, so it is never shown.
+/// A key that a client has sent. It may be a secret of the client, so its `Debug` form hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdempotencyKey(String);
 
@@ -77,8 +77,8 @@ impl fmt::Debug for IdempotencyKey {
 }
 
 impl IdempotencyKey {
-    /// Reads the value of the header field: a string in double quotes, as the draft has it, or without them, as most clients
-    /// send it. Both are the same key.
+    /// Parses the value of the header field: a string in double quotes, as in the draft, or without them, as most
+    /// clients send it. Both are the same key.
     ///
     /// # Errors
     /// A description of valid values.
@@ -99,20 +99,20 @@ impl IdempotencyKey {
     }
 }
 
-/// The keys whose creates are under way on a node. Shared by all its cores; the lock is held for one look-up in a set, and only
-/// by creates that have a key.
+/// The keys of creates in progress on a node, shared by all its cores. Only creates with a key take the lock, for one
+/// look-up in a set.
 #[derive(Clone, Debug, Default)]
 pub struct PendingCreates(Arc<Mutex<HashSet<KeyHash>>>);
 
 impl PendingCreates {
-    /// Begins a create; `None` where one with the same key is under way.
+    /// Begins a create; `None` while another create with the same key is in progress.
     pub fn begin(&self, key: KeyHash) -> Option<PendingCreate> {
         let is_new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
         is_new.then(|| PendingCreate { all: self.clone(), key })
     }
 }
 
-/// A create that is under way until this is dropped.
+/// A create that is in progress until this is dropped.
 #[derive(Debug)]
 pub struct PendingCreate {
     all: PendingCreates,

@@ -1,15 +1,15 @@
-//! API keys: their text, and what is kept of them.
+//! API keys: their text, and the hash that is stored.
 //!
-//! A key is `carom_ak_`, 27 characters of `0-9A-Za-z` for 160 random bits, and 6 for the CRC-32 of what stands before: so
-//! programs that look for secrets in code and logs can tell a key from what only looks like one, without asking anybody.
-//! What is kept is the SHA-256 of the text. The bits are random and many, so nothing is gained by a slow hash or a salt.
+//! A key is `carom_ak_`, 27 characters of `0-9A-Za-z` for 160 random bits, and 6 characters for the CRC-32 of the
+//! preceding text. Secret scanners for code and logs can thus tell a key from a similar text offline. The stored hash
+//! is the SHA-256 of the text. A slow hash or a salt would add nothing, because the key has enough random bits.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What every key begins with.
+/// Beginning of every key.
 pub const PREFIX: &str = "carom_ak_";
 
 const RANDOM_BYTES: usize = 20;
@@ -17,7 +17,7 @@ const BODY_LEN: usize = 27;
 const CHECK_LEN: usize = 6;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// A key. It is shown once, to whoever asked for it, and kept nowhere.
+/// The text of an API key. It is shown once, after its creation, and stored nowhere.
 pub struct Key(String);
 
 impl fmt::Debug for Key {
@@ -27,10 +27,10 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// A new one.
+    /// Generates a key.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// The error of the system if it provides no random bytes.
     pub fn draw() -> Result<Key, getrandom::Error> {
         let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random)?;
@@ -43,19 +43,19 @@ impl Key {
         Key(String::from_utf8([&text[..], &check].concat()).expect("digits are ASCII"))
     }
 
-    /// Its text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What is kept of it.
+    /// Returns the hash of the key, which is stored.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(self.0.as_bytes())
     }
 }
 
-/// Whether a text has the form of a key, as a program that looks for secrets would find out. Nobody here asks: what has the
-/// form and is no key takes as long as anything else.
+/// True for a text in the form of a key, as secret scanners check it. The server does not check the form, so that an
+/// invalid key takes as long to reject as any other.
 #[cfg(test)]
 fn is_well_formed(text: &str) -> bool {
     let Some(body) = text.strip_prefix(PREFIX) else { return false };
@@ -71,12 +71,12 @@ fn is_well_formed(text: &str) -> bool {
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// That of any bytes.
+    /// Hashes the text of a key, or any bytes.
     pub fn of(text: &[u8]) -> KeyHash {
         KeyHash(Sha256::digest(text).into())
     }
 
-    /// What [`KeyHash::to_hex`] gave.
+    /// Parses a text from [`KeyHash::to_hex`]; `None` for anything else.
     pub fn from_hex(text: &str) -> Option<KeyHash> {
         let mut bytes = [0; 32];
         if text.len() != 64 || !text.is_ascii() {
@@ -88,28 +88,28 @@ impl KeyHash {
         Some(KeyHash(bytes))
     }
 
-    /// As text.
+    /// Returns the hash as 64 hexadecimal digits.
     pub fn to_hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What the key is called where people speak of it: 12 hexadecimal digits, which say nothing of its text.
+    /// Returns the public ID of the key: 12 hexadecimal digits, which reveal nothing of its text.
     pub fn id(self) -> String {
         self.to_hex()[..12].to_owned()
     }
 
-    /// Where to look for it.
+    /// Returns the bucket of the hash in a [`Keyring`](super::registry::Keyring).
     pub(super) fn place(self) -> u64 {
         u64::from_le_bytes(self.0[..8].try_into().expect("eight bytes"))
     }
 
-    /// Whether it is the same, in a time that does not depend on how much of it is.
+    /// Compares two hashes in constant time.
     pub fn is(self, other: KeyHash) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-/// A number, its highest byte first, as that many digits to the base 62.
+/// Formats a big-endian number as `N` digits to the base 62.
 fn digits<const N: usize>(mut number: Vec<u8>) -> [u8; N] {
     let mut out = [b'0'; N];
     for digit in out.iter_mut().rev() {
@@ -123,7 +123,7 @@ fn digits<const N: usize>(mut number: Vec<u8>) -> [u8; N] {
     out
 }
 
-/// The checksum of Ethernet and zip (ISO 3309), a bit at a time: it is made of one short text now and then.
+/// Returns the checksum of Ethernet and zip (ISO 3309). Bit by bit, because its input is short and rare.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })

@@ -1,13 +1,13 @@
-//! Who asks too often for what is not there: guesses of codes and of keys, counted by the address that they come from.
+//! Rate limits for addresses that guess codes or keys.
 //!
-//! Each core counts for itself. Memory is bounded whatever the number of addresses is: a place belongs to the address that
-//! it was last given to, and is taken by another when it is the one of its set that has rested longest. So an address that
-//! is not forgotten is never taken for another, and whoever has more addresses than there are places gains what so many
-//! addresses would have had anyway. Of IPv6 the first 64 bits count: who has one address there has them all.
+//! Each core counts for itself. Memory is bounded for any number of addresses: the table is set-associative, and a new
+//! address replaces the one of its set that has been idle longest. So no address is ever mistaken for another in the
+//! table. A client with more addresses than slots gains no more than that many separate clients would. Of an IPv6
+//! address only the first 64 bits count, because one client usually has all addresses below them.
 //!
-//! Where codes are guessed, answering what is found would leave guessing as fast as before. So an address that has no
-//! misses left is answered nothing but 429 until it has one again. An address of a private network may be a balancer that
-//! stands for everybody: of those only the misses are refused.
+//! If hits were still answered, a limit on misses would not slow down guessing. So an address over its limit gets 429
+//! for every request until it may miss again. An address of a private network may be a load balancer for all clients:
+//! there, only misses are refused.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,60 +15,60 @@ use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Sets of places. A power of two.
+/// Number of sets, a power of two.
 const SETS: usize = 4_096;
 
-/// Places of a set. 512 KiB in all, on a core that has seen a miss.
+/// Slots of a set. In total 512 KiB, on a core that has seen a miss.
 const WAYS: usize = 8;
 
-/// For how long after a refusal each request is looked at.
+/// Time after a refusal in which each request is checked.
 const ALERT: Duration = Duration::from_secs(10);
 
-/// How many keys an address may try that are none: so many a second, and a minute's worth of them at once.
+/// Failed keys that an address may try: this many a minute, of which a minute's worth at once.
 const FAILED_KEYS_PER_MINUTE: u32 = 30;
 
-/// Where a request came from, as the handlers of requests are told.
+/// The origin of a request, as its handler sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
-    /// Its address.
+    /// The address of the client, or of the last proxy.
     pub address: IpAddr,
-    /// Whether no field of the request may say more.
+    /// True if no field of the request may name another address.
     pub is_final: bool,
 }
 
-/// An address, as far as it counts.
+/// The part of an address that the limits count by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     hash: u64,
-    /// Whether it may stand for many.
+    /// True if the address may be shared by many clients.
     is_private: bool,
 }
 
 impl Place {
-    /// Whether the address is one of loopback or of a private network.
+    /// Returns true for an address of loopback or of a private network.
     pub fn is_private(self) -> bool {
         self.is_private
     }
 
-    /// A number that hardly any other address has.
+    /// Returns a hash that is practically unique to the address.
     pub fn hash(self) -> u64 {
         self.hash
     }
 }
 
-/// A place of the table: whose it is, and when the next one would be due if they came evenly, in microseconds.
+/// A slot of the table: a hash, and the theoretical arrival time of the next request, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     hash: u64,
     due: u64,
 }
 
-/// A rate that is kept for each address: the generic cell rate algorithm, as in [`crate::access::usage::Rate`].
+/// A rate limit by address: the generic cell rate algorithm, as in [`crate::access::usage::Rate`].
 #[derive(Debug)]
 struct Limiter {
-    /// Microseconds between two; 0 where there is no limit.
+    /// Microseconds between two requests; 0 for no limit.
     step: u64,
-    /// How many steps may be taken at once, in microseconds.
+    /// Microseconds of burst: the steps that may be taken at once.
     burst: u64,
     slots: RefCell<Vec<[Slot; WAYS]>>,
 }
@@ -78,10 +78,10 @@ impl Limiter {
         Limiter { step, burst: step * burst, slots: RefCell::default() }
     }
 
-    /// Takes one.
+    /// Takes one request from the limit.
     ///
     /// # Errors
-    /// After how long there is one.
+    /// The time until the next one is allowed, if the limit is reached.
     fn take(&self, hash: u64, now: u64) -> Result<(), Duration> {
         if self.step == 0 {
             return Ok(());
@@ -106,7 +106,7 @@ impl Limiter {
         }
     }
 
-    /// After how long there is one again, where there is none.
+    /// Returns the time until the next request is allowed, if the limit is reached.
     fn wait_of(&self, hash: u64, now: u64) -> Option<Duration> {
         let slots = self.slots.borrow();
         let set = slots.get(hash as usize % SETS)?;
@@ -119,21 +119,21 @@ impl Limiter {
     }
 }
 
-/// What a core knows of those who guess.
+/// The rate limits of a core.
 #[derive(Debug)]
 pub struct Guard {
     begin: Instant,
     seed: u64,
     misses: Limiter,
     keys: Limiter,
-    /// Until when each request is looked at, in microseconds since the beginning.
+    /// End of the time in which each request is checked, in microseconds since `begin`.
     alert_until: Cell<u64>,
     is_alert: Cell<bool>,
 }
 
 impl Guard {
-    /// One that lets each address miss so often a second, ten seconds' worth of them at once; 0: any number. `seed` keeps
-    /// people from choosing addresses that share a set.
+    /// Creates limits that allow each address this many misses a second, and ten seconds' worth of them at once; 0 for
+    /// no limit. A random `seed` keeps clients from choosing addresses that share a set.
     pub fn new(misses_per_second: u32, seed: u64) -> Guard {
         let step = if misses_per_second == 0 { 0 } else { (1_000_000 / u64::from(misses_per_second)).max(1) };
         Guard {
@@ -146,31 +146,31 @@ impl Guard {
         }
     }
 
-    /// Whether misses are counted at all.
+    /// Returns true if misses are limited.
     #[inline]
     pub fn counts_misses(&self) -> bool {
         self.misses.step > 0
     }
 
-    /// What counts of an address.
+    /// Returns the part of an address that the limits count by.
     pub fn place(&self, address: IpAddr) -> Place {
         let address = address.to_canonical();
         let hash = match address {
             IpAddr::V4(address) => xxh3_64_with_seed(&address.octets(), self.seed),
             IpAddr::V6(address) => xxh3_64_with_seed(&address.octets()[..8], self.seed),
         };
-        // Zero is of a place that nobody has.
+        // Zero marks an empty slot.
         Place { hash: hash.max(1), is_private: is_private(address) }
     }
 
-    /// Whether somebody was refused lately, so that requests must be looked at before they are answered. One look, for the
-    /// hot path.
+    /// Returns true shortly after a refusal, when requests must be checked before they are answered. A single load, for
+    /// the hot path.
     #[inline]
     pub fn is_alert(&self) -> bool {
         self.is_alert.get()
     }
 
-    /// Whether nothing is to be answered to that address now; and after how long something is.
+    /// Returns the time until requests of that address are answered again; `None` if they are answered now.
     pub fn bars(&self, place: Place) -> Option<Duration> {
         let now = self.now();
         if now > self.alert_until.get() {
@@ -180,10 +180,10 @@ impl Guard {
         if place.is_private { None } else { self.misses.wait_of(place.hash, now) }
     }
 
-    /// Counts a code that was asked for and is not there.
+    /// Counts a request for a code that does not exist.
     ///
     /// # Errors
-    /// If there were too many: after how long there may be another.
+    /// The time until the next miss is allowed, if the limit is reached.
     pub fn miss(&self, place: Place) -> Result<(), Duration> {
         let now = self.now();
         let taken = self.misses.take(place.hash, now);
@@ -194,10 +194,10 @@ impl Guard {
         taken
     }
 
-    /// Counts a key that is none.
+    /// Counts a failed attempt with an API key.
     ///
     /// # Errors
-    /// If there were too many: after how long there may be another.
+    /// The time until the next attempt is allowed, if the limit is reached.
     pub fn key_failed(&self, address: IpAddr) -> Result<(), Duration> {
         self.keys.take(self.place(address).hash, self.now())
     }
@@ -207,7 +207,7 @@ impl Guard {
     }
 }
 
-/// Whether an address belongs to this machine or to a private network (RFC 1918, 4193, 6598, 3927 and 4291).
+/// Returns true for an address of this machine or of a private network (RFC 1918, 4193, 6598, 3927 and 4291).
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!(guard.misses.take(place(number).hash, 1), Ok(()), "{number}");
         }
         assert_eq!(guard.misses.slots.borrow().len(), SETS);
-        // Whoever goes on is remembered, whatever others do.
+        // A busy address stays in the table, whatever the others do.
         let busy = place(1_000_000).hash;
         let mut taken = 0;
         for number in 0..200_000 {

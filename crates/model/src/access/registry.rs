@@ -1,11 +1,11 @@
-//! All keys, and how two accounts of them become one.
+//! The registry of all API keys, which merges with other copies of itself.
 //!
-//! Keys are added; afterwards they only ever lose: an end comes nearer, or they are revoked. So whatever two writers have
-//! done apart from each other (the command line, nodes of a fleet that did not hear of each other, a Redis that has lost what
-//! it had), all of it holds in the end, in whatever order they meet. A key that is revoked stays as one that is.
+//! Keys are added, and afterwards only lose validity: an expiry comes nearer, or the key is revoked. So concurrent
+//! writers converge in whatever order their copies merge. Writers are the command line, nodes of a partitioned fleet,
+//! and a Redis that has lost data. A revoked key stays as a tombstone.
 //!
-//! [`Registry::prune`] drops keys that ended long ago. The registry still records that it has had keys: an API that has asked
-//! for a key once never opens again because its last key aged out.
+//! [`Registry::prune`] drops keys that ended long ago. The registry still records that it has had keys. So an API that
+//! has required a key once stays closed after its last key was pruned.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -18,43 +18,43 @@ use super::{AppName, KeyDomains, Role};
 use crate::dates;
 use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
 
-/// A key that was given out.
+/// An API key in the registry, valid or ended.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Whose it is.
+    /// The app that owns the key.
     pub app: AppName,
-    /// What it allows.
+    /// The role of the key.
     pub role: Role,
-    /// What is kept of it.
+    /// The hash of the key.
     pub hash: KeyHash,
-    /// When it was made, in milliseconds since 1970 UTC.
+    /// The creation time, in milliseconds since 1970 UTC.
     pub created_ms: u64,
-    /// From when on it is none, likewise.
+    /// The expiry, in milliseconds since 1970 UTC; `None` for none.
     pub expires_ms: Option<u64>,
-    /// When it was revoked.
+    /// The time of the revocation, in milliseconds since 1970 UTC; `None` if not revoked.
     pub revoked_ms: Option<u64>,
-    /// Links that its app may make a second, where that is not as the settings say.
+    /// Creates per second that the app is limited to; `None` for the limit of the settings.
     pub creates: Option<NonZeroU32>,
-    /// The domains whose links it reaches; `None`: all.
+    /// The domains that the key is limited to; `None` for all.
     pub domains: Option<KeyDomains>,
 }
 
-/// What is asked for with a new key.
+/// The properties of a new key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// Whose it is to be.
+    /// The app that will own the key.
     pub app: AppName,
-    /// What it is to allow.
+    /// The role of the key.
     pub role: Role,
-    /// When it is to end, in milliseconds since 1970 UTC.
+    /// The expiry, in milliseconds since 1970 UTC; `None` for none.
     pub expires_ms: Option<u64>,
-    /// Links that the app may make a second, where that is not as the settings say.
+    /// Creates per second that the app is limited to; `None` for the limit of the settings.
     pub creates: Option<NonZeroU32>,
-    /// The domains whose links it is to reach; `None`: all.
+    /// The domains that the key is limited to; `None` for all.
     pub domains: Option<KeyDomains>,
 }
 
-/// Why an account of keys cannot be read.
+/// A stored key or registry is malformed, with a description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed(pub String);
 
@@ -64,18 +64,18 @@ impl std::fmt::Display for Malformed {
     }
 }
 
-/// Why nothing was done.
+/// The reason for which a change of the registry was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There are [`VALID_KEYS_MAX`] valid keys.
+    /// The registry has [`VALID_KEYS_MAX`] valid keys.
     Full,
-    /// No app has this name, or no key that is still one.
+    /// The app does not exist, or has no valid key.
     NoApp(AppName),
-    /// The app has no such key that is still one.
+    /// The app has no valid key with this ID.
     NoKey(AppName, String),
-    /// The app has several keys that are still ones, and it was not said which is meant.
+    /// The app has several valid keys, and the request names none of them.
     Which(AppName, Vec<String>),
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     NoRandom,
 }
 
@@ -94,22 +94,22 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Entry {
-    /// Whether it is a key at that time.
+    /// True if the key is valid at an instant, in milliseconds since 1970 UTC.
     pub fn is_valid(&self, now_ms: u64) -> bool {
         self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
     }
 
-    /// When it ended or will end, in milliseconds since 1970 UTC; `None`: never.
+    /// Returns the end of the key by expiry or revocation, in milliseconds since 1970 UTC; `None` if it has none.
     fn end_ms(&self) -> Option<u64> {
         earliest(self.expires_ms, self.revoked_ms)
     }
 
-    /// What it is called.
+    /// Returns the public ID of the key.
     pub fn id(&self) -> String {
         self.hash.id()
     }
 
-    /// Takes over what another account says of the same key. Returns whether that was more.
+    /// Takes over an earlier expiry or revocation from another copy of the same key. Returns true if anything changed.
     fn merge(&mut self, other: &Entry) -> bool {
         let before = (self.expires_ms, self.revoked_ms);
         self.expires_ms = earliest(self.expires_ms, other.expires_ms);
@@ -117,7 +117,7 @@ impl Entry {
         before != (self.expires_ms, self.revoked_ms)
     }
 
-    /// What people are told of it.
+    /// Returns the properties for an API client or operator, without the hash.
     pub fn describe(&self, now_ms: u64) -> Value {
         json!({
             "id": self.id(),
@@ -131,7 +131,7 @@ impl Entry {
         })
     }
 
-    /// As JSON, for a file or for Redis.
+    /// Returns the stored form, for a file or for Redis.
     pub fn to_json(&self) -> Value {
         json!({
             "app": self.app.as_str(),
@@ -145,10 +145,10 @@ impl Entry {
         })
     }
 
-    /// What [`Entry::to_json`] gave.
+    /// Parses JSON from [`Entry::to_json`].
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`Malformed`] with the first invalid field.
     pub fn from_json(value: &Value) -> Result<Entry, Malformed> {
         let wrong = |field: &str| Malformed(format!("the field \"{field}\" of a key is malformed"));
         let text = |field: &str| value.get(field).and_then(Value::as_str).ok_or_else(|| wrong(field));
@@ -184,44 +184,44 @@ fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-/// All keys that were ever given out.
+/// All API keys, valid or ended.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    /// By the hexadecimal form of their hashes.
+    /// The keys by the hexadecimal form of their hashes.
     entries: BTreeMap<String, Entry>,
-    /// True once a key was given out, also if it has been pruned since.
+    /// True once a key was added, even if it has been pruned since.
     had_keys: bool,
 }
 
 impl Registry {
-    /// All of them: those of one app side by side, the oldest first.
+    /// Returns all keys, grouped by app, the oldest of each app first.
     pub fn entries(&self) -> Vec<&Entry> {
         let mut entries: Vec<&Entry> = self.entries.values().collect();
         entries.sort_by_key(|entry| (entry.app.clone(), entry.created_ms, entry.id()));
         entries
     }
 
-    /// Whether a key has ever been given out. From then on the API asks for one, also if all of them have ended since.
+    /// True once a key was added. From then on the API requires a key, even if all of them have ended.
     pub fn had_keys(&self) -> bool {
         self.had_keys
     }
 
-    /// Whether it holds no key, valid or ended.
+    /// True if the registry has no key, valid or ended.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether it has the key of that hash, in its hexadecimal form.
+    /// True if the registry has the key with that hash, in its hexadecimal form.
     pub fn has(&self, hash: &str) -> bool {
         self.entries.contains_key(hash)
     }
 
-    /// How many there are.
+    /// Returns the number of keys, valid or ended.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Takes over what another account has. Returns whether that was more.
+    /// Merges another copy of the registry. Returns true if anything changed.
     pub fn merge(&mut self, other: &Registry) -> bool {
         let mut is_more = other.had_keys && !self.had_keys;
         self.had_keys |= other.had_keys;
@@ -234,15 +234,15 @@ impl Registry {
         is_more
     }
 
-    /// Drops the keys that ended more than [`ENDED_KEY_TIME_MAX_MS`] ago and, of more than [`ENDED_KEYS_MAX`] ended keys, those
-    /// that ended first. Valid keys stay. Returns whether it dropped any.
+    /// Drops the keys that ended more than [`ENDED_KEY_TIME_MAX_MS`] ago. Of more than [`ENDED_KEYS_MAX`] ended keys,
+    /// it drops those that ended first. Valid keys stay. Returns true if it dropped any.
     pub fn prune(&mut self, now_ms: u64) -> bool {
         let mut ended: Vec<(u64, &String)> = self
             .entries
             .iter()
             .filter_map(|(hash, entry)| Some((entry.end_ms().filter(|end| *end <= now_ms)?, hash)))
             .collect();
-        // The hash decides between those of one time, so that every account of the keys keeps the same ones.
+        // The hash breaks ties, so that every copy of the registry drops the same keys.
         ended.sort_unstable_by(|one, other| other.cmp(one));
         let is_dropped =
             |at: usize, end_ms: u64| at >= ENDED_KEYS_MAX || end_ms.saturating_add(ENDED_KEY_TIME_MAX_MS) <= now_ms;
@@ -254,14 +254,14 @@ impl Registry {
         !dropped.is_empty()
     }
 
-    /// This registry after [`Registry::prune`].
+    /// Returns this registry after [`Registry::prune`].
     #[must_use]
     pub fn pruned(mut self, now_ms: u64) -> Registry {
         self.prune(now_ms);
         self
     }
 
-    /// Whole keys that another account would have to hear to know all that both do. Keys that [`Registry::prune`] drops are
+    /// Returns the entries that another copy lacks or has in an older state. Keys that [`Registry::prune`] drops are
     /// not among them.
     pub fn lacking(&self, other: &Registry, now_ms: u64) -> Vec<Entry> {
         let mut both = self.clone();
@@ -274,15 +274,16 @@ impl Registry {
         both.entries.into_iter().filter(|(hash, entry)| !knows(hash, entry)).map(|(_, entry)| entry).collect()
     }
 
-    /// Makes a key.
+    /// Adds a key.
     ///
     /// # Errors
-    /// When there are [`VALID_KEYS_MAX`] valid keys (ended ones do not count), or the system gives no random bytes.
+    /// [`Refusal::Full`] if there are [`VALID_KEYS_MAX`] valid keys (ended ones do not count), or
+    /// [`Refusal::NoRandom`].
     pub fn add(&mut self, grant: Grant, now_ms: u64) -> Result<Key, Refusal> {
         self.add_beside(grant, now_ms, 0)
     }
 
-    /// Makes a key while `replaced` of the valid ones are about to be revoked.
+    /// Adds a key while `replaced` of the valid ones are about to be revoked.
     fn add_beside(&mut self, grant: Grant, now_ms: u64, replaced: usize) -> Result<Key, Refusal> {
         if self.valid(now_ms) - replaced >= VALID_KEYS_MAX {
             return Err(Refusal::Full);
@@ -296,10 +297,10 @@ impl Registry {
         Ok(key)
     }
 
-    /// Revokes the valid keys of an app, or one of them. Returns which.
+    /// Revokes the valid keys of an app, or only the one with this ID. Returns the IDs of the revoked keys.
     ///
     /// # Errors
-    /// If there is none.
+    /// [`Refusal::NoApp`] or [`Refusal::NoKey`] if no valid key matches.
     pub fn revoke(&mut self, app: &AppName, id: Option<&str>, now_ms: u64) -> Result<Vec<String>, Refusal> {
         let mut revoked = Vec::new();
         for entry in self.entries.values_mut().filter(|entry| entry.app == *app && entry.is_valid(now_ms)) {
@@ -315,22 +316,22 @@ impl Registry {
         }
     }
 
-    /// Revokes all valid keys. Returns how many that were.
+    /// Revokes all valid keys. Returns their number.
     pub fn revoke_all(&mut self, now_ms: u64) -> usize {
         let valid = self.entries.values_mut().filter(|entry| entry.is_valid(now_ms));
         valid.map(|entry| entry.revoked_ms = Some(now_ms)).count()
     }
 
-    /// How many keys are valid.
+    /// Returns the number of valid keys.
     pub fn valid(&self, now_ms: u64) -> usize {
         self.entries.values().filter(|entry| entry.is_valid(now_ms)).count()
     }
 
-    /// Makes a key in the place of another one, which ends at `until_ms` if it does not before. Returns the new one and
-    /// what the old one is called.
+    /// Adds a key that replaces another one, which stays valid until `until_ms` at the latest. Returns the new key and
+    /// the ID of the old one.
     ///
     /// # Errors
-    /// If there is no such key, or it is not clear which is meant.
+    /// A [`Refusal`] if no valid key matches, if several match, or if the new key cannot be added.
     pub fn rotate(
         &mut self,
         app: &AppName,
@@ -340,7 +341,7 @@ impl Registry {
     ) -> Result<(Key, String), Refusal> {
         let valid: Vec<&Entry> =
             self.entries().into_iter().filter(|it| it.app == *app && it.is_valid(now_ms)).collect();
-        // One that was rotated before and has some time left is not meant.
+        // Keys within the grace period of an earlier rotation are excluded.
         let lasting: Vec<&Entry> = valid.iter().copied().filter(|entry| entry.expires_ms.is_none()).collect();
         let meant = match id {
             Some(id) => *valid
@@ -354,14 +355,14 @@ impl Registry {
             },
         };
         let (old, hash) = (meant.id(), meant.hash.to_hex());
-        // Where the old key had an end, the new one lives as long as that did.
+        // If the old key had an expiry, the new one gets the same lifetime.
         let expires_ms = meant.expires_ms.map(|end_ms| now_ms.saturating_add(end_ms.saturating_sub(meant.created_ms)));
         let (role, creates, domains) = (meant.role, meant.creates, meant.domains.clone());
         let grant = Grant { app: app.clone(), role, expires_ms, creates, domains };
         let key = self.add_beside(grant, now_ms, usize::from(until_ms <= now_ms))?;
         if let Some(entry) = self.entries.get_mut(&hash) {
             match until_ms <= now_ms {
-                // Whatever clocks say elsewhere.
+                // Revocation takes effect at once on all nodes, even if their clocks differ.
                 true => entry.revoked_ms = Some(now_ms),
                 false => entry.expires_ms = earliest(entry.expires_ms, Some(until_ms)),
             }
@@ -369,7 +370,7 @@ impl Registry {
         Ok((key, old))
     }
 
-    /// The text of a file with all of them.
+    /// Returns the content of the registry file.
     pub fn to_text(&self) -> String {
         let keys: Vec<Value> = self.entries.values().map(Entry::to_json).collect();
         let mut text = serde_json::to_string_pretty(&json!({"version": 1, "hadKeys": self.had_keys, "keys": keys}))
@@ -378,10 +379,10 @@ impl Registry {
         text
     }
 
-    /// What [`Registry::to_text`] gave.
+    /// Parses text from [`Registry::to_text`].
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`Malformed`] with a description.
     pub fn from_text(text: &[u8]) -> Result<Registry, Malformed> {
         let value: Map<String, Value> = serde_json::from_slice(text)
             .map_err(|error| Malformed(format!("the file is not a JSON object ({error})")))?;
@@ -391,7 +392,7 @@ impl Registry {
         let keys = value.get("keys").and_then(Value::as_array);
         let keys = keys.ok_or_else(|| Malformed("the list \"keys\" is missing".to_owned()))?;
         let entries = keys.iter().map(Entry::from_json).collect::<Result<Vec<Entry>, Malformed>>()?;
-        // Earlier versions do not write it.
+        // Earlier versions do not write this field.
         let had_keys = match value.get("hadKeys") {
             None => false,
             Some(mark) => mark.as_bool().ok_or_else(|| Malformed("\"hadKeys\" is not true or false".to_owned()))?,
@@ -399,7 +400,7 @@ impl Registry {
         Ok(Registry::of(entries, had_keys))
     }
 
-    /// The registry of these keys; `had_keys` says whether it has had others.
+    /// Builds a registry from entries; `had_keys` is true if it has had others.
     pub fn of(entries: Vec<Entry>, had_keys: bool) -> Registry {
         let mut registry = Registry { entries: BTreeMap::new(), had_keys };
         for entry in entries {
@@ -410,15 +411,15 @@ impl Registry {
     }
 }
 
-/// The keys as a core asks for them.
+/// The API keys in the form in which cores look them up. It never changes: cores get a new one by message.
 #[derive(Debug)]
 pub struct Keyring<A> {
-    /// Whether there may be keys that nobody here has heard of: then nobody is let in.
+    /// True if unknown keys may exist: the API then answers every request with 503.
     is_unsure: bool,
-    /// Whether a key has ever been given out: then one is asked for.
+    /// True once a key was added: the API then requires one.
     had_keys: bool,
     keys: HashMap<u64, Vec<(Entry, Arc<A>)>>,
-    /// Compared with where nothing is found, so that it takes as long.
+    /// A dummy entry, compared if nothing else matches, so that a miss takes as long as a hit.
     nobody: Option<(Entry, Arc<A>)>,
 }
 
@@ -429,10 +430,10 @@ impl<A> Default for Keyring<A> {
 }
 
 impl<A> Keyring<A> {
-    /// That of a registry, with what `about` says of each app.
+    /// Builds the keyring of a registry. `about` supplies the state of each app.
     pub fn of(registry: &Registry, mut about: impl FnMut(&AppName) -> Arc<A>) -> Keyring<A> {
         let mut keys: HashMap<u64, Vec<(Entry, Arc<A>)>> = HashMap::new();
-        // The rate is one of the app: what its newest key that names one says.
+        // The rate limit belongs to the app: its newest key with a rate decides.
         let mut rates: HashMap<&AppName, Option<NonZeroU32>> = HashMap::new();
         for entry in registry.entries() {
             if entry.creates.is_some() && entry.revoked_ms.is_none() {
@@ -448,17 +449,17 @@ impl<A> Keyring<A> {
         Keyring { is_unsure: false, had_keys: registry.had_keys, keys, nobody }
     }
 
-    /// What holds while nobody knows whether there are keys.
+    /// Returns the keyring of a node that does not know yet which keys exist.
     pub fn unsure() -> Keyring<A> {
         Keyring { is_unsure: true, ..Keyring::default() }
     }
 
-    /// Whether there may be keys that nobody here has heard of.
+    /// True if unknown keys may exist: the API then answers every request with 503.
     pub fn is_unsure(&self) -> bool {
         self.is_unsure
     }
 
-    /// All keys, those of one app in the order in which they were made.
+    /// Returns all keys, the oldest first.
     pub fn all(&self) -> Vec<(&Entry, &Arc<A>)> {
         let mut all: Vec<(&Entry, &Arc<A>)> =
             self.keys.values().flatten().map(|(entry, about)| (entry, about)).collect();
@@ -466,17 +467,17 @@ impl<A> Keyring<A> {
         all
     }
 
-    /// Whether a key has ever been given out. From then on one is asked for, also if all of them have ended since.
+    /// True once a key was added. From then on the API requires a key, even if all of them have ended.
     pub fn had_keys(&self) -> bool {
         self.had_keys
     }
 
-    /// The key that this text is, if it is one now. It takes as long whatever the text is.
+    /// Returns the key with this text, if it is valid now. Takes the same time for any text.
     pub fn find(&self, text: &[u8], now_ms: u64) -> Option<(&Entry, &Arc<A>)> {
         self.find_hash(KeyHash::of(text), now_ms)
     }
 
-    /// The key of that hash, if it is one now.
+    /// Returns the key with that hash, if it is valid now.
     pub fn find_hash(&self, hash: KeyHash, now_ms: u64) -> Option<(&Entry, &Arc<A>)> {
         let candidates = self.keys.get(&hash.place()).map_or(&[][..], |some| &some[..]);
         let candidates = candidates.iter().chain(self.nobody.iter().filter(|_| candidates.is_empty()));
@@ -544,7 +545,7 @@ mod tests {
         let (new, id) = registry.rotate(&app("shop"), None, 10, 20).unwrap();
         assert_eq!(id, old.hash().id());
         assert!(holds(&registry, &old, 19) && !holds(&registry, &old, 20) && holds(&registry, &new, DAY));
-        // Which one is meant is clear, though the old one still holds.
+        // The old key is still valid, but only the newer one qualifies.
         let (newer, id) = registry.rotate(&app("shop"), None, 11, 11).unwrap();
         assert_eq!(id, new.hash().id());
         assert!(!holds(&registry, &new, 11) && holds(&registry, &newer, 11));
@@ -552,7 +553,7 @@ mod tests {
         assert!(matches!(registry.rotate(&app("shop"), None, 13, 13), Err(Refusal::Which(_, ids)) if ids.len() == 3));
         assert!(matches!(registry.rotate(&app("none"), None, 13, 13), Err(Refusal::NoApp(_))));
         assert!(matches!(registry.rotate(&app("shop"), Some("x"), 13, 13), Err(Refusal::NoKey(..))));
-        // One with an end is followed by one that lives as long.
+        // A key with an expiry is replaced by one with the same lifetime.
         let ending = registry.add(Grant { expires_ms: Some(100 + DAY), ..grant("other") }, 100).unwrap();
         let (next, _) = registry.rotate(&app("other"), None, 200, 300).unwrap();
         assert!(
@@ -583,7 +584,8 @@ mod tests {
         }
     }
 
-    /// A registry with `count` keys of the app `old`, of which the first ended at 1 ms, the next at 2 ms, and so on.
+    /// Builds a registry with `count` keys of the app `old`, of which the first ended at 1 ms, the next at 2 ms, and so
+    /// on.
     fn ended(count: usize) -> Registry {
         let ended = |at: u64| Entry {
             app: app("old"),
@@ -615,7 +617,7 @@ mod tests {
         registry.entries.values_mut().for_each(|entry| (entry.app, entry.expires_ms) = (app("shop"), None));
         assert_eq!(registry.add(grant("shop"), 1).map(|_| ()), Err(Refusal::Full));
         let id = registry.entries()[0].id();
-        // With a grace period both would be valid for a while.
+        // A grace period would need room for both keys.
         assert_eq!(registry.rotate(&app("shop"), Some(&id), 1, 2).map(|_| ()), Err(Refusal::Full));
         assert_eq!(registry.rotate(&app("shop"), Some(&id), 1, 1).map(|(_, old)| old), Ok(id));
     }
@@ -631,7 +633,7 @@ mod tests {
         assert_eq!(registry.len(), ENDED_KEYS_MAX + 2);
         assert!(registry.entries().iter().all(|entry| entry.end_ms().is_none_or(|end_ms| end_ms > 5)));
         assert_eq!(registry.lacking(&before, now_ms).len(), 0, "an account without the pruned keys lacks nothing");
-        // All end, and age.
+        // All keys end, and age.
         registry.revoke(&app("shop"), None, now_ms).unwrap();
         let last_ms = now_ms + ENDED_KEY_TIME_MAX_MS;
         assert_eq!(registry.clone().pruned(last_ms - 1).len(), 3);
@@ -644,7 +646,7 @@ mod tests {
     }
 
     proptest! {
-        /// Several writers that each know some of the keys and do some things to them.
+        /// Several writers that each know some of the keys, and change them.
         #[test]
         fn accounts_agree_in_whatever_order_they_meet(steps in proptest::collection::vec((0..3usize, 0..4u8, 0..4u64), 0..30)) {
             let mut accounts = vec![Registry::default(); 3];
@@ -669,7 +671,7 @@ mod tests {
             prop_assert_eq!(all.to_text(), merged([2, 0, 1]).to_text());
             let mut again = all.clone();
             prop_assert!(!again.merge(&accounts[1]), "nothing new");
-            // What one account has revoked holds in no other any more.
+            // A key that one copy has revoked is invalid in all of them.
             for account in &accounts {
                 for entry in account.entries().into_iter().filter(|entry| entry.revoked_ms.is_some()) {
                     prop_assert!(!all.entries().iter().any(|other| other.id() == entry.id() && other.is_valid(0)));

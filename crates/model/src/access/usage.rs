@@ -1,4 +1,4 @@
-//! What an app has done, and how much it may do: counters and a rate limit that all cores share.
+//! The activity of an app, and its rate limit: atomic counters that all cores share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use super::AppName;
 
-/// An app as cores know it. It outlives changes of its keys.
+/// The state of an app that cores share. It outlives changes of its keys.
 #[derive(Debug)]
 pub struct App {
-    /// Its name.
+    /// The name of the app.
     pub name: AppName,
-    /// Requests of it that were let in.
+    /// Authenticated requests of the app.
     pub requests: AtomicU64,
-    /// Links that it has made.
+    /// Links that the app has created.
     pub creates: AtomicU64,
-    /// Links that it was not let make, because it made too many in too short a time.
+    /// Creates refused by the rate limit.
     pub limited: AtomicU64,
-    /// Requests that its keys do not allow.
+    /// Requests refused because the role or domains of the key do not allow them.
     pub forbidden: AtomicU64,
-    /// When the last request came, in milliseconds since 1970 UTC; 0 where none did.
+    /// The last request, in milliseconds since 1970 UTC; 0 before the first.
     pub seen_ms: AtomicU64,
-    /// What it last said of its own version.
+    /// The version that the app last reported of itself.
     version: Mutex<Option<String>>,
     rate: Rate,
 }
 
 impl App {
-    /// One that has done nothing.
+    /// Returns the state of an app before its first request.
     pub fn new(name: AppName) -> App {
         App {
             name,
@@ -41,7 +41,7 @@ impl App {
         }
     }
 
-    /// Notes a request, and what it says of the version of the app.
+    /// Counts a request, and records the version that the app reports with it.
     pub fn note(&self, now_ms: u64, version: Option<&str>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.seen_ms.store(now_ms, Ordering::Relaxed);
@@ -53,15 +53,15 @@ impl App {
         }
     }
 
-    /// What it last said of its own version.
+    /// Returns the version that the app last reported of itself.
     pub fn version(&self) -> Option<String> {
         self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes leave to make a link, where so many a second are allowed.
+    /// Takes one create from a rate limit of `per_second`, at the instant `now` of the shared clock.
     ///
     /// # Errors
-    /// What is left, which is nothing.
+    /// The exhausted quota, with the time until the next create.
     pub fn take_create(&self, per_second: u32, now: Duration) -> Result<Quota, Quota> {
         let taken = self.rate.take(per_second, now);
         if taken.is_err() {
@@ -71,36 +71,36 @@ impl App {
     }
 }
 
-/// What is left of a rate.
+/// The state of a rate limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota {
-    /// How much may be done at once, and in a second.
+    /// Creates per second, which is also the burst.
     pub limit: u32,
-    /// How much of it is left now.
+    /// Creates that are possible at once now.
     pub remaining: u32,
-    /// After how long all of it is there again.
+    /// Time until the full burst is available.
     pub reset: Duration,
-    /// After how long the next one is there; zero where one is.
+    /// Time until the next create; zero if one is possible now.
     pub wait: Duration,
 }
 
-/// A rate that is taken from without a lock: the generic cell rate algorithm (ITU-T I.371, appendix I), in its form of a
-/// virtual schedule. All that is kept is when the next one would be due if they came evenly.
+/// A rate limit without a lock: the generic cell rate algorithm (ITU-T I.371, appendix I), as virtual scheduling. It
+/// stores only the theoretical arrival time of the next request.
 #[derive(Debug, Default)]
 pub struct Rate {
-    /// In nanoseconds of the clock that callers share.
+    /// Theoretical arrival time, in nanoseconds of the clock that callers share.
     due: AtomicU64,
 }
 
 impl Rate {
-    /// Takes one, where so many a second are allowed, a second's worth of them at once.
+    /// Takes one request from a limit of `per_second`, whose burst is a second's worth.
     ///
     /// # Errors
-    /// How long to wait.
+    /// The exhausted quota, with the time to wait.
     pub fn take(&self, per_second: u32, now: Duration) -> Result<Quota, Quota> {
         let per_second = per_second.max(1);
         let step = (1_000_000_000 / u64::from(per_second)).max(1);
-        // What a second holds in whole steps.
+        // The whole steps that fit in a second.
         let burst = (step * u64::from(per_second)).min(1_000_000_000);
         let now = now.as_nanos() as u64;
         let mut due = self.due.load(Ordering::Relaxed);
@@ -145,14 +145,14 @@ mod tests {
         assert_eq!(rate.take(10, ms(100)).unwrap().remaining, 0);
         assert!(rate.take(10, ms(150)).is_err());
         assert_eq!(rate.take(10, ms(5_000)).unwrap().remaining, 9, "what was not used is there, and no more");
-        // One in a second, and a rate that is changed on the way.
+        // A rate of one a second, and a rate that changes.
         let rate = Rate::default();
         assert!(rate.take(1, ms(0)).is_ok() && rate.take(1, ms(999)).is_err() && rate.take(1, ms(1_000)).is_ok());
         assert!(rate.take(u32::MAX, ms(1_000)).is_err() && rate.take(u32::MAX, ms(2_000)).is_ok());
     }
 
     proptest! {
-        /// In any second, no more than a burst and what comes in meanwhile.
+        /// In any second, at most a burst plus what accrues meanwhile.
         #[test]
         fn no_second_holds_more_than_two(per_second in 1..50u32, waits in proptest::collection::vec(0..200u64, 1..300)) {
             let rate = Rate::default();

@@ -1,20 +1,20 @@
-//! Who the client is, where a proxy of the HTTP layer says so in a field of each request: `X-Forwarded-For`, or `Forwarded`
-//! (RFC 7239).
+//! The address of a client behind HTTP proxies, from a field of each request: `X-Forwarded-For`, or `Forwarded` (RFC
+//! 7239).
 //!
-//! Each proxy adds whom it was asked by at the end. So from the end on each address is believed that one who is trusted has
-//! written, and the first that is not trusted itself is the client; whatever stands before it the client may have made up.
+//! Each proxy appends the address of its own peer. An address counts if a trusted proxy wrote it, read from the end.
+//! The first address that is not itself trusted is the client. The client may have forged everything before it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::clients::networks::Networks;
 
-/// Most proxies that a request is followed through.
+/// Maximum number of proxies that are followed for a request.
 const HOPS_MAX: usize = 16;
 
-/// Which field is believed. One alone: what a proxy does not write itself it passes on from whoever sent it.
+/// The field that is trusted. There is only one: a proxy passes fields that it does not write on from its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Field {
-    /// None.
+    /// No field.
     #[default]
     Off,
     /// `X-Forwarded-For`
@@ -24,10 +24,10 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them.
+    /// All fields.
     pub const ALL: [Field; 3] = [Field::Off, Field::XForwardedFor, Field::Forwarded];
 
-    /// How settings name it, and requests, whose fields have small letters here.
+    /// Returns the spelling in settings and in requests, whose field names are lower-case here.
     pub fn as_str(self) -> &'static str {
         match self {
             Field::Off => "off",
@@ -37,17 +37,17 @@ impl Field {
     }
 }
 
-/// Whom a service believes about clients.
+/// The proxies of a service, and the field that they write.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trust {
-    /// The proxies.
+    /// The trusted proxies.
     pub proxies: Networks,
-    /// Where they say who the client is.
+    /// The field in which they name the client.
     pub field: Field,
 }
 
 impl Trust {
-    /// The client of a request that `peer` has sent, with that field.
+    /// Returns the client of a request, given its peer and the value of the field.
     pub fn client(&self, peer: IpAddr, value: &[u8]) -> IpAddr {
         let mut client = peer.to_canonical();
         let mut rest = Some(value);
@@ -55,7 +55,7 @@ impl Trust {
             let Some(elements) = rest.filter(|_| self.proxies.has(client)) else { break };
             let (before, node) = match self.field {
                 Field::Off => break,
-                // Here quotes mean nothing.
+                // Quotes have no meaning in this field.
                 Field::XForwardedFor => match memchr::memrchr(b',', elements) {
                     Some(comma) => (Some(&elements[..comma]), Some(&elements[comma + 1..])),
                     None => (None, Some(elements)),
@@ -68,7 +68,7 @@ impl Trust {
             rest = before;
             match node.and_then(address) {
                 Some(before) => client = before.to_canonical(),
-                // Somebody who is not to be known: all that is known is who passed it on.
+                // An obfuscated or unknown address: the proxy that passed it on is the last known one.
                 None => break,
             }
         }
@@ -76,8 +76,9 @@ impl Trust {
     }
 }
 
-/// What stands behind the last of these bytes that is in no quotes, and before it. Quotes may hold what a client has sent, as
-/// its host. They are looked for from the end, so that whatever stands farther in front moves none of them.
+/// Splits at the last `mark` outside quotes, and returns the text after it and the text before it. Quoted strings may
+/// contain text of a client, such as its host. The scan runs from the end, so that no text farther in front can shift
+/// the quotes.
 fn last_of(text: &[u8], mark: u8) -> (Option<&[u8]>, &[u8]) {
     let mut is_quoted = false;
     for (at, &byte) in text.iter().enumerate().rev() {
@@ -91,7 +92,7 @@ fn last_of(text: &[u8], mark: u8) -> (Option<&[u8]>, &[u8]) {
     (None, text)
 }
 
-/// The value of `for` in an element of `Forwarded`, without its quotes; `None` where there is none, or more than one.
+/// Returns the value of `for` in an element of `Forwarded`, without its quotes; `None` unless there is exactly one.
 fn for_of(element: &[u8]) -> Option<&[u8]> {
     let mut found = None;
     let mut rest = Some(element);
@@ -106,7 +107,7 @@ fn for_of(element: &[u8]) -> Option<&[u8]> {
     found.map(|value| value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
 }
 
-/// An address, of version 6 perhaps in brackets, and perhaps with a port.
+/// Parses an address with an optional port. An IPv6 address may be in brackets.
 fn address(node: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(node.trim_ascii()).ok()?;
     let in_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
@@ -140,7 +141,7 @@ mod tests {
             ("10.0.0.1", "", "10.0.0.1"),
             ("10.0.0.1", "203.0.113.7, unknown", "10.0.0.1"),
             ("10.0.0.1", "203.0.113.7, unknown, 10.0.0.2", "10.0.0.2"),
-            // Who is not trusted says nothing.
+            // An untrusted peer cannot name another client.
             ("203.0.113.9", "198.51.100.1", "203.0.113.9"),
         ] {
             assert_eq!(client(Field::XForwardedFor, peer, value), found, "{peer} {value}");
@@ -157,7 +158,7 @@ mod tests {
             ("For=\"203.0.113.7:4711\";proto=https;by=10.0.0.1", "203.0.113.7"),
             ("proto=http; FOR=\"[2001:db8::1]:80\"", "2001:db8::1"),
             ("for=198.51.100.1, for=203.0.113.7;host=a, for=10.0.0.2", "203.0.113.7"),
-            // What a client has sent stands in quotes.
+            // Text that a client has sent is quoted.
             ("for=203.0.113.7;host=\"x,for=198.51.100.1;y\"", "203.0.113.7"),
             ("host=\"x;for=198.51.100.1;y\";for=203.0.113.7", "203.0.113.7"),
             ("host=\"a,b\";for=203.0.113.7", "203.0.113.7"),

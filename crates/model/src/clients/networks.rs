@@ -1,25 +1,25 @@
-//! Networks of addresses, as settings name those that are trusted: `10.0.0.0/8`, `fd00::/8`, or one address.
+//! Networks of IP addresses, for the trusted peers of the settings: `10.0.0.0/8`, `fd00::/8`, or a single address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The addresses that begin alike.
+/// A network: all addresses with a common prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Network {
-    /// The first of them.
+    /// The first address.
     first: IpAddr,
-    /// How many bits they have in common.
+    /// The length of the prefix, in bits.
     bits: u8,
 }
 
-/// Why a text is no network. Whoever wrote it must do so anew.
+/// The reason for which a text is not a network. The operator must correct it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetworkError {
-    /// No address before the slash.
+    /// The text before the slash is not an address.
     NoAddress,
-    /// More bits than the address has, or no number.
+    /// The prefix length is not a number, or longer than the address.
     Bits,
-    /// Bits of the address behind those that count: perhaps another network is meant.
+    /// Bits after the prefix are set: perhaps another network is meant.
     Host,
 }
 
@@ -36,10 +36,10 @@ impl fmt::Display for NetworkError {
 impl std::error::Error for NetworkError {}
 
 impl Network {
-    /// Reads a network, or an address, which stands for itself.
+    /// Parses a network, or a single address.
     ///
     /// # Errors
-    /// [`NetworkError`] for anything else.
+    /// [`NetworkError`] if the text has another form.
     pub fn parse(text: &str) -> Result<Network, NetworkError> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -57,7 +57,7 @@ impl Network {
         if bits > most {
             return Err(NetworkError::Bits);
         }
-        // IPv4 in the clothes of IPv6 is what it is.
+        // An IPv4-mapped IPv6 network counts as an IPv4 network.
         let network = match first.to_canonical() {
             canonical if first.is_ipv6() && canonical.is_ipv4() && bits >= 96 => {
                 Network { first: canonical, bits: bits - 96 }
@@ -68,14 +68,14 @@ impl Network {
         if number & !mask(network.bits + offset) == 0 { Ok(network) } else { Err(NetworkError::Host) }
     }
 
-    /// Whether an address is one of them. An IPv4 address in the clothes of IPv6 is what it is.
+    /// True if an address is in the network. An IPv4-mapped IPv6 address counts as an IPv4 address.
     pub fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let (number, offset) = self.number();
         address.is_ipv4() == self.first.is_ipv4() && (number ^ as_number(address)) & mask(self.bits + offset) == 0
     }
 
-    /// The first address as a number, and how many bits before it say of which kind it is.
+    /// Returns the first address as a number, and the number of leading bits that an IPv4 address leaves unused.
     fn number(&self) -> (u128, u8) {
         (as_number(self.first), if self.first.is_ipv4() { 96 } else { 0 })
     }
@@ -94,17 +94,17 @@ fn as_number(address: IpAddr) -> u128 {
     }
 }
 
-/// A number whose first bits are ones. Bits before an IPv4 address are zero in any case.
+/// Returns a number with this many leading ones. The bits before an IPv4 address are always zero.
 fn mask(bits: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0)
 }
 
-/// Several of them.
+/// A set of networks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Networks(pub Vec<Network>);
 
 impl Networks {
-    /// Whether one of them has an address.
+    /// True if one of the networks contains an address.
     pub fn has(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.has(address))
     }

@@ -1,7 +1,8 @@
-//! Hosts that long URLs may lead to, as lists of them are written: `shop.example` for one, `*.shop.example` for all below it.
+//! Lists of hosts that long URLs may lead to. An entry is a host, as `shop.example`, or all hosts below one, as
+//! `*.shop.example`.
 //!
-//! Hosts are compared in the form in which URLs are stored: in small letters, in Punycode, IP addresses in their one
-//! spelling. Nothing is looked up.
+//! Hosts are compared in the form of stored URLs: lower case, Punycode, and IP addresses in their one canonical
+//! spelling. This module resolves no names.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,22 +12,22 @@ use url::Url;
 /// One entry of a list.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct HostPattern {
-    /// Without `*.`, and without a dot at the end.
+    /// The host without `*.` and without a trailing dot.
     host: Box<str>,
-    /// Whether it stands for all hosts below this one, and not for this one.
+    /// True if the entry stands for all hosts below this one, and not for this one.
     below: bool,
 }
 
-/// Why a text is no entry. Whoever wrote it must do so anew.
+/// The reason for which a text is not an entry. A retry cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostError {
-    /// Nothing at all.
+    /// An empty text.
     Empty,
-    /// More than a host: a scheme, a port, a path.
+    /// More than a host: it has a scheme, a port or a path.
     NotAlone,
-    /// A star elsewhere than in front.
+    /// A star in another position than the first.
     Star,
-    /// No host at all.
+    /// A text that is not a host.
     Unreadable,
 }
 
@@ -44,10 +45,10 @@ impl fmt::Display for HostError {
 impl std::error::Error for HostError {}
 
 impl HostPattern {
-    /// Reads an entry.
+    /// Parses an entry.
     ///
     /// # Errors
-    /// [`HostError`] for anything but a host, or `*.` and one.
+    /// [`HostError`] unless the text is a host, or `*.` and a host.
     pub fn parse(text: &str) -> Result<HostPattern, HostError> {
         let text = text.trim();
         let (name, below) = text.strip_prefix("*.").map_or((text, false), |name| (name, true));
@@ -66,12 +67,12 @@ impl HostPattern {
         }
         let url = Url::parse(&format!("http://{name}/")).map_err(|_| HostError::Unreadable)?;
         match (url.host(), below) {
-            // No host is below an address.
+            // An IP address has no hosts below it.
             (None, _) | (Some(url::Host::Ipv4(_) | url::Host::Ipv6(_)), true) => Err(HostError::Unreadable),
             (Some(host), _) => match without_dot(&host.to_string()) {
-                // Only one dot may stand at the end.
+                // A host may end with at most one dot.
                 host if host.is_empty() || host.ends_with('.') => Err(HostError::Unreadable),
-                // Some characters become one when they are brought into the form of a host.
+                // Normalisation turns some other characters into a star.
                 host if host.contains('*') => Err(HostError::Star),
                 host => Ok(HostPattern { host: host.into(), below }),
             },
@@ -80,7 +81,7 @@ impl HostPattern {
 }
 
 impl HostPattern {
-    /// The host, if it stands for that one.
+    /// Returns the host, if the entry stands for that one alone.
     pub fn alone(&self) -> Option<&str> {
         (!self.below).then_some(&*self.host)
     }
@@ -93,12 +94,12 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// `example.org.` and `example.org` are one host.
+/// Returns the host without a trailing dot: `example.org.` and `example.org` are one host.
 fn without_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// The host of a target, as the `url` crate has written it; nothing where there is none.
+/// Returns the host of a URL that the `url` crate has serialised; empty if it has none.
 pub fn host_of(target: &[u8]) -> &str {
     let behind_scheme = memchr::memmem::find(target, b"://").map_or(&[][..], |at| &target[at + 3..]);
     let end = behind_scheme.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(behind_scheme.len());
@@ -107,23 +108,23 @@ pub fn host_of(target: &[u8]) -> &str {
     std::str::from_utf8(without_port(host)).unwrap_or_default()
 }
 
-/// The host of a host and perhaps a port.
+/// Returns the host of a host with an optional port.
 pub fn without_port(authority: &[u8]) -> &[u8] {
     let end = match authority.first() {
-        // In an IPv6 address there are colons, too.
+        // An IPv6 address contains colons, too.
         Some(b'[') => memchr::memchr(b']', authority).map(|at| at + 1),
         _ => memchr::memchr(b':', authority),
     };
     &authority[..end.unwrap_or(authority.len())]
 }
 
-/// The host and port of a base URL, as they stand there.
+/// Returns the host and port of a base URL, as spelled there.
 pub fn authority_of(base_url: &str) -> &str {
     let behind_scheme = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
     behind_scheme.split('/').next().unwrap_or_default()
 }
 
-/// A list of hosts.
+/// A set of hosts, from the entries of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hosts {
     exact: HashSet<Box<str>>,
@@ -131,17 +132,17 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.exact.len() + self.below.len()
     }
 
-    /// Returns true for a page without records.
+    /// Returns true if the list has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it has the host of a URL, as the `url` crate gives it.
+    /// Returns true if an entry covers the host of a URL, as the `url` crate spells it.
     pub fn has(&self, host: &str) -> bool {
         let host = without_dot(host);
         self.exact.contains(host)

@@ -1,8 +1,8 @@
-//! What a link may lead to: an absolute `http` or `https` URL in the serialised form of the `url` crate.
+//! The destination of a link: an absolute `http` or `https` URL, as the `url` crate serialises it.
 //!
-//! The serialised form is what is stored and sent, so that nothing in it can end the `Location` header. Whether a URL
-//! leads back to the service is asked with the authorities that the service answers to. Nothing is looked up: a name is
-//! compared, never resolved.
+//! The serialised form is stored and sent, so that nothing in it can end the `Location` header. A URL that leads back
+//! to the service is recognised by the authorities that the service answers to. This module compares names and never
+//! resolves them.
 
 use std::fmt;
 
@@ -18,23 +18,23 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// The authority of a URL such as the base URL; `None` where it has no host or no known port.
+    /// Returns the authority of a URL, such as the base URL; `None` if it has no host or no known port.
     pub fn of(url: &str) -> Option<Authority> {
         authority(&Url::parse(url).ok()?)
     }
 }
 
-/// A long URL that was checked.
+/// A checked long URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LongUrl {
     text: String,
     host: String,
 }
 
-/// Why a text is no long URL for a link. The client's fault; trying again does not help.
+/// The reason for which a text is not a valid long URL. The client must correct it: a retry cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LongUrlError {
-    /// Nothing at all.
+    /// An empty text.
     Empty,
     /// A control character.
     Control,
@@ -46,9 +46,9 @@ pub enum LongUrlError {
     NoHost,
     /// A user name or password.
     UserInfo,
-    /// Longer than a link may be, serialised.
+    /// The serialised URL is longer than [`TARGET_LEN_MAX`].
     TooLong,
-    /// It leads to the service itself.
+    /// The URL leads to the service itself.
     Own,
 }
 
@@ -73,20 +73,20 @@ impl fmt::Display for LongUrlError {
 impl std::error::Error for LongUrlError {}
 
 impl LongUrl {
-    /// Checks a long URL and serialises it. `own` are the authorities that the service answers to.
+    /// Checks a long URL and serialises it. `own` lists the authorities that the service answers to.
     ///
     /// # Errors
-    /// [`LongUrlError`] with the first reason that was met.
+    /// [`LongUrlError`] with the first problem.
     pub fn parse(text: &str, own: &[Authority]) -> Result<LongUrl, LongUrlError> {
         let text = text.trim_matches(' ');
         if text.is_empty() {
             return Err(LongUrlError::Empty);
         }
-        // Serialising can shorten a URL, by dot segments or a name in Punycode; this bounds the work all the same.
+        // Serialising can shorten a URL, by dot segments or a name in Punycode. This limit bounds the work.
         if text.len() > 4 * TARGET_LEN_MAX {
             return Err(LongUrlError::TooLong);
         }
-        // The library would take out tabs and line breaks without a word; a URL that has some was not copied whole.
+        // The library would silently remove tabs and line breaks, but such a URL was probably not copied whole.
         if text.chars().any(char::is_control) {
             return Err(LongUrlError::Control);
         }
@@ -108,19 +108,19 @@ impl LongUrl {
         if text.len() > TARGET_LEN_MAX {
             return Err(LongUrlError::TooLong);
         }
-        // What the library leaves unescaped in a host or query could in theory be more than printable ASCII.
+        // The library leaves some bytes of hosts and queries unescaped, which might not be printable ASCII.
         if !crate::link::is_target(text.as_bytes()) {
             return Err(LongUrlError::Control);
         }
         Ok(LongUrl { text, host: here.host })
     }
 
-    /// The serialised URL: 1 to [`TARGET_LEN_MAX`] printable ASCII characters.
+    /// Returns the serialised URL: 1 to [`TARGET_LEN_MAX`] printable ASCII characters.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its host as lists of hosts have it: in small letters, in Punycode, without a dot at the end.
+    /// Returns the host in the form of host lists: lower case, Punycode, without a trailing dot.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -132,7 +132,7 @@ impl From<LongUrl> for String {
     }
 }
 
-/// Host and port of a URL. A host that ends in a dot is the same one for a resolver.
+/// Returns host and port of a URL. A trailing dot is removed: resolvers treat both forms alike.
 fn authority(url: &Url) -> Option<Authority> {
     let host = match url.host()? {
         Host::Domain(name) => name.trim_end_matches('.').to_ascii_lowercase(),
@@ -144,8 +144,8 @@ fn authority(url: &Url) -> Option<Authority> {
     Some(Authority { host, port: url.port_or_known_default()? })
 }
 
-/// What people may search for by a text, as it stands in URLs: with escapes for what is not ASCII, and hosts in Punycode. In small
-/// letters, and without the text itself.
+/// Returns further spellings of a search text in stored URLs, in lower case and without the text itself:
+/// percent-encoded, and as a host in Punycode.
 pub fn url_terms(text: &str) -> Vec<String> {
     let text = text.trim();
     let small = text.to_lowercase();
@@ -161,7 +161,7 @@ pub fn url_terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// A text with the escapes that a path or query gets (URL Standard, section 1.3).
+/// Percent-encodes a text as in a path or query (URL Standard, section 1.3).
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,7 +1,8 @@
-//! The address under which a page tells how often a link is followed, for whoever has made the link by hand.
+//! The addresses of result pages, which show the visits of a link to the person who created it by hand.
 //!
-//! It holds a mark that only the space key can make, so that who knows a code alone does not come upon it. All nodes that share
-//! a code space share the key, and nothing must be kept: an address holds as long as its link.
+//! An address contains a mark that only the code secret can produce, so a code alone does not reveal the page. All
+//! nodes that share a code space share the secret, and nothing needs to be stored: an address is valid as long as its
+//! link.
 
 use carom_shards::SpaceKey;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -9,25 +10,25 @@ use subtle::ConstantTimeEq;
 
 use crate::link::Link;
 
-/// What the mark is for; nothing else that the key marks has this purpose.
+/// Purpose of the mark, which separates it from all other uses of the code secret.
 const PURPOSE: &str = "receipt of a link";
 
-/// Who makes addresses, and knows them again.
+/// Creates and verifies the addresses of result pages.
 #[derive(Debug)]
 pub struct Receipts(SpaceKey);
 
 impl Receipts {
-    /// Those of a code space.
+    /// Creates addresses for a code space.
     pub fn new(key: SpaceKey) -> Receipts {
         Receipts(key)
     }
 
-    /// The path for a link, at its own domain. The mark stands in the query, which no access log has.
+    /// Returns the path for a link, at its own domain. The mark is in the query, which access logs leave out.
     pub fn path(&self, link: &Link) -> String {
         format!("/-/links/{}?mark={}", link.code.as_slug(), self.mark(link))
     }
 
-    /// Whether a mark is that of a link. Another link that has its slug later has another one.
+    /// True if a mark belongs to a link. A later link with the same slug has another mark.
     pub fn holds(&self, link: &Link, mark: Option<&str>) -> bool {
         self.mark(link).as_bytes().ct_eq(mark.unwrap_or_default().as_bytes()).into()
     }

@@ -1,4 +1,4 @@
-//! What was done to a link, when and by whom: what people ask for when a link leads elsewhere than it did yesterday. No I/O.
+//! The edit history of a link: each change with its time and author. No I/O.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use crate::access::AppName;
 use crate::dates;
 use crate::link::Link;
 
-/// By which way a change has come.
+/// The interface that a change came through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Way {
     /// The API.
@@ -14,7 +14,7 @@ pub enum Way {
     Api,
     /// The console, or another request to the admin listener.
     Admin,
-    /// Another node of the fleet, which knows more.
+    /// Another node of the fleet, whose change replaced this node's.
     Fleet,
 }
 
@@ -28,32 +28,33 @@ impl Way {
     }
 }
 
-/// Who changes a link.
+/// The author of a change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Author {
-    /// Whose key it was, where there are keys.
+    /// The app of the API key, if API keys are in use.
     pub app: Option<AppName>,
-    /// What people call the key.
+    /// The name of the API key.
     pub key: Option<String>,
-    /// By which way.
+    /// The interface that the change came through.
     pub way: Way,
 }
 
 impl Author {
-    /// Another node of the fleet.
+    /// The author of changes by other nodes of the fleet.
     pub const FLEET: Author = Author { app: None, key: None, way: Way::Fleet };
 }
 
-/// A change of a link, or its end, as it is kept.
+/// A change or the end of a link, in its stored form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edit(Value);
 
 impl Edit {
-    /// What becomes of a link; `None` where that is nothing which anybody sees.
+    /// Returns the difference between two states of a link; `None` if no visible field differs. Without `after`, the
+    /// link is deleted.
     pub fn between(before: &Link, after: Option<&Link>, at_ms: u64, author: &Author) -> Option<Edit> {
         let (what, changes) = match after {
             Some(after) => ("changed", changes(&fields(before), &fields(after))),
-            // What it was at the end.
+            // The fields at the time of the deletion.
             None => ("deleted", changes(&fields(before), &Map::new())),
         };
         (!changes.is_empty()).then(|| {
@@ -68,7 +69,7 @@ impl Edit {
         })
     }
 
-    /// The author of the change.
+    /// Returns the author of the change.
     pub fn author(&self) -> Author {
         let text = |name: &str| self.0.get(name).and_then(Value::as_str);
         let way = [Way::Api, Way::Admin, Way::Fleet].into_iter().find(|way| text("through") == Some(way.name()));
@@ -79,34 +80,34 @@ impl Edit {
         }
     }
 
-    /// Its stored form.
+    /// Encodes the stored form.
     pub fn encode(&self) -> Vec<u8> {
         self.0.to_string().into_bytes()
     }
 
-    /// Reads what was written; `None` for what was not.
+    /// Decodes the stored form; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Edit> {
         let value: Value = serde_json::from_slice(bytes).ok()?;
         value.is_object().then_some(Edit(value))
     }
 
-    /// When it was, in milliseconds since 1970 UTC.
+    /// Returns the time of the change, in milliseconds since 1970 UTC.
     pub fn at_ms(&self) -> u64 {
         self.0["at"].as_str().and_then(|at| dates::parse(at).ok()).unwrap_or_default()
     }
 
-    /// Whether the link ended with it.
+    /// Returns true if the change ended the link.
     pub fn is_end(&self) -> bool {
         self.0["what"] == "deleted"
     }
 
-    /// As the console tells it.
+    /// Returns the form for the console.
     pub fn into_json(self) -> Value {
         self.0
     }
 }
 
-/// What people can change of a link, by the names of the API.
+/// Returns the editable fields of a link, by their names in the API.
 fn fields(link: &Link) -> Map<String, Value> {
     let (policy, labels) = (&link.policy, &link.labels);
     let fields = json!({
@@ -125,7 +126,7 @@ fn fields(link: &Link) -> Map<String, Value> {
     if let Value::Object(fields) = fields { fields } else { Map::new() }
 }
 
-/// The fields that differ.
+/// Returns the fields that differ.
 fn changes(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
     let of = |(name, from): (&String, &Value)| {
         let to = after.get(name).cloned().unwrap_or_default();

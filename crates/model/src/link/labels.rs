@@ -1,4 +1,4 @@
-//! What is noted of a link, and what no redirect needs: a title, tags and the like.
+//! Properties of a link that redirects do not need: its title, tags, owner and so on.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use crate::access::AppName;
 use crate::access::idempotency::Idempotency;
 use crate::domains::DomainName;
 
-/// Longest title, in characters: as in Shlink.
+/// Longest title, in characters, as in Shlink.
 pub const TITLE_CHARS_MAX: usize = 512;
 
-/// Longest tag, in characters: as in Shlink.
+/// Longest tag, in characters, as in Shlink.
 pub const TAG_CHARS_MAX: usize = 255;
 
-/// Most tags of one link.
+/// Maximum number of tags of one link.
 pub const TAGS_MAX: usize = 64;
 
-/// Most bytes of all tags of one link: they stand in every record of it, also in Redis.
+/// Maximum number of bytes of all tags of a link: every copy of its record contains them, in Redis as well.
 pub const TAGS_LEN_MAX: usize = 4_096;
 
-/// Stands between two tags. No tag can have it.
+/// Separator of tags. A tag cannot contain it.
 const SEPARATOR: char = '\n';
 
-/// Why a title or tag is not taken. Who wrote it is to be told.
+/// The reason for which a title or tag is invalid. The client must correct it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LabelError {
     /// Longer than [`TITLE_CHARS_MAX`].
@@ -32,9 +32,9 @@ pub enum LabelError {
     TagTooLong,
     /// More than [`TAGS_MAX`], or more than [`TAGS_LEN_MAX`] bytes.
     TooManyTags,
-    /// A control character, which no page shows and no line of a log should have.
+    /// A control character: pages cannot show it, and log lines should not contain it.
     Control,
-    /// Nothing but spaces.
+    /// An empty tag, or only spaces.
     EmptyTag,
 }
 
@@ -54,48 +54,49 @@ impl fmt::Display for LabelError {
 
 impl std::error::Error for LabelError {}
 
-/// What is noted of a link.
+/// The properties of a link that redirects do not need.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Labels {
-    /// What a person calls it; never empty.
+    /// A title for people; never empty.
     pub title: Option<String>,
-    /// What it is found by.
+    /// Tags to find the link by.
     pub tags: Tags,
-    /// Whether `robots.txt` lets crawlers follow it.
+    /// True if `robots.txt` allows crawlers to follow the link.
     pub crawlable: bool,
-    /// Whether its end is the one that links get which are made without one.
+    /// True if the expiry of the link is the default one, which links without an explicit expiry get.
     pub default_end: bool,
-    /// Whose it is; nobody's where it was made without an API key.
+    /// The app that owns the link; `None` if it was created without an API key.
     pub app: Option<AppName>,
-    /// What the app that made it said of its own version; see [`crate::access::is_app_version`].
+    /// The version that the creating app reported of itself; see [`crate::access::is_app_version`].
     pub app_version: Option<String>,
-    /// The domain of its code; `None`: the default one. The code says which, and this how that is called.
+    /// The domain of the code; `None` for the default one. The code has the ID of the domain, and this its name.
     pub domain: Option<DomainName>,
-    /// When it is to be deleted unless somebody brings it back before, in milliseconds since 1970 UTC. Such a link is archived.
+    /// The instant of the scheduled deletion, in milliseconds since 1970 UTC. Until then the link is archived and can
+    /// be restored.
     pub delete_at_ms: Option<u64>,
-    /// The request that created it, where that can be repeated safely.
+    /// The request that created the link, if it had an idempotency key.
     pub idempotency: Option<Idempotency>,
 }
 
 impl Labels {
-    /// What stands for the domain in codes.
+    /// Returns the ID of the domain in codes; `None` for the default domain.
     pub fn domain_id(&self) -> Option<DomainId> {
         self.domain.as_ref().map(DomainName::id)
     }
 }
 
-/// Tags in the form in which they are kept: lower-case, without spaces, each once, in the order of their characters.
+/// Normalised tags: lower case, without spaces, each once, in the order of their characters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tags(String);
 
 impl Tags {
-    /// Brings tags into the form in which they are kept. It is Shlink's, so that what people type finds what they meant:
-    /// capital letters become small ones, and spaces hyphens.
+    /// Normalises tags as Shlink does, so that a search for the typed text finds them: capital letters become small
+    /// ones, and spaces become hyphens.
     ///
     /// # Errors
-    /// [`LabelError`] for tags that cannot be kept.
+    /// [`LabelError`] for invalid tags.
     pub fn of<'t>(tags: impl IntoIterator<Item = &'t str>) -> Result<Tags, LabelError> {
-        // Some may be the same, but a list without end is not looked through.
+        // Duplicates are allowed, but a longer list is not read to its end.
         let tags = tags.into_iter().enumerate().map(|(number, tag)| {
             let tag = tag.trim();
             let is_bad = |(bad, error): (bool, LabelError)| if bad { Err(error) } else { Ok(()) };
@@ -117,36 +118,36 @@ impl Tags {
         Ok(Tags(joined))
     }
 
-    /// What [`Tags::joined`] gave.
+    /// Takes a text from [`Tags::joined`].
     pub fn from_joined(joined: &str) -> Tags {
         Tags(joined.to_owned())
     }
 
-    /// All in one text, for a record.
+    /// Returns all tags in one text, for a record.
     pub fn joined(&self) -> &str {
         &self.0
     }
 
-    /// Each of them.
+    /// Iterates over the tags.
     pub fn iter(&self) -> impl Iterator<Item = &str> + Clone {
         in_joined(&self.0)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no tags.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The tags of what [`Tags::joined`] gave.
+/// Iterates over the tags in a text from [`Tags::joined`].
 pub fn in_joined(joined: &str) -> impl Iterator<Item = &str> + Clone {
     joined.split(SEPARATOR).filter(|tag| !tag.is_empty())
 }
 
-/// A title as it is kept: without spaces around it, `None` if nothing is left.
+/// Normalises a title: trims it; `None` if nothing is left.
 ///
 /// # Errors
-/// [`LabelError`] for one that cannot be kept.
+/// [`LabelError`] for an invalid title.
 pub fn title(text: &str) -> Result<Option<String>, LabelError> {
     let text = text.trim();
     if text.chars().any(char::is_control) {

@@ -1,4 +1,4 @@
-//! A change of a link: some of its fields, the rest as they are.
+//! A change of some fields of a link.
 
 use std::num::NonZeroU32;
 
@@ -8,44 +8,44 @@ use crate::dates::INSTANT_MS_MAX;
 use crate::link::Link;
 use crate::link::labels::Tags;
 
-/// What is to be changed. What is `None` stays; where a field may be without a value, `Some(None)` takes it away.
+/// The fields to change. `None` keeps a field; `Some(None)` clears an optional one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Patch {
-    /// Where it leads: as [`Link::target`].
+    /// The destination, as in [`Link::target`].
     pub target: Option<String>,
-    /// How it redirects.
+    /// The redirect status.
     pub status: Option<RedirectStatus>,
-    /// For how long a client may keep the redirect, in seconds.
+    /// The time for which clients may cache the redirect, in seconds.
     pub cache_seconds: Option<Option<u32>>,
-    /// When it begins, in milliseconds since 1970 UTC.
+    /// The start of the validity, in milliseconds since 1970 UTC.
     pub valid_since_ms: Option<Option<u64>>,
-    /// When it ends, in milliseconds since 1970 UTC.
+    /// The end of the validity, in milliseconds since 1970 UTC.
     pub valid_until_ms: Option<Option<u64>>,
-    /// Whether the query of a request goes along.
+    /// True to forward the query of a request to the destination.
     pub forward_query: Option<bool>,
-    /// Whether it is put away.
+    /// True to archive the link, false to restore it.
     pub archived: Option<bool>,
-    /// How often it may be followed in all.
+    /// The maximum number of visits.
     pub max_visits: Option<Option<NonZeroU32>>,
-    /// Whether crawlers may follow it.
+    /// True to allow crawlers to follow the link.
     pub crawlable: Option<bool>,
-    /// What a person calls it.
+    /// The title for people.
     pub title: Option<Option<String>>,
-    /// All of its tags.
+    /// The new set of tags, complete.
     pub tags: Option<Tags>,
-    /// When it is to be deleted, in milliseconds since 1970 UTC. A change of `archived` alone calls that off.
+    /// The instant of a scheduled deletion, in milliseconds since 1970 UTC. A change of `archived` alone cancels it.
     pub delete_at_ms: Option<u64>,
 }
 
-/// A link would have to begin after its end.
+/// The start of a link would not be before its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contrary;
 
 impl Patch {
-    /// The link as it is after the change.
+    /// Returns the changed link.
     ///
     /// # Errors
-    /// [`Contrary`] where it would not begin before it ends.
+    /// [`Contrary`] if its start would not be before its end.
     pub fn apply(&self, link: &Link) -> Result<Link, Contrary> {
         let policy = Policy {
             status: self.status.unwrap_or(link.policy.status),
@@ -57,7 +57,7 @@ impl Patch {
             max_visits: self.max_visits.unwrap_or(link.policy.max_visits),
         };
         let policy = Policy { valid_until_ms: self.end(link, &policy), ..policy };
-        // What was imported like that may stay so.
+        // A link that was imported with such a policy may keep it.
         if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && is_contrary(&policy) {
             return Err(Contrary);
         }
@@ -81,8 +81,7 @@ impl Patch {
 }
 
 impl Patch {
-    /// The end of the link after the change. One that nobody asked for moves with the beginning: the link lives as long as
-    /// before.
+    /// Returns the end of the changed link. A default expiry moves with the start, so that the lifetime stays the same.
     fn end(&self, link: &Link, policy: &Policy) -> Option<u64> {
         let until_ms = policy.valid_until_ms?;
         let (Some(Some(since_ms)), None, true) = (self.valid_since_ms, self.valid_until_ms, link.labels.default_end)
@@ -95,7 +94,7 @@ impl Patch {
     }
 }
 
-/// Whether a link of this policy would end before it begins.
+/// True if a link with this policy would end before it starts.
 pub fn is_contrary(policy: &Policy) -> bool {
     policy.valid_since_ms.zip(policy.valid_until_ms).is_some_and(|(since, until)| since >= until)
 }
@@ -143,7 +142,7 @@ mod tests {
         assert_eq!(since(10).apply(&link), Err(Contrary));
         assert!(since(9).apply(&link).is_ok());
         assert!(Patch { valid_until_ms: Some(None), ..since(10) }.apply(&link).is_ok());
-        // An end that nobody asked for is in nobody's way.
+        // A default expiry never conflicts with a start.
         link.labels.default_end = true;
         (link.created_ms, link.policy.valid_until_ms) = (100, Some(300));
         let changed = since(1_000).apply(&link).unwrap();

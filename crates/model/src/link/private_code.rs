@@ -1,4 +1,4 @@
-//! Codes that nobody can come upon: random ones, for links that only those find who were given them.
+//! Private codes: random codes that are too long to be guessed, so that only those who were given a link can find it.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use carom_shards::code::ALPHABET;
 
 use carom_limits::PRIVATE_CODE_LEN;
 
-/// Characters of issued codes: all but the two that only slugs have.
+/// Number of characters of issued codes: all but the two that are for slugs only.
 const CHARACTERS: u8 = 62;
 
-/// Draws one: [`PRIVATE_CODE_LEN`] characters from the operating system's generator, each as likely as any other.
+/// Draws a code of [`PRIVATE_CODE_LEN`] characters from the operating system's random generator, uniformly.
 ///
 /// # Errors
-/// Where the system gives no random bytes.
+/// The error of the system if it provides no random bytes.
 pub fn draw() -> io::Result<Code> {
     draw_from(|bytes| getrandom::fill(bytes).map_err(io::Error::other))
 }
@@ -24,7 +24,7 @@ fn draw_from(mut fill: impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<Co
     while count < PRIVATE_CODE_LEN {
         let mut bytes = [0; 2 * PRIVATE_CODE_LEN];
         fill(&mut bytes)?;
-        // What is left of six bits beyond the characters is thrown away, so that none is more likely.
+        // Six bits have 64 values. The two without a character are rejected, which keeps the distribution uniform.
         for index in bytes.into_iter().map(|byte| byte & 0x3f).filter(|index| *index < CHARACTERS) {
             if count < PRIVATE_CODE_LEN {
                 drawn[count] = ALPHABET[usize::from(index)];
@@ -47,7 +47,7 @@ mod tests {
         let mut counts: HashMap<char, u32> = HashMap::new();
         codes.iter().flat_map(|code| code.chars()).for_each(|character| *counts.entry(character).or_default() += 1);
         assert_eq!(counts.len(), usize::from(CHARACTERS));
-        // 160,000 characters, 2,581 of each to be expected; five standard deviations are 252.
+        // 160,000 characters, so 2,581 of each are expected; five standard deviations are 252.
         assert!(counts.values().all(|count| (2_300..2_860).contains(count)), "{counts:?}");
         assert!(
             codes.iter().all(|code| code.len() == PRIVATE_CODE_LEN && code.chars().all(|c| c.is_ascii_alphanumeric()))

@@ -1,9 +1,10 @@
-//! The stored form of a link: one value, versioned and checked, that later fields can join.
+//! The stored form of a link: a versioned value with a checksum, which later versions can extend.
 //!
-//! A record is a version byte, a checksum over the key and everything else, then fields of tag (1 byte), length
-//! (2 bytes, little-endian) and bytes. A reader skips tags it does not know, so that an older program reads what a newer
-//! one of the same version wrote; what an old reader must not skip needs a new version. Because the checksum covers the
-//! key, a record that turns up under another key is damaged. Nothing here does I/O or allocates while decoding.
+//! A record is a version byte, a checksum over the key and everything else, then fields: tag (1 byte), length (2 bytes,
+//! little-endian) and value. A reader skips unknown tags, so that an older program can read the records of a newer one
+//! with the same version. A field that an old reader must not skip requires a new version. The checksum covers the key,
+//! so a record under another key counts as damaged. This module does no I/O, and decodes without allocation, on any
+//! thread.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -23,13 +24,13 @@ use crate::link::{Link, Origin, Version};
 pub const VERSION: u8 = 1;
 
 /// The version of a record with a field that no reader may skip: an older program that did not know it would redirect
-/// where this one does not.
+/// where this one refuses.
 pub const VERSION_STRICT: u8 = 2;
 
-/// Version and checksum.
+/// Length of version and checksum, in bytes.
 pub const HEAD_LEN: usize = 9;
 
-/// Keeps the hash of the key apart from the hash of the same bytes in the value.
+/// Seed that separates the hash of the key from a hash of the same bytes in the value.
 const KEY_SEED: u64 = 0x6b65_795f_6f66_5f72;
 
 mod tag {
@@ -42,15 +43,15 @@ mod tag {
     pub(super) const DELETED_MS: u8 = 7;
     pub(super) const REV: u8 = 8;
     pub(super) const CLAIM: u8 = 9;
-    /// Only in strict records.
+    /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
     pub(super) const VALID_SINCE_MS: u8 = 10;
-    /// Only in strict records.
+    /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
     pub(super) const ARCHIVED: u8 = 11;
     pub(super) const FORWARD_QUERY: u8 = 12;
     pub(super) const TITLE: u8 = 13;
     pub(super) const TAGS: u8 = 14;
     pub(super) const EDIT: u8 = 15;
-    /// Only in strict records.
+    /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
     pub(super) const MAX_VISITS: u8 = 16;
     pub(super) const CRAWLABLE: u8 = 17;
     pub(super) const DEFAULT_END: u8 = 18;
@@ -66,57 +67,57 @@ mod tag {
 pub enum RecordRef<'a> {
     /// A link.
     Link(LinkRef<'a>),
-    /// What is left of a link that was deleted.
+    /// The rest of a deleted link.
     Tombstone(Tombstone),
 }
 
-/// What is left of a link that was deleted. An issued code is never given again; a slug that somebody chose is free, and
-/// only the order of its states is kept.
+/// The rest of a deleted link. An issued code stays taken, unless the code of an expired link is recycled. A chosen
+/// slug is free again, and the tombstone keeps the order of its states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tombstone {
-    /// When the link was deleted, in milliseconds since 1970 UTC.
+    /// The time of the deletion, in milliseconds since 1970 UTC.
     pub deleted_ms: u64,
-    /// How the link had come by its code.
+    /// The origin of the link's code.
     pub origin: Origin,
-    /// Which state of the code this is.
+    /// The version of this state of the code.
     pub version: Version,
 }
 
 /// A link without its code, borrowed from its stored form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkRef<'a> {
-    /// How it redirects.
+    /// The redirect policy.
     pub policy: Policy,
-    /// Where it leads: 1 to [`TARGET_LEN_MAX`] printable ASCII characters.
+    /// The destination: 1 to [`TARGET_LEN_MAX`] printable ASCII characters.
     pub target: &'a str,
-    /// When it was made, in milliseconds since 1970 UTC.
+    /// The creation time, in milliseconds since 1970 UTC.
     pub created_ms: u64,
-    /// How it came by its code.
+    /// The origin of the code.
     pub origin: Origin,
-    /// Which state of the code this is.
+    /// The version of this state of the code.
     pub version: Version,
-    /// What a person calls it.
+    /// A title for people.
     pub title: Option<&'a str>,
-    /// Its tags as [`Tags::joined`] gave them.
+    /// The tags, as [`Tags::joined`] returns them.
     pub tags: &'a str,
-    /// As [`Labels::crawlable`].
+    /// True if crawlers may follow the link, as in [`Labels::crawlable`].
     pub crawlable: bool,
-    /// As [`Labels::default_end`].
+    /// True if the expiry is the default one, as in [`Labels::default_end`].
     pub default_end: bool,
-    /// The name of its app.
+    /// The name of the app that owns the link.
     pub app: Option<&'a str>,
-    /// As [`Labels::app_version`].
+    /// The version of the creating app, as in [`Labels::app_version`].
     pub app_version: Option<&'a str>,
-    /// The name of the domain of its code.
+    /// The name of the domain of the code.
     pub domain: Option<&'a str>,
-    /// As [`Labels::delete_at_ms`].
+    /// The instant of the scheduled deletion, as in [`Labels::delete_at_ms`].
     pub delete_at_ms: Option<u64>,
-    /// As [`Labels::idempotency`].
+    /// The request that created the link, as in [`Labels::idempotency`].
     pub idempotency: Option<Idempotency>,
 }
 
 impl LinkRef<'_> {
-    /// The link with its code, owned.
+    /// Returns the link with its code, owned.
     pub fn to_link(&self, code: Code) -> Link {
         Link {
             code,
@@ -129,7 +130,7 @@ impl LinkRef<'_> {
         }
     }
 
-    /// What is noted of it, owned.
+    /// Returns the properties that redirects do not need, owned.
     pub fn labels(&self) -> Labels {
         Labels {
             title: self.title.map(str::to_owned),
@@ -144,7 +145,7 @@ impl LinkRef<'_> {
         }
     }
 
-    /// Whether this is the stored form of that link, its code aside.
+    /// True if this is the stored form of a link, apart from its code.
     pub fn is_same(&self, link: &Link) -> bool {
         self.policy == link.policy
             && self.target == link.target
@@ -163,21 +164,22 @@ impl LinkRef<'_> {
     }
 }
 
-/// Why some bytes are no record of this key. The disk's fault, or a newer carom's; trying again does not help.
+/// The reason for which bytes are not a record of this key. The disk is damaged, or a newer carom wrote them; a retry
+/// cannot succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordError {
-    /// Shorter than any record.
+    /// Shorter than the shortest record.
     Short,
-    /// Written by a program with another form of records.
+    /// A record of another version of the format.
     UnknownVersion(u8),
-    /// Some byte is not what was written, or the record belongs to another key.
+    /// A byte has changed, or the record belongs to another key.
     Checksum,
-    /// A field that does not fit the rest, or that this program would never have written.
+    /// A field that contradicts the others, or that this program never writes.
     BadField {
-        /// The field's tag.
+        /// The tag of the field.
         tag: u8,
     },
-    /// Neither a whole link nor a tombstone.
+    /// Fields are missing, both for a link and for a tombstone.
     Incomplete,
 }
 
@@ -198,10 +200,10 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// Writes the stored form of a link behind what is in `out`.
+/// Appends the stored form of a link to `out`.
 ///
 /// # Panics
-/// When the target or the expiry are not what [`Link`] promises: the caller has checked them.
+/// If the target or the validity violates the promises of [`Link`], which the caller must check.
 pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     assert!(crate::link::is_target(link.target.as_bytes()), "a target that was not checked came to the store");
     let mut instants = [link.policy.valid_since_ms, link.policy.valid_until_ms].into_iter().flatten();
@@ -264,10 +266,10 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     writer.finish(key);
 }
 
-/// Writes the stored form of a tombstone behind what is in `out`.
+/// Appends the stored form of a tombstone to `out`.
 pub fn encode_tombstone(key: &[u8], tombstone: &Tombstone, out: &mut Vec<u8>) {
     let mut writer = Writer::begin(out, VERSION);
-    // First, so that one look tells a tombstone from a link.
+    // The first field, so that a single byte tells a tombstone from a link.
     writer.field(tag::DELETED_MS, &tombstone.deleted_ms.to_le_bytes());
     if tombstone.origin != Origin::Issued {
         writer.field(tag::ORIGIN, &[origin_number(tombstone.origin)]);
@@ -276,15 +278,15 @@ pub fn encode_tombstone(key: &[u8], tombstone: &Tombstone, out: &mut Vec<u8>) {
     writer.finish(key);
 }
 
-/// Whether this may be a tombstone, by one look. What is said not to be is a link or damaged.
+/// Returns false if the value is a link or damaged, and true if it may be a tombstone. Reads a single byte.
 pub fn may_be_tombstone(value: &[u8]) -> bool {
     value.get(HEAD_LEN) == Some(&tag::DELETED_MS)
 }
 
-/// Reads the record of a key. Total: any bytes give a record or an error.
+/// Decodes the record of a key. Total: any bytes give a record or an error.
 ///
 /// # Errors
-/// [`RecordError`] for bytes that no program of this version wrote for this key.
+/// [`RecordError`] unless a program with this version of the format wrote the bytes for this key.
 pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordError> {
     if value.len() < HEAD_LEN {
         return Err(RecordError::Short);
@@ -309,7 +311,7 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
     }
     let record = found.finish()?;
     match record {
-        // What it is called must be what its code says.
+        // The domain name must match the domain ID in the code.
         RecordRef::Link(LinkRef { domain: Some(name), .. }) if !is_of_domain(key, name) => {
             Err(RecordError::BadField { tag: tag::DOMAIN })
         }
@@ -333,7 +335,7 @@ fn origin_number(origin: Origin) -> u8 {
     }
 }
 
-/// Appends one record to a buffer.
+/// Appends a record to a buffer.
 struct Writer<'o> {
     out: &'o mut Vec<u8>,
     start: usize,
@@ -370,7 +372,7 @@ impl<'o> Writer<'o> {
     }
 }
 
-/// The fields of a record as they are met.
+/// The fields of a record, as far as they are read.
 #[derive(Default)]
 struct Fields<'a> {
     target: Option<&'a str>,
@@ -399,7 +401,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Takes one field; `None` where it is not valid or stood there before.
+    /// Adds a field; `None` if it is invalid or a duplicate.
     fn take(&mut self, tag: u8, bytes: &'a [u8]) -> Option<()> {
         match tag {
             tag::TARGET if crate::link::is_target(bytes) => once(&mut self.target, std::str::from_utf8(bytes).ok()),
@@ -485,7 +487,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Fills an empty place; `None` when it is full or there is nothing to fill it with.
+/// Fills an empty slot; `None` if it is full or the value is missing.
 fn once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     if place.is_some() {
         return None;
@@ -506,17 +508,17 @@ fn origin(bytes: &[u8]) -> Option<Origin> {
     }
 }
 
-/// Codes whose records a scan could not read, because a block of a file is damaged.
+/// A range of codes whose records a scan could not read, because a block of a file is damaged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DamagedRange {
-    /// The last code before that could be read, or the start of the scanned part.
+    /// The last readable code before the range, or the start of the scanned partition.
     pub after: String,
-    /// The first code behind that could be read; `None` where there was none to the end of the scanned part.
+    /// The first readable code after the range; `None` if it extends to the end of the scanned partition.
     pub before: Option<String>,
 }
 
 impl DamagedRange {
-    /// Whether the record of this code may be one of those.
+    /// True if the record of this code may be in the range.
     pub fn may_hold(&self, code: &Code) -> bool {
         let mut ascii = [0; CODE_KEY_LEN_MAX];
         let (key, after) = (code.key(&mut ascii), self.after.as_bytes());
@@ -563,7 +565,7 @@ mod tests {
         #[test]
         fn decoding_is_total(key in any::<Vec<u8>>(), value in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&key, &value);
-            // Behind a good head as well, where the fields are looked at.
+            // Behind a valid header as well, so that the fields are read.
             let mut sealed = vec![VERSION];
             sealed.extend_from_slice(&checksum(&key, VERSION, &value).to_le_bytes());
             sealed.extend_from_slice(&value);

@@ -1,51 +1,51 @@
-//! How many visits of a limited link are given out and left: arithmetic, without a disk or a clock.
+//! Accounting of the visits of a limited link: pure arithmetic, without a disk or a clock.
 //!
-//! Visits are given out in *shares*, so that not each of them waits for the disk. What is stored says how many were given
-//! out at most; what a crash takes is the rest of a share, never more.
+//! Visits are granted in *shares*, so that most of them need not wait for the disk. The stored number is an upper bound
+//! of the visits that were granted. A crash loses at most the rest of a share.
 
 use std::num::NonZeroU32;
 
-/// Most visits of one share: what a crash may take from a link.
+/// Maximum number of visits of one share: the most that a crash can take from a link.
 pub const SHARE_MAX: u64 = 1_024;
 
-/// A share is at most this part of what is left, so that a crash near the end takes little.
+/// Divisor of the remaining visits that bounds a share, so that a crash near the maximum loses little.
 const SHARE_PART: u64 = 4;
 
-/// Which link the numbers are about: another link of the same code begins anew.
+/// The link that the numbers are about. Another link with the same code starts from zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
-    /// When it was made, in milliseconds since 1970 UTC.
+    /// The creation time of the link, in milliseconds since 1970 UTC.
     pub created_ms: u64,
-    /// Its claim among the links of a fleet.
+    /// The claim of the link within a fleet.
     pub claim: u64,
 }
 
-/// What is stored of a limited link.
+/// The stored accounting of a limited link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stored {
-    /// Which link.
+    /// The link that the numbers are about.
     pub of: Identity,
-    /// Visits that were given out: made, or in somebody's share.
+    /// Visits that were granted: either made, or part of a share.
     pub taken: u64,
-    /// How many of these are in no process's memory, so that the next one may have them.
+    /// Granted visits that no process holds in memory, so that the next process may use them.
     pub parked: u64,
 }
 
-/// The visits of a limited link, as a process has them.
+/// The visits of a limited link that a process holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     max: u64,
-    /// Given out in all; in a fleet as far as this node has heard.
+    /// Visits granted in total; in a fleet, as far as this node knows.
     taken: u64,
-    /// Of these: free to be used.
+    /// Granted visits that are ready for use.
     left: u64,
-    /// Of these: free once it is stored that they are not parked any more.
+    /// Granted visits that become ready once the store no longer has them as parked.
     parked: u64,
 }
 
 impl Share {
-    /// The share of a link, from what is stored and how often it was followed so far. `shared` is whether other nodes give
-    /// out visits, too: then a lower maximum than before takes back what this one has.
+    /// Resumes the share of a link from its stored numbers and its visits so far. `shared` is true if other nodes grant
+    /// visits, too; a lowered maximum then takes back visits that this node holds.
     pub fn resume(max: NonZeroU32, stored: Stored, followed: u64, shared: bool) -> Share {
         let max = u64::from(max.get());
         let made = (stored.taken - stored.parked.min(stored.taken)).max(followed);
@@ -59,56 +59,56 @@ impl Share {
         Share { max, taken, left: 0, parked }
     }
 
-    /// Uses one visit, if one is free.
+    /// Uses one visit. Returns false if none is ready.
     pub fn take_one(&mut self) -> bool {
         let is_free = self.left > 0;
         self.left -= u64::from(is_free);
         is_free
     }
 
-    /// How many more visits this node gives itself, where so many wait for one. None: all are given out.
+    /// Returns the number of visits to request while `waiting` visits wait; 0 if all are granted.
     pub fn wanted(&self, waiting: usize) -> u64 {
         let rest = self.max.saturating_sub(self.taken);
         (waiting as u64).max(rest / SHARE_PART).min(SHARE_MAX).min(rest)
     }
 
-    /// Whether visits lie parked, which are used before others.
+    /// True if the share has parked visits, which are used before new ones.
     pub fn has_parked(&self) -> bool {
         self.parked > 0
     }
 
-    /// More visits were given out: so many to this node, and in all so many then.
+    /// Records a grant of `given` visits to this node, after which `taken` are granted in total.
     pub fn give(&mut self, given: u64, taken: u64) {
         self.left += given;
         self.taken = self.taken.max(taken);
     }
 
-    /// Gives visits to this node that were not given out before.
+    /// Grants visits to this node that no node had before.
     pub fn give_here(&mut self, given: u64) {
         self.give(given, self.taken + given);
     }
 
-    /// What is parked is free from now on.
+    /// Makes the parked visits ready for use.
     pub fn unpark(&mut self) {
         self.left += std::mem::take(&mut self.parked);
     }
 
-    /// Visits given out in all.
+    /// Returns the visits granted in total.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The maximum.
+    /// Returns the maximum number of visits.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// What is to be stored while this process uses the share.
+    /// Returns the numbers to store while this process uses the share.
     pub fn stored(&self, of: Identity) -> Stored {
         Stored { of, taken: self.taken, parked: 0 }
     }
 
-    /// What is to be stored when it stops to; `None` where it has nothing to leave.
+    /// Returns the numbers to store when the process stops; `None` if the share has nothing left.
     pub fn parked(&self, of: Identity) -> Option<Stored> {
         (self.left > 0).then_some(Stored { of, taken: self.taken, parked: self.left + self.parked })
     }
@@ -119,12 +119,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What happens to a link of a node that is alone.
+    /// A step in the life of a limited link on a single node.
     #[derive(Clone, Debug)]
     enum Step {
-        /// So many ask at once.
+        /// This many visits arrive at once.
         Ask(usize),
-        /// The process ends, and what it has left is stored.
+        /// The process stops, and stores what is left.
         Park,
         /// The process is killed.
         Kill,
@@ -173,7 +173,7 @@ mod tests {
                             }
                             share.give_here(given);
                         }
-                        // Before any of it is used.
+                        // The store has the grant before any visit uses it.
                         stored = share.stored(of);
                     },
                     Step::Park => {
@@ -182,12 +182,12 @@ mod tests {
                     }
                     Step::Kill => {
                         killed = true;
-                        // Nothing was counted since the maximum was set.
+                        // No visit counted since the maximum was set.
                         share = resume(max, stored, before);
                     }
                     Step::Change(to) => {
                         stored = share.parked(of).unwrap_or(stored);
-                        // What was followed under a higher maximum was right then.
+                        // Visits under a higher maximum were allowed at the time.
                         max = to.max(followed as u32).max(1);
                         share = resume(max, stored, followed);
                     }

@@ -1,26 +1,26 @@
-//! What is known of the visits of one subject: in all, by day, by hour and by referring host.
+//! The visits of one subject: in total, by day, by hour and by referring host.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::tally::{Counts, Row, push_number, take_number};
 
-/// Hours for which single hours are kept, counted back from the newest: a month. Days are kept for good.
+/// Hours that are kept separately, counted back from the newest: a month. Days are kept forever.
 const HOURS_KEPT: u32 = 31 * 24;
 
-/// The visits of a subject.
+/// The visits of a subject over time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// All of them, with the hosts that sent them.
+    /// All visits, with their referring hosts.
     pub all: Row,
-    /// By day, counted from 1970 UTC.
+    /// Visits by day, counted from 1970 UTC.
     pub days: BTreeMap<u32, Counts>,
-    /// By hour, counted from 1970 UTC, for the last month.
+    /// Visits by hour, counted from 1970 UTC, for the last month.
     pub hours: BTreeMap<u32, Counts>,
 }
 
 impl History {
-    /// Adds the visits of an hour.
+    /// Adds the visits of an hour, counted from 1970 UTC.
     pub fn add(&mut self, hour: u32, row: &Row) {
         if row.counts == Counts::default() && row.hosts.is_empty() {
             return;
@@ -30,19 +30,20 @@ impl History {
         self.hours.entry(hour).or_default().add(row.counts);
     }
 
-    /// Adds another one.
+    /// Adds the visits of another history.
     pub fn merge(&mut self, other: &History) {
         self.all.add(&other.all);
         other.days.iter().for_each(|(day, counts)| self.days.entry(*day).or_default().add(*counts));
         other.hours.iter().for_each(|(hour, counts)| self.hours.entry(*hour).or_default().add(*counts));
     }
 
-    /// The visits of those hours, counted from 1970 UTC. A day counts whole whose hours are not kept any more.
+    /// Returns the visits in a range of hours, counted from 1970 UTC. Of days without separate hours, the whole day
+    /// counts.
     pub fn within(&self, hours: Range<u32>) -> Counts {
         let oldest = self.hours.first_key_value().map_or(u32::MAX, |(hour, _)| *hour);
         let mut counts = Counts::default();
         self.hours.range(hours.clone()).for_each(|(_, of_hour)| counts.add(*of_hour));
-        // What of the oldest day's hours is gone, only the day knows.
+        // The oldest day may lack some of its hours, and only its total is complete.
         let days = hours.start / 24..hours.end.div_ceil(24).min(oldest.div_ceil(24));
         let is_kept = |day: u32| oldest < (day + 1) * 24;
         for (day, of_day) in self.days.range(days.start..days.end.max(days.start)) {
@@ -61,7 +62,7 @@ impl History {
         counts
     }
 
-    /// Writes its stored form behind what is in `out`.
+    /// Appends the stored form to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.all.encode(out);
         let newest = self.hours.last_key_value().map_or(0, |(hour, _)| *hour);
@@ -70,7 +71,7 @@ impl History {
         push_times(hours, out);
     }
 
-    /// Reads what was written; `None` for what was not.
+    /// Decodes the stored form; `None` if it is malformed.
     pub fn decode(mut bytes: &[u8]) -> Option<History> {
         let all = Row::decode(&mut bytes)?;
         let (days, hours) = (take_times(&mut bytes)?, take_times(&mut bytes)?);

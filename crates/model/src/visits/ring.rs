@@ -1,8 +1,8 @@
-//! The ring in which one core tells of visits: words of eight bytes, of which nearly every visit takes one.
+//! The ring in which one core reports visits: words of eight bytes, of which nearly every visit takes one.
 //!
-//! A visit without a referrer of a link with a generated code of up to nine characters is the number of the code, with one
-//! bit for bots. Anything else begins with a *head*, which no such number can be, and has code and host behind it. So the
-//! ring of a core stays in its cache.
+//! A visit without a referrer, to a generated code of up to nine characters, is the number of the code with one bit for
+//! bots. Any other visit begins with a *head*, which no such number equals, followed by code and host. So the ring of a
+//! core stays in its CPU cache.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -12,36 +12,36 @@ use heapless::spsc::{Consumer, Producer, Queue};
 
 use super::{HOST_LEN_MAX, Told, Visit, Visitor};
 
-/// Words that one core can tell of between two looks of the thread that empties the rings, which come ten to fifty times a
-/// second: several times what a core can answer.
+/// Words of a ring. The counting thread drains it ten to fifty times a second; the words exceed what a core can answer
+/// in between several times.
 const RING_LEN: usize = 32_768;
 
-/// Words that visits with referrers may fill. The rest of a ring is for visits without: a client that invents long referrers
-/// cannot make those of others drop.
+/// Words that visits with referrers may fill. The rest of the ring is for visits without: a client that invents long
+/// referrers cannot cause drops of other visits.
 const REFERRER_WORDS: usize = RING_LEN / 2;
 
-/// Codes up to this length leave room for the bit of bots.
+/// Longest code, in characters, whose number leaves room for the bot bit.
 const SHORT_LEN_MAX: usize = 9;
 
-/// Set in the word of a short code if a bot came. Nine characters take the 54 bits below, and the length the upper four.
+/// The bot bit in the word of a short code. Nine characters take the 54 bits below, and the length the upper four.
 const BOT: u64 = 1 << 59;
 
-/// The upper four bits of a head. No code is so long.
+/// The upper four bits of a head. No short code has such a length.
 const HEAD: u64 = 15 << 60;
 
 /// Bytes of a word.
 const WORD: usize = 8;
 
-/// The longest record.
+/// Words of the longest record.
 const WORDS_MAX: usize = 2 + (CODE_LEN_MAX * 6 / 8).div_ceil(WORD) + HOST_LEN_MAX.div_ceil(WORD);
 
-/// Set in a head before a word with the domain of the code.
+/// Flag in a head that is followed by a word with the domain of the code.
 const IN_DOMAIN: u64 = 1 << 1;
 
-/// The core's end.
+/// The core's end of a ring.
 pub(super) struct Sender(Producer<'static, u64>);
 
-/// The end that is emptied.
+/// The counting thread's end of a ring.
 pub struct VisitReceiver(Consumer<'static, u64>);
 
 impl std::fmt::Debug for VisitReceiver {
@@ -50,13 +50,13 @@ impl std::fmt::Debug for VisitReceiver {
     }
 }
 
-/// A ring that lives as long as the process, as its cores do.
+/// Creates a ring that lives as long as the process, as its cores do.
 pub(super) fn ring() -> (Sender, VisitReceiver) {
     let (sender, receiver) = Box::leak(Box::new(Queue::<u64, RING_LEN>::new())).split();
     (Sender(sender), VisitReceiver(receiver))
 }
 
-/// The word that says all of a visit, if one can.
+/// Encodes a visit as a single word, if possible.
 #[inline]
 fn short(visit: &Visit) -> Option<u64> {
     let code = visit.code.as_ref().filter(|code| code.len() <= SHORT_LEN_MAX && visit.visitor.host_len == 0)?;
@@ -64,12 +64,12 @@ fn short(visit: &Visit) -> Option<u64> {
     Some(if visit.visitor.is_bot { bits | BOT } else { bits })
 }
 
-/// The lengths in a head, in characters and bytes, and whether a bot came.
+/// Returns the lengths in a head, of the code in characters and the host in bytes, and true for a bot.
 fn read_head(head: u64) -> (usize, usize, bool) {
     ((head >> 8 & 0xff) as usize, (head >> 16 & 0xff) as usize, head & 1 == 1)
 }
 
-/// How many words stand behind a head.
+/// Returns the number of words that follow a head.
 fn words_behind(head: u64) -> usize {
     let (code_len, host_len, _) = read_head(head);
     let domain = usize::from(head & IN_DOMAIN != 0);
@@ -77,7 +77,7 @@ fn words_behind(head: u64) -> usize {
 }
 
 impl Sender {
-    /// Tells of a visit, without its referrer where the ring is filled with others.
+    /// Reports a visit, without its referrer if the part for referrers is full.
     #[inline]
     pub(super) fn tell(&mut self, visit: &Visit) -> Told {
         match short(visit) {
@@ -118,16 +118,17 @@ impl Sender {
 }
 
 impl VisitReceiver {
-    /// Gives what is in the ring to `take`. What comes meanwhile waits for the next time. Returns how many visits there were.
+    /// Passes the visits of the ring to `take`, and returns their number. Visits that arrive meanwhile wait for the
+    /// next call.
     pub fn drain(&mut self, mut take: impl FnMut(&Visit)) -> usize {
         let (mut words, mut found) = (self.0.len(), 0);
-        // The length alone does not say that the words are to be seen; `peek` says it no more.
+        // The length alone does not order the words before it; neither does `peek`.
         fence(Ordering::Acquire);
         while words > 0
             && let Some(&head) = self.0.peek()
         {
             let len = 1 + if head & HEAD == HEAD { words_behind(head) } else { 0 };
-            // The rest of the last one may be on its way.
+            // The rest of the last record may still be on its way.
             if words < len {
                 break;
             }
@@ -140,7 +141,7 @@ impl VisitReceiver {
     }
 }
 
-/// The visit of a record.
+/// Decodes a record.
 fn read(record: &[u64]) -> Option<Visit> {
     let (&head, rest) = record.split_first()?;
     let mut visitor = Visitor { is_bot: head & BOT != 0, host_len: 0, host: [0; HOST_LEN_MAX] };
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Codes that begin with a capital letter are of another domain.
+    /// Codes that begin with a capital letter belong to another domain.
     fn visit(code: &str, is_bot: bool, host: &str) -> Visit {
         let mut visitor = Visitor { is_bot, host_len: host.len() as u8, host: [0; HOST_LEN_MAX] };
         visitor.host[..host.len()].copy_from_slice(host.as_bytes());

@@ -1,7 +1,7 @@
-//! Counts of visits, and their stored form.
+//! Visit counts and their stored form.
 //!
-//! What is counted is a *row*: the visits of one link in one hour, with the hosts that sent them. Rows of a link can be
-//! added to each other in any order, so that nothing is read when one is written.
+//! The unit is a *row*: the visits of one link in one hour, with the referring hosts. Rows of a link add up in any
+//! order, so a write needs no read.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,53 +12,53 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use carom_limits::{ALL_HOSTS_HELD, LINK_HOSTS_HELD};
 
-/// Referring hosts that are kept of one link; the least frequent go first.
+/// Referring hosts that are stored for a link; the least frequent are dropped first.
 pub const HOSTS_MAX: usize = 100;
 
-/// Memory for a code that could have been generated, bytes: an entry of a hash table while it grows.
+/// Memory for a code that could have been generated, in bytes: an entry of a hash table while it grows.
 const SHORT_BYTES: usize = 64;
 
-/// Memory for any other subject, or one with referrers, before its first host.
+/// Memory for any other subject, or one with referrers, before its first host, in bytes.
 const HELD_BYTES: usize = 320;
 
-/// Memory for a host beside the bytes of its name.
+/// Memory for a host in addition to its name, in bytes.
 const HOST_BYTES: usize = 80;
 
-/// How many, and how many of these were bots.
+/// A number of visits, and of bots among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// All.
+    /// All visits.
     pub total: u64,
-    /// Those by bots.
+    /// Visits by bots.
     pub bots: u64,
 }
 
 impl Counts {
-    /// Adds others.
+    /// Adds other counts.
     pub fn add(&mut self, other: Counts) {
         self.total += other.total;
         self.bots += other.bots;
     }
 
-    /// Reads them from the front of a stored row or history; `None` for what is neither.
+    /// Decodes counts from the front of a stored row or history; `None` if it is malformed.
     pub fn decode(bytes: &mut &[u8]) -> Option<Counts> {
         Some(Counts { total: take_number(bytes)?, bots: take_number(bytes)? })
     }
 }
 
-/// What visits are counted for.
+/// The subject of a count.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Subject {
     /// All links together.
     All,
-    /// Requests for codes of no link.
+    /// Requests for codes that do not exist.
     Orphans,
-    /// The link of a code.
+    /// The link with a code.
     Link(Code),
 }
 
 impl Subject {
-    /// Its name among others: no code begins with such a byte.
+    /// Returns the stored name of the subject. No code begins with such a byte.
     pub fn name(&self) -> Vec<u8> {
         match self {
             Subject::All => vec![1],
@@ -67,7 +67,7 @@ impl Subject {
         }
     }
 
-    /// The subject of a name.
+    /// Parses a stored name.
     pub fn of_name(name: &[u8]) -> Option<Subject> {
         match name {
             [1] => Some(Subject::All),
@@ -77,23 +77,24 @@ impl Subject {
     }
 }
 
-/// The name under which the visits of all links on one day stand once more, for the hosts that sent them on that day. The day is
-/// counted from 1970 UTC. Names of later days come behind those of earlier ones.
+/// Returns the name under which the visits of all links on one day are stored, for its referring hosts. The day is
+/// counted from 1970 UTC. Names sort by day.
 pub fn name_of_day(day: u32) -> Vec<u8> {
     [&[4][..], &day.to_be_bytes()].concat()
 }
 
-/// Links whose visits stand once more together.
+/// A group of links whose visits are also counted together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
-    /// Those that an app has made.
+    /// The links of an app.
     App(Box<str>),
-    /// Those under a domain that is not the default one.
+    /// The links of a domain other than the default one.
     Domain(DomainId),
 }
 
 impl Part {
-    /// The name under which they stand, by hours. No code begins with such a byte, and no other name.
+    /// Returns the name under which their visits are stored, by hour. Neither a code nor any other name begins with
+    /// such a byte.
     pub fn name(&self) -> Vec<u8> {
         match self {
             Part::App(app) => [&[5], app.as_bytes()].concat(),
@@ -102,12 +103,12 @@ impl Part {
     }
 }
 
-/// The visits of a subject in some time.
+/// The visits of a subject in some period.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Row {
-    /// How many.
+    /// The number of visits.
     pub counts: Counts,
-    /// The hosts that sent them, where one was named, and how many.
+    /// Referring hosts, each with its number of visits.
     pub hosts: Vec<(Box<[u8]>, u64)>,
 }
 
@@ -118,7 +119,7 @@ impl From<Counts> for Row {
 }
 
 impl Row {
-    /// The row of one visit.
+    /// Builds the row of one visit.
     #[cfg(any(test, feature = "testing"))]
     pub fn of_visit(is_bot: bool, host: &[u8]) -> Row {
         let hosts = if host.is_empty() { Vec::new() } else { vec![(host.into(), 1)] };
@@ -139,7 +140,7 @@ impl Row {
         }
     }
 
-    /// Forgets the rarest hosts beyond so many.
+    /// Drops the rarest hosts if there are more than `most`.
     fn bound(&mut self, most: usize) {
         if self.hosts.len() > most {
             self.sort_hosts();
@@ -147,12 +148,12 @@ impl Row {
         }
     }
 
-    /// The most frequent hosts first.
+    /// Sorts the hosts, the most frequent first.
     pub fn sort_hosts(&mut self) {
         self.hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
     }
 
-    /// Writes its stored form behind what is in `out`: numbers of seven bits a byte, hosts with their lengths.
+    /// Appends the stored form to `out`: numbers of seven bits a byte, hosts with their lengths.
     pub fn encode(&self, out: &mut Vec<u8>) {
         push_number(self.counts.total, out);
         push_number(self.counts.bots, out);
@@ -167,7 +168,7 @@ impl Row {
         }
     }
 
-    /// Reads a row from the front of `bytes`; `None` for what is none.
+    /// Decodes a row from the front of `bytes`; `None` if it is malformed.
     pub fn decode(bytes: &mut &[u8]) -> Option<Row> {
         let counts = Counts::decode(bytes)?;
         let hosts = take_number(bytes)?;
@@ -189,7 +190,7 @@ pub fn push_number(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Takes a number from the front.
+/// Takes a number from the front; `None` if it is malformed.
 pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
@@ -203,7 +204,7 @@ pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes bytes with their length from the front.
+/// Takes length-prefixed bytes from the front; `None` if they are incomplete.
 pub fn take_bytes<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
     let len = usize::try_from(take_number(bytes)?).ok()?;
     let (taken, rest) = bytes.split_at_checked(len)?;
@@ -213,25 +214,25 @@ pub fn take_bytes<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
 
 /// The visits of all subjects in one hour.
 ///
-/// Nearly all are of short codes and without a referrer: those are counted in sixteen bytes each.
+/// Nearly all visits are to short codes and have no referrer: those take sixteen bytes for each link.
 #[derive(Debug, Default)]
 pub struct Tally {
     short: HashMap<u64, (u32, u32), Numbers>,
-    /// Other codes, and the visits with referrers.
+    /// Other codes, and visits with referrers.
     held: HashMap<Subject, Held>,
-    /// What is counted with every visit.
+    /// All links together, which every visit adds to.
     all: Held,
     orphans: Held,
-    /// Memory for `held` and `all`, bytes.
+    /// Memory for `held` and `all`, in bytes.
     held_bytes: usize,
 }
 
-/// The visits of a subject, with its hosts where they are found at once.
+/// The visits of a subject, with its hosts in a hash table.
 #[derive(Clone, Debug, Default)]
 struct Held {
     counts: Counts,
     hosts: HashMap<Box<[u8]>, u64, Numbers>,
-    /// Memory for the hosts.
+    /// Memory for the hosts, in bytes.
     bytes: usize,
 }
 
@@ -247,7 +248,7 @@ impl Held {
         }
     }
 
-    /// Forgets the rarest hosts, if there are more than so many.
+    /// Drops the rarest hosts if there are more than `most`.
     fn forget_rarest(&mut self, most: usize) {
         if self.hosts.len() <= most {
             return;
@@ -257,7 +258,7 @@ impl Held {
         let mut room = most - most / 4;
         let least = counts[room - 1];
         let above = counts.iter().take_while(|count| **count > least).count();
-        // Of those that are as frequent as the last one some stay.
+        // Some of the hosts at the threshold stay.
         room -= above;
         self.hosts.retain(|_, count| match (*count).cmp(&least) {
             std::cmp::Ordering::Greater => true,
@@ -285,12 +286,13 @@ fn bytes_of(host: &[u8]) -> usize {
     HOST_BYTES + host.len()
 }
 
-/// Hosts of a subject that are held.
+/// Returns the most hosts that are held for a subject.
 fn hosts_held(subject: &Subject) -> usize {
     if *subject == Subject::All { ALL_HOSTS_HELD } else { LINK_HOSTS_HELD }
 }
 
-/// Hashes the numbers of codes: several times as fast as what the library does, and as little to be foreseen.
+/// A hasher for the numbers of codes: several times as fast as the library's, and seeded, so that clients cannot
+/// predict it.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     seed: u64,
@@ -350,7 +352,7 @@ impl Tally {
         *before = (before.0.saturating_add(total), before.1.saturating_add(bots));
     }
 
-    /// Adds to a subject that is not counted in short.
+    /// Adds to a subject that is not in the compact table.
     fn add_held(&mut self, subject: Subject, counts: Counts, hosts: impl Iterator<Item = (impl AsRef<[u8]>, u64)>) {
         let held = match subject {
             Subject::All => &mut self.all,
@@ -365,14 +367,14 @@ impl Tally {
         self.held_bytes = self.held_bytes + held.bytes - before;
     }
 
-    /// What is not counted in short, each with something in it.
+    /// Iterates over the subjects outside the compact table that have visits.
     fn all_held(&self) -> impl Iterator<Item = (Subject, &Held)> {
         let others = [(Subject::All, &self.all), (Subject::Orphans, &self.orphans)];
         let held = self.held.iter().map(|(subject, held)| (*subject, held));
         held.chain(others.into_iter().filter(|(_, held)| held.counts.total > 0))
     }
 
-    /// Adds what another one has counted.
+    /// Adds the counts of another tally.
     pub fn add(&mut self, other: &Tally) {
         for (bits, (total, bots)) in &other.short {
             self.add_short(*bits, *total, *bots);
@@ -382,7 +384,7 @@ impl Tally {
         }
     }
 
-    /// The visits of a subject.
+    /// Returns the visits of a subject.
     pub fn row(&self, subject: &Subject) -> Row {
         let mut row = match subject {
             Subject::All => self.all.row(),
@@ -395,7 +397,7 @@ impl Tally {
         row
     }
 
-    /// Adds a row as a whole.
+    /// Adds a row to a subject.
     pub fn add_row(&mut self, subject: Subject, row: &Row) {
         let counted = row.counts;
         match (short(&subject), u32::try_from(counted.total)) {
@@ -404,7 +406,7 @@ impl Tally {
         }
     }
 
-    /// Forgets a subject.
+    /// Removes a subject.
     pub fn remove(&mut self, subject: &Subject) {
         let gone = match subject {
             Subject::All => std::mem::take(&mut self.all).bytes,
@@ -415,18 +417,18 @@ impl Tally {
         short(subject).map(|bits| self.short.remove(&bits));
     }
 
-    /// All subjects, each once.
+    /// Iterates over all subjects, each once.
     pub fn subjects(&self) -> impl Iterator<Item = Subject> {
         let of_short = self.short.keys().filter_map(|bits| of_short(*bits));
         of_short.chain(self.only_held().map(|(subject, _)| subject))
     }
 
-    /// What is not counted in short as well.
+    /// Iterates over the subjects that are only outside the compact table.
     fn only_held(&self) -> impl Iterator<Item = (Subject, &Held)> {
         self.all_held().filter(|(subject, _)| short(subject).is_none_or(|bits| !self.short.contains_key(&bits)))
     }
 
-    /// Gives each subject with its row to `take`, without looking most of them up.
+    /// Passes each subject with its row to `take`, mostly without look-ups.
     pub fn each(&self, mut take: impl FnMut(Subject, &Row)) {
         for (bits, (total, bots)) in &self.short {
             let Some(subject) = of_short(*bits) else { continue };
@@ -439,7 +441,7 @@ impl Tally {
         self.only_held().for_each(|(subject, held)| take(subject, &held.row()));
     }
 
-    /// Gives links with their visits to `take`; one may come more than once.
+    /// Passes links with their visits to `take`; a link may come more than once.
     pub fn each_link(&self, mut take: impl FnMut(Code, Counts)) {
         for (bits, (total, bots)) in &self.short {
             if let Some(Subject::Link(code)) = of_short(*bits) {
@@ -453,18 +455,18 @@ impl Tally {
         }
     }
 
-    /// About how much memory it takes, in bytes. A running number.
+    /// Returns the approximate memory of the tally, in bytes. Costs nothing: a running total.
     pub fn weight(&self) -> usize {
         SHORT_BYTES * self.short.len() + self.held_bytes
     }
 
-    /// Whether nothing was counted.
+    /// True if no visit was counted.
     pub fn is_empty(&self) -> bool {
         self.short.is_empty() && self.all_held().next().is_none()
     }
 }
 
-/// The code of a subject as a number, where it is one that could have been generated: nearly all are.
+/// Returns the code of a subject as a number, if it could have been generated, as nearly all are.
 fn short(subject: &Subject) -> Option<u64> {
     let Subject::Link(code) = subject else { return None };
     GeneratedCode::from_code(code).map(GeneratedCode::to_bits)
@@ -492,7 +494,7 @@ mod tests {
         (any_subject(), any::<bool>(), "|a|b|example.org")
     }
 
-    /// The same, counted in the plainest way.
+    /// Counts the same visits in the simplest way.
     fn model(visits: &[(Subject, bool, String)]) -> BTreeMap<Subject, Row> {
         let mut rows: BTreeMap<Subject, Row> = BTreeMap::new();
         for (subject, is_bot, host) in visits {
@@ -569,7 +571,7 @@ mod tests {
         assert_eq!(row.hosts[0], (b"often.example"[..].into(), 10_000));
     }
 
-    /// The memory that a tally takes, counted anew.
+    /// Recomputes the memory of a tally.
     fn counted_weight(tally: &Tally) -> usize {
         let hosts = tally.all_held().flat_map(|(_, held)| held.hosts.keys());
         SHORT_BYTES * tally.short.len()
@@ -590,7 +592,7 @@ mod tests {
         let kept: usize = codes.iter().map(|code| tally.row(&Subject::Link(*code)).hosts.len()).sum();
         assert!(kept >= 9_600, "{kept} hosts of 100 links");
         assert!(tally.weight() >= kept * host(0).len(), "{} for {kept} hosts", tally.weight());
-        // A link has less room than all together.
+        // A link has less room than all links together.
         assert!(kept <= 100 * LINK_HOSTS_HELD);
         let mut all = Tally::default();
         (0..400).for_each(|at| all.add_visit(Subject::All, false, host(at).as_bytes()));

@@ -1,64 +1,64 @@
-//! How requests are written down: what an operator can choose.
+//! The settings of the access log.
 
 use std::path::PathBuf;
 
-/// How requests are written down.
+/// The settings of the access log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessLog {
-    /// Where to; `None`: not at all.
+    /// The destination; `None` disables the log.
     pub place: Option<LogPlace>,
-    /// How a line looks.
+    /// The format of a line.
     pub format: AccessFormat,
-    /// One request in so many is written down, chosen by chance; 1: every one.
+    /// Sampling: one request in this many is logged, chosen at random; 1 logs every request.
     pub one_in: u32,
-    /// What is written of addresses.
+    /// The treatment of client addresses.
     pub addresses: Addresses,
 }
 
-/// Where lines go.
+/// The destination of log lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogPlace {
-    /// To the end of a file.
+    /// A file, to which lines are appended.
     File(PathBuf),
-    /// To standard output.
+    /// Standard output.
     StandardOutput,
 }
 
-/// How a line of the access log looks.
+/// The format of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessFormat {
     /// A JSON object.
     Json,
-    /// The "combined" lines of Apache and nginx.
+    /// The "combined" format of Apache and nginx.
     Combined,
 }
 
-/// What is written of the addresses of clients.
+/// The treatment of client addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addresses {
-    /// The network alone: the first 24 bits of IPv4, 48 of IPv6.
+    /// Only the network: the first 24 bits of IPv4, 48 of IPv6.
     Shortened,
-    /// All of it.
+    /// The full address.
     Full,
-    /// Nothing.
+    /// No address.
     Off,
 }
 
 impl AccessFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [AccessFormat; 2] = [AccessFormat::Json, AccessFormat::Combined];
 
-    /// Its name in the settings.
+    /// Returns the name in the settings.
     pub fn as_str(self) -> &'static str {
         if self == AccessFormat::Json { "json" } else { "combined" }
     }
 }
 
 impl Addresses {
-    /// All of them.
+    /// All treatments.
     pub const ALL: [Addresses; 3] = [Addresses::Shortened, Addresses::Full, Addresses::Off];
 
-    /// Its name in the settings.
+    /// Returns the name in the settings.
     pub fn as_str(self) -> &'static str {
         match self {
             Addresses::Shortened => "shortened",

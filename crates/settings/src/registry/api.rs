@@ -1,4 +1,4 @@
-//! The rows of the table `api`: which interfaces the public listener serves.
+//! The rows of the table `api`, for the APIs that the public listener serves.
 
 use crate::keys::{Key, Setting};
 

@@ -1,8 +1,9 @@
-//! A store as a stream: a line that says what it is, then frames of some records each, and a last frame that says how many there
-//! were. It can be written to a file as it comes out of a running node.
+//! The store as a stream: a title, then frames of some records each, and a last frame with the number of records. A
+//! running node can write the stream to a file or socket.
 //!
-//! A frame is a head of 32 bytes and a payload. The head has a mark, the section, the frame's number, how many records and how many
-//! bytes there are, and a checksum over all of that and the payload; a record is the lengths of its key and its value, seven bits a byte, and both.
+//! A frame is a head of 32 bytes and a payload. The head has a mark, the section, the number of the frame, the number
+//! of records, and the length of the payload. Its last field is a checksum over all of that and the payload. A record
+//! is the lengths of its key and its value, seven bits a byte, then both.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -12,39 +13,39 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{Counts, Section};
 use carom_model::visits::tally::{push_number, take_bytes};
 
-/// What a stream begins with: its form.
+/// The first bytes of a stream, which name its format.
 const TITLE: &[u8; 16] = b"carom store 1\n\n\n";
 
-/// What a frame begins with.
+/// The first bytes of a frame.
 const MARK: [u8; 4] = *b"FRAM";
 
 const HEAD_LEN: usize = 32;
 
-/// Bytes of records that one frame holds, about.
+/// Approximate size of the records in a frame, in bytes.
 const PAYLOAD_LEN: usize = 256 * 1024;
 
-/// Longest payload that is read: one record may be longer than a frame should be, and none is that long.
+/// Longest payload that is accepted, in bytes. A single long record may exceed the usual size, but never this one.
 const PAYLOAD_LEN_MAX: usize = 64 * 1024 * 1024;
 
-/// In the place of a section: the last frame, whose payload has the counts.
+/// Section number of the last frame, whose payload has the number of records by section.
 const LAST: u8 = 255;
 
-/// The same: the frame that says why there is no more.
+/// Section number of a frame that reports why the writer failed.
 const BROKEN: u8 = 254;
 
-/// What is wrong with a stream, and where.
+/// A defect of a stream, and its position.
 #[derive(Debug)]
 pub enum FrameError {
-    /// It cannot be read or written.
+    /// The stream cannot be read or written.
     Io(io::Error),
-    /// At that byte, it is not what was written.
+    /// The stream is damaged.
     Damaged {
-        /// Where the frame begins, in bytes.
+        /// The offset of the damaged frame, in bytes.
         at: u64,
-        /// What is wrong.
+        /// A description of the damage.
         what: String,
     },
-    /// Whoever wrote it could not go on.
+    /// The writer of the stream failed, with its reason.
     Broken(String),
 }
 
@@ -66,7 +67,7 @@ impl From<io::Error> for FrameError {
     }
 }
 
-/// Writes a stream.
+/// A writer of a stream.
 #[derive(Debug)]
 pub struct FrameWriter<W> {
     out: W,
@@ -78,20 +79,20 @@ pub struct FrameWriter<W> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Begins one.
+    /// Begins a stream.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The error of the output.
     pub fn begin(mut out: W) -> io::Result<FrameWriter<W>> {
         out.write_all(TITLE)?;
         let payload = Vec::with_capacity(2 * PAYLOAD_LEN);
         Ok(FrameWriter { out, number: 0, section: Section::Meta, records: 0, payload, counts: Counts::default() })
     }
 
-    /// Adds a record. Those of a section come one after the other, in the order of their keys.
+    /// Adds a record. The records of a section are adjacent, in the order of their keys.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The error of the output.
     pub fn add(&mut self, section: Section, key: &[u8], value: &[u8]) -> io::Result<()> {
         if self.payload.len() >= PAYLOAD_LEN || self.section != section {
             self.flush()?;
@@ -106,10 +107,10 @@ impl<W: Write> FrameWriter<W> {
         Ok(())
     }
 
-    /// Ends the stream, and gives back what it was written to.
+    /// Ends the stream, and returns the output.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The error of the output.
     pub fn end(mut self) -> io::Result<W> {
         self.flush()?;
         for section in Section::ALL {
@@ -120,10 +121,10 @@ impl<W: Write> FrameWriter<W> {
         Ok(self.out)
     }
 
-    /// Says that there is no more, although there should be.
+    /// Ends the stream with the reason why it is incomplete.
     ///
     /// # Errors
-    /// If that cannot be written.
+    /// The error of the output.
     pub fn break_off(mut self, why: &str) -> io::Result<()> {
         self.payload.clear();
         self.records = 0;
@@ -150,7 +151,7 @@ impl<W: Write> FrameWriter<W> {
     }
 }
 
-/// The head of a frame.
+/// Builds the head of a frame.
 fn head(section: u8, number: u32, records: u32, payload: &[u8]) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
     head[..4].copy_from_slice(&MARK);
@@ -170,12 +171,12 @@ fn sum(head: &[u8], payload: &[u8]) -> u64 {
     sum.digest()
 }
 
-/// Reads a stream, and copies every byte of it to somewhere else where that is wanted.
+/// A reader of a stream, which can copy every byte to another writer.
 #[derive(Debug)]
 pub struct FrameReader<R, C = io::Sink> {
     input: R,
     copy: C,
-    /// Bytes that were read.
+    /// Bytes read so far.
     at: u64,
     number: u32,
     payload: Vec<u8>,
@@ -183,20 +184,20 @@ pub struct FrameReader<R, C = io::Sink> {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Begins to read one.
+    /// Begins to read a stream.
     ///
     /// # Errors
-    /// If it cannot be read, or is something else.
+    /// [`FrameError`] if the input cannot be read, or is not such a stream.
     pub fn begin(input: R) -> Result<FrameReader<R>, FrameError> {
         FrameReader::copying(input, io::sink())
     }
 }
 
 impl<R: Read, C: Write> FrameReader<R, C> {
-    /// The same, with every byte that was read written to `copy`.
+    /// Begins to read a stream, and copies every byte to `copy`.
     ///
     /// # Errors
-    /// If it cannot be read or copied, or is something else.
+    /// [`FrameError`] if the input cannot be read or copied, or is not such a stream.
     pub fn copying(mut input: R, mut copy: C) -> Result<FrameReader<R, C>, FrameError> {
         let mut title = [0; TITLE.len()];
         read_all(&mut input, &mut title, 0)?;
@@ -208,15 +209,15 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         Ok(FrameReader { input, copy, at, number: 0, payload: Vec::new(), counts: Counts::default() })
     }
 
-    /// How many bytes were read.
+    /// Returns the number of bytes read so far.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// Gives the records of the next frame to `each`; `false` where there is none left, and everything was as it should be.
+    /// Passes the records of the next frame to `each`. Returns false after the last frame, if its counts match.
     ///
     /// # Errors
-    /// What is wrong with the stream, or what `each` says. Records before it were given.
+    /// The defect of the stream, or the error of `each`. Earlier records have been passed on by then.
     pub fn next_frame<E: From<FrameError>>(
         &mut self,
         mut each: impl FnMut(Section, &[u8], &[u8]) -> Result<(), E>,
@@ -239,12 +240,12 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         Ok(true)
     }
 
-    /// How many records were given.
+    /// Returns the number of records so far, by section.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Reads a frame: its section, and how many records it has; no section where it is the last.
+    /// Reads a frame into the payload buffer. Returns its section and number of records; no section for the last frame.
     fn read_frame(&mut self) -> Result<(Option<Section>, u32), FrameError> {
         let at = self.at;
         let mut head = [0; HEAD_LEN];
@@ -280,7 +281,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         }
     }
 
-    /// Whether the last frame says what was read.
+    /// Compares the counts of the last frame with the records that were read.
     fn check_end(&mut self, at: u64) -> Result<(), FrameError> {
         let mut said = Counts::default();
         for (section, count) in Section::ALL.into_iter().zip(self.payload.chunks(8)) {
@@ -348,7 +349,7 @@ mod tests {
     #[test]
     fn no_byte_can_be_changed_lost_or_added() {
         let good = stream();
-        // Frames begin where the errors say.
+        // Errors report the offset of the frame.
         let places = (0..good.len()).step_by(997).chain(0..80).chain(good.len() - 120..good.len());
         for at in places {
             let mut bad = good.clone();
@@ -361,7 +362,7 @@ mod tests {
             assert!(matches!(read(&good[..len]), Err(FrameError::Damaged { .. })), "{len}");
         }
         assert!(read(&[&good[..], b"x"].concat()).is_err());
-        // A frame that is left out, or there twice.
+        // A frame that is missing, or duplicated.
         let first = 16 + HEAD_LEN + u32::from_le_bytes(good[32..36].try_into().unwrap()) as usize;
         assert!(read(&[&good[..16], &good[first..]].concat()).is_err());
         assert!(read(&[&good[..first], &good[16..]].concat()).is_err());

@@ -1,4 +1,4 @@
-//! The list of what is in a backup. Two lines: the list as JSON, and the checksum of that line.
+//! The manifest of a backup, in two lines: its content as JSON, and the checksum of that line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,39 +9,39 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::{Counts, Section};
 use carom_model::dates;
 
-/// The form of a backup that this version writes, and the only one that it reads.
+/// The format version that this program writes, and the only one that it reads.
 const FORMAT: u64 = 1;
 
-/// What there is to know of a file.
+/// The size and checksum of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileSum {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// The checksum (XXH3, 128 bits) of all of it; of the store, whose frames have their own, zero.
+    /// The checksum (XXH3, 128 bits) of the whole file; zero for the store, whose frames have their own.
     pub sum: u128,
 }
 
 impl FileSum {
-    /// That of a small file.
+    /// Computes the sum of a small file.
     pub fn of(bytes: &[u8]) -> FileSum {
         FileSum { bytes: bytes.len() as u64, sum: xxh3_128(bytes) }
     }
 }
 
-/// The list.
+/// The content of a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Manifest {
-    /// When the backup shows the store, in milliseconds since 1970 UTC.
+    /// An instant just before the snapshot, in milliseconds since 1970 UTC.
     pub taken_ms: u64,
-    /// Tells secret keys apart without giving them away.
+    /// The fingerprint of the code secret, which identifies it without revealing it.
     pub fingerprint: String,
-    /// The files beside the list.
+    /// The files of the backup except the manifest, by name.
     pub files: BTreeMap<String, FileSum>,
-    /// Records of the store.
+    /// Number of records of the store, by section.
     pub counts: Counts,
 }
 
-/// What is wrong with a list.
+/// A defect of a manifest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ManifestError(String);
 
@@ -54,7 +54,7 @@ impl fmt::Display for ManifestError {
 impl std::error::Error for ManifestError {}
 
 impl Manifest {
-    /// Its text.
+    /// Returns the text of the manifest file.
     pub fn to_text(&self) -> String {
         let files: BTreeMap<&String, Value> = self
             .files
@@ -76,10 +76,10 @@ impl Manifest {
         format!("{list}\nxxh3 {:032x}\n", xxh3_128(list.as_bytes()))
     }
 
-    /// Reads a text.
+    /// Parses the text of a manifest file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`ManifestError`] with a description of the defect.
     pub fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
         let wrong = |what: &str| ManifestError(what.to_owned());
         let text = std::str::from_utf8(text)

@@ -1,15 +1,15 @@
-//! The synced mark: a small file beside the journals that says how much of them has been synced.
+//! The synced mark: a small file beside the journals that records how much of them has been synced.
 //!
-//! A sync notes the end of the whole batches in the youngest journal before it begins, and moves the mark there after it
-//! has succeeded. So the mark never covers a byte that was not synced. Bytes below it belong to writes that may have been
-//! acknowledged: if they cannot be read, they are damaged. Above it nothing was acknowledged while the mark was current, so
-//! a broken batch there is a write that a crash cut off.
+//! Before a sync begins, it notes the end of the whole batches in the youngest journal. After the sync has succeeded,
+//! it moves the mark there. So the mark covers synced bytes only. Bytes below it belong to writes that may have been
+//! acknowledged: if they are unreadable, they are damaged. Bytes above it were never acknowledged while the mark was
+//! current, so a broken batch there is a write that a crash cut off.
 //!
-//! Moving the mark costs a write of a few bytes to the page cache, without a sync. When only the process dies, the mark is
-//! exact. When the machine loses power, the disk may hold a mark that is some moments old. An old mark covers less; it
-//! never covers too much. [`SyncedMark::flush`] keeps it fresh.
+//! Moving the mark costs a write of a few bytes to the page cache, without a sync. After a crash of the process alone,
+//! the mark is exact. After a power failure, the disk may hold a mark that is some moments old. An old mark covers less
+//! than it could, and never too much. [`SyncedMark::flush`] keeps it fresh.
 //!
-//! A rotation needs no care: the library syncs a journal whole before it creates the next one.
+//! A rotation needs no special care: the library syncs a journal whole before it creates the next one.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -21,25 +21,25 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{numbered, path_of, whole_from};
 
-/// The file's name in the directory of the store.
+/// The name of the file in the directory of the store.
 const NAME: &str = "synced.mark";
 
 const MAGIC: &[u8; 8] = b"crmsync1";
 
-/// Magic, journal, length, sequence number, and a checksum over these.
+/// Length of the file in bytes: magic, journal, length, sequence number, and a checksum over these.
 const LEN: usize = 8 + 8 + 8 + 8 + 8;
 
-/// Scratch space above this size is given back, bytes.
+/// Scratch space above this size is released, in bytes.
 const BUFFER_MAX: usize = 1024 * 1024;
 
-/// A place in the journals. Everything before it is on disk.
+/// A position in the journals. Everything before it is on disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Position {
-    /// The number of a journal; those with lower numbers are synced whole.
+    /// The number of a journal. All journals with lower numbers are synced whole.
     pub journal: u64,
-    /// Bytes of it from the start.
+    /// The offset in that journal, in bytes.
     pub len: u64,
-    /// The sequence number of the last batch before that place, 0 where none is known.
+    /// The sequence number of the last batch before the position; 0 if unknown.
     pub seqno: u64,
 }
 
@@ -63,10 +63,10 @@ impl Position {
     }
 }
 
-/// Reads the mark of a store; `None` where there is none or it is damaged, which is the same as an old one.
+/// Reads the mark of a store; `None` if it is missing or damaged, which has the same effect as an old mark.
 ///
 /// # Errors
-/// When the file is there and cannot be read.
+/// The error of reading an existing file.
 pub fn read(dir: &Path) -> io::Result<Option<Position>> {
     let path = dir.join(NAME);
     let bytes = match fs::read(&path) {
@@ -84,10 +84,10 @@ pub fn read(dir: &Path) -> io::Result<Option<Position>> {
     Ok(mark)
 }
 
-/// Puts a mark in the place of any other, durably.
+/// Replaces the mark durably.
 ///
 /// # Errors
-/// When it cannot be written.
+/// The error of writing it.
 pub(super) fn write(dir: &Path, position: Position) -> io::Result<()> {
     let fresh = dir.join(NAME).with_extension("fresh");
     let mut file = File::create(&fresh)?;
@@ -97,7 +97,7 @@ pub(super) fn write(dir: &Path, position: Position) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// The mark of an open store.
+/// The synced mark of an open store, shared by the threads that sync.
 #[derive(Debug)]
 pub struct SyncedMark {
     dir: PathBuf,
@@ -107,21 +107,21 @@ pub struct SyncedMark {
 
 #[derive(Debug)]
 struct State {
-    /// Up to where whole batches were seen in the youngest journal.
+    /// The end of the whole batches seen in the youngest journal.
     seen: Position,
     journal: File,
     buffer: Vec<u8>,
     marked: Position,
     is_flushed: bool,
-    /// Whether the mark could not be moved and stays where it is.
+    /// True if the mark could not be moved, and stays at its position.
     failed: bool,
 }
 
 impl SyncedMark {
-    /// Opens the mark of a store whose journals were checked, and creates it where there is none.
+    /// Opens the mark of a store whose journals were checked, or creates it.
     ///
     /// # Errors
-    /// When the mark or the youngest journal cannot be opened.
+    /// The error of opening the mark or the youngest journal.
     pub fn open(dir: &Path) -> io::Result<SyncedMark> {
         let (number, path) = numbered(dir)?.pop().ok_or_else(|| io::Error::other("the store has no journal"))?;
         let mark = match read(dir)? {
@@ -144,10 +144,10 @@ impl SyncedMark {
         Ok(SyncedMark { dir: dir.to_owned(), file, state: Mutex::new(state) })
     }
 
-    /// Runs a sync of the journals, and moves the mark to what was there before it began if it succeeds.
+    /// Runs a sync of the journals. If it succeeds, moves the mark to the end of what was written before it began.
     ///
     /// # Errors
-    /// Those of the sync. Where the mark itself cannot be moved, it stays where it is.
+    /// The error of the sync. If the mark itself cannot be moved, it stays at its position.
     pub fn around<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let seen = self.see();
         sync()?;
@@ -155,10 +155,10 @@ impl SyncedMark {
         Ok(())
     }
 
-    /// Makes the mark durable, if it has moved since the last time.
+    /// Makes the mark durable, if it has moved since the last call.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// The error of the disk.
     pub fn flush(&self) -> io::Result<()> {
         if std::mem::replace(&mut self.lock().is_flushed, true) {
             return Ok(());
@@ -170,7 +170,7 @@ impl SyncedMark {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the whole batches of the youngest journal end now.
+    /// Returns the current end of the whole batches of the youngest journal.
     fn see(&self) -> Option<Position> {
         let mut state = self.lock();
         if state.failed {
@@ -187,7 +187,7 @@ impl SyncedMark {
 
     fn move_to(&self, position: Position) {
         let mut state = self.lock();
-        // Another thread's sync may have begun later and ended before.
+        // A sync of another thread may have begun later and ended earlier.
         if position <= state.marked || state.failed {
             return;
         }
@@ -199,7 +199,7 @@ impl SyncedMark {
 }
 
 impl State {
-    /// Goes on to the end of the whole batches of the youngest journal.
+    /// Advances to the end of the whole batches of the youngest journal.
     fn look(&mut self, dir: &Path) -> io::Result<()> {
         loop {
             if let Some(whole) = whole_from(&self.journal, self.seen.len, &mut self.buffer)? {
@@ -226,7 +226,7 @@ impl State {
 
 impl Drop for SyncedMark {
     fn drop(&mut self) {
-        // It is as good as an old one where that fails.
+        // On failure the mark on disk is an old one, which is safe.
         let _ = self.flush();
     }
 }

@@ -1,12 +1,12 @@
-//! Repairs journals before the store opens them.
+//! Repair of journals before the store opens them.
 //!
-//! A batch in which a single byte is wrong is put right: its checksum says when that has succeeded. A journal with any
-//! other broken batch is written anew without it. Records of the batch whose own checksum holds are kept. Below the
-//! synced mark the batch may have been acknowledged: records of which only the code can be read are kept as damaged
-//! ones, so that a read names them and nobody else gets the code. Above the mark nothing was acknowledged: there such a
-//! record is left out, because it would hide the version that the tables have.
+//! A batch with a single wrong byte is corrected: its checksum confirms the correction. A journal with any other broken
+//! batch is rewritten without it. Records of the batch whose own checksum is correct are kept. Below the synced mark
+//! the batch may have been acknowledged. There, records of which only the code is legible are kept as damaged ones. A
+//! read then reports them, and no other link gets the code. Above the mark nothing was acknowledged. There, such a
+//! record is dropped, because it would hide the version in the tables.
 //!
-//! What is left out stays beside the journal: the whole old file after damage, the cut bytes after a crash.
+//! Dropped bytes stay beside the journal: the whole old file after damage, the cut bytes after a crash.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -24,40 +24,40 @@ use super::{
 use carom_limits::{CORRECTION_WORK_MAX, TORN_WRITES_KEPT};
 use carom_model::link::record;
 
-/// The keyspace of records, where no whole batch shows it: the first that a new store creates.
+/// The keyspace of records if no whole batch shows it: the first that a new store creates.
 pub(super) const LINKS_KEYSPACE: u64 = 1;
 
-/// Codes that the text of a repair names at most; the file that is kept has all.
+/// Maximum number of codes in the text of a repair. The file that is kept has all of them.
 const CODES_NAMED_MAX: usize = 20;
 
-/// Sequence numbers are smaller: at a million writes a second for a century.
+/// Upper bound of sequence numbers: a million writes a second for two thousand years.
 const SEQNO_MAX: u64 = 1 << 56;
 
-/// The ending of files with the bytes of unfinished writes, before the time.
+/// Extension of files with the bytes of unfinished writes; a timestamp follows.
 const TORN: &str = "torn-";
 
 /// Damage found in one journal, and how it was repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Repair {
-    /// The journal.
+    /// The path of the journal.
     pub path: PathBuf,
-    /// Where whole batches should have been, in bytes from the start of the file.
+    /// The ranges of broken batches, in bytes from the start of the file.
     pub broken: Vec<Range<usize>>,
     /// True if writes that may have been acknowledged were damaged; false if a crash cut off unfinished writes.
     pub is_damage: bool,
-    /// Broken batches in which a single byte was wrong, and is right again.
+    /// Number of broken batches with a single wrong byte, which was corrected.
     pub corrected: usize,
-    /// Bytes that were synced and that the file lacks at its end.
+    /// Number of synced bytes that are missing at the end of the file.
     pub missing: u64,
-    /// Records in broken batches that were kept.
+    /// Number of records in broken batches that were kept.
     pub salvaged: usize,
-    /// Their codes: nothing else of what was written with them is known to be there.
+    /// The codes of the records that were kept. Other writes of their batches may be lost.
     pub codes: Vec<Code>,
-    /// Codes of records that cannot be read and were kept as damaged ones.
+    /// The codes of unreadable records, which were kept as damaged ones.
     pub unreadable: Vec<Code>,
-    /// Codes of unfinished writes that were left out.
+    /// The codes of unfinished writes, which were dropped.
     pub left_out: Vec<Code>,
-    /// Path of the file that keeps the bytes left out.
+    /// The path of the file with the dropped bytes.
     pub kept: Option<PathBuf>,
 }
 
@@ -104,10 +104,10 @@ fn name_codes(f: &mut std::fmt::Formatter<'_>, codes: &[Code]) -> std::fmt::Resu
     }
 }
 
-/// Checks all journals of a store that is not open, and repairs what can be.
+/// Checks all journals of a closed store, and repairs them as far as possible.
 ///
 /// # Errors
-/// When a journal cannot be read or written anew.
+/// The error of reading or rewriting a journal.
 pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
     let journals = numbered(dir)?;
     let youngest = journals.last().map(|(number, _)| *number);
@@ -126,7 +126,8 @@ pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
             let position = Position { journal: *number, len: fresh.bytes.len() as u64, seqno: fresh.last_seqno };
             let repair = put(path, &bytes, fresh, missing)?;
             repairs.push(Repair { is_damage: repair.is_damage || is_misnumbered, ..repair });
-            // The mark is about bytes that were dropped. A crash before this line means that the damage is reported again.
+            // The mark describes bytes that were dropped. A crash before this line only causes a second report of the
+            // damage.
             if repairs.last().is_some_and(|repair| repair.is_damage) && mark.is_some_and(|mark| mark.journal == *number)
             {
                 mark::write(dir, position)?;
@@ -145,11 +146,11 @@ pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
 
 /// The known extent of the synced part of a journal.
 struct Synced {
-    /// Bytes that were written for certain.
+    /// Number of bytes that were certainly written.
     written: usize,
-    /// What stands before it may have been acknowledged, and nothing behind it; `None` where that is unknown.
+    /// The end of the bytes that may have been acknowledged; `None` if unknown.
     until: Option<usize>,
-    /// The sequence number of the last batch before it, 0 where that is unknown.
+    /// The sequence number of the last batch before that end; 0 if unknown.
     seqno: u64,
 }
 
@@ -167,17 +168,17 @@ impl Synced {
         Synced { written, until, seqno: here.map_or(0, |mark| mark.seqno) }
     }
 
-    /// Whether the last batch before the mark has another sequence number than the mark says. Such a number can make the
-    /// batches behind the mark look wrong, so that they are taken for a torn write.
+    /// True if the last batch before the mark has a sequence number other than the mark's. Such a number can make the
+    /// batches after the mark look wrong, as if they were a torn write.
     fn is_misnumbered(&self, batches: &[Batch]) -> bool {
         let last = batches.iter().rev().find(|batch| batch.bytes.end <= self.written);
         self.seqno > 0 && last.is_some_and(|batch| batch.seqno != self.seqno)
     }
 
-    /// The broken ranges, none of which goes across the mark, each with whether it may have been acknowledged.
+    /// Splits the broken ranges at the mark. Each comes with true if it may have been acknowledged.
     fn judge(&self, broken: Vec<Range<usize>>, whole_end: usize) -> Vec<(Range<usize>, bool)> {
         let Some(until) = self.until else {
-            // Without a mark, a broken end is taken for what a crash leaves, and anything else for damage.
+            // Without a mark, a broken end counts as the result of a crash, and anything else as damage.
             return broken.into_iter().map(|range| (range.clone(), range.start < whole_end)).collect();
         };
         let split = |range: Range<usize>| {
@@ -191,13 +192,13 @@ impl Synced {
 /// Items recovered from a broken batch.
 #[derive(Default)]
 pub(super) struct Salvage {
-    /// Those whose record says by itself that it is whole.
+    /// Items whose record has a correct checksum.
     pub(super) whole: Vec<Vec<u8>>,
-    /// Their codes.
+    /// The codes of the whole items.
     codes: Vec<Code>,
-    /// Those with a code, and a value that is not what was written.
+    /// Items with a legible code and a damaged value.
     unreadable: Vec<Vec<u8>>,
-    /// Their codes.
+    /// The codes of the unreadable items.
     unreadable_codes: Vec<Code>,
 }
 
@@ -210,7 +211,7 @@ impl Salvage {
     }
 }
 
-/// Looks for items in a broken batch. `links` is the keyspace of records.
+/// Searches a broken batch for items. `links` is the keyspace of records.
 pub(super) fn salvage(bytes: &[u8], broken: &Range<usize>, links: u64) -> Salvage {
     let mut found = Salvage::default();
     let mut at = broken.start;
@@ -237,14 +238,14 @@ fn is_record(bytes: &[u8], item: &Item) -> bool {
     record::decode(&bytes[item.key.clone()], &bytes[item.value.clone()]).is_ok()
 }
 
-/// Whether an item has a code, and ends where another item or the end of a batch begins.
+/// True if an item has a valid code, and ends where another item or the end of a batch begins.
 fn is_legible(bytes: &[u8], item: &Item) -> bool {
     Code::from_key(&bytes[item.key.clone()]).is_ok()
         && bytes.get(item.end).is_some_and(|next| [TAG_ITEM, TAG_END].contains(next))
 }
 
-/// The item with a head that fits it: the store would not survive one that does not. A removal becomes a damaged record,
-/// because nothing shows that its code is the right one.
+/// Rewrites an item with a consistent head; the store would fail on an inconsistent one. A removal becomes a damaged
+/// record, because nothing confirms its code.
 fn written_anew(bytes: &[u8], item: &Item, links: u64) -> Vec<u8> {
     let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
     out.extend_from_slice(&links.to_le_bytes());
@@ -256,7 +257,7 @@ fn written_anew(bytes: &[u8], item: &Item, links: u64) -> Vec<u8> {
     out
 }
 
-/// The keyspace of records, as a whole batch shows it.
+/// Returns the keyspace of records, as a whole batch shows it.
 pub(super) fn links_keyspace(bytes: &[u8], batches: &[Batch]) -> Option<u64> {
     batches.iter().find_map(|batch| {
         let first = item(bytes, batch.bytes.start + START_LEN)?;
@@ -264,9 +265,9 @@ pub(super) fn links_keyspace(bytes: &[u8], batches: &[Batch]) -> Option<u64> {
     })
 }
 
-/// Appends a whole batch. Its number must be `least` at least: where it is not, it is the one that was damaged, and took what came
-/// before it for misnumbered, so that nothing was left between them for what was saved of that. Returns the least number of
-/// the next one.
+/// Appends a whole batch, with a sequence number of at least `least`. A smaller number is damaged: it made the previous
+/// batches look misnumbered, and left no numbers for the records that were saved of them. Returns the least number of
+/// the next batch.
 fn push_whole(out: &mut Vec<u8>, bytes: &[u8], batch: &Batch, least: u64) -> u64 {
     let start = out.len();
     out.extend_from_slice(&bytes[batch.bytes.clone()]);
@@ -275,7 +276,7 @@ fn push_whole(out: &mut Vec<u8>, bytes: &[u8], batch: &Batch, least: u64) -> u64
     seqno + 1
 }
 
-/// A journal that was written anew.
+/// A rewritten journal.
 struct Fresh {
     bytes: Vec<u8>,
     /// The sequence number of its last batch.
@@ -286,7 +287,8 @@ struct Fresh {
     left_out: Vec<Code>,
 }
 
-/// Builds a journal without its broken ranges, with what could be saved of them. Its batches have numbers from `least_seqno`.
+/// Rewrites a journal without its broken ranges, but with the records saved from them. Sequence numbers start at
+/// `least_seqno`.
 fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> Fresh {
     let whole_end = walk.batches.last().map_or(0, |batch| batch.bytes.end);
     let broken = synced.judge(walk.broken, whole_end);
@@ -332,14 +334,14 @@ fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> Fresh
     fresh
 }
 
-/// A batch that was put right.
+/// A corrected batch.
 struct Corrected {
     bytes: Vec<u8>,
     seqno: u64,
 }
 
-/// The batch that was written, where the bytes differ from it in one byte: the one change that makes the checksum fit. In a
-/// large batch only single bits are tried, in a larger one nothing.
+/// Corrects a batch with a single wrong byte, by the one change that makes the checksum correct. In a large batch it
+/// tries only single bits, and in a still larger one nothing.
 fn corrected(broken: &[u8]) -> Option<Corrected> {
     let fits =
         |changes: usize| changes.saturating_mul(broken.len()).saturating_mul(broken.len()) <= CORRECTION_WORK_MAX;
@@ -349,7 +351,7 @@ fn corrected(broken: &[u8]) -> Option<Corrected> {
         _ => return None,
     };
     if whole_batch(broken, 0).is_some() {
-        // It is whole but for its number, which no checksum covers.
+        // The batch is whole except for its sequence number, which no checksum covers.
         return None;
     }
     let mut bytes = broken.to_vec();
@@ -365,8 +367,9 @@ fn corrected(broken: &[u8]) -> Option<Corrected> {
     None
 }
 
-/// The sequence number for what is saved of a broken batch: its own where that can be believed, and in any case one that
-/// fits between its neighbours. One that is too small would let the store take the batch for one that the tables have.
+/// Returns the sequence number for the records saved from a broken batch. That is the batch's own number if it is
+/// plausible, and always one between those of its neighbours. With a smaller number, the store would take the batch for
+/// one that its tables have.
 fn seqno_of(bytes: &[u8], broken: &Range<usize>, least: u64, next: Option<u64>, synced: &Synced) -> u64 {
     let is_near = |from: u64, to: u64| to - from < SEQNO_STEP_MAX;
     let fits = |seqno: &u64| {
@@ -380,7 +383,7 @@ fn seqno_of(bytes: &[u8], broken: &Range<usize>, least: u64, next: Option<u64>, 
     last.or(own).or(before_next).unwrap_or(least)
 }
 
-/// Puts a journal that was written anew in the place of the old one.
+/// Replaces a journal by its rewritten form.
 fn put(path: &Path, old: &[u8], fresh: Fresh, missing: u64) -> io::Result<Repair> {
     let is_damage = missing > 0 || fresh.broken.iter().any(|(_, is_damage)| *is_damage);
     let broken: Vec<Range<usize>> = fresh.broken.into_iter().map(|(range, _)| range).collect();
@@ -412,8 +415,8 @@ pub(super) fn push_batch(out: &mut Vec<u8>, items: &[Vec<u8>], seqno: u64) {
     out.extend_from_slice(TRAILER);
 }
 
-/// Puts the new journal in the place of the old one, so that a crash leaves one or the other. Keeps the old file, or only
-/// its torn bytes where there is nothing else. Returns where.
+/// Replaces a journal, such that a crash leaves the old or the new one. Keeps the old file, or after a crash only its
+/// torn bytes. Returns the path of the kept file.
 fn replace(path: &Path, bytes: &[u8], torn: Option<&Vec<u8>>) -> io::Result<PathBuf> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let fresh = path.with_extension("repair");
@@ -440,7 +443,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes a file with a name that nothing has yet: two repairs can fall into one millisecond.
+/// Creates a file with an unused name: two repairs can happen within a millisecond.
 fn set_aside(path: &Path, ending: &str, link: impl Fn(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
     let mut stamp = carom_telemetry::clock::unix_ms();
     loop {
@@ -453,7 +456,7 @@ fn set_aside(path: &Path, ending: &str, link: impl Fn(&Path) -> io::Result<()>) 
     }
 }
 
-/// Removes the oldest files with torn bytes, so that with one more there are at most [`TORN_WRITES_KEPT`].
+/// Removes the oldest files with torn bytes, so that one more makes at most [`TORN_WRITES_KEPT`].
 fn remove_old_torn(dir: &Path) -> io::Result<()> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {

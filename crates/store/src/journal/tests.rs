@@ -1,4 +1,4 @@
-//! Tests of journals that crashes cut off and damage hits.
+//! Tests of journals after crashes and damage.
 
 use super::mark::{Position, SyncedMark};
 use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, salvage};
@@ -21,7 +21,7 @@ fn an_item(key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Three batches of two items, then zeros.
+/// Returns a journal of three batches with two items each, then zeros.
 fn journal() -> Vec<u8> {
     let mut out = Vec::new();
     for batch in 0..3u64 {
@@ -53,7 +53,7 @@ proptest! {
         fs::write(&path, &bytes).unwrap();
         let repairs = repair_all(dir.path()).unwrap();
         let repaired = fs::read(&path).unwrap();
-        // A number that still rises is as good as the right one; any other byte is missed.
+        // A wrong sequence number that still increases is harmless; any other wrong byte is noticed.
         prop_assert!(repairs.len() == 1 || keys(&repaired) == 6);
         prop_assert!(keys(&repaired) >= 5, "{} of 6 at {}", keys(&repaired), at);
         prop_assert!(walk(&repaired, 0).broken.is_empty());
@@ -67,7 +67,7 @@ proptest! {
 fn a_number_that_falls_among_earlier_ones_costs_nothing() {
     let bytes = journal();
     let third = walk(&bytes, 0).batches[2].bytes.start;
-    // Its batches have the numbers 10, 12 and 14.
+    // The batches have the numbers 10, 12 and 14.
     for number in 0..=20u64 {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("3.jnl");
@@ -98,13 +98,13 @@ fn what_cannot_be_read_is_kept_under_its_code() {
     let value = &bytes[key + 5..][..an_item(b"key11").len() - ITEM_HEAD_LEN - 5];
     assert!(repaired[kept + 5..].starts_with(value), "what is left of it is there");
     assert!(record::decode(b"key11", value).is_err());
-    // A head that does not fit what is whole otherwise is put right: what kind of item it
-    // is, a length, a keyspace, a kind of compression.
+    // An inconsistent head of an otherwise whole item is corrected: its kind, a length, the keyspace, or the
+    // compression.
     for at in [1, 2, 3, 13] {
         let mut bytes = journal();
         let key = bytes.windows(5).position(|window| window == b"key11").unwrap();
         bytes[key - ITEM_HEAD_LEN + at] ^= 0x40;
-        // Of a batch in which one byte is wrong all can be put right; the checksum is the second.
+        // The checksum is a second wrong part, so that the batch cannot be corrected as a whole.
         let end = walk(&journal(), 0).batches[1].bytes.end;
         bytes[end - 6] ^= 1;
         fs::write(&path, &bytes).unwrap();
@@ -112,7 +112,7 @@ fn what_cannot_be_read_is_kept_under_its_code() {
         let repaired = fs::read(&path).unwrap();
         assert!(repaired.windows(an_item(b"key11").len()).any(|window| window == an_item(b"key11")), "byte {at}");
     }
-    // The same damage behind the last whole batch is what a crash leaves.
+    // The same damage after the last whole batch is what a crash leaves.
     let mut bytes = journal();
     damage(&mut bytes, "key21");
     fs::write(&path, &bytes).unwrap();
@@ -139,7 +139,7 @@ fn a_whole_journal_is_left_alone_and_a_torn_end_is_cut() {
     assert_eq!(keys(&fs::read(&path).unwrap()), 6);
 }
 
-/// A store's directory with one journal, and the end of each of its batches.
+/// Creates a store's directory with one journal. Returns the end of each of its batches, too.
 fn a_store(bytes: &[u8]) -> (tempfile::TempDir, PathBuf, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.jnl");
@@ -152,7 +152,7 @@ fn place_of(bytes: &[u8], key: &str) -> usize {
     bytes.windows(key.len()).position(|window| window == key.as_bytes()).unwrap()
 }
 
-/// Makes two bytes of the value under a key wrong.
+/// Flips a bit in two bytes of the value under a key.
 fn damage(bytes: &mut [u8], key: &str) {
     let value = place_of(bytes, key) + key.len();
     bytes[value + 12] ^= 1;
@@ -181,7 +181,7 @@ fn below_the_mark_a_broken_last_batch_is_damage() {
     let repaired = fs::read(&path).unwrap();
     let numbers: Vec<u64> = walk(&repaired, 0).batches.iter().map(|batch| batch.seqno).collect();
     assert_eq!(numbers, [10, 12, 14], "what was saved takes the number of its batch");
-    // The mark is about the new file, and nothing is reported twice.
+    // The mark describes the new file, and nothing is reported twice.
     let mark = mark::read(dir.path()).unwrap().unwrap();
     assert_eq!(mark, Position { journal: 0, len: repaired.len() as u64, seqno: 14 });
     assert_eq!(repair_all(dir.path()).unwrap(), []);
@@ -203,7 +203,7 @@ fn below_the_mark_zeros_and_missing_bytes_are_damage() {
             assert_eq!(repair_all(dir.path()).unwrap(), []);
         }
     }
-    // Whole batches are missing, and nothing that is there is broken.
+    // Whole batches are missing, and the rest is intact.
     let (dir, _, ends) = a_store(&bytes);
     fs::write(dir.path().join("0.jnl"), &bytes[..ends[1]]).unwrap();
     set_mark(dir.path(), 0, end, 14);
@@ -219,7 +219,7 @@ fn below_the_mark_zeros_and_missing_bytes_are_damage() {
 
 #[test]
 fn above_the_mark_a_torn_batch_hides_no_older_record() {
-    // Power was lost before a sync of the last two batches; the disk has the last one, but not all of the one before.
+    // Power failed before a sync of the last two batches: the disk has the last one, but not all of the one before.
     let mut bytes = journal();
     damage(&mut bytes, "key11");
     let (dir, path, _) = a_store(&bytes);
@@ -257,7 +257,7 @@ fn a_record_in_the_only_batch_of_a_journal_keeps_its_number() {
     let repair = repair_all(dir.path()).unwrap().remove(0);
     assert_eq!((repair.salvaged, repair.unreadable.len()), (1, 1), "although no whole batch shows the keyspace");
     assert_eq!(walk(&fs::read(&path).unwrap(), 0).batches[0].seqno, 5_000);
-    // Also where the head of the batch is what was damaged.
+    // The same holds if the head of the batch is damaged.
     bytes = before;
     bytes[..2].copy_from_slice(b"xy");
     fs::write(&path, &bytes).unwrap();
@@ -326,7 +326,7 @@ fn a_mark_that_cannot_be_read_is_none() {
     }
 }
 
-/// Appends batches of many sizes to a journal, as the store does.
+/// Appends a batch with this many items to a journal, as the store does.
 fn append(path: &Path, seqno: u64, items: usize) {
     let items: Vec<_> = (0..items).map(|n| an_item(format!("key{seqno}-{n}").as_bytes())).collect();
     let mut bytes = Vec::new();
@@ -346,7 +346,7 @@ fn the_mark_covers_what_was_there_when_a_successful_sync_began() {
     for (seqno, items) in [(20, 1), (21, 3), (22, 500), (23, 1), (24, 5_000), (25, 2)] {
         append(&path, seqno, items);
         let before = end();
-        // What others commit while the sync is under way may not be covered by it.
+        // Commits of other threads during the sync may stay above the mark.
         mark.around(|| -> io::Result<()> {
             append(&path, seqno + 100, items);
             Ok(())
@@ -383,11 +383,11 @@ fn the_mark_follows_a_rotation() {
     mark.around(|| io::Result::Ok(())).unwrap();
     let end = written_len(&journal()) as u64;
     assert_eq!(marked(), Position { journal: 1, len: end, seqno: 14 });
-    // The store removes journals that are in tables.
+    // The store removes journals whose data is in tables.
     fs::remove_file(&path).unwrap();
     assert_eq!(repair_all(dir.path()).unwrap(), []);
     drop(mark);
-    // Opened again, it goes on from there, and never back.
+    // After a restart the mark continues from there, and never moves back.
     let mark = SyncedMark::open(dir.path()).unwrap();
     append(&next, 40, 1);
     mark.around(|| io::Result::Ok(())).unwrap();
@@ -414,7 +414,7 @@ fn a_number_below_the_mark_that_is_the_next_batch_s_is_damage() {
     let mut bytes = journal();
     let (dir, path, ends) = a_store(&bytes);
     set_mark(dir.path(), 0, ends[0], 10);
-    // The first batch says 12, as the second does, which is beyond the mark.
+    // The first batch says 12, as does the second, which is above the mark.
     bytes[5] ^= 10 ^ 12;
     fs::write(&path, &bytes).unwrap();
     let repairs = repair_all(dir.path()).unwrap();

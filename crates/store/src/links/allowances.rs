@@ -1,4 +1,4 @@
-//! How many visits of limited links were given out. One thread writes them.
+//! Granted visits of limited links. A single thread writes them.
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -8,31 +8,31 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{Batch, Links, StoreError};
 use carom_model::visits::allowance::{Identity, Stored};
 
-/// Keeps the checksum of these entries apart from others.
+/// Seed that separates the checksum of these entries from others.
 const SEED: u64 = 0x616c_6c6f_7761_6e63;
 
-/// Four numbers and a checksum over them and the key.
+/// Length of an entry in bytes: four numbers, and a checksum over them and the key.
 const LEN: usize = 40;
 
 impl Batch {
-    /// Sets how many visits of a link were given out.
+    /// Stores the visits of a link that were granted.
     pub fn set_allowance(&mut self, code: &Code, stored: &Stored) {
         let mut ascii = [0; CODE_KEY_LEN_MAX];
         let key = code.key(&mut ascii);
         self.inner.insert(&self.allowances, key, encode(key, stored));
     }
 
-    /// Forgets the visits of a link that has ended.
+    /// Removes the entry of a link that has ended.
     pub fn remove_allowance(&mut self, code: &Code) {
         self.inner.remove(&self.allowances, Slice::from(code.key(&mut [0; CODE_KEY_LEN_MAX])));
     }
 }
 
 impl Links {
-    /// How many visits of the link of a code were given out; `None` where nobody has asked for one yet.
+    /// Returns the granted visits of the link with a code; `None` before the first grant.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where that cannot be read.
+    /// [`StoreError::Damaged`] if the entry cannot be read.
     pub fn allowance(&self, code: &Code) -> Result<Option<Stored>, StoreError> {
         let mut ascii = [0; CODE_KEY_LEN_MAX];
         let key = code.key(&mut ascii);
@@ -41,7 +41,7 @@ impl Links {
     }
 }
 
-/// Whether an entry is what was written.
+/// True if an entry has a correct checksum.
 pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
     decode(key, value).is_some()
 }

@@ -1,10 +1,11 @@
-//! The indexes that lists are made of: links by the time at which they were made, and those of each tag by the same.
+//! The indexes for lists: links by creation time, and the links of each tag by creation time.
 //!
-//! An entry is written and removed in the commit that changes its link. Its key has six bytes of milliseconds since 1970
-//! and the code; in `tags` behind the tag and a zero byte, which no tag can have. Links that crawlers may follow are those
-//! of a tag that nobody can give, of the default domain or of another one, and those of an app or of a domain that is not the default one have one for it and one for
-//! each of their tags. Its value has the few things of a link that lists leave some out by ([`Marks`]), so that
-//! no record is read for that. An entry without a link does no harm: it is passed over.
+//! The commit that changes a link also writes and removes its entries. The key of an entry has six bytes of
+//! milliseconds since 1970 UTC and the code. In `tags`, the tag and a zero byte precede them; no tag contains a zero
+//! byte. Links that crawlers may follow have a reserved tag, which clients cannot set, with or without the shelf of a
+//! domain. Links of an app, and of a domain other than the default one, have one entry for that owner and one for each
+//! of their tags with it. The value of an entry has the properties that lists filter by ([`Marks`]), so that filtering
+//! reads no record. An entry without a link is harmless: readers skip it.
 
 use std::ops::Bound;
 
@@ -17,16 +18,16 @@ use super::{Batch, Links, StoreError, Value};
 use carom_model::link::labels::in_joined;
 use carom_model::query::{PLACE_MS_LEN, Place, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
 
-/// A memtable, bytes. An entry takes a tenth of what a link does.
+/// Size of a memtable, in bytes. An entry takes a tenth of the space of a link.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A data block, bytes. A page of a list reads one or two, and counting reads many that lie side by side.
+/// Size of a data block, in bytes. A page of a list reads one or two, and counting reads many adjacent ones.
 const BLOCK_BYTES: u32 = 16 * 1024;
 
-/// Stands in the place of a tag for links that crawlers may follow. Tags have no control characters.
+/// The reserved tag of links that crawlers may follow. Tags contain no control characters.
 pub const CRAWLABLE: &str = "\u{1}";
 
-/// Behind a tag.
+/// The byte after a tag.
 const END_OF_TAG: u8 = 0;
 
 pub(super) fn options() -> KeyspaceCreateOptions {
@@ -34,30 +35,30 @@ pub(super) fn options() -> KeyspaceCreateOptions {
         .max_memtable_size(MEMTABLE_BYTES)
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         .data_block_compression_policy(CompressionPolicy::new([CompressionType::None, CompressionType::Lz4]))
-        // Look-ups are of ranges, which filters say nothing about.
+        // Look-ups are ranges, for which filters are useless.
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
 }
 
-/// One of the indexes.
+/// An index for lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Shelf {
-    /// All links, by the time at which they were made.
+    /// All links, by creation time.
     Dates,
-    /// The links of each tag, by the same.
+    /// The links of each tag, by creation time.
     Tags,
 }
 
-/// What an entry says of its link.
+/// The properties of a link that an entry contains.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Marks {
-    /// When it ends, in milliseconds since 1970 UTC.
+    /// The expiry, in milliseconds since 1970 UTC.
     pub end_ms: Option<u64>,
-    /// Whether it can be followed only so often.
+    /// True if the link has a maximum number of visits.
     pub limited: bool,
 }
 
 impl Marks {
-    /// The value of an entry: nothing of a link without either, else whether it is limited, and the end or zeros.
+    /// Encodes the value of an entry: empty without any mark, else the limited flag, and the expiry or zeros.
     pub fn to_value(self) -> Vec<u8> {
         if self == Marks::default() {
             return Vec::new();
@@ -76,35 +77,35 @@ impl Marks {
 /// An entry of an index.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Entry {
-    /// Which index.
+    /// The index that contains the entry.
     pub shelf: Shelf,
-    /// Where it stands there.
+    /// The key in the index.
     pub key: Vec<u8>,
-    /// What it says.
+    /// The value of the entry.
     pub marks: Marks,
 }
 
-/// What of a link says where lists have it.
+/// The properties of a link that determine its entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listing<'a> {
-    /// When it was made, and its code.
+    /// The creation time and the code.
     pub place: Place,
-    /// Its tags as [`carom_model::link::labels::Tags::joined`] gives them.
+    /// The tags, as [`carom_model::link::labels::Tags::joined`] returns them.
     pub tags: &'a str,
-    /// Whether crawlers may follow it.
+    /// True if crawlers may follow the link.
     pub crawlable: bool,
-    /// The name of its app.
+    /// The name of the app.
     pub app: Option<&'a str>,
-    /// What its entries say.
+    /// The value of the entries.
     pub marks: Marks,
 }
 
 impl Listing<'_> {
-    /// The entries that it has.
+    /// Returns the entries of the link.
     pub fn entries(&self) -> Vec<Entry> {
         let (place, marks) = (self.place.to_bytes(), self.marks);
         let domain = self.place.code.domain().map(domain_shelf);
-        // Crawlers ask for those of one domain.
+        // Crawlers request the links of one domain.
         let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE).filter(|_| domain.is_none()));
         let crawlable = domain.as_ref().filter(|_| self.crawlable).map(|domain| with_tag(domain, CRAWLABLE));
         let of_tags = tags.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(tag, &place), marks });
@@ -120,12 +121,12 @@ impl Listing<'_> {
     }
 }
 
-/// Where the entries of a tag begin that stand at `place` or behind it.
+/// Returns the key of the first entry of a tag at or after `place`.
 pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
     [tag.as_bytes(), &[END_OF_TAG], place].concat()
 }
 
-/// The tag of an entry; of one that is of the tags of an app or domain both, as [`with_tag`] gives them.
+/// Returns the tag of an entry; for an entry of an app or domain, the owner and the tag as [`with_tag`] joins them.
 pub fn shelf_of(key: &[u8]) -> Option<&str> {
     let end = memchr::memchr(END_OF_TAG, key)?;
     let shelf = std::str::from_utf8(&key[..end]).ok()?;
@@ -135,13 +136,13 @@ pub fn shelf_of(key: &[u8]) -> Option<&str> {
     has_tag.then_some(shelf)
 }
 
-/// What an entry says of its link, `tag_len` bytes of tag and zero before it.
+/// Returns the position of a link from the key of its entry, after `tag_len` bytes of tag and zero.
 pub fn place_of(key: &[u8], tag_len: usize) -> Option<Place> {
     Place::from_bytes(key.get(tag_len..)?)
 }
 
 impl Batch {
-    /// Adds an entry, or changes what it says.
+    /// Adds an entry, or replaces its value.
     pub fn list(&mut self, entry: &Entry) {
         let keyspace = if entry.shelf == Shelf::Dates { &self.dates } else { &self.tags };
         self.inner.insert(keyspace, &entry.key[..], entry.marks.to_value());
@@ -159,11 +160,11 @@ impl Links {
         if shelf == Shelf::Dates { &self.dates } else { &self.tags }
     }
 
-    /// Adds many entries durably and without the journal: an import's way in, before it adds the links. They may be there
-    /// already, if an import was cut off between the two. Nobody else may write meanwhile.
+    /// Adds many entries durably and without the journal, for an import before it adds the links. Some may exist
+    /// already, if an import was interrupted between the two. No other thread may write meanwhile.
     ///
     /// # Errors
-    /// After one, some of them may not be in the store.
+    /// [`StoreError`]; the store may lack some of the entries then.
     pub fn ingest_catalog(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
         entries.sort_unstable();
         entries.dedup_by(|a, b| (a.shelf, &a.key) == (b.shelf, &b.key));
@@ -177,13 +178,13 @@ impl Links {
         Ok(())
     }
 
-    /// What the store has at this moment. Later commits do not change it.
+    /// Returns a snapshot of the store. Later commits do not change it.
     pub fn view(&self) -> View {
         View { snapshot: self.db.snapshot(), links: self.clone() }
     }
 }
 
-/// What the store had at one moment. It keeps what is replaced meanwhile on disk: for short use.
+/// A snapshot of the store. It keeps replaced data on disk, so hold it briefly.
 pub struct View {
     snapshot: Snapshot,
     links: Links,
@@ -204,16 +205,16 @@ impl View {
         &self.links
     }
 
-    /// The record of a code.
+    /// Returns the record of a code.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where the block that would hold it cannot be read.
+    /// [`StoreError::Damaged`] if the block that would contain it cannot be read.
     pub fn get(&self, code: &Code) -> Result<Option<Value>, StoreError> {
         Ok(self.snapshot.get(&self.links.links, code.key(&mut [0; CODE_KEY_LEN_MAX]))?.map(Value))
     }
 
-    /// The keys of an index from `from` on and before `to`, if that is not empty, from either end. Nothing may be asked of
-    /// it after an error.
+    /// Iterates over the keys of an index from `from`, and before `to` unless that is empty, from either end. Must not
+    /// be used after an error.
     pub fn keys(
         &self,
         shelf: Shelf,
@@ -224,15 +225,15 @@ impl View {
         range.map(|guard| Ok(Value(guard.key()?)))
     }
 
-    /// The keys of an index that begin so, and with more.
+    /// Iterates over the keys of an index that begin with a prefix and are longer.
     pub fn keys_behind(&self, shelf: Shelf, prefix: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + use<> {
         let mut to = prefix.to_vec();
-        // All that are asked for end with a mark, which is no last byte.
+        // All prefixes end with a marker byte, which is never 255.
         *to.last_mut().expect("a prefix has bytes") += 1;
         self.keys(shelf, prefix, &to)
     }
 
-    /// The same keys, with what the entries say.
+    /// Iterates over the entries of an index, like [`View::keys`].
     pub fn entries(
         &self,
         shelf: Shelf,
@@ -246,8 +247,8 @@ impl View {
         })
     }
 
-    /// Keys and records in the order of the codes, from `from` on and before `to`, if that is not empty, from either end.
-    /// Nothing may be asked of it after an error.
+    /// Iterates over keys and records in the order of the codes, from `from`, and before `to` unless that is empty,
+    /// from either end. Must not be used after an error.
     pub fn records(
         &self,
         from: &[u8],
@@ -264,7 +265,7 @@ impl View {
 fn bounds<'k>(from: &'k [u8], to: &'k [u8]) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
     let to = match to {
         [] => Bound::Unbounded,
-        // The library takes a range that ends before it begins for a mistake.
+        // The library rejects a range that ends before it begins.
         to if to < from => Bound::Excluded(from),
         to => Bound::Excluded(to),
     };

@@ -1,12 +1,12 @@
-//! The change log: which codes each commit changed, in the order of the commits.
+//! The change log: the codes that each commit changed, in the order of the commits.
 //!
-//! [`Links::commit`] adds one entry to the log in the same atomic batch as the changes, so the log and the links cannot
-//! disagree. A file that is derived from the links (an image of the map, a search index) records the [`LogPosition`] it was
-//! made at. Later it is brought up to date by looking up only the codes changed since.
+//! [`Links::commit`] adds one entry to the log in the same atomic batch as the changes, so the log and the links always
+//! agree. A file that is derived from the links (an image of the link map, a search index) records the [`LogPosition`]
+//! of its creation. To update it later, only the codes changed since then are looked up.
 //!
-//! Positions are consecutive. A gap means that changes are missing: the store dropped the oldest entries, or links were
-//! written past the log (an import, a repaired journal, a version of carom without a log). A reader that meets a gap must
-//! rebuild its file.
+//! Positions are consecutive. A gap means that changes are missing. Either the store dropped the oldest entries, or a
+//! writer bypassed the log: an import, a repaired journal, or a version of carom without a log. A reader that meets a
+//! gap must rebuild its file.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,25 +21,25 @@ use super::{Batch, Links, StoreError};
 use carom_limits::CHANGE_LOG_BYTES;
 use carom_telemetry::clock::unix_ms;
 
-/// A memtable, bytes. An entry takes about nine bytes for each changed code.
+/// Size of a memtable, in bytes. An entry takes about nine bytes for each changed code.
 const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A data block, bytes. The log is read in order.
+/// Size of a data block, in bytes. The log is read in order.
 const BLOCK_BYTES: u32 = 16 * 1024;
 
-/// The distance that a reset leaves between positions, more than the commits of any process that lost some of them.
+/// The distance that a reset leaves between positions: more than the commits that a process could have lost.
 const LEAP: u64 = 1 << 32;
 
-/// A place in the change log: the number of commits of links before it. Positions of one store only grow.
+/// A position in the change log: the number of commits of links before it. The positions of a store only increase.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LogPosition(pub u64);
 
-/// How far the changes since a position are known.
+/// The extent to which the changes since a position are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChangesSince {
-    /// All changed codes up to this position were given.
+    /// All changed codes up to this position were passed on.
     UpTo(LogPosition),
-    /// The log does not have all changes since: derive everything from the links again.
+    /// The log lacks some of the changes: derive everything from the links again.
     Unknown,
 }
 
@@ -48,9 +48,9 @@ pub(super) fn options() -> KeyspaceCreateOptions {
         .max_memtable_size(MEMTABLE_BYTES)
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
-        // The log is only read by ranges.
+        // The log is only read by ranges, for which filters are useless.
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
-        // Keys only grow, so the oldest tables are dropped whole, without a compaction.
+        // Keys only increase, so the oldest tables are dropped whole, without a compaction.
         .compaction_strategy(std::sync::Arc::new(Fifo::new(CHANGE_LOG_BYTES, None)))
 }
 
@@ -59,11 +59,11 @@ pub(super) fn options() -> KeyspaceCreateOptions {
 pub(super) struct LogEnd {
     commits: Mutex<()>,
     position: AtomicU64,
-    /// Entries of codes since the store was opened.
+    /// Changed codes since the store was opened.
     codes: AtomicU64,
 }
 
-/// The codes that a batch changes, as the log stores them: each as the length of its key and the key.
+/// The codes that a batch changes, in the format of the log: each as the length of its key and the key.
 #[derive(Debug, Default)]
 pub(super) struct ChangedCodes {
     entry: Vec<u8>,
@@ -78,7 +78,7 @@ impl ChangedCodes {
     }
 }
 
-/// Gives the keys of an entry to `each`. Returns `false` where it is not one that was written.
+/// Passes the keys of an entry to `each`. Returns false if the entry is malformed.
 fn decode(mut entry: &[u8], mut each: impl FnMut(Code)) -> bool {
     while let Some((&len, rest)) = entry.split_first() {
         let Some((key, behind)) = rest.split_at_checked(usize::from(len)) else { return false };
@@ -94,20 +94,20 @@ fn position_of(key: &[u8]) -> Option<u64> {
 }
 
 impl Links {
-    /// The position behind the last commit of links. Every commit up to it is visible to a read that starts now.
+    /// Returns the position after the last commit of links. Every commit up to it is visible to a read that starts now.
     ///
     /// A file that is valid for this position may be kept only after [`Links::sync`]. Otherwise a power failure could
-    /// take commits back, and later ones would get their positions.
+    /// undo commits, and later ones would get their positions.
     pub fn log_position(&self) -> LogPosition {
         LogPosition(self.log_end.position.load(Ordering::Acquire))
     }
 
-    /// Gives every code that was changed since a position to `each`, in the order of the commits; a code that was changed
-    /// twice comes twice. Codes before a gap in the log may have been given when the result is
-    /// [`ChangesSince::Unknown`]. For one commit the log has the code, not the change: look up its current record.
+    /// Passes every code that was changed since a position to `each`, in the order of the commits; a code that was
+    /// changed twice comes twice. With the result [`ChangesSince::Unknown`], codes before a gap may have been passed
+    /// on. The log has the code and not the change, so look up its current record.
     ///
     /// # Errors
-    /// [`StoreError::Failed`] where the operating system refused to read. A damaged log is [`ChangesSince::Unknown`].
+    /// [`StoreError::Failed`] if the operating system refuses to read. A damaged log gives [`ChangesSince::Unknown`].
     pub fn changes_since(&self, since: LogPosition, mut each: impl FnMut(Code)) -> Result<ChangesSince, StoreError> {
         let (LogPosition(mut last), LogPosition(end)) = (since, self.log_position());
         if last > end {
@@ -128,7 +128,7 @@ impl Links {
         Ok(if last == end { ChangesSince::UpTo(LogPosition(end)) } else { ChangesSince::Unknown })
     }
 
-    /// Commits a batch, with an entry in the log where it changes links.
+    /// Commits a batch, with an entry in the log if it changes links.
     pub(super) fn commit_logged(&self, batch: Batch) -> Result<(), StoreError> {
         let Batch { mut inner, changed, .. } = batch;
         if changed.codes == 0 {
@@ -143,15 +143,15 @@ impl Links {
         Ok(())
     }
 
-    /// How many changes of links were committed since the store was opened.
+    /// Returns the number of changes of links since the store was opened.
     pub fn changes(&self) -> u64 {
         self.log_end.codes.load(Ordering::Relaxed)
     }
 
-    /// Makes every earlier position unknown, because links are or were written past the log.
+    /// Invalidates all earlier positions, because links are or were written without the log.
     pub(super) fn reset_log(&self) -> Result<(), StoreError> {
         let _one_at_a_time = self.log_end.commits.lock().unwrap_or_else(PoisonError::into_inner);
-        // By chance, so that a store that is put in the place of another one has no position in common with it.
+        // A random leap, so that a store that replaces another one shares no position with it.
         let leap = LEAP + (getrandom::u64().map_err(|error| StoreError::Failed(error.to_string()))? >> 24);
         let next = self.log_end.position.load(Ordering::Relaxed) + leap;
         let mut inner = self.db.batch();
@@ -161,18 +161,20 @@ impl Links {
         Ok(())
     }
 
-    /// Finds the end of the log at the opening of the store, and resets the log where it may lack commits.
+    /// Finds the end of the log when the store opens, and resets the log if it may lack commits.
     pub(super) fn open_log(&self, repaired: bool) -> Result<(), StoreError> {
         let last = match self.changes.last_key_value() {
             None => Some(0),
             Some(guard) => guard.key().ok().and_then(|key| position_of(&key)),
         };
-        // Where the end cannot be read, positions go on behind all that it can have had: the clock runs faster than commits.
+        // If the end is unreadable, positions continue above all that it can have had: the clock runs faster than
+        // commits.
         let position = last.unwrap_or_else(|| unix_ms() << 21);
         self.log_end.position.store(position, Ordering::Release);
         let is_new = last == Some(0);
         let newest = |keyspace: &Keyspace| keyspace.tree.get_highest_seqno();
-        // The library numbers commits. A commit of links that is not in the log has a higher number than the log's last.
+        // The library numbers commits. A commit of links without an entry has a higher number than the log's last
+        // entry.
         let is_behind = newest(&self.links) > newest(&self.changes);
         let was_without_log = self.marks_log_writer()?;
         if is_new || repaired || is_behind || last.is_none() || was_without_log {
@@ -282,7 +284,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let links = open(dir.path());
         let before = put(&links, &[1, 2]);
-        // It does not know the mark, makes the index anew and marks it in its own form.
+        // It does not know the mark, so it rebuilds the index and marks it in its own format.
         let mut batch = links.batch();
         batch.inner.insert(&links.meta, "ends", super::super::sealed("ends", 1));
         links.commit(batch).unwrap();
@@ -343,7 +345,7 @@ mod tests {
             links.commit(batch).unwrap();
         };
         (0..CHANGE_LOG_BYTES * 2 / bytes).for_each(|_| fill());
-        // The library drops old tables in the background, after a flush; so there must be flushes for as long as it is behind.
+        // The library drops old tables in the background, after a flush. So the test causes flushes as long as it lags.
         let (begin, most) = (Instant::now(), CHANGE_LOG_BYTES + 4 * MEMTABLE_BYTES);
         links.changes.rotate_memtable_and_wait().unwrap();
         while links.changes.disk_space() > most {
@@ -363,7 +365,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
 
-        /// A copy that is brought up to date from any earlier position is what the store has.
+        /// A copy that is updated from any earlier position equals the store.
         #[test]
         fn a_copy_follows_the_store(steps in proptest::collection::vec((0..12_usize, 0..20_u8), 1..60)) {
             let dir = tempfile::tempdir().unwrap();

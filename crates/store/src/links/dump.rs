@@ -1,4 +1,4 @@
-//! The whole store, section by section, as a backup has it: out of a running store as it was at one moment, and into a new one.
+//! The store by sections, as in a backup: read from a snapshot of a running store, and written to a new one.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::catalog::{self, View};
 use super::{Index, Links, StoreError, StoredRecord, ends, history, link_options, urls, visits};
 use crate::backup::Section;
 
-/// How a keyspace is made.
+/// A function that returns the options of a keyspace.
 type Options = fn() -> KeyspaceCreateOptions;
 
-/// How the keyspace of a section is made; `None` for what is not in the store.
+/// Returns the options of the keyspace of a section; `None` for a section outside the store.
 fn options_of(section: Section) -> Option<Options> {
     Some(match section {
         Section::Links => link_options,
@@ -43,10 +43,10 @@ impl Links {
 }
 
 impl View {
-    /// Gives every record of a section to `each`, in the order of their keys, until it says `false`.
+    /// Passes every record of a section to `each`, in the order of their keys, until it returns false.
     ///
     /// # Errors
-    /// Where one cannot be read: those behind it are not given either.
+    /// [`StoreError`] if a record cannot be read; later records are not passed on then.
     pub fn dump(&self, section: Section, mut each: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
         let keyspace = self.links().keyspace(section);
         for guard in keyspace.into_iter().flat_map(|keyspace| self.snapshot().iter(keyspace)) {
@@ -59,7 +59,7 @@ impl View {
     }
 }
 
-/// A store that is made of a backup.
+/// A store that is created from a backup.
 pub struct NewStore {
     db: Database,
 }
@@ -71,21 +71,21 @@ impl std::fmt::Debug for NewStore {
 }
 
 impl NewStore {
-    /// Begins one in a folder that is not there yet.
+    /// Creates an empty store in a new folder.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// [`StoreError`] if it cannot be created.
     pub fn begin(dir: &Path) -> Result<NewStore, StoreError> {
         Ok(NewStore { db: Database::builder(dir).worker_threads(1).open()? })
     }
 
-    /// Adds all records of a section, in the order of their keys, durably. `next` gives one after the other.
+    /// Adds all records of a section durably. `next` returns them in the order of their keys.
     ///
     /// # Errors
-    /// What `next` says, or the store.
+    /// The error of `next` or of the store.
     ///
     /// # Panics
-    /// When a key does not follow the one before it.
+    /// If the keys are not in order.
     pub fn fill<E: From<StoreError>>(
         &self,
         section: Section,
@@ -99,23 +99,23 @@ impl NewStore {
             ingestion.write(key, value).map_err(StoreError::from)?;
             is_empty = false;
         }
-        // The library takes nothing for a mistake.
+        // The library treats an empty ingestion as a mistake.
         if !is_empty {
             ingestion.finish().map_err(StoreError::from)?;
         }
         Ok(())
     }
 
-    /// Makes all of it durable.
+    /// Makes the whole store durable.
     ///
     /// # Errors
-    /// After one, nobody knows what of it is on disk.
+    /// [`StoreError`]; the state on disk is unknown then.
     pub fn end(self) -> Result<(), StoreError> {
         Ok(self.db.persist(PersistMode::SyncAll)?)
     }
 }
 
-/// Whether a record of what is neither a link nor an index is what was once written.
+/// True if a record outside the links and their indexes is well-formed.
 pub fn is_sound(section: Section, key: &[u8], value: &[u8]) -> bool {
     match section {
         Section::Meta => {
@@ -126,17 +126,18 @@ pub fn is_sound(section: Section, key: &[u8], value: &[u8]) -> bool {
         Section::Allowances => super::allowances::is_sound(key, value),
         Section::Visits => visits::is_sound(key, value),
         Section::History => history::is_sound(key, value),
-        // What a node remembers of others is read anew from them where it is not what was written.
+        // Unreadable replication state is requested from other nodes again.
         _ => true,
     }
 }
 
-/// What a store that is made of a backup must know before it gives out codes.
+/// Preparations of a store that was created from a backup, before it issues codes.
 impl Links {
-    /// Raises the marks that no counter may fall below: by so many values each, as far as there are codes of that length.
+    /// Raises the high-water marks of the counters by this many values each, but never above the number of codes of
+    /// that length.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// [`StoreError`] if the store fails.
     pub fn raise_high_water(&self, by: u64, lengths: &[(usize, u64)]) -> Result<(), StoreError> {
         let mut batch = self.batch();
         for &(length, codes) in lengths {
@@ -146,10 +147,10 @@ impl Links {
         self.sync()
     }
 
-    /// Takes the word back that indexes are complete: the next start makes them.
+    /// Marks indexes as incomplete, so that the next start rebuilds them.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// [`StoreError`] if the store fails.
     pub fn doubt_indexes(&self, indexes: &[Index]) -> Result<(), StoreError> {
         let mut batch = self.batch();
         indexes.iter().for_each(|index| batch.unset_index(*index));

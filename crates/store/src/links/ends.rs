@@ -1,9 +1,8 @@
-//! The index of ends: which links end when, and since when the codes of expired links lie unused. Whoever removes the ones
-//! and gives the others out again reads it from its beginning.
+//! The index of ends: the expiry of links, scheduled deletions, and the quarantine of the codes of expired links. The
+//! threads that remove links and release codes read it from its beginning.
 //!
-//! An entry is written and removed in the commit that changes its code, so there is one for each link with an end and none
-//! else, but for what a damaged record or an import that was cut off leaves behind. Whoever reads one looks at the code
-//! itself.
+//! The commit that changes a code also writes and removes its entry, so entries and links agree. The exceptions are
+//! entries left by a damaged record or an interrupted import. A reader of an entry therefore checks the code itself.
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -16,13 +15,13 @@ use std::sync::atomic::Ordering;
 use super::{Batch, Links, StoreError, deep_compression};
 use carom_model::link::Due;
 
-/// What an entry is about, and the instant, before the code.
+/// Bytes of a key before the code: the kind of the entry, and the instant.
 const HEAD_LEN: usize = 9;
 
-/// A memtable, bytes. An entry takes a quarter of what a link does.
+/// Size of a memtable, in bytes. An entry takes a quarter of the space of a link.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A data block, bytes: it is read from its beginning to its end.
+/// Size of a data block, in bytes. The index is read from beginning to end.
 const BLOCK_BYTES: u32 = 16 * 1024;
 
 pub(super) fn options() -> KeyspaceCreateOptions {
@@ -30,18 +29,18 @@ pub(super) fn options() -> KeyspaceCreateOptions {
         .max_memtable_size(MEMTABLE_BYTES)
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         .data_block_compression_policy(deep_compression())
-        // Only ranges are read, which filters say nothing about.
+        // Only ranges are read, for which filters are useless.
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
 }
 
-/// What an entry is about.
+/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Of {
-    /// A link, and the instant of its end.
+    /// A link, at the instant of its expiry.
     Link,
-    /// The code of an expired link, and the instant of its removal.
+    /// The quarantined code of an expired link, at the instant of its removal.
     Grave,
-    /// A link that is to be deleted, and the instant of that.
+    /// A scheduled deletion of a link, at its instant.
     Deletion,
 }
 
@@ -73,20 +72,20 @@ impl Batch {
 }
 
 impl Links {
-    /// So many entries behind that one and up to that instant at most, the earliest first.
+    /// Returns up to `count` entries after an entry and up to an instant, the earliest first.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// [`StoreError`] if the index cannot be read.
     pub fn due(&self, of: Of, behind: Option<&Due>, until_ms: u64, count: usize) -> Result<Vec<Due>, StoreError> {
         let mut found = Vec::new();
         self.each_due(of, behind, until_ms, count, |due| found.push(due))?;
         Ok(found)
     }
 
-    /// How many entries there are behind that one and up to that instant, counting no further than `most`.
+    /// Counts the entries after an entry and up to an instant, to `most` at the highest.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// [`StoreError`] if the index cannot be read.
     pub fn count_due(&self, of: Of, behind: Option<&Due>, until_ms: u64, most: usize) -> Result<usize, StoreError> {
         let mut count = 0;
         self.each_due(of, behind, until_ms, most, |_| count += 1)?;
@@ -123,17 +122,17 @@ impl Links {
         Ok(())
     }
 
-    /// The earliest end of a link that was written since the last call, in milliseconds since 1970 UTC: whoever has read the
-    /// index beyond that must go back.
+    /// Returns the earliest expiry of a link that was written since the last call, in milliseconds since 1970 UTC. A
+    /// reader that is already beyond that must go back.
     pub fn take_first_end(&self) -> Option<u64> {
         Some(self.first_end_ms.swap(u64::MAX, Ordering::AcqRel)).filter(|at_ms| *at_ms != u64::MAX)
     }
 
-    /// Adds many entries of links durably and without the journal: an import's way in, before it adds the links. They may be
-    /// there already, if an import was cut off between the two. Nobody else may write meanwhile.
+    /// Adds many entries of links durably and without the journal, for an import before it adds the links. Some may
+    /// exist already, if an import was interrupted between the two. No other thread may write meanwhile.
     ///
     /// # Errors
-    /// After one, none of them is in the store.
+    /// [`StoreError`]; the store has none of the entries then.
     pub fn ingest_ends(&self, ends: &[Due]) -> Result<(), StoreError> {
         let mut keys: Vec<_> = ends.iter().map(|due| key_of(Of::Link, due)).collect();
         if keys.is_empty() {
@@ -149,18 +148,18 @@ impl Links {
     }
 }
 
-/// Whether the key is that of an entry about a code that lies unused.
+/// True if a key is that of a quarantined code.
 pub fn is_grave(key: &[u8]) -> bool {
     key.first() == Some(&Of::Grave.letter())
 }
 
-/// The key under which an entry is stored.
+/// Returns the stored key of an entry.
 pub fn stored_end(of: Of, due: &Due) -> Vec<u8> {
     let (key, len) = key_of(of, due);
     key[..len].to_vec()
 }
 
-/// The stored form of an entry and its length. Shorter ones are filled with zeros, so that they compare as they should.
+/// Returns the stored key of an entry and its length. The rest of the array is zero.
 fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
     let mut key = [0; HEAD_LEN + CODE_KEY_LEN_MAX];
     key[0] = of.letter();
@@ -172,7 +171,7 @@ fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
     (key, len)
 }
 
-/// An entry; `None` for what is none.
+/// Decodes the key of an entry; `None` if it is malformed.
 fn read(key: &[u8]) -> Option<Due> {
     let (head, code) = key.split_at_checked(HEAD_LEN)?;
     let at_ms = u64::from_be_bytes(head[1..].try_into().ok()?);

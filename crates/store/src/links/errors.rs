@@ -1,4 +1,4 @@
-//! What an error of the store's library means.
+//! The mapping from errors of the fjall library to [`StoreError`].
 
 use std::io;
 
@@ -26,7 +26,7 @@ impl From<fjall::Error> for StoreError {
 
 fn from_io(error: &io::Error, text: String) -> StoreError {
     match error.kind() {
-        // A file shorter than its index says, an offset that no file can have, or the name of a file that is not there.
+        // A file shorter than its index says, an impossible offset, or the name of a missing file.
         io::ErrorKind::UnexpectedEof
         | io::ErrorKind::InvalidData
         | io::ErrorKind::InvalidInput

@@ -1,5 +1,5 @@
-//! What a node of several must remember of the others: the outbox, its place in each stream, what must be compared, and
-//! what it has heard of the counters. It lies beside the links, because it is written with them.
+//! The replication state of a fleet node: the outbox, its position in each stream, the partitions to compare, and the
+//! known counters. It is in the store of links, because it is written with them.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use carom_model::replication::follow::Position;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::{EntryId, Partition};
 
-/// Where it is noted when the fleet was last heard of. It is there as soon as the node has joined one.
+/// Key of the time of the last contact with the fleet. It exists as soon as the node has joined a fleet.
 const HEARD: &str = "heard";
 
 impl Batch {
-    /// Keeps an entry of the outbox.
+    /// Adds an entry to the outbox.
     pub fn add_to_outbox(&mut self, delivery: &Delivery) {
         self.inner.insert(&self.fleet, outbox_key(delivery.seq), delivery.code.key(&mut [0; CODE_KEY_LEN_MAX]));
     }
 
-    /// Removes one.
+    /// Removes an entry from the outbox.
     pub fn remove_from_outbox(&mut self, seq: u64) {
         self.inner.remove(&self.fleet, Slice::from(&outbox_key(seq)[..]));
     }
 
-    /// Sets the place of this node in the stream of a partition.
+    /// Sets the position of this node in the stream of a partition.
     pub fn set_position(&mut self, partition: Partition, position: &Position) {
         self.inner.insert(&self.fleet, position_key(partition), sealed_position(partition, position));
     }
 
-    /// Notes that everything of a partition must be compared with Redis, or need not be any more.
+    /// Marks a partition as one to compare with Redis, or clears that mark.
     pub fn set_compare(&mut self, partition: Partition, needed: bool) {
         let key = [b'c', partition.0];
         if needed {
@@ -42,18 +42,18 @@ impl Batch {
         }
     }
 
-    /// Sets the highest counter value of this length that any node of the fleet knows of.
+    /// Sets the highest counter value of this length that any node of the fleet knows.
     pub fn set_floor(&mut self, code_len: usize, value: u64) {
         let key = floor_key(code_len);
         self.inner.insert(&self.fleet, key.as_str(), sealed(&key, value));
     }
 
-    /// Notes that this store belongs to a fleet, and that it is not known when that was last heard of.
+    /// Marks the store as part of a fleet, with an unknown time of last contact.
     pub fn join_fleet(&mut self) {
         self.inner.insert(&self.fleet, HEARD, "");
     }
 
-    /// Notes when the fleet was last heard of, as the time since this start of the machine.
+    /// Records the last contact with the fleet, as the time since the boot of the machine with this ID.
     pub fn set_heard(&mut self, boot: &str, since_boot: Duration) {
         let value = format!("{boot} {}", since_boot.as_millis());
         self.inner.insert(&self.fleet, HEARD, value.as_str());
@@ -61,19 +61,20 @@ impl Batch {
 }
 
 impl Links {
-    /// The highest counter value of this length that any node of the fleet is known to have seen; 0 where none is.
+    /// Returns the highest counter value of this length that any node of the fleet is known to have seen; 0 if unknown.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where it cannot be read.
+    /// [`StoreError::Damaged`] if it cannot be read.
     pub fn floor(&self, code_len: usize) -> Result<u64, StoreError> {
         let key = floor_key(code_len);
         self.fleet.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
     }
 
-    /// When the fleet was last heard of during this start of the machine, as the time since then; `None` if it was not.
+    /// Returns the last contact with the fleet as the time since this boot of the machine; `None` if it was before
+    /// that.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// [`StoreError`] if it cannot be read.
     pub fn heard(&self, boot: &str) -> Result<Option<Duration>, StoreError> {
         let stored = self.fleet.get(HEARD)?;
         let text = stored.as_deref().and_then(|stored| std::str::from_utf8(stored).ok()).unwrap_or_default();
@@ -81,19 +82,19 @@ impl Links {
         Ok(millis.and_then(|(_, millis)| millis.parse().ok()).map(Duration::from_millis))
     }
 
-    /// Whether this store has belonged to a node of a fleet.
+    /// True if the store has been part of a fleet.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// [`StoreError`] if that cannot be read.
     pub fn is_of_fleet(&self) -> Result<bool, StoreError> {
         Ok(self.fleet.get(HEARD)?.is_some())
     }
 
-    /// The outbox, in the order of its entries. A damaged entry is left out: it names a code and nothing else, and its
-    /// state is brought again whenever everything is compared.
+    /// Returns the outbox, in the order of its entries. A damaged entry is skipped: it contains only a code, whose
+    /// state is delivered again at the next comparison of everything.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// [`StoreError`] if the outbox cannot be read.
     pub fn outbox(&self) -> Result<Vec<Delivery>, StoreError> {
         let mut entries = Vec::new();
         for guard in self.fleet.prefix([b'o']) {
@@ -106,19 +107,20 @@ impl Links {
         Ok(entries)
     }
 
-    /// The place of this node in the stream of a partition; `None` where it has none, or what is stored is damaged.
+    /// Returns the position of this node in the stream of a partition; `None` if it has none, or the stored one is
+    /// damaged.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// [`StoreError`] if it cannot be read.
     pub fn position(&self, partition: Partition) -> Result<Option<Position>, StoreError> {
         let stored = self.fleet.get(position_key(partition))?;
         Ok(stored.and_then(|stored| unsealed_position(partition, &stored)))
     }
 
-    /// Whether everything of a partition must be compared with Redis.
+    /// True if a partition must be compared with Redis.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// [`StoreError`] if that cannot be read.
     pub fn must_compare(&self, partition: Partition) -> Result<bool, StoreError> {
         Ok(self.fleet.get([b'c', partition.0])?.is_some())
     }
@@ -138,7 +140,7 @@ fn position_key(partition: Partition) -> [u8; 2] {
     [b'p', partition.0]
 }
 
-/// A place with a checksum over it and its partition.
+/// Encodes a position with a checksum over it and its partition.
 fn sealed_position(partition: Partition, position: &Position) -> [u8; 32] {
     let mut out = [0; 32];
     let numbers = [position.id.ms, position.id.seq, position.check];

@@ -1,5 +1,5 @@
-//! What was done to links, as it is stored: under the code, by the instant in nanoseconds since 1970 UTC. What an entry says is not
-//! known here.
+//! The stored edits of links, by code and by the instant in nanoseconds since 1970 UTC. [`crate::history`] defines an
+//! edit.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -12,34 +12,34 @@ use super::{Batch, Links, StoreError};
 use carom_limits::EDITS_KEPT;
 use carom_model::link::history::Edit;
 
-/// Stands between a code and the rest of a key.
+/// Separator of the code and the rest of a key.
 const END: u8 = 0;
 
-/// Bytes of an instant.
+/// Length of an instant, in bytes.
 const INSTANT_LEN: usize = 8;
 
 fn prefix(code: &Code) -> Vec<u8> {
     [code.key(&mut [0; CODE_KEY_LEN_MAX]), &[END]].concat()
 }
 
-/// The instant in a key; `None` where it is of none.
+/// Returns the instant in a key; `None` if the key is malformed.
 fn instant_of(key: &[u8]) -> Option<u64> {
     let (rest, instant) = key.split_last_chunk::<INSTANT_LEN>()?;
     let code = rest.strip_suffix(&[END])?;
     Code::from_key(code).ok().map(|_| u64::from_be_bytes(*instant))
 }
 
-/// Whether an entry is what is written.
+/// True if an entry is well-formed.
 pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
     instant_of(key).is_some() && Edit::decode(value).is_some()
 }
 
 impl Links {
-    /// Adds what was done to links, in that order and from an instant on, a nanosecond for each. Of very many changes of one link the
-    /// oldest go.
+    /// Adds edits of links in this order, one nanosecond apart, from an instant on. Drops the oldest edits of a link
+    /// that has too many.
     ///
     /// # Errors
-    /// Where it cannot be read what is there.
+    /// [`StoreError`] if the existing edits cannot be read.
     pub fn add_edits(&self, batch: &mut Batch, nanos: u64, edits: &[(Code, Edit)]) -> Result<(), StoreError> {
         let mut of_codes: HashMap<Code, Vec<(u64, &Edit)>> = HashMap::new();
         for (nanos, (code, edit)) in (nanos..).zip(edits) {
@@ -48,7 +48,8 @@ impl Links {
         for (code, mut fresh) in of_codes {
             fresh.drain(..fresh.len().saturating_sub(EDITS_KEPT));
             let prefix = prefix(&code);
-            // The newest first, and no more of them than there can be: behind them lies what was removed, and nobody has tidied up yet.
+            // The newest first, and at most as many as can exist. Behind them are removed entries that no compaction
+            // has dropped yet.
             let there = self.history.prefix(&prefix).rev().take(EDITS_KEPT);
             for guard in there.skip(EDITS_KEPT - fresh.len()) {
                 batch.inner.remove(&self.history, guard.key()?);
@@ -60,10 +61,10 @@ impl Links {
         Ok(())
     }
 
-    /// What was done to the links of a code, the last first.
+    /// Returns the edits of the links with a code, the latest first.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn edits_of(&self, code: &Code) -> Result<Vec<Edit>, StoreError> {
         let mut edits = Vec::new();
         for guard in self.history.prefix(prefix(code)).rev().take(EDITS_KEPT) {
@@ -74,11 +75,11 @@ impl Links {
         Ok(edits)
     }
 
-    /// Forgets what was done before an instant, among so many entries behind a key. Returns the last key that was looked at; `None`
-    /// at the end.
+    /// Removes the edits before an instant, among `count` entries after a key. Returns the last key that was read;
+    /// `None` at the end.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// [`StoreError`] if the store fails.
     pub fn forget_edits(&self, behind: &[u8], count: usize, until_nanos: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let mut batch = self.batch();
         let mut last = None;
@@ -120,7 +121,7 @@ mod tests {
         add("abc", 1);
         assert_eq!((of("ab").len(), of("abc").len(), of("a").len()), (EDITS_KEPT, 1, 0));
         assert_eq!(of("ab")[0], edit((most + 4) * 1_000));
-        // However many at once, no more stay.
+        // However many are added at once, no more are kept.
         let code = Code::parse(b"b").unwrap();
         for (nanos, at_once) in [(1, 60), (100, 3), (200, 3), (300, 70), (400, 1)] {
             let edits: Vec<_> = (0..at_once).map(|number| (code, edit((nanos + number) * 1_000))).collect();

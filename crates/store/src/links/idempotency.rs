@@ -1,8 +1,9 @@
-//! The index of idempotency keys: which link was created with which key.
+//! The index of idempotency keys: the link that was created with each key.
 //!
-//! An entry has the day of the create, then the hash of the key, so a look-up reads two points and what is too old lies at the
-//! beginning. It is written in the commit of its link, and there are never more than links that were created with a key within
-//! two days. An entry lost with a damaged file costs a client the protection against a second link, and nothing else.
+//! The key of an entry is the day of the create, then the hash of the idempotency key. So a look-up reads two points,
+//! and expired entries are at the beginning. The commit of a link also writes its entry. The index has at most one
+//! entry for each link that was created with a key within two days. If an entry is lost with a damaged file, the client
+//! only loses the protection against a second link.
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -14,7 +15,7 @@ use carom_model::access::idempotency::{KeyHash, WINDOW};
 /// A day, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
-/// Bytes of a day in a key.
+/// Length of the day in a key, in bytes.
 const DAY_LEN: usize = 4;
 
 fn day_of(ms: u64) -> [u8; DAY_LEN] {
@@ -29,7 +30,7 @@ fn key_of(created_ms: u64, key: &KeyHash) -> [u8; DAY_LEN + 16] {
 }
 
 impl Batch {
-    /// Notes that a link was created with that key.
+    /// Records that a link was created with an idempotency key.
     pub fn note_idempotency(&mut self, key: &KeyHash, created_ms: u64, code: &Code) {
         let value = [&created_ms.to_be_bytes(), code.key(&mut [0; CODE_KEY_LEN_MAX])].concat();
         self.inner.insert(&self.idempotency, key_of(created_ms, key), value);
@@ -37,10 +38,11 @@ impl Batch {
 }
 
 impl Links {
-    /// The code of the link that was created with that key within the window before `now_ms`, in milliseconds since 1970 UTC.
+    /// Returns the code of the link that was created with an idempotency key within the window before `now_ms`, in
+    /// milliseconds since 1970 UTC.
     ///
     /// # Errors
-    /// If that cannot be read.
+    /// [`StoreError`] if the index cannot be read.
     pub fn created_with(&self, key: &KeyHash, now_ms: u64) -> Result<Option<Code>, StoreError> {
         let window_ms = WINDOW.as_millis() as u64;
         for created_ms in [now_ms, now_ms.saturating_sub(DAY_MS)] {
@@ -55,10 +57,10 @@ impl Links {
         Ok(None)
     }
 
-    /// Removes so many entries at most that no look-up at `now_ms` finds. Returns how many.
+    /// Removes up to `count` entries that no look-up at `now_ms` finds. Returns their number.
     ///
     /// # Errors
-    /// If the store fails.
+    /// [`StoreError`] if the store fails.
     pub fn forget_idempotency(&self, count: usize, now_ms: u64) -> Result<usize, StoreError> {
         let mut batch = self.batch();
         let mut removed = 0;

@@ -1,36 +1,36 @@
-//! Which indexes beside the links are complete. One that an earlier version of the program did not know is made at the next
-//! start (`control::indexes`).
+//! The marks of complete indexes. The next start builds an index that an earlier version of the program did not know
+//! (`control::indexes`).
 
 use super::{Batch, Links, StoreError, sealed, unsealed};
 
-/// An index with entries for links.
+/// An index whose entries belong to links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Index {
-    /// By what links lead to ([`super::urls`]).
+    /// Links by destination ([`super::urls`]).
     Urls,
-    /// By when they end ([`super::ends`]).
+    /// Links by expiry ([`super::ends`]).
     Ends,
-    /// By when they were made, and by their tags ([`super::catalog`]).
+    /// Links by creation time and by tag ([`super::catalog`]).
     Lists,
 }
 
 impl Index {
-    /// All of them.
+    /// All indexes.
     pub const ALL: [Index; 3] = [Index::Urls, Index::Ends, Index::Lists];
 
-    /// The form of its entries. One in another form is missing.
+    /// Returns the format version of the entries. An index in another format counts as missing.
     fn format(self) -> u64 {
         match self {
             Index::Urls => 1,
-            // Entries are those of the first. The second is marked by versions that keep a change log: one that does not
-            // makes this index anew and marks it as the first, which shows that it may have changed links.
+            // The entries are the same in versions 1 and 2. Programs with a change log write the mark 2. A program
+            // without one rebuilds this index and writes the mark 1, which shows that it may have changed links.
             Index::Ends => 2,
-            // The first had entries without marks.
+            // Version 1 had entries without marks.
             Index::Lists => 2,
         }
     }
 
-    /// Where it is noted that every link has its entries.
+    /// Returns the key of the mark that every link has its entries.
     fn mark(self) -> &'static str {
         match self {
             Index::Urls => "urls",
@@ -40,10 +40,10 @@ impl Index {
     }
 }
 
-/// The form of the index of ends in versions that keep no change log.
+/// The format version of the index of ends in programs without a change log.
 const ENDS_WITHOUT_LOG: u64 = 1;
 
-/// The index that a mark in the store says is complete; none where it is no such mark, or one of another form.
+/// Returns the index that a mark in the store declares complete; `None` for another key, or a mark in another format.
 pub fn complete_index(key: &[u8], value: &[u8]) -> Option<Index> {
     let index = Index::ALL.into_iter().find(|index| index.mark().as_bytes() == key)?;
     let is_complete = |format| format == index.format() || index == Index::Ends && format == ENDS_WITHOUT_LOG;
@@ -51,28 +51,29 @@ pub fn complete_index(key: &[u8], value: &[u8]) -> Option<Index> {
 }
 
 impl Batch {
-    /// Notes that it is not known whether every link has its entries in an index.
+    /// Marks an index as possibly incomplete.
     pub fn unset_index(&mut self, index: Index) {
         self.inner.remove(&self.meta, index.mark());
     }
 
-    /// Notes that every link has its entries in an index.
+    /// Marks an index as complete: every link has its entries.
     pub fn set_index(&mut self, index: Index) {
         self.inner.insert(&self.meta, index.mark(), sealed(index.mark(), index.format()));
     }
 }
 
 impl Links {
-    /// Whether every link has its entries in an index.
+    /// True if an index is complete.
     ///
     /// # Errors
-    /// If that cannot be read.
+    /// [`StoreError`] if the mark cannot be read.
     pub fn has_index(&self, index: Index) -> Result<bool, StoreError> {
         let stored = self.meta.get(index.mark())?;
         Ok(stored.is_some_and(|stored| complete_index(index.mark().as_bytes(), &stored) == Some(index)))
     }
 
-    /// Marks the store as one whose commits are in the change log. Returns whether a version without a log had it before.
+    /// Marks the store as one whose commits are in the change log. Returns true if a version without a log wrote the
+    /// store last.
     pub(super) fn marks_log_writer(&self) -> Result<bool, StoreError> {
         let mark = Index::Ends.mark();
         let Some(stored) = self.meta.get(mark)? else { return Ok(false) };
@@ -85,10 +86,10 @@ impl Links {
         Ok(true)
     }
 
-    /// Makes the store like one of an earlier version, for tests.
+    /// Makes the store look like one of an earlier version, for tests.
     ///
     /// # Errors
-    /// If the store fails.
+    /// [`StoreError`] if the store fails.
     #[doc(hidden)]
     pub fn forget_index(&self, index: Index) -> Result<(), StoreError> {
         let keyspaces = match index {

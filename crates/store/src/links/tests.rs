@@ -1,4 +1,4 @@
-//! Tests of the store: what is read back, and scans around damage.
+//! Tests of the store: durability, and scans around damage.
 
 use super::*;
 use carom_model::link::record;
@@ -15,7 +15,7 @@ fn code(number: usize) -> Code {
     Code::parse(format!("a{number:06}").as_bytes()).unwrap()
 }
 
-/// Every code of the test's part, in order.
+/// Returns every code of the test's partition, in order.
 fn scan_all(store: &Links) -> (Vec<String>, Vec<DamagedRange>) {
     let mut keys = Vec::new();
     let damaged = store
@@ -112,7 +112,7 @@ fn a_scan_goes_around_damaged_blocks() {
     drop(store);
     let table = tables(dir.path()).pop().expect("a table was written");
     let mut bytes = fs::read(&table).unwrap();
-    // Two places in the data, far enough apart to be in different blocks with whole ones between.
+    // Two offsets in the data, far enough apart to be in different blocks with whole ones between.
     for at in [bytes.len() / 4, bytes.len() / 2] {
         bytes[at] ^= 1;
     }
@@ -123,7 +123,7 @@ fn a_scan_goes_around_damaged_blocks() {
     assert!(keys.is_sorted_by(|a, b| a < b), "each code once");
     assert!(keys.len() > 19_000 && keys.len() < 20_010, "{}", keys.len());
     assert_eq!(keys.last().unwrap(), "a020009");
-    // What is missing lies in the ranges that are named, and a look-up there says so.
+    // The missing codes are in the reported ranges, and a look-up of them fails.
     for number in 0..20_010 {
         let name = code(number).to_string();
         let inside = damaged.iter().any(|range| range.after < name && range.before.as_ref().unwrap() > &name);

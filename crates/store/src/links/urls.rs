@@ -1,7 +1,7 @@
-//! The index of long URLs: which codes lead to the same place in the same way, and when each of them was last used.
+//! The index of long URLs: the codes of equivalent links, each with the time of its last use.
 //!
-//! An entry is written and removed in the commit that changes its link. What is found here is a hint all the same: a key is
-//! a hash, and a damaged link leaves its entry behind. Whoever asks looks at the links themselves.
+//! The commit that changes a link also writes and removes its entry. A result is nevertheless a hint: a key is a hash,
+//! and a damaged link leaves its entry behind. The caller compares the links themselves.
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -11,30 +11,30 @@ use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 use super::{Batch, Links, StoreError};
 use carom_model::link::{UrlEntry, UrlKey};
 
-/// Key and time of creation, before the code.
+/// Bytes of a key before the code: the hash, and the creation time.
 const HEAD_LEN: usize = 16;
 
-/// A memtable, bytes. An entry takes a third of what a link does.
+/// Size of a memtable, in bytes. An entry takes a third of the space of a link.
 const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A data block, bytes. Each look-up reads one or two, at random places.
+/// Size of a data block, in bytes. Each look-up reads one or two, at random positions.
 const BLOCK_BYTES: u32 = 4 * 1024;
 
 pub(super) fn options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
         .max_memtable_size(MEMTABLE_BYTES)
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        // Hashes do not become smaller.
+        // Hashes cannot be compressed.
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
-        // Look-ups are of ranges, which filters say nothing about.
+        // Look-ups are ranges, for which filters are useless.
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
 }
 
-/// An entry, and when its link was last used, in milliseconds since 1970 UTC.
+/// An entry, and the last use of its link, in milliseconds since 1970 UTC.
 pub type UrlUse = (UrlEntry, u64);
 
 impl Batch {
-    /// Notes when a link was last used; that it was made is a use.
+    /// Sets the last use of a link; its creation is a use.
     pub fn set_url(&mut self, entry: &UrlEntry, used_ms: u64) {
         let (key, len) = key_of(entry);
         self.inner.insert(&self.urls, &key[..len], used_ms.to_le_bytes());
@@ -48,29 +48,29 @@ impl Batch {
 }
 
 impl Links {
-    /// So many entries of a key at most, the oldest first.
+    /// Returns up to `count` entries of a key, the oldest first.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn oldest_urls(&self, key: UrlKey, count: usize) -> Result<Vec<UrlUse>, StoreError> {
         self.urls.prefix(key.0.to_be_bytes()).take(count).filter_map(|guard| read(guard).transpose()).collect()
     }
 
-    /// So many entries of a key at most, the newest first.
+    /// Returns up to `count` entries of a key, the newest first.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn newest_urls(&self, key: UrlKey, count: usize) -> Result<Vec<UrlUse>, StoreError> {
         self.urls.prefix(key.0.to_be_bytes()).rev().take(count).filter_map(|guard| read(guard).transpose()).collect()
     }
 
-    /// Adds many entries durably and without the journal: an import's way in, before it adds the links. They may be there
-    /// already, if an import was cut off between the two. Nobody else may write meanwhile.
+    /// Adds many entries durably and without the journal, for an import before it adds the links. Some may exist
+    /// already, if an import was interrupted between the two. No other thread may write meanwhile.
     ///
     /// # Errors
-    /// After one, none of them is in the store.
+    /// [`StoreError`]; the store has none of the entries then.
     pub fn ingest_urls(&self, mut entries: Vec<UrlUse>) -> Result<(), StoreError> {
-        // The order of the entries is not that of their keys: codes are compared in another way.
+        // Entries and their keys sort differently, because codes compare in another way.
         let mut keys: Vec<_> = entries.drain(..).map(|(entry, used_ms)| (key_of(&entry), used_ms)).collect();
         keys.sort_unstable();
         keys.dedup_by(|(a, _), (b, _)| a == b);
@@ -82,13 +82,13 @@ impl Links {
     }
 }
 
-/// The key under which an entry is stored.
+/// Returns the stored key of an entry.
 pub fn stored_url(entry: &UrlEntry) -> Vec<u8> {
     let (key, len) = key_of(entry);
     key[..len].to_vec()
 }
 
-/// The stored form of an entry and its length. Shorter ones are filled with zeros, so that they compare as they should.
+/// Returns the stored key of an entry and its length. The rest of the array is zero.
 fn key_of(entry: &UrlEntry) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
     let mut key = [0; HEAD_LEN + CODE_KEY_LEN_MAX];
     key[..8].copy_from_slice(&entry.key.0.to_be_bytes());
@@ -100,7 +100,7 @@ fn key_of(entry: &UrlEntry) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
     (key, len)
 }
 
-/// An entry; `None` for what is none.
+/// Decodes an entry; `None` if it is malformed.
 fn read(guard: fjall::Guard) -> Result<Option<UrlUse>, StoreError> {
     let (key, value) = guard.into_inner()?;
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);

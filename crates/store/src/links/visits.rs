@@ -1,8 +1,8 @@
-//! Visits as they are stored: rows of subjects, each of an hour and the log that it came from. Row zero of a subject holds
-//! what was put together of others. What a row means is not known here; one thread writes them.
+//! The stored visits: rows of subjects, each for an hour and the log that it came from. Row zero of a subject is the
+//! merged history of older rows. [`crate::visits::tally`] defines a row; a single thread writes them.
 //!
-//! Beside them stand the codes of links that have ended, written in the commit that ends the link: until that thread has
-//! made sure that their rows go, no crash lets it forget.
+//! The keyspace also has the codes of ended links, written in the commit that ends the link. They stay until that
+//! thread has removed the rows of the link, so that no crash leaves rows behind.
 
 use std::ops::Bound;
 
@@ -16,37 +16,37 @@ use super::{Batch, Links, StoreError, sealed, unsealed};
 use carom_model::visits::history::History;
 use carom_model::visits::tally::Row;
 
-/// Which log was the last whose rows are all stored.
+/// Key of the number of the last log whose rows are all stored.
 const FOLDED: &str = "visits_folded";
 
-/// Before the codes of links that have ended. No name begins so.
+/// First byte of the keys of ended links. No name begins with it.
 const ENDED: u8 = 3;
 
-/// Stands between the name of a subject and the rest of a key.
+/// Separator of the name of a subject and the rest of a key.
 const END: u8 = 0;
 
-/// Hour and log.
+/// Bytes of hour and log in a key.
 const TAIL_LEN: usize = 8;
 
-/// A data block, bytes: what one link's page needs is together.
+/// Size of a data block, in bytes. The rows for the page of a link are adjacent.
 const BLOCK_BYTES: u32 = 4 * 1024;
 
-/// The place of a row: the hour, counted from 1970 UTC, and the number of the log.
+/// The position of a row: the hour, counted from 1970 UTC, and the number of the log.
 pub(super) type RowPlace = (u32, u32);
 
-/// The place of what was put together of other rows.
+/// The position of the merged history of older rows.
 pub const TOGETHER: (u32, u32) = (0, 0);
 
 /// A row with its key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VisitRow {
-    /// Its key.
+    /// The stored key.
     pub key: Vec<u8>,
-    /// The subject's name.
+    /// The name of the subject.
     pub name: Vec<u8>,
-    /// Its place.
+    /// The hour, counted from 1970 UTC, and the number of the log.
     pub place: (u32, u32),
-    /// What was written.
+    /// The stored value.
     pub value: Vec<u8>,
 }
 
@@ -61,22 +61,22 @@ fn key(name: &[u8], (hour, log): RowPlace) -> Vec<u8> {
     [name, &[END], &hour.to_be_bytes(), &log.to_be_bytes()].concat()
 }
 
-/// The end of a link, and of its visits.
+/// The end of a link, after which its visits are removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// Its code.
+    /// The code of the link.
     pub code: Code,
-    /// A number that no other end of a link of this code has.
+    /// A number that is unique among the ends of links with this code.
     pub number: u64,
 }
 
 impl Ended {
-    /// Where it stands.
+    /// Returns the stored key.
     fn key(&self) -> Vec<u8> {
         [&[ENDED], self.code.key(&mut [0; CODE_KEY_LEN_MAX]), &[END], &self.number.to_be_bytes()].concat()
     }
 
-    /// What stands there; `None` for what is none.
+    /// Parses a stored key; `None` if it is malformed.
     fn of_key(key: &[u8]) -> Option<Ended> {
         let (rest, number) = key.split_last_chunk::<8>()?;
         let code = rest.strip_prefix(&[ENDED])?.strip_suffix(&[END])?;
@@ -95,7 +95,7 @@ fn read(guard: fjall::Guard) -> Result<Option<VisitRow>, StoreError> {
     Ok(parts_of(&key).map(row))
 }
 
-/// The name and the place in the key of a row; `None` where it is of none.
+/// Splits the key of a row into name and position; `None` for other keys.
 fn parts_of(key: &[u8]) -> Option<(&[u8], RowPlace)> {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
     let end = key.len().checked_sub(TAIL_LEN + 1).filter(|_| key.first() != Some(&ENDED))?;
@@ -103,7 +103,7 @@ fn parts_of(key: &[u8]) -> Option<(&[u8], RowPlace)> {
     Some((&key[..end], (number(&tail[..4])?, number(&tail[4..])?)))
 }
 
-/// Whether an entry is what is written: the end of a link, a row, or rows that were put together.
+/// True if an entry is well-formed: the end of a link, a row, or a merged history.
 pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
     match parts_of(key) {
         Some((_, TOGETHER)) => History::decode(value).is_some(),
@@ -126,45 +126,45 @@ impl Batch {
         self.inner.remove(&self.visits, Slice::from(key));
     }
 
-    /// Notes that a link has ended, and its visits with it.
+    /// Records the end of a link, whose visits are to be removed.
     pub fn end_visits(&mut self, ended: &Ended) {
         self.inner.insert(&self.visits, ended.key(), []);
     }
 
-    /// Forgets that: its visits are gone for good.
+    /// Removes the record of a link's end, after its visits were removed.
     pub fn forget_ended(&mut self, ended: &Ended) {
         self.inner.remove(&self.visits, ended.key());
     }
 
-    /// Notes that all rows of a log are stored.
+    /// Records that all rows of a log are stored.
     pub fn set_visits_folded(&mut self, log: u32) {
         self.inner.insert(&self.meta, FOLDED, sealed(FOLDED, u64::from(log)));
     }
 }
 
 impl Links {
-    /// The last log whose rows are all stored; 0 where there is none.
+    /// Returns the number of the last log whose rows are all stored; 0 before the first.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// [`StoreError`] if it cannot be read.
     pub fn visits_folded(&self) -> Result<u32, StoreError> {
         let folded = self.meta.get(FOLDED)?.map_or(Ok(0), |value| unsealed(FOLDED, &value))?;
         Ok(folded as u32)
     }
 
-    /// The same, as it was at the moment of a view.
+    /// Returns the number of the last log whose rows are all stored, as of a snapshot.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// [`StoreError`] if it cannot be read.
     pub fn visits_folded_in(&self, view: &View) -> Result<u32, StoreError> {
         let folded = view.snapshot().get(&self.meta, FOLDED)?.map_or(Ok(0), |value| unsealed(FOLDED, &value))?;
         Ok(folded as u32)
     }
 
-    /// The links that have ended, whose visits may still be there.
+    /// Returns the ended links whose visits may still be stored.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn visits_ended(&self) -> Result<Vec<Ended>, StoreError> {
         let mut all = Vec::new();
         for guard in self.visits.prefix([ENDED]) {
@@ -173,29 +173,29 @@ impl Links {
         Ok(all)
     }
 
-    /// All rows of a subject.
+    /// Returns all rows of a subject.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn visits_of(&self, name: &[u8]) -> Result<Vec<VisitRow>, StoreError> {
         let prefix = [name, &[END]].concat();
         self.visits.prefix(prefix).filter_map(|guard| read(guard).transpose()).collect()
     }
 
-    /// The rows of all subjects from one name to another one of the same length, both meant.
+    /// Returns the rows of all subjects from one name to another of the same length, inclusive.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn visits_between(&self, first: &[u8], last: &[u8]) -> Result<Vec<VisitRow>, StoreError> {
         let behind = [last, &[END + 1]].concat();
         let range = (Bound::Included(first), Bound::Excluded(behind.as_slice()));
         self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).collect()
     }
 
-    /// So many rows behind a key at most, of any subjects.
+    /// Returns up to `count` rows after a key, of any subjects.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// [`StoreError`] if they cannot be read.
     pub fn visits_behind(&self, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
         let range = (Bound::Excluded(key), Bound::<&[u8]>::Unbounded);
         self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).take(count).collect()

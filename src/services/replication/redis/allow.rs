@@ -1,4 +1,4 @@
-//! Visits of limited links, which Redis gives out to all nodes of a fleet.
+//! Visits of limited links, which Redis grants to the nodes of a fleet.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use super::{Place, Question, Redis, Trouble};
 use carom_model::replication::Partition;
 use carom_model::visits::allowance::SHARE_MAX;
 
-/// For how long Redis remembers a link that nobody follows. Nodes remember it, too.
+/// Time for which Redis remembers a link without visits. Nodes remember it, too.
 const KEPT: Duration = Duration::from_secs(400 * 86_400);
 
-/// A link of which a node needs more visits.
+/// A link for which a node requests visits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// Its code.
+    /// The code of the link.
     pub code: Code,
-    /// Its claim: another link of the code begins anew.
+    /// The claim of the link. Another link with the same code starts from zero.
     pub claim: u64,
-    /// How often it may be followed.
+    /// The maximum number of visits.
     pub max: u64,
-    /// How many visits were given out, as far as this node knows.
+    /// The granted visits, as far as this node knows.
     pub taken: u64,
-    /// How many clients wait here.
+    /// Number of clients that wait on this node.
     pub waiting: u64,
 }
 
 impl Redis {
-    /// Takes more visits of each of these links, and waits so long at most. Tells how many this node has got, and how many
-    /// are given out in all then.
+    /// Requests visits of each of these links, and waits at most `within`. Returns for each link the visits granted to
+    /// this node, and those granted in total after that.
     pub fn allow(&mut self, asked: &[Allowance], within: Duration) -> Vec<Result<(u64, u64), Trouble>> {
         let questions = asked
             .iter()

@@ -1,4 +1,4 @@
-//! What nodes ask of Redis, in their own terms.
+//! The requests of nodes to Redis, in the terms of the fleet.
 
 use std::time::{Duration, Instant};
 
@@ -17,97 +17,97 @@ use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::COMPARED_LEN;
 use carom_model::replication::{Echo, PARTITIONS, Partition, State};
 
-/// How long the lock of who takes over leases is held at most.
+/// Longest time for which a node holds the lock to take over leases.
 const LOCK_TIME: Duration = Duration::from_secs(10);
 
-/// What is asked to happen to a code; see [`carom_model::replication::rules`].
+/// A change of a code; see [`carom_model::replication::rules`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Take it for a new link.
+    /// Claims the code for a new link.
     Claim(State),
-    /// Delete its link.
+    /// Deletes the link of the code.
     Remove {
-        /// The claim of the link: should this come late, the code may belong to another.
+        /// The claim of the link: if the request arrives late, the code may belong to another one.
         claim: u64,
-        /// When, in milliseconds since 1970 UTC.
+        /// The time of the deletion, in milliseconds since 1970 UTC.
         now_ms: u64,
     },
-    /// Delete its link, whose time is over, if it is this very state of it.
+    /// Deletes the expired link of the code, if Redis has this very state of it.
     Expire {
-        /// The state.
+        /// The expected state.
         state: State,
-        /// When, in milliseconds since 1970 UTC.
+        /// The time of the removal, in milliseconds since 1970 UTC.
         now_ms: u64,
     },
-    /// Bring a state that exists already.
+    /// Delivers a state that exists already.
     Offer(State),
 }
 
-/// What became of it.
+/// The result of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
-    /// What Redis said.
+    /// The decision of Redis.
     pub verdict: Verdict,
-    /// Where it comes by; for what was there already, an entry behind that.
+    /// The position of the change in a stream. For a state that Redis already had, an entry after that position.
     pub echo: Option<Echo>,
 }
 
-/// A question which code stands for a long URL now.
+/// A look-up of the code that currently stands for a long URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recent {
-    /// The URL, and how to redirect there.
+    /// A hash of the URL and the redirect policy.
     pub key: UrlKey,
-    /// The code that stands for it if none does yet.
+    /// The code to register if Redis has none.
     pub code: Code,
-    /// What Redis has said before and is wrong; empty before that.
+    /// An earlier response of Redis that proved wrong; empty for the first request.
     pub wrong: Vec<u8>,
 }
 
-/// What a node tells with its heartbeat.
+/// The heartbeat of a node.
 #[derive(Clone, Debug)]
 pub struct Beat<'a> {
-    /// Its name.
+    /// The name of the node.
     pub node: &'a str,
-    /// What others show of it, as JSON.
+    /// The node's own description for the status of others, as JSON.
     pub about: String,
-    /// The fingerprint of its secret key.
+    /// The fingerprint of its code secret.
     pub fingerprint: &'a str,
-    /// The highest counter value of each length that it knows of.
+    /// The highest counter value of each length that it knows.
     pub seen: &'a [(CodeLength, u64)],
 }
 
-/// What it hears.
+/// The response to a heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Heard {
-    /// The fingerprint of the fleet's key. If it is another, nothing else was done.
+    /// The fingerprint of the fleet's code secret. If it differs from the node's own, Redis did nothing else.
     pub fingerprint: String,
-    /// The nodes with their heartbeats.
+    /// The nodes with their last heartbeats, in milliseconds since 1970 UTC by the clock of Redis.
     pub beats: Vec<(NodeId, u64)>,
-    /// What they tell of themselves.
+    /// The nodes with their own descriptions.
     pub about: Vec<(NodeId, String)>,
-    /// The highest counter value of each length that anybody knows of.
+    /// The highest counter value of each length that any node knows.
     pub floors: Vec<(CodeLength, u64)>,
-    /// Who has leased what: length, first value, number of values, node.
+    /// The leases: length, first value, number of values, node.
     pub leases: Vec<(CodeLength, u64, u64, NodeId)>,
 }
 
-/// What Redis has answered to one question.
+/// The response of Redis to one request.
 #[derive(Debug)]
 pub struct Answer(pub(super) Result<Vec<Value>, Trouble>);
 
 impl Answer {
-    /// What became of this change of this code, if that was the question.
+    /// Returns the result of a change of this code, for a response to [`Redis::put_change`].
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, refused, or sent an unexpected response.
     pub fn changed(self, code: Code, change: &Change) -> Result<Changed, Trouble> {
         changed(code, change, &self.value()?)
     }
 
-    /// The state of this code, if that was the question.
+    /// Returns the state of this code, for a response to [`Redis::put_state`].
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, refused, or sent an unexpected response.
     pub fn state(self, code: Code) -> Result<Option<State>, Trouble> {
         match self.value()? {
             Value::Nil => Ok(None),
@@ -121,10 +121,10 @@ impl Answer {
     }
 }
 
-/// A walk through all codes that Redis has.
+/// A scan of all codes in Redis.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// Masters that were not walked through yet, the present one last.
+    /// Masters that the scan has not finished, the current one last.
     masters: Vec<Address>,
     cursor: String,
 }
@@ -143,13 +143,13 @@ impl Redis {
         format!("{}:{name}", tag(&self.settings, &Place::Space))
     }
 
-    /// Begins to change a code. See [`Redis::turn`].
+    /// Begins to change a code; [`Redis::turn`] returns the response.
     pub fn put_change(&mut self, code: &Code, change: &Change, deadline: Instant) -> Ticket {
         let (place, question) = self.to_change(code, change);
         self.put(place, vec![question], deadline)
     }
 
-    /// Begins to ask for the state of a code.
+    /// Begins to read the state of a code; [`Redis::turn`] returns the response.
     pub fn put_state(&mut self, code: &Code, deadline: Instant) -> Ticket {
         let get = redis::cmd("GET").arg(self.key(code)).to_owned();
         self.put(Place::Partition(Partition::of(code)), vec![Question::Plain(get)], deadline)
@@ -174,14 +174,14 @@ impl Redis {
         (Place::Partition(partition), Question::Script(Script::Change, keys, arguments))
     }
 
-    /// Changes codes, each by itself, and waits so long at most.
+    /// Changes codes, each by itself, and waits at most `within`.
     pub fn change(&mut self, changes: &[(Code, Change)], within: Duration) -> Vec<Result<Changed, Trouble>> {
         let questions = changes.iter().map(|(code, change)| self.to_change(code, change)).collect();
         let answers = self.ask_all(questions, within);
         changes.iter().zip(answers).map(|((code, change), answer)| changed(*code, change, &answer?)).collect()
     }
 
-    /// The states of codes.
+    /// Reads the states of codes, and waits at most `within`.
     pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, Trouble>> {
         let deadline = Instant::now() + within;
         let tickets: Vec<Ticket> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
@@ -189,14 +189,14 @@ impl Redis {
         codes.iter().zip(answers).map(|(code, answer)| answer.state(*code)).collect()
     }
 
-    /// Which code stands for each long URL now, as Redis has it: what nobody can read as a code is no code. Each begins its
-    /// window anew.
+    /// Returns the code that Redis has for each long URL; the caller must check that it is a valid code. Restarts the
+    /// window of each.
     pub fn recent(&mut self, asked: &[Recent], window: Duration, within: Duration) -> Vec<Result<Vec<u8>, Trouble>> {
         let millis = window.as_millis().to_string().into_bytes();
         let questions: Vec<_> = asked
             .iter()
             .map(|Recent { key: UrlKey(hash), code, wrong }| {
-                // Hashes spread over the partitions as codes do, and so over the masters of a cluster.
+                // Hashes spread over the partitions as codes do, and thus over the masters of a cluster.
                 let place = Place::Partition(Partition((hash % u64::from(PARTITIONS)) as u8));
                 let keys = vec![format!("{}:u:{hash:016x}", tag(&self.settings, &place))];
                 let arguments = vec![code.to_string().into_bytes(), millis.clone(), wrong.clone()];
@@ -210,7 +210,7 @@ impl Redis {
         self.ask_all(questions, within).into_iter().map(|value| answer(value?)).collect()
     }
 
-    /// What tells one state of a code from another and no more: the first [`COMPARED_LEN`] bytes of each.
+    /// Reads the first [`COMPARED_LEN`] bytes of each state, enough to compare states of a code.
     pub fn heads(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Vec<u8>, Trouble>> {
         let questions: Vec<_> = codes
             .iter()
@@ -223,7 +223,7 @@ impl Redis {
         self.ask_all(questions, within).into_iter().map(|answer| answer.map(bytes)).collect()
     }
 
-    /// The entries of streams from a place on, that one included.
+    /// Reads the entries of streams from a position, inclusive.
     pub fn read(
         &mut self,
         from: &[(Partition, Position)],
@@ -241,7 +241,7 @@ impl Redis {
         self.ask_all(questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
     }
 
-    /// The ends of streams. One that has none gets an entry that only marks a place.
+    /// Returns the ends of streams. An empty stream gets an entry that only marks a position.
     pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<Position, Trouble>> {
         let mut ends = self.last_entries(partitions, within);
         let empty: Vec<Partition> =
@@ -275,18 +275,18 @@ impl Redis {
         answers.map(|answer| Ok(entries(&answer?).first().map(Position::of))).collect()
     }
 
-    /// Begins a walk through all codes.
+    /// Begins a scan of all codes.
     ///
     /// # Errors
-    /// When no server says who has what.
+    /// [`Trouble`] if no server returns the topology.
     pub fn scan(&mut self, within: Duration) -> Result<Scan, Trouble> {
         Ok(Scan { masters: self.find_masters(within)?, cursor: "0".to_owned() })
     }
 
-    /// Goes on with a walk: some more codes, each at least once; `None` at its end.
+    /// Continues a scan: returns some more codes, each at least once; `None` at the end.
     ///
     /// # Errors
-    /// When a server does not answer. After a change of the cluster the walk must begin anew.
+    /// [`Trouble`] if a server does not answer. After a change of the cluster the scan must be restarted.
     pub fn scan_on(&mut self, scan: &mut Scan, count: usize, within: Duration) -> Result<Option<Vec<Code>>, Trouble> {
         let Some(master) = scan.masters.last().cloned() else { return Ok(None) };
         let mut command = redis::cmd("SCAN");
@@ -305,8 +305,8 @@ impl Redis {
         Ok(Some(keys.iter().filter_map(code).collect()))
     }
 
-    /// Takes values from the counter of a length. Returns them, how many replicas have confirmed that, and how many there
-    /// are.
+    /// Leases counter values of a length. Returns them, the number of replicas that confirmed, and the number of
+    /// replicas.
     ///
     /// # Errors
     /// [`Trouble`]; values may be lost then, which costs nothing.
@@ -330,7 +330,7 @@ impl Redis {
         if waits {
             questions.push(Question::Plain(redis::cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned()));
         }
-        // Together: what a connection has not written itself, `WAIT` does not wait for.
+        // In one batch: `WAIT` covers only writes of its own connection.
         let mut answer = self.ask_together(vec![(Place::Space, questions)], within).remove(0)?.into_iter();
         let mut next = || answer.next().unwrap_or(Value::Int(0));
         let (granted, info, confirmed) = (next(), next(), next());
@@ -344,17 +344,18 @@ impl Redis {
         let replicas: u64 = replicas.unwrap_or(0);
         self.has_replicas = replicas > 0;
         if self.has_replicas && !waits {
-            // `WAIT` takes all of its time where there is no replica; so it is used from here on. These values are lost.
+            // Without a replica `WAIT` takes its whole timeout, so it is used only from here on. The values of this
+            // call are lost.
             return self.lease(length, want, (seen, margin), node, within);
         }
         let confirmed = if let Value::Int(number) = confirmed { number.max(0) as u64 } else { 0 };
         Ok((Granted { start, mended, moved: moved != 0 }, confirmed, replicas))
     }
 
-    /// Takes values from the counter of a length as one would who trusts it. Returns the first.
+    /// Takes counter values of a length without any checks, for tests. Returns the first one.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, or refused.
     #[cfg(feature = "faults")]
     pub fn increment(&mut self, length: CodeLength, want: u64, node: &str, within: Duration) -> Result<u64, Trouble> {
         let increment = redis::cmd("INCRBY").arg(self.space(&format!("counter:{length}"))).arg(want).to_owned();
@@ -365,10 +366,10 @@ impl Redis {
         self.ask_all(vec![(Place::Space, Question::Plain(note))], within).remove(0).map(|_| start)
     }
 
-    /// Gives a lease back whose values are used up.
+    /// Returns a lease whose values are used up.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, or refused.
     pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), Trouble> {
         let field = format!("{length}:{start}");
         let command = redis::cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
@@ -376,20 +377,20 @@ impl Redis {
         answer.into_iter().try_for_each(|answer| answer.map(|_| ()))
     }
 
-    /// The fingerprint of the fleet's secret key; `None` before the first node.
+    /// Returns the fingerprint of the fleet's code secret; `None` before the first node.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, or refused.
     pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, Trouble> {
         let command = redis::cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
         Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
     }
 
-    /// The hosts that links may lead to, as somebody has written them; `None` where nobody has.
+    /// Reads a text that an operator keeps in Redis, such as a list of hosts; `None` if the key does not exist.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, or refused.
     pub fn text(&mut self, key: &str, within: Duration) -> Result<Option<Vec<u8>>, Trouble> {
         let get = redis::cmd("GET").arg(self.space(key)).to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
@@ -400,10 +401,10 @@ impl Redis {
         }
     }
 
-    /// The API keys that the nodes of the fleet have told Redis of, each as it was put there.
+    /// Reads the API keys that nodes of the fleet have stored, each in its stored form.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, or refused.
     pub fn keys(&mut self, within: Duration) -> Result<Vec<Vec<u8>>, Trouble> {
         let get = redis::cmd("HVALS").arg(self.space("apps")).to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
@@ -415,10 +416,10 @@ impl Redis {
         .ok_or_else(|| nonsense("the API keys"))
     }
 
-    /// Tells Redis of API keys, each by the hash that stands for it.
+    /// Stores API keys in Redis, each by its hash.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, or refused.
     pub fn put_keys(&mut self, keys: &[(String, Vec<u8>)], within: Duration) -> Result<(), Trouble> {
         let mut put = redis::cmd("HSET").arg(self.space("apps")).to_owned();
         for (hash, text) in keys {
@@ -430,7 +431,7 @@ impl Redis {
     /// Removes API keys from Redis, by their hashes.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, or refused.
     pub fn remove_keys(&mut self, hashes: &[String], within: Duration) -> Result<(), Trouble> {
         if hashes.is_empty() {
             return Ok(());
@@ -439,10 +440,10 @@ impl Redis {
         self.ask_all(vec![(Place::Space, Question::Plain(remove))], within).remove(0).map(|_| ())
     }
 
-    /// Says that this node is there, and hears of the others.
+    /// Sends the heartbeat of this node, and receives the state of the others.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`Trouble`] if Redis did not answer, refused, or sent an unexpected response.
     pub fn beat(&mut self, beat: &Beat<'_>, within: Duration) -> Result<Heard, Trouble> {
         let keys = ["beats", "nodes", "space", "leases"].map(|name| self.space(name)).to_vec();
         let mut arguments: Vec<Vec<u8>> =
@@ -454,11 +455,11 @@ impl Redis {
         heard(&answer.remove(0)?).ok_or_else(|| nonsense("a heartbeat"))
     }
 
-    /// Takes the leases of a node that has gone: length, first value and number of values of each. Nothing, when somebody
-    /// else is at it or the node has come back.
+    /// Takes over the leases of a node that is gone: length, first value and number of values of each. Takes nothing if
+    /// another node does the same, or if the node has returned.
     ///
     /// # Errors
-    /// [`Trouble`]; what was taken then is seen with the next heartbeat.
+    /// [`Trouble`]; leases that were taken over appear with the next heartbeat.
     pub fn reclaim(
         &mut self,
         me: &str,
@@ -478,7 +479,7 @@ impl Redis {
         Ok(taken.into_iter().filter_map(lease).collect())
     }
 
-    /// The servers that are spoken to, and whether each is connected.
+    /// Returns the known servers, each with true if it is connected.
     pub fn servers(&self) -> Vec<(Address, bool)> {
         let mut servers: Vec<_> =
             self.servers.iter().map(|(address, server)| (address.clone(), server.is_up())).collect();
@@ -487,7 +488,7 @@ impl Redis {
     }
 }
 
-/// A tombstone whose kind and revision the script fills in.
+/// Builds a tombstone whose kind and revision the script fills in.
 fn tombstone(claim: u64, deleted_ms: u64) -> State {
     let version = Version { claim, ..Version::default() };
     State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version })
@@ -518,7 +519,7 @@ fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, Troub
     Ok(Changed { verdict, echo })
 }
 
-/// The entries of a stream. What cannot be read of one is left empty: its place is still a place.
+/// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts.
 fn entries(answer: &Value) -> Vec<Entry> {
     let Value::Array(entries) = answer else { return Vec::new() };
     let entry = |entry: &Value| {
@@ -535,12 +536,12 @@ fn entries(answer: &Value) -> Vec<Entry> {
     entries.iter().filter_map(entry).collect()
 }
 
-/// A version, as it stands in the text of a state.
+/// Parses a version from the text of a state.
 fn version(text: &[u8]) -> Option<Version> {
     carom_model::replication::state::version_of(std::str::from_utf8(text).ok()?)
 }
 
-/// A list of pairs, as of a hash.
+/// Returns the pairs of a flat list, such as those of a hash.
 fn pairs(value: &Value) -> Vec<(String, String)> {
     let Value::Array(parts) = value else { return Vec::new() };
     parts.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()

@@ -1,8 +1,8 @@
-//! One connection to one server, on which nothing waits.
+//! A non-blocking connection to one server.
 //!
-//! The `redis` crate packs commands and parses replies; the socket is ours and never blocks. So whoever has several of
-//! them waits for all at once, and no server can hold a thread, however slowly its bytes come and however many of them
-//! make up a TLS record. After any failure a connection must not be used again.
+//! The `redis` crate packs commands and parses replies; the socket is ours and never blocks. So the owner of several
+//! connections waits for all at once. No server can hold up a thread, however slowly its bytes arrive, or however many
+//! of them a TLS record has. After any failure a connection must not be used again.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,32 +17,32 @@ use rustls::pki_types::ServerName;
 
 use super::{Address, Login, Trouble};
 
-/// What is read from a socket at once.
+/// Bytes of one read from a socket.
 const CHUNK_LEN: usize = 16 * 1024;
 
-/// Chunks that are read before somebody else has a turn.
+/// Maximum number of chunks that are read before another connection gets its turn.
 const CHUNKS_MAX: usize = 64;
 
-/// Longest first line of a reply: a number, or the text of an error.
+/// Longest first line of a reply, in bytes: a number, or the text of an error.
 const LINE_MAX: usize = 64 * 1024;
 
-/// More than this is in no reply.
+/// Largest accepted number in a reply, such as the length of a string, in bytes.
 const REPLY_MAX: usize = 512 * 1024 * 1024;
 
 pub(super) struct Connection {
     tcp: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    /// What is still to be written.
+    /// Bytes to write.
     outbox: Vec<u8>,
-    /// What was read, and how much of its front has been taken.
+    /// Bytes that were read; the front of them is already parsed.
     inbox: Vec<u8>,
     taken: usize,
-    /// How far the first reply behind that has been looked through.
+    /// The progress of the search for the end of the next reply.
     measure: Measure,
 }
 
 impl Connection {
-    /// Connects to the first of these addresses that answers.
+    /// Connects to the first of these addresses that answers. Blocks the thread until `deadline` at the latest.
     pub(super) fn open(
         address: &Address,
         sockets: &[SocketAddr],
@@ -65,21 +65,21 @@ impl Connection {
         Ok(Connection { tcp, tls, outbox, inbox, taken: 0, measure })
     }
 
-    /// Adds a command to what is written with the next [`Connection::flush`].
+    /// Adds a command to the next [`Connection::flush`].
     pub(super) fn put(&mut self, command: &Cmd) {
         command.write_packed_command(&mut self.outbox);
     }
 
-    /// Writes and reads whatever can be written and read now. What was read before an error is still there for
-    /// [`Connection::next`].
+    /// Writes and reads as much as possible without blocking. Replies that were read before an error remain available
+    /// from [`Connection::next`].
     pub(super) fn pump(&mut self) -> io::Result<()> {
         self.flush()?;
         self.read()?;
-        // What was read of TLS may call for an answer.
+        // TLS records that were read may require an answer.
         self.flush()
     }
 
-    /// The next reply, if all of it has been read.
+    /// Returns the next reply, if it is complete.
     pub(super) fn next(&mut self) -> io::Result<Option<Value>> {
         let unread = &self.inbox[self.taken..];
         let Some(len) = self.measure.whole(unread)? else { return Ok(None) };
@@ -89,13 +89,13 @@ impl Connection {
         Ok(Some(value))
     }
 
-    /// What to wait for before [`Connection::pump`] can get any further.
+    /// Returns the events that [`Connection::pump`] needs to make progress.
     pub(super) fn awaits(&self) -> PollFlags {
         let writes = !self.outbox.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
         if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Sends commands and waits for their replies; only where nobody else waits.
+    /// Sends commands and waits for their replies. For a thread that does nothing else meanwhile.
     pub(super) fn ask(&mut self, commands: &[Cmd], deadline: Instant) -> io::Result<Vec<Value>> {
         commands.iter().for_each(|command| self.put(command));
         let mut values = Vec::with_capacity(commands.len());
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Writes as much as can be written now.
+    /// Writes as much as possible without blocking.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.writer().write_all(&self.outbox)?;
@@ -165,7 +165,7 @@ impl Connection {
     fn decrypt(&mut self, chunk: &mut [u8]) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         if let Err(error) = tls.process_new_packets() {
-            // The server is told why, if it listens.
+            // Sends the TLS alert, if the server still reads.
             let _ = tls.write_tls(&mut self.tcp);
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
@@ -186,7 +186,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Waits until one of these is ready, at most so long.
+/// Waits until one of these is ready, at most `within`.
 pub(super) fn wait(polled: &mut [PollFd<'_>], within: Duration) -> io::Result<()> {
     let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
     match poll(polled, Some(&within)) {
@@ -198,7 +198,7 @@ pub(super) fn wait(polled: &mut [PollFd<'_>], within: Duration) -> io::Result<()
 fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the host name has no address");
     for (at, socket) in sockets.iter().enumerate() {
-        // Each gets its share, so that one that does not answer leaves some to the next.
+        // Each address gets an equal share of the time, so that one that does not answer leaves some to the next.
         let left = deadline.saturating_duration_since(Instant::now()) / (sockets.len() - at) as u32;
         if left.is_zero() {
             return Err(late());
@@ -207,7 +207,8 @@ fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
             Ok(tcp) => {
                 tcp.set_nodelay(true)?;
                 tcp.set_nonblocking(true)?;
-                // What was not sent when we give up must not be sent later: nobody waits for it any more.
+                // Unsent bytes must not be sent after the connection is given up: no thread waits for the reply any
+                // more.
                 rustix::net::sockopt::set_socket_linger(&tcp, Some(Duration::ZERO))?;
                 return Ok(tcp);
             }
@@ -225,22 +226,22 @@ fn closed() -> io::Error {
     io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection")
 }
 
-/// What it said may be anything, so it is not repeated.
+/// The text may contain anything, so it is not repeated.
 fn nonsense() -> io::Error {
     io::Error::new(ErrorKind::InvalidData, "the server does not speak the Redis protocol")
 }
 
-/// Finds the end of a reply while it comes in by and by, and looks at each part of it once.
+/// Finds the end of a reply that arrives in pieces, reading each part once.
 #[derive(Default)]
 struct Measure {
-    /// Where the next part begins.
+    /// Offset of the next part.
     at: usize,
-    /// Parts of arrays that are still to come, besides the next one.
+    /// Number of array elements that remain after the next part.
     more: usize,
 }
 
 impl Measure {
-    /// The length of the reply at the front, if all of it is there.
+    /// Returns the length of the reply at the front, if it is complete.
     fn whole(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         loop {
             let rest = &bytes[self.at..];
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Some replies of all kinds.
+    /// Generates replies of all kinds.
     fn reply() -> impl Strategy<Value = Vec<u8>> {
         let leaf = prop_oneof![
             "[a-z ]{0,9}".prop_map(|text| format!("+{text}\r\n").into_bytes()),

@@ -1,8 +1,8 @@
-//! Connections are made in the background: a name server, a handshake or a server that stands still may take its time, and
-//! nobody waits for it longer than he would wait for an answer.
+//! Background connections: a slow name server, handshake or server delays requests no longer than their own timeouts.
 //!
-//! A thread of its own finds the addresses, connects, logs in, loads the scripts and asks the server what it is, all in one
-//! piece. The last addresses of a name are kept: a name server that is away does not keep us from a Redis that is not.
+//! A thread of its own resolves the name, connects, logs in, loads the scripts and asks the server for its role, in one
+//! piece. The last addresses of a name are kept, so that an unreachable name server does not cut the node off from a
+//! working Redis.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,13 +21,13 @@ use super::connection::{Connection, late};
 use super::topology::{Told, told};
 use super::{Address, Trouble, script};
 
-/// How long a connection may take until it can be used.
+/// Timeout of a new connection, until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
 
-/// How long a name server may take before the last addresses are used, if there are any.
+/// Timeout of a name server, after which the last known addresses are used.
 const NAME_TIME: Duration = Duration::from_millis(250);
 
-/// How to speak to servers.
+/// Credentials and TLS settings for the servers.
 pub(super) struct Login {
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
@@ -35,22 +35,22 @@ pub(super) struct Login {
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-/// What became of a connection that was to be made.
+/// The result of an attempt to connect.
 pub(super) struct Dialed {
     pub(super) address: Address,
-    /// Which of all attempts it was.
+    /// The number of the attempt.
     pub(super) attempt: u64,
     pub(super) result: Result<(Connection, Told), Trouble>,
 }
 
-/// Makes connections.
+/// Opens connections on threads of their own.
 pub(super) struct Dialer {
     login: Arc<Login>,
     names: HashMap<Address, Arc<Name>>,
     attempts: u64,
     sender: Sender<Dialed>,
     receiver: Receiver<Dialed>,
-    /// Readable when something may have come.
+    /// Readable when a result may have arrived.
     bell: Arc<OwnedFd>,
 }
 
@@ -61,7 +61,7 @@ impl Dialer {
         Ok(Dialer { login: Arc::new(login), names: HashMap::new(), attempts: 0, sender, receiver, bell })
     }
 
-    /// Begins to make a connection. Returns the number of the attempt.
+    /// Begins to connect. Returns the number of the attempt.
     pub(super) fn start(&mut self, address: &Address) -> io::Result<u64> {
         self.attempts += 1;
         let attempt = self.attempts;
@@ -70,19 +70,19 @@ impl Dialer {
         let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
         std::thread::Builder::new().name("redis-dial".to_owned()).spawn(move || {
             let result = dial(&name, &login);
-            // Nobody may be left to hear of it.
+            // The receiver may be gone already.
             let _ = sender.send(Dialed { address: name.address.clone(), attempt, result });
             let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
         })?;
         Ok(attempt)
     }
 
-    /// What can be waited for.
+    /// Returns a descriptor to poll for results.
     pub(super) fn bell(&self) -> &OwnedFd {
         &self.bell
     }
 
-    /// What has become of attempts meanwhile.
+    /// Returns the results that have arrived.
     pub(super) fn take(&self) -> Vec<Dialed> {
         let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         self.receiver.try_iter().collect()
@@ -109,7 +109,7 @@ fn dial(name: &Arc<Name>, login: &Login) -> Result<(Connection, Told), Trouble> 
     greeting.extend([redis::cmd("INFO").arg("cluster").to_owned(), redis::cmd("ROLE")]);
     let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
     if let Some(Value::ServerError(error)) = values.by_ref().take(logins).find(is_error) {
-        // Not the text: a server that does not know the command repeats what it was sent.
+        // Only the code: a server that does not know the command repeats its arguments in the text.
         return Err(Trouble::Refused(format!("{address} rejects the login: {}", error.code())));
     }
     script::take_names(address, values.by_ref().take(script::COUNT))?;
@@ -125,11 +125,11 @@ fn is_error(value: &Value) -> bool {
     matches!(value, Value::ServerError(_))
 }
 
-/// A name, and the addresses that it had last.
+/// A host name, and its last known addresses.
 struct Name {
     address: Address,
     known: Mutex<Vec<SocketAddr>>,
-    /// Whether a name server is being asked. There may be no answer for a long time.
+    /// True while a thread asks the name server, which may take long.
     is_asked: AtomicBool,
 }
 
@@ -138,7 +138,7 @@ impl Name {
         Name { address, known: Mutex::new(Vec::new()), is_asked: AtomicBool::new(false) }
     }
 
-    /// Its addresses now, or those that it had last where nobody tells in time.
+    /// Returns the current addresses, or the last known ones if the name server does not answer in time.
     fn sockets(self: &Arc<Name>) -> io::Result<Vec<SocketAddr>> {
         if let Ok(ip) = self.address.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.address.port)]);
@@ -153,7 +153,7 @@ impl Name {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the name server, unless somebody waits for it already. An answer is kept, too.
+    /// Asks the name server on a thread of its own, unless such a thread is running. It also stores the answer.
     fn ask(self: &Arc<Name>) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
         let (sender, receiver) = channel();
         if !self.is_asked.swap(true, Ordering::AcqRel) {

@@ -1,12 +1,13 @@
-//! Redis, or a Redis Cluster: who is asked what, and what may have become of a question that got no answer.
+//! A client for Redis and Redis Cluster, which routes each request and reports whether a failed one may have been
+//! carried out.
 //!
-//! A [`Redis`] belongs to one thread. It finds out by itself whether it speaks to a cluster, keeps one connection to each
-//! master that it needs, and waits for all of them at once: each question has an end of its own, and no server, name server
-//! or handshake that stands still makes another one's answers late. Connections are made in the background. After a
-//! failover it asks for the new map of slots and goes on. A master that does not answer costs time once, then nothing until
-//! it speaks: what is for it fails at once.
+//! A [`Redis`] belongs to one thread. It detects a cluster by itself, keeps one connection to each master that it
+//! needs, and waits for all of them at once. Each request has its own deadline: a slow server, name server or handshake
+//! does not delay the responses of others. Connections are opened in the background. After a failover the client
+//! fetches the new map of slots and continues. A master that does not answer costs one timeout. After that, requests to
+//! it fail at once until it answers again.
 //!
-//! This is the one room that names the `redis` crate. What the scripts mean is said in [`carom_model::replication`].
+//! This is the only module that names the `redis` crate. [`carom_model::replication`] defines the meaning of the scripts.
 
 mod allow;
 mod ask;
@@ -36,18 +37,18 @@ use carom_tls::trust;
 pub use self::allow::Allowance;
 pub use self::ask::{Answer, Beat, Change, Changed, Heard, Recent, Scan};
 
-/// Times that a question is put within its time, because another server has what it is about.
+/// Maximum number of attempts of a request within its deadline, if other servers have its slot.
 const ROUNDS: usize = 4;
 
-/// How long to wait before a question is put anew: a cluster that moves a slot takes some milliseconds.
+/// Pause before a request is retried: a cluster that moves a slot takes some milliseconds.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(5);
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Address {
-    /// Name or IP address.
+    /// Host name or IP address.
     pub host: String,
-    /// Port.
+    /// TCP port.
     pub port: u16,
 }
 
@@ -61,24 +62,24 @@ impl fmt::Display for Address {
     }
 }
 
-/// How to reach Redis. Its `Debug` form holds no password.
+/// Settings of the connection to Redis. The `Debug` form hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// Servers to begin with: one, or some of a cluster.
+    /// Servers for the first contact: a single one, or some of a cluster.
     pub seeds: Vec<Address>,
-    /// The user; none for the default one.
+    /// The user name; `None` for the default user.
     pub username: Option<String>,
-    /// The password.
+    /// The Redis password, if any.
     pub password: Option<String>,
     /// The database of a single server.
     pub database: i64,
-    /// Whether to speak TLS.
+    /// True to use TLS.
     pub tls: bool,
-    /// Whom to trust then, as a PEM file; what the system trusts if none is named.
+    /// A PEM file with trusted certificates; `None` for those of the system.
     pub ca_file: Option<PathBuf>,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
-    /// About how many changes the streams keep, all together.
+    /// Approximate number of changes that the streams keep, in total.
     pub stream_len: u64,
 }
 
@@ -89,18 +90,17 @@ impl fmt::Debug for RedisSettings {
     }
 }
 
-/// Why a question got no answer.
+/// The reason for which a request failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// The server could not be reached or did not answer in time. Helps once it is back.
+    /// The server could not be reached or did not answer in time. A retry succeeds once it is back.
     Away {
-        /// What happened.
+        /// A description of what happened.
         what: String,
-        /// Whether the question was sent, so that it may have been carried out or still be.
+        /// True if the request was sent, so that the server may have carried it out, or still may.
         asked: bool,
     },
-    /// The server is there and does not do it: wrong password, no memory, something else under the key. Somebody must do
-    /// something about it.
+    /// The server refused: wrong password, out of memory, or a key of another type. An operator must act.
     Refused(String),
 }
 
@@ -109,7 +109,7 @@ impl Trouble {
         Trouble::Away { what: format!("{address}: {error}"), asked }
     }
 
-    /// Whether what was asked for may have been done all the same.
+    /// True if the request may have been carried out in spite of the failure.
     pub fn may_be_done(&self) -> bool {
         matches!(self, Trouble::Away { asked: true, .. })
     }
@@ -125,14 +125,14 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// What a question is about, which decides which server is asked.
+/// The object of a request, which determines the server.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Place {
-    /// The counters, leases and nodes.
+    /// The counters, leases and nodes of the fleet.
     Space,
-    /// Links and stream of a partition.
+    /// The links and the stream of a partition.
     Partition(Partition),
-    /// A server itself.
+    /// A particular server.
     Server(Address),
 }
 
@@ -143,7 +143,7 @@ enum Question {
 }
 
 impl Question {
-    /// As it is sent. Only for a connection that has loaded all scripts.
+    /// Builds the command. Only for a connection that has loaded all scripts.
     fn to_command(&self) -> Cmd {
         match self {
             Question::Plain(command) => command.clone(),
@@ -152,63 +152,63 @@ impl Question {
     }
 }
 
-/// Stands for a question until it is answered.
+/// Identifies a request until its response arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ticket(u64);
 
-/// Commands that belong together: one server gets them in one piece and over one connection, and all of them again where
-/// that was the wrong one.
+/// Commands that belong together: one server gets them in one batch on one connection. If that was the wrong server,
+/// all of them are sent again.
 struct Asked {
     ticket: Ticket,
     place: Place,
     questions: Vec<Question>,
     deadline: Instant,
-    /// How often it has been put in vain.
+    /// Number of unsuccessful attempts.
     round: usize,
-    /// Not to be put before.
+    /// The earliest instant of the next attempt.
     not_before: Option<Instant>,
-    /// Whom to ask instead of whoever the map of slots names: its slot is on the move.
+    /// The server to ask in place of the one in the map of slots, because the slot is being migrated.
     at: Option<Address>,
 }
 
-/// What became of a question that was put to a server.
+/// The outcome of a request to a server.
 enum Reply {
     Is(Vec<Value>),
-    /// The slot is moving, and what it is about may be at that server already.
+    /// The slot is being migrated, and this server may have the key already (ASK).
     At(Address),
-    /// The server knows that another one has it. It was not carried out.
+    /// Another server has the slot (MOVED). The request was not carried out.
     Moved,
-    /// The server is not, or not now, one that has anything. It was not carried out.
+    /// The server is a replica, or cannot serve now. The request was not carried out.
     Unfit,
-    /// Nobody has all of what it is about at the moment. It was not carried out.
+    /// No server has all keys of the request at the moment. It was not carried out.
     Later,
-    /// The server has forgotten the scripts.
+    /// The server does not have the scripts.
     Unloaded,
     Failed(Trouble),
 }
 
-/// Redis as one thread speaks to it.
+/// A client for Redis or a Redis Cluster. It belongs to one thread.
 pub struct Redis {
     settings: Arc<RedisSettings>,
     dialer: Dialer,
     topology: Option<Topology>,
     search: Option<Search>,
-    /// When the last search began.
+    /// The instant at which the last topology search began.
     searched: Option<Instant>,
     servers: HashMap<Address, Server>,
-    /// Questions that wait for a server, or for somebody to say which.
+    /// Requests that wait for a server, or for the topology.
     open: Vec<Asked>,
     answers: Vec<(Ticket, Result<Vec<Value>, Trouble>)>,
     tickets: u64,
-    /// Whether the master of the counters had replicas when it was last asked.
+    /// True if the master of the counters had replicas at the last request.
     has_replicas: bool,
 }
 
 impl Redis {
-    /// Makes ready to speak; connects with the first question.
+    /// Creates a client, which connects with its first request.
     ///
     /// # Errors
-    /// When the file of certificates cannot be used, or the operating system refuses something.
+    /// A description of an unusable file of certificates, or of an error of the operating system.
     pub fn new(settings: Arc<RedisSettings>) -> Result<Redis, String> {
         let login = Login {
             username: settings.username.clone(),
@@ -230,7 +230,7 @@ impl Redis {
         })
     }
 
-    /// Goes on with everything that was put, until some of it is answered or that instant has come.
+    /// Drives all requests until a response arrives or the instant has come. Returns the responses.
     pub fn turn(&mut self, until: Instant) -> Vec<(Ticket, Answer)> {
         loop {
             self.step();
@@ -242,7 +242,7 @@ impl Redis {
         }
     }
 
-    /// Begins to ask. There is an answer when that instant has come, or before.
+    /// Begins a request. Its response arrives at `deadline` at the latest.
     fn put(&mut self, place: Place, questions: Vec<Question>, deadline: Instant) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
@@ -250,14 +250,14 @@ impl Redis {
         ticket
     }
 
-    /// Asks all of this at once and waits so long at most. The answers stand in the order of the questions.
+    /// Sends these requests at once and waits at most `within`. Returns the responses in the order of the requests.
     fn ask_all(&mut self, questions: Vec<(Place, Question)>, within: Duration) -> Vec<Result<Value, Trouble>> {
         let together = questions.into_iter().map(|(place, question)| (place, vec![question])).collect();
         let answers = self.ask_together(together, within).into_iter();
         answers.map(|answer| Ok(answer?.pop().unwrap_or(Value::Nil))).collect()
     }
 
-    /// The same with commands that belong together.
+    /// Sends groups of commands that belong together, like [`Redis::ask_all`].
     fn ask_together(
         &mut self,
         questions: Vec<(Place, Vec<Question>)>,
@@ -269,8 +269,8 @@ impl Redis {
         self.await_all(&tickets, deadline)
     }
 
-    /// Waits for the answers to all of these, which end then at the latest. Answers to others are kept for
-    /// [`Redis::turn`].
+    /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Responses to others are
+    /// kept for [`Redis::turn`].
     fn await_all(&mut self, tickets: &[Ticket], deadline: Instant) -> Vec<Result<Vec<Value>, Trouble>> {
         let (mut ours, mut others) = (HashMap::new(), Vec::new());
         while ours.len() < tickets.len() {
@@ -286,7 +286,7 @@ impl Redis {
         tickets.iter().map(|ticket| ours.remove(ticket).expect("each is answered")).collect()
     }
 
-    /// Does what can be done now.
+    /// Does all work that is possible without waiting.
     fn step(&mut self) {
         self.hear();
         self.dispatch();
@@ -295,7 +295,7 @@ impl Redis {
         self.expire(Instant::now());
     }
 
-    /// Waits until somebody says something or time has come for something else, at most until then.
+    /// Waits until a server sends something, a deadline passes, or `until` has come.
     fn wait(&self, until: Instant) {
         let open = self.open.iter().flat_map(|asked| [Some(asked.deadline), asked.not_before]);
         let servers = self.servers.values().map(Server::deadline);
@@ -306,12 +306,12 @@ impl Redis {
             polled.push(PollFd::new(self.dialer.bell(), PollFlags::IN));
         }
         if connection::wait(&mut polled, until.saturating_duration_since(Instant::now())).is_err() {
-            // No memory for it: what is there is looked at all the same.
+            // On a failure, such as lack of memory, the caller still checks all connections.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Takes what has come.
+    /// Processes all results and replies that have arrived.
     fn hear(&mut self) {
         if self.servers.values().any(Server::is_dialing) {
             self.dialer.take().into_iter().for_each(|dialed| self.dialed(dialed));
@@ -351,14 +351,14 @@ impl Redis {
         }
     }
 
-    /// A connection has failed.
+    /// Handles a failed connection.
     fn broken(&mut self, address: &Address, error: &io::Error) {
         self.lose(address, None, &Trouble::away(address, error, true));
-        // In a cluster another may take its place.
+        // In a cluster, another server may take its place.
         self.search_sometimes();
     }
 
-    /// Gives up a connection: whatever was sent there gets no answer. With a rest the server is left alone for a moment.
+    /// Closes a connection and fails its requests. With `rest`, the server is avoided for a moment.
     fn lose(&mut self, address: &Address, rest: Option<&Trouble>, trouble: &Trouble) {
         let Some(server) = self.servers.get_mut(address) else { return };
         for unsaid in server.lose(rest) {
@@ -373,13 +373,13 @@ impl Redis {
         }
     }
 
-    /// Decides what the replies to a question mean.
+    /// Interprets the replies to a request.
     fn settle(&mut self, address: &Address, mut asked: Asked, values: Vec<Value>) {
         let was_moving = asked.at.take().is_some();
         match topology::sort(address, values) {
             Reply::Is(values) => self.answers.push((asked.ticket, Ok(values))),
             Reply::Failed(trouble) => self.answers.push((asked.ticket, Err(trouble))),
-            // Two that send us to each other are asked again later.
+            // Two servers that redirect to each other are asked again later.
             Reply::At(to) if !was_moving => {
                 asked.at = Some(to);
                 self.open.push(asked);
@@ -404,7 +404,7 @@ impl Redis {
         }
     }
 
-    /// Puts a question once more, after a while; but not for ever.
+    /// Retries a request after a pause, up to [`ROUNDS`] attempts.
     fn again(&mut self, mut asked: Asked, wait: Duration) {
         asked.round += 1;
         if asked.round == ROUNDS {
@@ -416,7 +416,7 @@ impl Redis {
         }
     }
 
-    /// The server that a question is for, as far as that is known.
+    /// Returns the server for a request, if it is known.
     fn server_of(&self, asked: &Asked) -> Option<Address> {
         let named = || match &asked.place {
             Place::Server(address) => Some(address),
@@ -425,7 +425,7 @@ impl Redis {
         asked.at.as_ref().or_else(named).cloned()
     }
 
-    /// Gives the servers what is for them.
+    /// Hands requests to their servers.
     fn dispatch(&mut self) {
         let now = Instant::now();
         for mut asked in std::mem::take(&mut self.open) {
@@ -436,7 +436,7 @@ impl Redis {
             asked.not_before = None;
             match self.server_of(&asked) {
                 Some(address) => self.give(&address, asked),
-                // A slot that nobody has.
+                // A slot without a server.
                 None if self.topology.is_some() => {
                     self.search(None, None);
                     self.again(asked, BETWEEN_ROUNDS);
@@ -465,7 +465,7 @@ impl Redis {
         }
     }
 
-    /// Nobody says who has what: whatever waits for that fails.
+    /// Fails all requests without a known server, because no server returns the topology.
     fn fail_all_without_place(&mut self, trouble: &Trouble) {
         for asked in std::mem::take(&mut self.open) {
             if self.server_of(&asked).is_some() {
@@ -487,7 +487,7 @@ impl Redis {
         }
     }
 
-    /// Answers what nobody has answered in time.
+    /// Fails all requests whose deadline has passed.
     fn expire(&mut self, now: Instant) {
         for asked in std::mem::take(&mut self.open) {
             if now < asked.deadline {

@@ -1,5 +1,5 @@
-//! The scripts that run in Redis. They are named by the SHA-1 of their text, which the server tells when one is loaded;
-//! each connection loads all of them before its first use, since a server that was restarted knows none.
+//! The Lua scripts that run in Redis. A script is named by the SHA-1 of its text, which the server returns when it
+//! loads one. Each connection loads all of them before its first use, since a restarted server has none.
 
 use std::sync::OnceLock;
 
@@ -17,10 +17,10 @@ pub(super) enum Script {
     Allow,
 }
 
-/// How many there are.
+/// Number of scripts.
 pub(super) const COUNT: usize = Script::ALL.len();
 
-/// Names of the scripts, once a server has told them. They are the same everywhere.
+/// Names of the scripts, as the first server returned them. They are the same on every server.
 static NAMES: [OnceLock<Vec<u8>>; COUNT] = [const { OnceLock::new() }; COUNT];
 
 impl Script {
@@ -38,7 +38,7 @@ impl Script {
         }
     }
 
-    /// The command that runs it. Only for a connection that has loaded all.
+    /// Builds the command that runs the script. Only for a connection that has loaded all scripts.
     pub(super) fn call(self, keys: &[String], arguments: &[Vec<u8>]) -> Cmd {
         let name = NAMES[self as usize].get().expect("every connection loads the scripts first");
         let mut command = redis::cmd("EVALSHA");
@@ -47,7 +47,7 @@ impl Script {
     }
 }
 
-/// The commands that load all scripts.
+/// Returns the commands that load all scripts.
 pub(super) fn loads() -> impl Iterator<Item = Cmd> {
     Script::ALL.into_iter().map(|script| redis::cmd("SCRIPT").arg("LOAD").arg(script.text()).to_owned())
 }
@@ -60,7 +60,7 @@ pub(super) fn take_names(address: &Address, replies: impl Iterator<Item = Value>
             Value::ServerError(error) => {
                 let details = error.details().unwrap_or_default();
                 let what = format!("{address} rejects a script: {} {details}", error.code());
-                // A server that is still loading its data says so here.
+                // A server that is still loading its data reports it here.
                 let passes = matches!(error.code(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN");
                 return Err(if passes { Trouble::Away { what, asked: false } } else { Trouble::Refused(what) });
             }

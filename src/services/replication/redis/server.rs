@@ -1,8 +1,7 @@
-//! One server as one thread speaks to it: what it was asked and has yet to answer.
+//! The state of one server: its connection, and the requests that wait for its replies.
 //!
-//! A question whose time is over is forgotten, and its reply dropped when it comes: replies come in order, so none is taken
-//! for another. A server that says nothing is asked nothing more until it speaks, and after a while its connection is made
-//! anew.
+//! An expired request is dropped, and so is its reply when it arrives: replies come in order, so each one matches its
+//! request. A silent server gets no further requests until it answers. After a while its connection is replaced.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,13 +15,13 @@ use super::dial::Dialer;
 use super::topology::{Told, told_of_cluster, told_of_one};
 use super::{Address, Asked, Trouble, script};
 
-/// How long a server that did not answer is left alone.
+/// Time for which a server that did not answer is avoided.
 const REST: Duration = Duration::from_millis(250);
 
-/// A server that was silent for less than this is not blamed when a question ends: it may have been put late.
+/// Silence below which an expired request does not count against the server: the request may have been late itself.
 const FAIR: Duration = Duration::from_millis(10);
 
-/// How long a server may be silent before its connection is no longer trusted.
+/// Silence after which a connection is replaced.
 const SILENT_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -31,9 +30,9 @@ pub(super) struct Server {
 }
 
 enum Link {
-    /// It is connected to when it is needed, but not before that instant; and why.
+    /// Disconnected. A request connects again, but not before that instant if one is given, with the reason.
     Down(Option<(Instant, Trouble)>),
-    /// A connection is being made. Nobody waits for it any more after one has done so in vain.
+    /// Connecting. After a request has expired meanwhile (`is_slow`), further ones fail at once.
     Dialing {
         attempt: u64,
         is_slow: bool,
@@ -47,27 +46,27 @@ impl Default for Link {
     }
 }
 
-/// What is under way on a connection.
+/// The state of an open connection.
 struct Talk {
     connection: Connection,
     in_cluster: bool,
-    /// What it has yet to answer, the oldest first.
+    /// Requests without a reply, the oldest first.
     awaited: VecDeque<Awaited>,
-    /// When it last said something.
+    /// The instant of the last reply.
     heard: Instant,
-    /// Since when it has been silent although somebody waited for it.
+    /// The instant from which the server has been silent although a request waited.
     silent_since: Option<Instant>,
-    /// It is left alone until then.
+    /// The end of the time for which the server is avoided.
     rests_until: Option<Instant>,
 }
 
-/// Commands that were sent in one piece.
+/// Commands that were sent in one batch.
 struct Awaited {
     what: What,
     sent: Instant,
-    /// Replies that belong to it.
+    /// Number of expected replies.
     replies: usize,
-    /// Whether every second of them only says that an exception was made.
+    /// True if each command is preceded by `ASKING`, whose reply is ignored.
     moving: bool,
     values: Vec<Value>,
 }
@@ -75,31 +74,31 @@ struct Awaited {
 enum What {
     Asked(Asked),
     Map,
-    /// Nobody waits for it.
+    /// An expired request, whose reply is ignored.
     Nothing,
 }
 
-/// What a server has said.
+/// A complete response of a server.
 pub(super) enum Said {
     Answer(Asked, Vec<Value>),
     Map(Result<Told, Trouble>),
 }
 
-/// What somebody has waited for in vain.
+/// A request that failed without a response.
 pub(super) enum Unsaid {
     Asked(Asked),
     Map,
 }
 
-/// Whether a question can go to a server now.
+/// The readiness of a server for a request.
 pub(super) enum Approach {
     Ready,
-    /// As soon as there is a connection.
+    /// After the connection is established.
     Soon,
 }
 
 impl Server {
-    /// Whether it is connected.
+    /// True if the server is connected.
     pub(super) fn is_up(&self) -> bool {
         matches!(self.link, Link::Up(_))
     }
@@ -108,12 +107,12 @@ impl Server {
         matches!(self.link, Link::Dialing { .. })
     }
 
-    /// Whether it is connected and speaks.
+    /// True if the server is connected and answers.
     pub(super) fn can_be_asked(&self) -> bool {
         matches!(&self.link, Link::Up(talk) if !talk.is_left_alone())
     }
 
-    /// Whether anything is under way.
+    /// True if a request or an attempt to connect is in progress.
     pub(super) fn is_busy(&self) -> bool {
         match &self.link {
             Link::Down(_) => false,
@@ -122,13 +121,13 @@ impl Server {
         }
     }
 
-    /// Makes sure that there is a connection or will be, as far as it makes sense to wait for it.
+    /// Ensures that a connection exists or is being opened, unless the server does not answer.
     pub(super) fn approach(&mut self, address: &Address, dialer: &mut Dialer) -> Result<Approach, Trouble> {
         let silent = || Trouble::Away { what: format!("{address} did not answer the last request"), asked: false };
         if matches!(&self.link, Link::Up(talk) if talk.is_lost()) {
             self.link = Link::Down(None);
             let _ = self.approach(address, dialer);
-            // It will take its time.
+            // A new connection takes its time.
             self.give_up_waiting();
             return Err(silent());
         }
@@ -146,14 +145,14 @@ impl Server {
         }
     }
 
-    /// Nobody is to wait for a connection that takes so long.
+    /// Makes further requests fail at once while the connection is being opened.
     pub(super) fn give_up_waiting(&mut self) {
         if let Link::Dialing { is_slow, .. } = &mut self.link {
             *is_slow = true;
         }
     }
 
-    /// Takes what has become of an attempt; `false` if it is no longer of interest.
+    /// Takes the result of an attempt to connect. Returns false if it is obsolete.
     pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, bool), &Trouble>) -> bool {
         if !matches!(self.link, Link::Dialing { attempt: current, .. } if current == attempt) {
             return false;
@@ -165,14 +164,15 @@ impl Server {
         true
     }
 
-    /// Gives up the connection. Returns what nobody will answer. With a reason it is also left alone for a moment.
+    /// Closes the connection. Returns the requests without a response. With a reason, the server is also avoided for a
+    /// moment.
     pub(super) fn lose(&mut self, why: Option<&Trouble>) -> Vec<Unsaid> {
         let rest = why.map(|why| (Instant::now() + REST, why.clone()));
         let Link::Up(talk) = std::mem::replace(&mut self.link, Link::Down(rest)) else { return Vec::new() };
         talk.awaited.into_iter().filter_map(|awaited| awaited.what.unsaid()).collect()
     }
 
-    /// Puts a question. Only where the last word was [`Approach::Ready`].
+    /// Sends a request. Only after [`Server::approach`] has returned [`Approach::Ready`].
     pub(super) fn ask(&mut self, asked: Asked) {
         let Link::Up(talk) = &mut self.link else { unreachable!("it is ready") };
         let moving = asked.at.is_some();
@@ -187,7 +187,7 @@ impl Server {
         talk.awaits(What::Asked(asked), replies, moving);
     }
 
-    /// Asks it what it is, unless it is going to say that anyway with its first words.
+    /// Requests the topology, unless the new connection will report it anyway.
     pub(super) fn ask_for_map(&mut self) {
         let Link::Up(talk) = &mut self.link else { return };
         if talk.in_cluster {
@@ -198,19 +198,19 @@ impl Server {
         talk.awaits(What::Map, 1, false);
     }
 
-    /// Loads all scripts, before anything that is asked from now on.
+    /// Loads all scripts, before any further request.
     pub(super) fn load(&mut self) {
         let Link::Up(talk) = &mut self.link else { return };
         script::loads().for_each(|load| talk.connection.put(&load));
         talk.awaits(What::Nothing, script::COUNT, false);
     }
 
-    /// Writes what was put to it.
+    /// Writes the commands that were added.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Link::Up(talk) = &mut self.link { talk.connection.flush() } else { Ok(()) }
     }
 
-    /// What it has said meanwhile. After an error the connection is lost, but what came before that counts.
+    /// Returns the responses that have arrived. After an error the connection is lost, but earlier responses are valid.
     pub(super) fn listen(&mut self, address: &Address) -> (Vec<Said>, io::Result<()>) {
         let mut said = Vec::new();
         let Link::Up(talk) = &mut self.link else { return (said, Ok(())) };
@@ -219,11 +219,11 @@ impl Server {
         (said, heard.and(pumped))
     }
 
-    /// Forgets the questions whose time is over, and returns them.
+    /// Drops the requests whose deadline has passed, and returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Unsaid> {
         let Link::Up(talk) = &mut self.link else { return Vec::new() };
         let Some(oldest) = talk.awaited.front() else { return Vec::new() };
-        // Since it spoke last, or since it was asked after that.
+        // Silence counts from the last reply, or from a later request.
         let silent = now.saturating_duration_since(oldest.sent.max(talk.heard));
         let over = |awaited: &&mut Awaited| awaited.deadline().is_some_and(|deadline| deadline <= now);
         let over = talk.awaited.iter_mut().filter(over);
@@ -236,13 +236,13 @@ impl Server {
         unsaid
     }
 
-    /// When somebody has waited long enough for it.
+    /// Returns the earliest deadline of a request.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let Link::Up(talk) = &self.link else { return None };
         talk.awaited.iter().filter_map(Awaited::deadline).min()
     }
 
-    /// What to wait for.
+    /// Returns the events to poll for.
     pub(super) fn awaits(&self) -> Option<PollFd<'_>> {
         let Link::Up(talk) = &self.link else { return None };
         let flags = talk.connection.awaits();
@@ -269,7 +269,7 @@ impl Talk {
         self.awaited.push_back(Awaited { what, sent: Instant::now(), replies, moving, values: Vec::new() });
     }
 
-    /// Takes the replies that have come.
+    /// Takes the replies that have arrived.
     fn take(&mut self, address: &Address, said: &mut Vec<Said>) -> io::Result<()> {
         while let Some(value) = self.connection.next()? {
             (self.heard, self.silent_since) = (Instant::now(), None);

@@ -1,4 +1,4 @@
-//! Which server has what: a single one, or the masters of a cluster by the slots of our few keys.
+//! The topology: a single server, or the masters of a cluster by the slots of our few hash tags.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use redis::Value;
 use super::{Address, Place, Redis, RedisSettings, Reply, Trouble};
 use carom_model::replication::Partition;
 
-/// Longest that one server may take to say what it is before another one is asked, too.
+/// Time for the answer of one server, after which the next one is asked as well.
 const SERVER_TIME: Duration = Duration::from_millis(50);
 
-/// How often to ask who has what while a server is away and nobody sends us on.
+/// Shortest interval of searches while a server is unavailable and no other server redirects us.
 const SEARCH_EVERY: Duration = Duration::from_millis(100);
 
-/// Who has what.
+/// The servers of all keys.
 #[derive(Clone, Debug)]
 pub(super) enum Topology {
-    /// One server has everything.
+    /// A single server with all keys.
     Single(Address),
-    /// Masters of a cluster, by place. All of them, too, for what goes through everything.
+    /// The masters of a cluster by the object of a request, and all masters for scans.
     Cluster { of_place: HashMap<Place, Address>, masters: Vec<Address> },
 }
 
@@ -53,7 +53,7 @@ impl Topology {
     }
 }
 
-/// The part of a key that decides its slot.
+/// Returns the hash tag of a key, which determines its slot.
 pub(super) fn tag(settings: &RedisSettings, place: &Place) -> String {
     match place {
         Place::Partition(Partition(number)) => format!("{{{}:{number:02x}}}", settings.prefix),
@@ -61,17 +61,17 @@ pub(super) fn tag(settings: &RedisSettings, place: &Place) -> String {
     }
 }
 
-/// What a server says it is.
+/// The role of a server, as it reports itself.
 pub(super) enum Told {
-    /// It has everything.
+    /// A standalone master.
     Alone,
-    /// It follows another server.
+    /// A replica of another server.
     Replica,
-    /// One of a cluster: first and last slot, and master, of each range.
+    /// A server of a cluster: first and last slot, and master, of each range.
     Cluster(Vec<(u16, u16, Address)>),
 }
 
-/// What a server is, from its answers to `INFO cluster` and `ROLE`, and to `CLUSTER SLOTS` if it is one of a cluster.
+/// Returns the role of a server, from its answers to `INFO cluster` and `ROLE`, and in a cluster to `CLUSTER SLOTS`.
 pub(super) fn told(
     address: &Address,
     info: &Value,
@@ -85,14 +85,14 @@ pub(super) fn told(
     }
 }
 
-/// What a server is that is not in a cluster, from its answer to `ROLE`.
+/// Returns the role of a server outside a cluster, from its answer to `ROLE`.
 pub(super) fn told_of_one(address: &Address, role: &Value) -> Result<Told, Trouble> {
     let role = answered(address, role)?;
     let is_replica = matches!(role, Value::Array(parts) if parts.first().is_some_and(|role| text(role) == "slave"));
     Ok(if is_replica { Told::Replica } else { Told::Alone })
 }
 
-/// Who has what, from the answer of a server of a cluster to `CLUSTER SLOTS`.
+/// Returns the slots of a cluster, from an answer to `CLUSTER SLOTS`.
 pub(super) fn told_of_cluster(address: &Address, slots: &Value) -> Result<Told, Trouble> {
     Ok(Told::Cluster(ranges(address, answered(address, slots)?)))
 }
@@ -103,31 +103,31 @@ fn answered<'v>(address: &Address, value: &'v Value) -> Result<&'v Value, Troubl
     Err(Trouble::Away { what: format!("{address}: {} {details}", error.code()), asked: false })
 }
 
-/// Looking for who has what. One server is asked after another, and the first one that knows is right: that one is wrong
-/// shows itself, by its sending us on.
+/// A search for the topology. It asks one server after another, and accepts the first answer. A wrong one shows later,
+/// when a server redirects a request.
 pub(super) struct Search {
     /// Servers that were not asked yet, the next one first.
     left: VecDeque<Address>,
-    /// Servers that have yet to answer.
+    /// Servers that have not answered yet.
     asked: Vec<Address>,
-    /// When the next one is asked without waiting for those any longer.
+    /// The instant at which the next server is asked although earlier ones have not answered.
     next_at: Instant,
-    /// Why the last one did not say.
+    /// The last failure.
     trouble: Trouble,
-    /// Whether somebody has waited in vain; then nobody waits for it any more.
+    /// True if a request has expired during the search; then further ones fail at once.
     pub(super) is_slow: bool,
 }
 
 impl Search {
-    /// When there is something to do in any case.
+    /// Returns the instant of the next step of the search.
     pub(super) fn next_at(&self) -> Option<Instant> {
         (!self.left.is_empty()).then_some(self.next_at)
     }
 }
 
 impl Redis {
-    /// Begins to find out who has what, unless that is under way. What was known before is used meanwhile. The first to be
-    /// asked is whoever has just sent us on, the last one who is of no use himself.
+    /// Begins a search for the topology, unless one is in progress. The old topology stays in use meanwhile. `first` is
+    /// a server that has just redirected us, `last` one that cannot help.
     pub(super) fn search(&mut self, first: Option<&Address>, last: Option<&Address>) {
         if self.search.is_some() {
             return;
@@ -148,14 +148,14 @@ impl Redis {
         self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow: false });
     }
 
-    /// The same where what is known may be right and only a server is away: not over and over.
+    /// Begins a search if the topology may be right and only a server is unavailable, at most every [`SEARCH_EVERY`].
     pub(super) fn search_sometimes(&mut self) {
         if self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
             self.search(None, None);
         }
     }
 
-    /// Asks the next servers, if it is time to. Where nobody is left, whatever waits for an answer fails.
+    /// Asks the next servers, if it is time. If none is left, fails all requests that wait for the topology.
     pub(super) fn search_on(&mut self) {
         let Some(mut search) = self.search.take() else { return };
         while search.asked.is_empty() || Instant::now() >= search.next_at {
@@ -168,7 +168,7 @@ impl Redis {
         }
         if search.asked.is_empty() && search.left.is_empty() {
             if self.topology.is_none() {
-                // Nothing of what was really asked has been sent.
+                // The waiting requests themselves have not been sent.
                 let trouble = match search.trouble {
                     Trouble::Away { what, .. } => Trouble::Away { what, asked: false },
                     refused @ Trouble::Refused(_) => refused,
@@ -187,11 +187,11 @@ impl Redis {
         Ok(())
     }
 
-    /// Takes what a server has said of itself, or that it has said nothing.
+    /// Takes the role that a server has reported, or its failure to report one.
     pub(super) fn told(&mut self, address: &Address, told: Result<Told, Trouble>) {
         let mut told = told;
         if matches!(told, Ok(Told::Replica)) {
-            // Behind the same name there may be the new master soon.
+            // The same name may soon point to the new master.
             let trouble = Trouble::Away { what: format!("{address} is a replica"), asked: false };
             self.lose(address, Some(&trouble), &trouble);
             told = Err(trouble);
@@ -215,13 +215,13 @@ impl Redis {
 
     fn found(&mut self, by: &Address, topology: Topology) {
         let masters = topology.masters();
-        // One that has left the cluster, or was made a replica, is spoken to no more.
+        // Drops the connections to servers that have left the cluster, or have become replicas.
         self.servers.retain(|known, server| masters.contains(known) || known == by || server.is_busy());
         self.topology = Some(topology);
         self.search = None;
     }
 
-    /// All masters, after having asked who they are.
+    /// Fetches the current topology, and returns all masters.
     pub(super) fn find_masters(&mut self, within: Duration) -> Result<Vec<Address>, Trouble> {
         let deadline = Instant::now() + within;
         self.topology = None;
@@ -243,7 +243,7 @@ impl Redis {
     }
 }
 
-/// First and last slot, and master, of each range in the answer to `CLUSTER SLOTS`.
+/// Parses an answer to `CLUSTER SLOTS` into first and last slot, and master, of each range.
 fn ranges(asked: &Address, slots: &Value) -> Vec<(u16, u16, Address)> {
     let Value::Array(ranges) = slots else { return Vec::new() };
     let range = |range: &Value| {
@@ -261,7 +261,8 @@ fn ranges(asked: &Address, slots: &Value) -> Vec<(u16, u16, Address)> {
     ranges.iter().filter_map(range).collect()
 }
 
-/// The slot of a tag: CRC-16 (XMODEM) of what stands between the braces, as in the specification of Redis Cluster.
+/// Returns the slot of a hash tag: CRC-16 (XMODEM) of the text between the braces, as the Redis Cluster specification
+/// defines it.
 fn slot(tag: &str) -> u16 {
     let inner = tag.trim_start_matches('{').trim_end_matches('}');
     let crc = inner.bytes().fold(0u16, |crc, byte| {
@@ -270,7 +271,7 @@ fn slot(tag: &str) -> u16 {
     crc % 16_384
 }
 
-/// What the replies to a question mean, which are one for each of its commands.
+/// Interprets the replies to a request, one for each of its commands.
 pub(super) fn sort(address: &Address, values: Vec<Value>) -> Reply {
     let wrong = values.iter().find_map(|value| if let Value::ServerError(error) = value { Some(error) } else { None });
     let Some(error) = wrong else { return Reply::Is(values) };
@@ -292,7 +293,7 @@ pub(super) fn sort(address: &Address, values: Vec<Value>) -> Reply {
     }
 }
 
-/// The text of a reply; empty where it is none.
+/// Returns the text of a reply; empty for other types.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_specification() {
-        // From the specification's example, and `CLUSTER KEYSLOT`.
+        // From the example of the specification, and `CLUSTER KEYSLOT`.
         assert_eq!(slot("{123456789}"), 0x31c3);
         assert_eq!(slot("{carom}"), slot("carom"));
     }
