@@ -258,7 +258,7 @@ pub const JSON_VALUES_MAX: usize = 4_096;
 /// Bytes of lines that an export reads from the store at once: a millisecond or two of its thread.
 pub const EXPORT_PAGE_BYTES: usize = 256 * 1024;
 
-/// Maximum number of records that an export reads at once. The index may contain more ends of links than links.
+/// Maximum number of records that an export reads at once. Many of them may be tombstones, which give no line.
 pub const EXPORT_PAGE_RECORDS: usize = 16 * 1024;
 
 /// Pages of exports that may wait for the export thread: one for each export of many cores.
