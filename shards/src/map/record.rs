@@ -175,7 +175,7 @@ impl<'a> Record<'a> {
         if self.header & IN_DOMAIN == 0 { Some(code) } else { self.domain().map(|id| code.within(Some(id))) }
     }
 
-    /// True if [`write`] could have written this record: for bytes from elsewhere.
+    /// True if [`write()`] could have written this record: for bytes from elsewhere.
     pub(super) fn is_sound(self) -> bool {
         let has_target = (1..=TARGET_BYTES_MAX).contains(&self.target_len());
         let status = (self.header >> STATUS_SHIFT & 7) as usize;
