@@ -74,7 +74,7 @@ seconds=''
 carom=''
 loadgen=''
 
-# Whether a text is a whole number within bounds, without leading zeros, which the shell would read as octal.
+# Succeeds if a text is a whole number within bounds. Rejects leading zeros, because the shell would read the number as octal.
 is_number() { # TEXT LEAST MOST
     [[ $1 =~ ^[1-9][0-9]{0,5}$ ]] && (($1 >= $2 && $1 <= $3))
 }
@@ -150,7 +150,7 @@ launch_server() { # NAME LOG COMMAND...
     log_of[$started]=$log
 }
 
-# Whether a child of this script is running. Other processes do not count, because process IDs are reused.
+# Succeeds if a child of this script is running. Other processes do not count, because process IDs are reused.
 is_running() { # PID
     local stat field
     { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
@@ -369,7 +369,7 @@ ask_redis() { # PORT COMMAND...
     timeout --foreground 5 redis-cli -h 127.0.0.1 -p "$port" "$@" 2>/dev/null | tr -d '\r'
 }
 
-# Whether this process, and no other one on its port, has loaded its data and answers.
+# Succeeds if this process, and no other one on its port, has loaded its data and answers.
 redis_answers() { # PORT PID
     ask_redis "$1" INFO server | grep -qx "process_id:$2"
 }
@@ -386,7 +386,7 @@ launch_redis() { # INDEX OPTION...
     redis_pids+=("$started")
 }
 
-# Whether a server sees the whole cluster and all slots, and, if it is a replica, has the data of its master.
+# Succeeds if a server sees the whole cluster and all slots and, if it is a replica, has the data of its master.
 is_whole() { # PORT
     local cluster replication
     cluster=$(ask_redis "$1" CLUSTER INFO) && replication=$(ask_redis "$1" INFO replication) || return 1
@@ -432,7 +432,7 @@ start_redis() {
 
 # ---- Nodes ----
 
-# Whether a node serves, is connected to Redis, and has compared its links. Its announcement in the log shows that no other program
+# Succeeds if a node serves, is connected to Redis, and has compared its links. Its announcement in the log proves that no other program
 # answers on its port.
 is_ready() { # LOG ADMIN-PORT
     local status
@@ -491,7 +491,7 @@ show() {
 # Prints commands to try.
 suggest() {
     cat <<END
-Create a link on one node, and follow it on another with the shortCode of the response:
+Create a link on one node, and visit it on another with the shortCode of the response:
   curl -H 'Content-Type: application/json' -d '{"longUrl": "https://example.com/"}' \\
        http://127.0.0.1:$((base + 1))/rest/v3/short-urls
   curl -i http://127.0.0.1:$((base + nodes))/CODE
@@ -504,13 +504,13 @@ END
     fi
     if [[ -n $is_single ]]; then
         cat <<END
-Suspend Redis for a while; links can still be created and followed:
+Suspend Redis for a while; you can still create and visit links:
   kill -STOP $master_pid
   kill -CONT $master_pid
 END
     else
         cat <<END
-Kill a Redis master; its replica takes over, and links can still be created and followed:
+Kill a Redis master; its replica takes over, and you can still create and visit links:
   kill -9 $master_pid
 END
     fi

@@ -110,7 +110,7 @@ read_version() {
     version=${version/-/\~}
 }
 
-# Whether the tree is a git repository of its own, not just unpacked inside another one.
+# Succeeds if the tree is a git repository of its own, rather than a directory inside another repository.
 is_repository() {
     local prefix
     prefix=$(git -C "$root" rev-parse --show-prefix 2>/dev/null) && [[ -z $prefix ]]
@@ -158,7 +158,7 @@ put() { # MODE SOURCE TARGET
 
 put_program() { # SOURCE TARGET
     put 0755 "$1" "$2"
-    # Debug information goes. Function names stay: the backtraces that the runbook asks for need them.
+    # Removes debug information, but keeps function names, for the stack traces that the runbook asks for.
     strip --strip-debug --remove-section=.comment "$stage/$2"
 }
 

@@ -248,7 +248,7 @@ wait_for_service() { # LOG-NAME
     wait_until 'ready node' asks -o /dev/null "$admin/readyz"
 }
 
-# Whether the node has printed its addresses. Fails at once if it has ended.
+# Succeeds if the node has printed its addresses. Exits at once if the node has ended.
 announced() { # FILE
     kill -0 "$node" 2>/dev/null || fail 'the node has ended'
     grep -qs ' serves http://' "$1"
@@ -273,7 +273,7 @@ follow() {
     [[ $answer == '302 https://example.com/a/long/way?to=go' ]] || fail "$public/$code answers $answer"
 }
 
-# Waits until the node has ended, which must be with exit code 0.
+# Waits until the node has ended, and fails unless its exit code is 0.
 wait_for_end() {
     local status=0
     wait_until 'end of the node' has_ended
@@ -282,7 +282,7 @@ wait_for_end() {
     ((status == 0)) || fail "the node ended with $status"
 }
 
-# Whether the node has ended. Until it is waited for, it is a zombie.
+# Succeeds if the node has ended. Until this script waits for it, the process is a zombie.
 has_ended() {
     local stat
     { read -r stat <"/proc/$node/stat"; } 2>/dev/null || return 0
@@ -360,7 +360,7 @@ END
     chmod 0755 "$system/usr/bin/systemctl"
 }
 
-# Whether a command makes such a call of systemctl.
+# Succeeds if a command calls systemctl with these words.
 is_asked() { # WORDS COMMAND...
     local words=$1
     shift
