@@ -1,12 +1,13 @@
-//! The one thread that says whether a link with `maxVisits` may be followed once more.
+//! Admission control for links with `maxVisits`: one thread decides whether such a link may be followed once more.
 //!
-//! Every redirect of such a link, whichever core it comes to, asks here and waits, so one thread sees them all and none too
-//! many gets through. Visits are given out in shares ([`crate::allowance`]), each stored and synced before the first of it is used. In
-//! a fleet Redis gives the shares out, with one script for each link, and a share that Redis did not confirm is not used:
-//! without Redis, and while the disk takes nothing, such links are unavailable when their share is used up. That is the
-//! price of exactness; all other links go on.
+//! Cores send every redirect of such a link to this thread and wait for its answer, so no two cores can grant the same
+//! visit. The thread grants visits from a share ([`crate::allowance`]), and stores and syncs each share before it
+//! grants the first visit of it. In a fleet, Redis hands out the shares with one script for each link, and a node uses
+//! only the shares that Redis confirmed. So without Redis, or while the disk accepts no writes, these links become
+//! unavailable once their share is used up. That is the price of exactness; all other links stay available.
 //!
-//! Whoever changes a link says so here before the change is acknowledged, so that nothing that was known of it stays.
+//! A thread that changes a link tells this thread before it acknowledges the change, so that the cached link and share
+//! are dropped.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,38 +30,38 @@ use crate::stats::NodeStats;
 use crate::store::links::{Links, StoreError};
 use crate::store::redis::{Allowance, Redis};
 
-/// After this time without a visit a link's share is put away.
+/// Idle time after which the share of a link is stored and dropped from memory.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How often the links are looked at that are idle.
+/// Interval between two searches for idle links.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// For how long it is believed that Redis has nothing left: a higher maximum is told of at once.
+/// Time for which an empty answer of Redis is cached. A higher maximum takes effect at once all the same.
 const SPENT_FOR: Duration = Duration::from_secs(1);
 
-/// Who gives out visits for several nodes.
+/// The connection to the Redis that shares visits among nodes.
 pub struct SharedVisits {
-    /// Redis, as this thread speaks to it.
+    /// The connection, used by this thread alone.
     pub redis: Redis,
-    /// How long it may take to answer.
+    /// Timeout of one request.
     pub answer_time: Duration,
 }
 
 /// Inputs of the thread.
 pub struct AllowanceSetup {
-    /// The store.
+    /// The store of links and of what is left of their visits.
     pub links: Links,
-    /// The cores' mailboxes.
+    /// The mailboxes of the cores, which receive the answers.
     pub post: Post,
-    /// Where to count.
+    /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
-    /// Who knows how often a link was followed so far.
+    /// The counts of visits so far.
     pub visits: Visits,
-    /// Who gives out visits; this node alone where there is nobody.
+    /// The source of shares in a fleet; `None` for a single node, which grants all visits itself.
     pub shared: Option<SharedVisits>,
 }
 
-/// Starts the thread. It ends when all senders are gone, and stores what is left of its shares then.
+/// Starts the thread. It ends when all senders are gone, and then stores what is left of its shares.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -71,13 +72,13 @@ pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()
     Ok((queue, thread))
 }
 
-/// A link that is followed at present.
+/// A link with `maxVisits` that was followed within the last [`IDLE`].
 struct Limited {
     link: Arc<Link>,
     share: Share,
     waiting: Vec<VisitAsked>,
     used: Instant,
-    /// Until when it is believed that nothing is left.
+    /// The end of the time for which Redis counts as having no visits left.
     spent_until: Option<Instant>,
 }
 
@@ -91,7 +92,7 @@ struct Allowances {
     setup: AllowanceSetup,
     queue_len: Arc<AtomicUsize>,
     limited: HashMap<Code, Limited>,
-    /// Whether a write has failed: nobody knows what is stored then.
+    /// True once a write has failed: from then on it is unknown what is stored.
     failed: bool,
 }
 
@@ -106,7 +107,8 @@ impl Allowances {
             }
             if looked.elapsed() >= LOOK_EVERY {
                 looked = Instant::now();
-                // While the disk is full they stay: what they have left would be lost.
+                // While the disk is full the shares stay in memory: they cannot be stored, so dropping them would lose
+                // visits.
                 if !self.setup.stats.writes_refused.load(Ordering::Acquire) {
                     self.put_away(|limited| limited.used.elapsed() >= IDLE);
                 }
@@ -128,7 +130,8 @@ impl Allowances {
                     let (ended, changed): (Vec<_>, Vec<_>) = codes.into_iter().partition(|(_, ended)| *ended);
                     ended.iter().for_each(|(code, _)| _ = self.limited.remove(code));
                     if self.setup.shared.is_some() {
-                        // With a lower maximum others may have taken what this node has left: it asks anew.
+                        // The maximum may be lower now, and other nodes may have used what this node has left. Its
+                        // share is dropped, so that the next visit asks Redis again.
                         changed.iter().for_each(|(code, _)| _ = self.limited.remove(code));
                     }
                     self.put_away_these(changed.iter().map(|(code, _)| code));
@@ -138,10 +141,10 @@ impl Allowances {
         self.give_out(&mut touched);
     }
 
-    /// Answers a visit, or lets it wait; returns its code then.
+    /// Answers a visit, or queues it and returns its code.
     fn ask(&mut self, visit: VisitAsked) -> Option<Code> {
         if visit.since.elapsed() >= FETCH_TIME_MAX {
-            // The client has been told; a visit that nobody makes is not to be used up.
+            // The client has already got an answer (timeout), so this visit must not be used up.
             self.tell(&visit, LookedUp::Unknown);
             return None;
         }
@@ -166,7 +169,8 @@ impl Allowances {
         Some(code)
     }
 
-    /// Reads a link and what is stored of its visits; or says what else there is.
+    /// Reads a link and its stored share. Returns the answer for the client if the link is missing, unreadable or
+    /// without a maximum.
     fn load(&self, code: &Code) -> Result<Limited, LookedUp> {
         let AllowanceSetup { links, stats, visits, shared, .. } = &self.setup;
         let unreadable = |error: StoreError| {
@@ -174,7 +178,7 @@ impl Allowances {
             tracing::error!(%error, %code, "the number of visits of a link cannot be read");
             LookedUp::Unknown
         };
-        // Before the link: a delete in between then leaves too few visits, not too many.
+        // The share is read before the link: if a delete comes in between, too few visits are left, never too many.
         let stored = links.allowance(code).map_err(unreadable)?;
         let link = match readers::read(links, stats, code) {
             Read::Link(link) => link,
@@ -182,7 +186,7 @@ impl Allowances {
             Read::Damaged(_) => return Err(LookedUp::Damaged),
             Read::Unreadable => return Err(LookedUp::Unknown),
         };
-        // It was changed since the core looked, and may be followed without end.
+        // The link was changed since the core looked it up, and now has no maximum.
         let Some(max) = link.policy.max_visits else { return Err(LookedUp::Allowed(link)) };
         let of = identity(&link);
         let stored = stored.filter(|stored| stored.of == of).unwrap_or(Stored { of, ..Stored::default() });
@@ -191,7 +195,7 @@ impl Allowances {
         Ok(Limited { link, share, waiting: Vec::new(), used: Instant::now(), spent_until: None })
     }
 
-    /// Gives out more visits of these links until nobody waits.
+    /// Finds more visits for these links until no request waits.
     fn give_out(&mut self, touched: &mut Vec<Code>) {
         touched.sort_unstable();
         touched.dedup();
@@ -209,8 +213,8 @@ impl Allowances {
         }
     }
 
-    /// How many more visits of each of these links there are for this node, and how many are given out in all then; `None`
-    /// where nobody can say. What lies parked comes first.
+    /// Returns for each link how many more visits this node may grant, and how many are then taken in total; `None` if
+    /// that is unknown. Parked visits of the share come first.
     fn find_more(&mut self, codes: &[Code]) -> Vec<Option<(u64, u64)>> {
         let now = Instant::now();
         let here = |limited: &Limited| {
@@ -246,7 +250,7 @@ impl Allowances {
         given
     }
 
-    /// Stores what is given out, before any of it is used. Returns what may be used.
+    /// Stores and syncs the shares before any visit of them is granted. Returns the shares that may be used.
     fn keep(&mut self, codes: &[Code], given: Vec<Option<(u64, u64)>>) -> Vec<Option<(u64, u64)>> {
         let mut batch = self.setup.links.batch();
         for (code, given) in codes.iter().zip(&given) {
@@ -268,7 +272,7 @@ impl Allowances {
         given
     }
 
-    /// Answers those who wait for a link, as far as there is an answer. Returns whether some still wait.
+    /// Answers the requests that wait for a link, as far as visits are left. Returns true if some still wait.
     fn serve(&mut self, code: &Code, given: Option<(u64, u64)>) -> bool {
         let Some(limited) = self.limited.get_mut(code) else { return false };
         let mut told = Vec::new();
@@ -300,7 +304,8 @@ impl Allowances {
         self.setup.post.to(core).post(ToCore::LookedUp { code, token, found });
     }
 
-    /// Stores what is left of the shares of some links and forgets them. Nobody waits for any of them.
+    /// Stores what is left of the shares of some links, and drops these links from memory. No request may wait for any
+    /// of them.
     fn put_away(&mut self, which: impl Fn(&Limited) -> bool) {
         let codes: Vec<Code> =
             self.limited.iter().filter(|(_, limited)| which(limited)).map(|(code, _)| *code).collect();
@@ -325,7 +330,7 @@ impl Allowances {
         }
     }
 
-    /// A write has failed: nobody knows what is stored.
+    /// Handles a failed write: from now on it is unknown what is stored.
     fn fail(&mut self, error: &StoreError) {
         self.failed = true;
         self.setup.stats.store_errors.add_shared(1);

@@ -1,7 +1,7 @@
-//! Backups of a store: as it is at one moment, section by section, while it goes on being written to.
+//! Backups of a live store: a snapshot of one moment, section by section.
 //!
-//! A node gives one to whoever asks for it through the socket of its data directory. The store keeps what is replaced meanwhile
-//! until the backup is out; nobody waits for it. The thread that reads is one of low priority: cores go first.
+//! A node serves backups through the socket of its data directory. The store keeps replaced values until the backup has
+//! been read, and no write waits for it. The thread runs at low priority, so that cores go first.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::Shutdown;
@@ -19,28 +19,28 @@ use crate::backup::frames::FrameWriter;
 use crate::store::links::Links;
 use crate::store::socket;
 
-/// What a command asks for.
+/// The command that asks for a backup.
 pub const ASK_BACKUP: &str = "backup";
 
-/// Longest question, bytes.
+/// Longest command, in bytes.
 const QUESTION_LEN_MAX: u64 = 256;
 
-/// How long somebody who asks may take to take what he gets.
+/// Timeout for a client that neither sends nor receives.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the thread rests after somebody could not be answered.
+/// Pause of the thread after an error.
 const REST: Duration = Duration::from_millis(100);
 
-/// Bytes that are written at once.
+/// Bytes of one write to the socket.
 const BUFFER_LEN: usize = 512 * 1024;
 
-/// Bytes of a log of visits that are one record.
+/// Bytes of a visit log that make one record.
 const LOG_PIECE_LEN: usize = 128 * 1024;
 
-/// Writes the store as it is now.
+/// Writes the current state of the store to `out`, as frames.
 ///
 /// # Errors
-/// If it cannot be written. That the store cannot be read, or `is_over`, is written to the stream.
+/// If `out` cannot be written. An unreadable store, or `is_over`, is reported in the stream itself.
 pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: impl Fn() -> bool) -> io::Result<()> {
     let mut writer = FrameWriter::begin(out)?;
     let (view, logs) = match view_with_logs(links, data_dir) {
@@ -71,10 +71,10 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
     Ok(())
 }
 
-/// Writes logs of visits, each in pieces.
+/// Writes visit logs, each in pieces.
 fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> io::Result<()> {
     for (seq, bytes) in logs {
-        // One without anything in it is there, too: whoever restores it finds no gap.
+        // An empty log is written as one empty piece, so that a restore sees no gap in the sequence.
         let pieces = bytes.chunks(LOG_PIECE_LEN).chain(bytes.is_empty().then_some(&[][..]));
         for (number, piece) in pieces.enumerate() {
             writer.add(Section::VisitLogs, &[seq.to_be_bytes(), (number as u32).to_be_bytes()].concat(), piece)?;
@@ -83,10 +83,10 @@ fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> 
     Ok(())
 }
 
-/// Asks the node that runs on a data directory for its store, as a stream of frames.
+/// Asks the node that runs on a data directory for a backup, and returns the stream of frames.
 ///
 /// # Errors
-/// If nobody answers there.
+/// If no node answers at the socket.
 pub fn ask(data_dir: &Path) -> io::Result<impl Read> {
     let mut stream = socket::connect(data_dir)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -94,18 +94,18 @@ pub fn ask(data_dir: &Path) -> io::Result<impl Read> {
     Ok(stream)
 }
 
-/// The thread that answers at the socket.
+/// A handle on the thread that serves the socket.
 pub struct Attendant {
     data_dir: PathBuf,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
 
-/// What its end needs to know of it.
+/// The state that the thread shares with its handle.
 struct Shared {
     listener: UnixListener,
     is_over: AtomicBool,
-    /// Who is being answered.
+    /// The client that is being served.
     client: Mutex<Option<UnixStream>>,
 }
 
@@ -120,10 +120,10 @@ impl Shared {
 }
 
 impl Attendant {
-    /// Ends it. A backup that is under way is cut off, and told so.
+    /// Stops the thread. A backup in progress breaks off with an error in its stream.
     pub fn stop(self) {
         self.shared.is_over.store(true, Ordering::Release);
-        // It waits for somebody to come, or for somebody to take what he asked for.
+        // The thread may wait for a client, or for one to read; the shutdowns end both waits.
         let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
         if let Some(client) = &*self.shared.client() {
             let _ = client.shutdown(Shutdown::Both);
@@ -133,10 +133,10 @@ impl Attendant {
     }
 }
 
-/// Answers at the socket of a data directory from now on.
+/// Starts a thread that serves the socket of a data directory.
 ///
 /// # Errors
-/// If the socket cannot be made, or the operating system cannot start a thread.
+/// If the socket cannot be created, or the operating system cannot start a thread.
 pub fn start(links: Links, data_dir: &Path) -> io::Result<Attendant> {
     let listener = socket::listen(data_dir)?;
     let shared = Arc::new(Shared { listener, is_over: AtomicBool::new(false), client: Mutex::default() });
@@ -146,7 +146,7 @@ pub fn start(links: Links, data_dir: &Path) -> io::Result<Attendant> {
     Ok(Attendant { data_dir: data_dir.to_owned(), shared, thread })
 }
 
-/// Answers one after the other.
+/// Serves one client after the other.
 fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
     let_cores_go_first();
     while !shared.is_over() {
@@ -162,7 +162,7 @@ fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
             Err(_) if shared.is_over() => {}
             Err(error) => {
                 tracing::warn!(%error, "a client of control.sock got an incomplete response");
-                // Where the machine has no descriptors left, it has none at once again.
+                // If the machine is out of file descriptors, an immediate retry would fail again.
                 std::thread::sleep(REST);
             }
             Ok(()) => {}
@@ -183,7 +183,7 @@ fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: impl Fn(
             tracing::info!("backup sent");
             Ok(())
         }
-        // Whoever looks whether somebody listens.
+        // A probe that only checks for a listener.
         "" => Ok(()),
         other => FrameWriter::begin(out)?.break_off(&format!("this node does not know the command {other:?}")),
     }

@@ -1,7 +1,7 @@
-//! Writes the access log: what cores tell of requests goes to a file, on a thread of its own.
+//! Writes the access log: a thread of its own takes the records that cores put into rings, and appends them to a file.
 //!
-//! Nobody waits for it. Where the disk is slow, rings fill and lines are dropped; where it fails, what was to be written is dropped,
-//! an alarm says so, and the next lines try again. All of that is counted.
+//! No core waits for this thread. If the disk is slow, the rings fill and new lines are dropped. If a write fails, the
+//! pending lines are dropped, an alarm is raised, and the next lines try again. All drops are counted.
 
 mod target;
 
@@ -19,51 +19,53 @@ use crate::access_log::terms::{AccessLog, LogPlace};
 use crate::alarms::Alarm;
 use crate::stats::NodeStats;
 
-/// How often the rings are emptied while there is little in them.
+/// Interval between two drains of the rings while they hold less than [`BUSY`] bytes.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
 
-/// How often while there is much.
+/// Interval between two drains while a ring holds [`BUSY`] bytes or more.
 const COLLECT_BUSY: Duration = Duration::from_millis(20);
 
-/// So many bytes at once are much: a sixteenth of a ring, so that with less of them in the short time a ring is not full after the long one.
+/// Bytes in one ring that count as busy: a sixteenth of a ring. A ring that fills more slowly cannot overflow within
+/// [`COLLECT_EVERY`].
 const BUSY: usize = 128 << 10;
 
-/// So many bytes of lines are written at once.
+/// Bytes of lines that one write collects.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
-/// How often it is looked whether the file is still where it was.
+/// Interval between two checks that the file is still at its path.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long nothing must have gone wrong before that is over.
+/// Time without an error after which the alarm clears.
 const QUIET_BEFORE_CLEAR: Duration = Duration::from_secs(5);
 
-/// How long the process waits for the last lines when it ends.
+/// Longest time for which a shutdown waits for the last lines.
 const END_WITHIN: Duration = Duration::from_secs(3);
 
-/// The thread that writes.
+/// A handle on the thread that writes the access log.
 pub struct Writing {
     stop: Arc<AtomicBool>,
-    /// Nothing ever comes; it is closed when the thread has ended.
+    /// A channel that carries no message; it disconnects when the thread has ended.
     ended: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
 impl Writing {
-    /// Ends the thread, after a last write, unless that takes too long. Only after the cores have ended.
+    /// Stops the thread after a last write, or gives up after [`END_WITHIN`]. Call it after the cores have ended.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        // A file on a disk that has hung keeps the thread; it must not keep the process.
+        // If the disk has hung, the thread stays blocked in its write; the process must still be able to exit.
         if self.ended.recv_timeout(END_WITHIN) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the last lines of the access log are lost: writing them takes too long");
         }
     }
 }
 
-/// Starts to write what comes from these rings there: those of the cores, and the admin listener's as the last.
+/// Starts the thread that writes the lines of these rings to `place`. `receivers` has one ring for each core, then the
+/// admin listener's.
 ///
 /// # Errors
-/// When the operating system gives no thread. A file that cannot be written raises an alarm.
+/// If the operating system cannot start a thread. A file that cannot be written raises an alarm instead.
 pub fn start(
     place: &LogPlace,
     log: &AccessLog,
@@ -92,23 +94,23 @@ pub fn start(
     Ok(Writing { stop, ended, thread })
 }
 
-/// What went wrong last.
+/// The last error.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     since: Instant,
-    /// Whether the file could not even be opened.
+    /// True if opening the file failed, rather than writing to it.
     at_opening: bool,
 }
 
 struct Writer {
-    /// With the names of their cores.
+    /// The rings, each with the name of its core for the log lines.
     rings: Vec<(AccessReceiver, String)>,
     lines: Lines,
     target: Target,
-    /// Lines that are to be written.
+    /// Formatted lines that the next flush writes.
     written: Vec<u8>,
     trouble: Option<Trouble>,
-    /// Nothing more is written in this pass, since something could not be.
+    /// True once a write of this pass has failed: the rest of the pass drops its lines.
     gives_up: bool,
     stats: Arc<NodeStats>,
 }
@@ -129,7 +131,7 @@ impl Writer {
         self.collect();
     }
 
-    /// Writes what is in the rings. Returns the most that was in one of them, in bytes.
+    /// Writes the lines of all rings. Returns the largest number of bytes that one ring held.
     fn collect(&mut self) -> usize {
         let mut most = 0;
         let mut rings = std::mem::take(&mut self.rings);
@@ -150,8 +152,8 @@ impl Writer {
         most
     }
 
-    /// Writes the lines that are there; what cannot be written is dropped, and so is all that follows in this pass. Without lines it
-    /// only sees to it that the file is there.
+    /// Writes the pending lines. Drops those that cannot be written, and all further lines of this pass. Without
+    /// pending lines it only makes sure that the file exists.
     fn flush(&mut self) {
         let lines = count_lines(&self.written);
         let (went_out, done) = match self.gives_up {
@@ -169,7 +171,7 @@ impl Writer {
                 let text = format!("{} cannot be written: {error}; lines of the access log are dropped", self.target);
                 self.stats.alarms.raise(Alarm::AccessLogFailed, text);
             }
-            // A file that takes a part of what comes would raise the alarm again and again.
+            // A file that accepts only part of the lines must not clear and raise the alarm over and over.
             Ok(()) if !self.gives_up => {
                 let is_over = |trouble: &mut Trouble| {
                     (out > 0 || trouble.at_opening) && trouble.since.elapsed() >= QUIET_BEFORE_CLEAR

@@ -1,4 +1,4 @@
-//! Where lines go: the end of a file, which may be moved away at any time, or standard output.
+//! The target of access log lines: standard output, or the end of a file that log rotation may move away at any time.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -11,30 +11,30 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access_log::terms::LogPlace;
 
-/// Who may read the file: it says which links people follow.
+/// Permissions of the file. Other users may not read it: it says which links people follow.
 const MODE: u32 = 0o640;
 
-/// What a pipe takes at once where it takes anything (POSIX, PIPE_BUF).
+/// Bytes that a pipe accepts whole or not at all (POSIX `PIPE_BUF`).
 const PIECE_LEN: usize = 4_096;
 
-/// How long somebody who reads from a pipe may take for some lines before the others are dropped.
+/// Write timeout for pipes and terminals. Lines that are still unwritten by then are dropped.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where lines go. Opened when it is needed.
+/// A log file or standard output, opened on first use.
 #[derive(Debug)]
 pub(super) struct Target {
     place: LogPlace,
     open: Option<Open>,
-    /// The last write broke off within a line.
+    /// True if the last write broke off within a line.
     is_torn: bool,
 }
 
 #[derive(Debug)]
 struct Open {
     file: File,
-    /// Device and number.
+    /// Device and inode number.
     identity: (u64, u64),
-    /// Whether it is on a disk, rather than a pipe or a terminal.
+    /// True for a file on a disk, false for a pipe or a terminal.
     is_regular: bool,
 }
 
@@ -52,7 +52,7 @@ impl Target {
         Target { place, open: None, is_torn: false }
     }
 
-    /// Lets go of the file if it is not where it was: the next lines make it anew.
+    /// Closes the file if its path leads to another file or to none. The next write then creates it again.
     pub(super) fn look(&mut self) {
         if let (LogPlace::File(path), Some(open)) = (&self.place, &self.open)
             && path.metadata().ok().as_ref().map(identity_of) != Some(open.identity)
@@ -61,13 +61,13 @@ impl Target {
         }
     }
 
-    /// Whether there is a file to write to.
+    /// True while the target is open.
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Writes whole lines. Returns how many bytes went out, and what kept the others back: the file cannot be opened, or takes no
-    /// more. The next ones begin a new line.
+    /// Writes whole lines. Returns the number of bytes written, and the error that kept back the rest: opening failed,
+    /// or the write did. After a line that was cut off, the next write begins with a line feed.
     pub(super) fn write(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
         let mut open = match self.open.take().map_or_else(|| self.open(), Ok) {
             Ok(open) => open,
@@ -83,7 +83,7 @@ impl Target {
         (written, done)
     }
 
-    /// A pipe that nobody reads must not keep us waiting.
+    /// Opens the target. A file is opened non-blocking, so that a pipe without a reader cannot block this thread.
     fn open(&self) -> io::Result<Open> {
         let file = match &self.place {
             LogPlace::StandardOutput => File::from(io::stdout().as_fd().try_clone_to_owned()?),
@@ -97,7 +97,8 @@ impl Target {
 }
 
 impl Open {
-    /// Writes bytes until that instant, if it may take long; `written` counts them.
+    /// Writes `bytes`, and adds the number of bytes written to `written`. A pipe may take until `until`; a file on a
+    /// disk has no timeout.
     fn write(&mut self, bytes: &[u8], until: Instant, written: &mut usize) -> io::Result<()> {
         while *written < bytes.len() {
             let rest = &bytes[*written..];
@@ -115,7 +116,7 @@ impl Open {
         Ok(())
     }
 
-    /// Waits until the file takes something.
+    /// Waits until the file is writable.
     fn wait(&self, until: Instant) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         let within = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -126,7 +127,7 @@ impl Open {
     }
 }
 
-/// What a pipe takes at once, up to the end of a line if one is in it: then no line is ever cut.
+/// Returns as many bytes as a pipe accepts at once, cut at the last line end among them, so that no line is torn.
 fn whole_lines(bytes: &[u8]) -> &[u8] {
     let piece = &bytes[..bytes.len().min(PIECE_LEN)];
     memchr::memrchr(b'\n', piece).map_or(piece, |end| &piece[..=end])

@@ -1,7 +1,7 @@
-//! The file with all API keys, or rather their hashes: `apps.json` in the data directory.
+//! The file of all API keys, as hashes: `apps.json` in the data directory.
 //!
-//! The node and the command line both write it. Whoever does takes a lock, adds what it has to what is there, and puts a
-//! new file in the place of the old one.
+//! The node and the command line both write it. A writer takes a lock, merges its keys into the current content, and
+//! renames a new file over the old one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,21 +11,21 @@ use std::path::Path;
 use crate::apps::registry::{Malformed, Registry};
 use crate::stats::unix_ms;
 
-/// Its name in the data directory.
+/// Name of the file in the data directory.
 pub const FILE_NAME: &str = "apps.json";
 
-/// The file while it is being written.
+/// Name of the new file until the rename.
 const FILE_NAME_NEW: &str = "apps.json.new";
 
-/// Who writes holds this one.
+/// Name of the lock file that a writer holds.
 const LOCK_NAME: &str = "apps.lock";
 
-/// Why the file cannot be used.
+/// Reasons why the file cannot be used.
 #[derive(Debug)]
 pub enum FileError {
-    /// It cannot be read or written.
+    /// Reading or writing failed.
     Io(io::Error),
-    /// It is not what this program writes.
+    /// The content is not valid.
     Malformed(Malformed),
 }
 
@@ -44,19 +44,20 @@ impl From<io::Error> for FileError {
     }
 }
 
-/// Tells one file from another that was put in its place.
+/// A stamp that tells one version of the file from another: inode, modification time (seconds, nanoseconds), length in
+/// bytes.
 pub type Stamp = (u64, i64, i64, u64);
 
-/// What stands for the file as it is now; `None` where there is none.
+/// Returns the stamp of the file as it is now, or `None` if it does not exist.
 pub fn stamp(data_dir: &Path) -> Option<Stamp> {
     let meta = fs::metadata(data_dir.join(FILE_NAME)).ok()?;
     Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
 }
 
-/// All keys that the file has; none where there is no file.
+/// Reads all keys of the file; none if it does not exist.
 ///
 /// # Errors
-/// If it cannot be read, or is not as it should be: then nobody knows who may do what.
+/// If the file cannot be read or is malformed: then it is unknown which keys are valid.
 pub fn read(data_dir: &Path) -> Result<Registry, FileError> {
     match fs::read(data_dir.join(FILE_NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Registry::default()),
@@ -64,16 +65,17 @@ pub fn read(data_dir: &Path) -> Result<Registry, FileError> {
     }
 }
 
-/// Whether there is a file: somebody has known then what stands in it, be it nothing.
+/// True if the file exists. Then all keys were known when it was written, even if it has none.
 pub fn exists(data_dir: &Path) -> bool {
     data_dir.join(FILE_NAME).exists()
 }
 
-/// Changes the file. `change` is given the keys in it, without those that ended long ago. The file is written if that leads to
-/// another text, or if `must_exist`. Returns the stamp of the file, too. After a crash, the file is the old or the new one.
+/// Changes the file, under its lock. `change` gets the keys in it, without those that ended long ago. The file is
+/// written if the text differs afterwards, or if `must_exist` and it is missing. Also returns the stamp of the file.
+/// After a crash, the file is the old or the new one.
 ///
 /// # Errors
-/// If it cannot be read or written.
+/// If the file cannot be read or written.
 pub fn update<T>(
     data_dir: &Path,
     must_exist: bool,
@@ -99,7 +101,8 @@ pub fn update<T>(
     Ok((done, stamp(data_dir)))
 }
 
-/// Opens a file of the owner of the data directory, whoever we are: a key that root has made must be one for the node.
+/// Opens a file, and gives it to the owner of the data directory: the node must be able to read a key that root
+/// created.
 fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     let meta = fs::metadata(path.parent().unwrap_or(Path::new(".")))?;

@@ -1,8 +1,8 @@
-//! Who may do what, as all cores know it: one thread brings together what stands in the data directory ([`file`]), what
-//! the admin listener is asked for, and what the other nodes of a fleet know, and tells each core of the keys as a whole.
+//! The keeper of API keys. One thread merges the keys of the data directory ([`file`]), the requests of the admin
+//! listener, and the keys that other nodes of a fleet know. It sends each core the whole set of keys.
 //!
-//! Accounts of keys only grow (see [`crate::apps::registry`]), so bringing them together is adding what each lacks. Redis
-//! is one more account: a node that was away, or a Redis that has lost its memory, catches up within two seconds.
+//! Registries of keys only grow (see [`crate::apps::registry`]), so a merge adds what each side lacks. Redis is one
+//! more registry: a node that was away, or a Redis that has lost its memory, catches up within two seconds.
 
 pub mod file;
 
@@ -26,46 +26,44 @@ use crate::mail::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Post, StoreAnsw
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::redis::{Redis, Trouble};
 
-/// How often the file is looked at.
+/// Interval between two checks of the file.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How often Redis is asked what the other nodes know.
+/// Interval between two exchanges with Redis.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
 
-/// How often keys that ended long ago are dropped where nothing else changes.
+/// Interval at which keys that ended long ago are dropped if nothing else changes.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 
-/// How long Redis may take.
+/// Timeout of a request to Redis.
 const SHARE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Orders that may wait.
+/// Capacity of the request queue.
 const QUEUE_LEN: usize = 64;
 
 /// Inputs of the thread.
 pub struct AppsSetup {
-    /// Where the file is.
+    /// The data directory, which has the file.
     pub data_dir: PathBuf,
-    /// What stands there.
+    /// The keys that the file had at the start.
     pub registry: Registry,
-    /// Whether there may be keys that only the fleet knows of.
+    /// True if the fleet may have keys that this node does not know yet.
     pub is_unsure: bool,
-    /// What the nodes of a fleet share.
+    /// The Redis that the fleet shares; `None` for a single node.
     pub redis: Option<Redis>,
     /// The mailboxes of all cores.
     pub post: Post,
-    /// Alarms.
+    /// The alarms and counters of the node.
     pub stats: Arc<NodeStats>,
 }
 
-/// Tells the cores of the keys, and begins to keep them up to date.
-///
-/// The thread ends when all senders are gone.
+/// Sends the keys to the cores, and starts the thread that keeps them up to date. It ends when all senders are gone.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     let (queue, orders) = sync_channel(QUEUE_LEN);
-    // What was read may be another file by now, and the fleet may have known more.
+    // No stamp, and not stored: the file may have changed since it was read, and the fleet may have known more.
     let mut keeper =
         Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None, pruned: Instant::now() };
     keeper.tell();
@@ -75,15 +73,15 @@ pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
 
 struct Keeper {
     setup: AppsSetup,
-    /// What is counted of each app.
+    /// The apps with their counters, which survive a change of keys.
     apps: HashMap<AppName, Arc<App>>,
-    /// The file that was last read.
+    /// The stamp of the file when it was last read or written.
     stamp: Option<Stamp>,
-    /// Whether the file has all that is known.
+    /// True if the file has all keys that this node knows.
     is_stored: bool,
-    /// When Redis was last asked.
+    /// The time of the last exchange with Redis; `None` makes the next one due at once.
     shared: Option<Instant>,
-    /// When keys that ended long ago were last dropped.
+    /// The time when keys that ended long ago were last dropped.
     pruned: Instant,
 }
 
@@ -107,7 +105,8 @@ impl Keeper {
         }
     }
 
-    /// Has the file looked at from time to time: it may hold keys that have become old since it was written.
+    /// Marks the file as due for a rewrite every [`PRUNE_EVERY`], because keys in it may have ended long ago since it
+    /// was written.
     fn doubt_file(&mut self, now: Instant) {
         if now.duration_since(self.pruned) >= PRUNE_EVERY {
             self.pruned = now;
@@ -115,7 +114,7 @@ impl Keeper {
         }
     }
 
-    /// Does what somebody asked for. What is answered stands in the file.
+    /// Serves a request. The result is in the file before the answer goes out.
     fn serve(&mut self, request: AppsRequest) -> AppsAnswer {
         let now_ms = unix_ms();
         let done = self.update(|registry| request.apply(registry, now_ms));
@@ -125,10 +124,10 @@ impl Keeper {
         }
     }
 
-    /// Changes the file, adding what is known, and takes over what stands there then.
+    /// Merges the known keys into the file, applies `change`, and adopts the result.
     fn update<T>(&mut self, change: impl FnOnce(&mut Registry) -> T) -> Result<T, FileError> {
         let known = self.setup.registry.clone().pruned(unix_ms());
-        // A file without keys says that the fleet was heard of, and has none.
+        // A file without keys records that the fleet was reached and has none.
         let must_exist = self.setup.redis.is_some() && !self.setup.is_unsure;
         let ((done, all), stamp) = file::update(&self.setup.data_dir, must_exist, |registry| {
             registry.merge(&known);
@@ -141,7 +140,7 @@ impl Keeper {
         Ok(done)
     }
 
-    /// Takes over another account that has all that this one knows, but for pruned keys.
+    /// Adopts a registry that has all keys this node knows, except pruned ones.
     fn take(&mut self, all: &Registry) {
         self.setup.registry.prune(unix_ms());
         if self.setup.registry.merge(all) {
@@ -150,7 +149,7 @@ impl Keeper {
         }
     }
 
-    /// Looks whether somebody has changed the file.
+    /// Reads the file again if another process has changed it.
     fn look(&mut self) {
         let stamp = file::stamp(&self.setup.data_dir);
         if stamp == self.stamp && self.is_stored {
@@ -160,7 +159,7 @@ impl Keeper {
             Ok(()) => {}
             Err(error) => {
                 if matches!(error, FileError::Malformed(_)) {
-                    // It will make no more sense until somebody writes another one.
+                    // A malformed file is read again only once its stamp changes.
                     (self.stamp, self.is_stored) = (stamp, true);
                 }
                 let text = format!(
@@ -172,7 +171,7 @@ impl Keeper {
         }
     }
 
-    /// Brings together what this node knows and what Redis has.
+    /// Merges the keys of this node and those of Redis, both ways.
     fn share(&mut self) {
         let Some(redis) = &mut self.setup.redis else { return };
         if !self.setup.stats.fleet.same_key.load(Ordering::Acquire) {
@@ -194,7 +193,7 @@ impl Keeper {
                     self.look();
                 }
             }
-            // The fleet's own alarms say that Redis is away.
+            // An unreachable Redis has alarms of its own in the fleet's threads.
             Err(Trouble::Away { what, .. }) => tracing::debug!(%what, "the API keys of the fleet cannot be read"),
             Err(Trouble::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
         }
@@ -220,21 +219,21 @@ fn refused(what: &str) -> String {
     )
 }
 
-/// The field of the hash in Redis which says that the fleet has had keys; the other fields are the hashes of keys.
+/// A field of the hash in Redis which says that the fleet has had keys; all other fields are hashes of keys.
 const HAD_KEYS_FIELD: &str = "had-keys";
 
-/// What a node and Redis have told each other of API keys.
+/// The result of an exchange of keys with Redis.
 pub struct Shared {
     /// The keys that Redis had, without those that ended long ago.
     pub theirs: Registry,
-    /// The hashes of keys in Redis that ended long ago.
+    /// The hashes in Redis of keys that ended long ago.
     pub pruned: Vec<String>,
 }
 
-/// Gives Redis the keys that it lacks, and returns those that it has.
+/// Gives Redis the keys that it lacks, and returns those that it has. Blocks for up to [`SHARE_TIME_MAX`] a request.
 ///
 /// # Errors
-/// Why Redis did not answer as expected.
+/// If Redis cannot be reached or refuses a request.
 pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, Trouble> {
     let held = redis.keys(SHARE_TIME_MAX)?;
     let now_ms = unix_ms();
@@ -258,7 +257,7 @@ pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, Trouble> {
     Ok(Shared { theirs: all.pruned(now_ms), pruned })
 }
 
-/// The keys in the values of the hash in Redis, and whether one of the values says that the fleet has had keys.
+/// Parses the values of the hash in Redis: the keys, and true if one of the values says that the fleet has had keys.
 fn read_held(held: &[Vec<u8>]) -> (Registry, bool) {
     let mut entries = Vec::new();
     let mut had_mark = false;
@@ -270,7 +269,7 @@ fn read_held(held: &[Vec<u8>]) -> (Registry, bool) {
         }
         match Entry::from_json(&value) {
             Ok(entry) => entries.push(entry),
-            // A newer program's, which this one can do without.
+            // A newer version of the program wrote it; this version can do without.
             Err(what) => tracing::debug!(%what, "an API key in Redis cannot be read and is ignored"),
         }
     }
@@ -309,7 +308,7 @@ mod tests {
     #[test]
     fn what_a_command_does_while_a_node_starts_is_heard_of() {
         let dir = tempfile::tempdir().unwrap();
-        // What the node has read is older than this.
+        // The registry that the keeper starts with is older than this key.
         add(dir.path());
         let (mut keeper, node) = keeper(dir.path());
         keeper.look();
@@ -326,7 +325,7 @@ mod tests {
         Grant { app, role: Role::Read, expires_ms: None, creates: None, domains: None }
     }
 
-    /// One key, of the app `gone`, that ended 401 days ago.
+    /// Returns one key, of the app `gone`, that ended 401 days ago.
     fn ended_long_ago() -> Registry {
         let mut registry = Registry::default();
         let long_ago_ms = unix_ms() - 401 * 86_400_000;
@@ -341,7 +340,7 @@ mod tests {
         std::fs::write(dir.path().join(file::FILE_NAME), ended_long_ago().to_text()).unwrap();
         let (mut keeper, _node) = keeper(dir.path());
         let begun = keeper.pruned;
-        // As it was read and written before the key became old.
+        // As if the file had been read and written before the key became old.
         (keeper.stamp, keeper.is_stored) = (file::stamp(dir.path()), true);
         for (passed, left) in [(PRUNE_EVERY / 2, 1), (PRUNE_EVERY, 0)] {
             keeper.doubt_file(begun + passed);
@@ -372,7 +371,7 @@ mod tests {
         let (mut keeper, node) = keeper(dir.path());
         keeper.look();
         add(dir.path());
-        // In the way of the lock.
+        // A directory in the place of the lock makes every write fail.
         let lock = dir.path().join("apps.lock");
         std::fs::remove_file(&lock).unwrap();
         std::fs::create_dir(&lock).unwrap();

@@ -1,4 +1,4 @@
-//! Pages of a run of entries that needs nothing but counting: any of them costs the same.
+//! Pages of a run whose entries all match, so that counting finds any page at the same cost.
 
 use super::Catalog;
 use super::fences::{Fence, Fences};
@@ -8,21 +8,22 @@ use crate::listing::{Filter, Place};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::View;
 
-/// What the fences say of a run, at the moment of a view: enough to find any page of it by reading a few runs between fences.
+/// The fences around a run, as of a view: enough to find any page of the run by reading a few runs between fences.
 #[derive(Debug)]
 pub(super) struct Around {
-    /// The last fence that is not behind the beginning.
+    /// The last fence at or before the first key.
     from: Fence,
-    /// The last fence that is not behind the end, or how many entries there are where the run ends with the index.
+    /// The last fence at or before the end, or the total number of entries if the run ends with the index.
     to: Result<Fence, u64>,
-    /// A fence near the entry that the page begins with, on the side from which it is come to.
+    /// A fence near the first entry of the page, on the side from which the scan reaches it.
     near: Option<Fence>,
 }
 
-/// How many links a list has that stands in one run and needs nothing else; `None` where they are not counted yet.
+/// Counts the links of a list that is a single run without further conditions. Returns `None` while its index is not
+/// counted yet, and for any other list.
 ///
 /// # Errors
-/// Where the index cannot be read.
+/// If the index cannot be read.
 pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, StoreError> {
     let run = match &filter.shelves()[..] {
         [] => Run::of_dates(filter),
@@ -40,25 +41,25 @@ pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, S
 }
 
 impl Around {
-    /// What is known of a run, and of the entry that comes behind so many others of it.
+    /// Returns the fences around a run, and the one near the entry at `offset` in it.
     pub(super) fn of(fences: &Fences, run: &Run, offset: u64, descending: bool) -> Around {
         let from = fences.before(&run.from);
         let to = if run.to.is_empty() { Err(fences.total()) } else { Ok(fences.before(&run.to)) };
         let near = if descending {
-            // No less than how many come before the end.
+            // A lower bound would not do: this is at least the number of entries before the end.
             let before_end = match &to {
                 Ok(fence) => fence.rank + fences.run_len(&run.to),
                 Err(total) => *total,
             };
             before_end.checked_sub(1).and_then(|last| fences.behind_rank(last.saturating_sub(offset)))
         } else {
-            // No more than how many come before the beginning.
+            // This is at most the number of entries before the first one of the page.
             Some(fences.before_rank(from.rank.saturating_add(offset)))
         };
         Around { from, to, near }
     }
 
-    /// At most how many entries the run has.
+    /// Returns an upper bound for the number of entries of the run.
     pub(super) fn len_max(fences: &Fences, run: &Run) -> u64 {
         let before_end = match &run.to[..] {
             [] => fences.total(),
@@ -67,7 +68,7 @@ impl Around {
         before_end.saturating_sub(fences.before(&run.from).rank)
     }
 
-    /// How many entries come before the run and before its end.
+    /// Returns the number of entries before the run, and before its end.
     pub(super) fn ranks(&self, view: &View, run: &Run) -> Result<(u64, u64), StoreError> {
         let between = |fence: &Fence, to: &[u8]| -> Result<u64, StoreError> {
             if *fence.key == *to {
@@ -76,7 +77,7 @@ impl Around {
             let keys = view.keys(run.shelf, &fence.key, to);
             keys.into_iter().try_fold(fence.rank, |rank, key| key.map(|_| rank + 1))
         };
-        // An empty end would be that of the index.
+        // An empty `to` would mean the end of the index.
         let before = if run.from.is_empty() { 0 } else { between(&self.from, &run.from)? };
         let before_end = match &self.to {
             Err(total) => *total,
@@ -85,7 +86,7 @@ impl Around {
         Ok((before, before_end))
     }
 
-    /// The places of the run behind the first `offset` of them, of which there are more.
+    /// Iterates over the places of the run after the first `offset`. The run must have more than `offset` entries.
     pub(super) fn places(
         &self,
         view: &View,

@@ -1,7 +1,7 @@
-//! Counts the entries of the indexes after a start, in the background and in parts, while links come and go.
+//! Counts the entries of the indexes after a start: in the background, part by part, while links come and go.
 //!
-//! What is behind the part that was counted last is of no interest; a change of it will be met. A change of the part that
-//! is being read is kept until that has been counted: it was read as it was before.
+//! A change after the last counted part needs no note, because the count will meet it. A change within the part that is
+//! being read is kept until that part is counted: the part was read from an earlier view.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -16,39 +16,39 @@ use crate::limits::COUNTED_AT_ONCE;
 use crate::store::links::catalog::{Shelf, View};
 use crate::store::links::{StoreError, Value};
 
-/// Between two parts. Whoever serves clients on the same CPU needs it more.
+/// Pause between two parts. Client requests on the same CPU need it more.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Between two times that tags are counted again.
+/// Pause between two recounts of tags.
 const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
 
-/// The counts of an index, as far as it was read.
+/// The counts of an index, as far as it has been read.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     fences: Fences,
     progress: Progress,
-    /// Changes behind what was counted, since the part was begun that is being read.
+    /// Changes after the counted part, since the part now being read was begun; true for an added entry.
     pending: Vec<(Vec<u8>, bool)>,
 }
 
 #[derive(Debug, Default)]
 enum Progress {
-    /// Nobody has begun.
+    /// Counting has not begun.
     #[default]
     None,
-    /// Everything up to and with this key is counted, and some of what is behind it is being read.
+    /// Everything up to and including this key is counted; the part after it may be being read.
     UpTo(Vec<u8>),
-    /// All is counted.
+    /// Everything is counted.
     Whole,
 }
 
 impl Counted {
-    /// The counts, if they are of everything.
+    /// Returns the counts once everything is counted.
     pub(super) fn whole(&self) -> Option<&Fences> {
         matches!(self.progress, Progress::Whole).then_some(&self.fences)
     }
 
-    /// Takes a change into account, if it is of what was counted: then the key comes back, with whether its run is too long.
+    /// Applies a change, if it is in the counted part. Then returns its key, and true if the key's run is too long now.
     pub(super) fn change(&mut self, key: Vec<u8>, added: bool) -> Option<(Vec<u8>, bool)> {
         match &self.progress {
             Progress::None => return None,
@@ -66,7 +66,7 @@ impl Counted {
         Some((key, is_long))
     }
 
-    /// Makes a fence in the middle of the run of a key.
+    /// Splits the run of a key in the middle, if it is too long.
     ///
     /// # Errors
     /// If the index cannot be read.
@@ -87,7 +87,7 @@ impl Counted {
         Ok(())
     }
 
-    /// Where the next part begins. All changes from now on are kept that are behind what was counted.
+    /// Returns the first key of the next part. From now on, changes after the counted part are kept.
     fn begin_part(&mut self) -> Vec<u8> {
         self.pending.clear();
         if matches!(self.progress, Progress::None) {
@@ -99,7 +99,7 @@ impl Counted {
         }
     }
 
-    /// Takes a part over that was read, and gives back what has changed in it meanwhile.
+    /// Counts a part that was read, and returns the changes that came in while it was read.
     fn end_part(&mut self, part: &[Value], is_last: bool) -> Vec<(Vec<u8>, bool)> {
         for run in part.chunks(RUN_LEN_MAX as usize / 2) {
             self.fences.append(&run[0], run.len() as u32);
@@ -113,13 +113,13 @@ impl Counted {
     }
 }
 
-/// The first key behind one.
+/// Returns the first key after `key`.
 pub(super) fn just_behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// Starts the thread that counts what the indexes have, and later again the tags of which there were too many. It ends when the
-/// catalog is stopped.
+/// Starts the thread that counts the indexes, and later recounts groups that had too many tags. It runs in the
+/// background, and ends when the catalog is stopped.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -148,7 +148,7 @@ fn tell(catalog: &Catalog, start: Instant) {
     tracing::info!(links, fences, seconds, "counted the links for lists");
 }
 
-/// Counts tags again whenever fewer may be left than there were.
+/// Recounts tags whenever a group may have few enough of them again.
 fn keep_counted(catalog: &Catalog) -> Result<(), StoreError> {
     let is_stopping = || catalog.stopping.load(Ordering::Acquire);
     let mut counts = catalog.lock();
@@ -159,7 +159,7 @@ fn keep_counted(catalog: &Catalog) -> Result<(), StoreError> {
             .unwrap_or_else(PoisonError::into_inner);
         drop(counts);
         while !is_stopping() && recount_tags(catalog, || {})? {}
-        // Tags that come and go must not keep it busy.
+        // Tags that come and go must not keep this thread busy.
         let waited = catalog.uncounted.wait_timeout_while(catalog.lock(), RECOUNT_PAUSE, |_| !is_stopping());
         counts = waited.unwrap_or_else(PoisonError::into_inner).0;
         if is_stopping() {
@@ -168,8 +168,8 @@ fn keep_counted(catalog: &Catalog) -> Result<(), StoreError> {
     }
 }
 
-/// Counts the tags of the next group again, and calls `between` when they are counted and not in use yet. Returns whether there
-/// was one.
+/// Recounts the tags of the next group. Calls `between` once they are counted, before the counts are in use. Returns
+/// true if a group was due.
 pub(super) fn recount_tags(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
     let (view, name) = {
         let mut counts = catalog.lock();
@@ -184,7 +184,7 @@ pub(super) fn recount_tags(catalog: &Catalog, between: impl FnOnce()) -> Result<
     Ok(true)
 }
 
-/// Counts both indexes. Returns whether it came to the end.
+/// Counts both indexes. Returns false if the catalog was stopped first.
 fn count_all(catalog: &Catalog) -> Result<bool, StoreError> {
     for shelf in [Shelf::Dates, Shelf::Tags] {
         while count_part(catalog, shelf, COUNTED_AT_ONCE, || {})? {
@@ -197,8 +197,8 @@ fn count_all(catalog: &Catalog) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Counts the next part, which has so many entries, and calls `between` when it is read and not counted yet. Returns
-/// whether there may be more.
+/// Counts the next part, of at most `at_once` entries. Calls `between` once it is read, before it is counted. Returns
+/// true if more entries may follow.
 pub(super) fn count_part(
     catalog: &Catalog,
     shelf: Shelf,
@@ -218,10 +218,10 @@ pub(super) fn count_part(
         part.iter().for_each(|key| _ = of_tags.change(key, true));
     }
     for (key, added) in counts.of(shelf).end_part(&part, part.len() < at_once) {
-        // A run that becomes too long by that is split with the next change of it.
+        // A run that becomes too long by this is split with the next change of it.
         counts.change(shelf, key, added);
     }
-    // Those that are behind the part that was read will be met there.
+    // Changes after the part that was read will be met in the next part.
     counts.of(shelf).pending.clear();
     Ok(part.len() == at_once)
 }

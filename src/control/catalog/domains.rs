@@ -1,4 +1,4 @@
-//! Under which domains links stand, whether these are served or not.
+//! The domains that have links, served or not.
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -9,16 +9,17 @@ use crate::record::{self, RecordRef};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::{Shelf, View, place_of};
 
-/// Domains that are told: more are not to be expected.
+/// Largest number of domains that are returned.
 const DOMAINS_MAX: usize = 1_000;
 
-/// Entries of a domain that are looked at for one whose link is still there.
+/// Entries of a domain that are tried until one has a link from which to read the name.
 const ENTRIES_MAX: usize = 16;
 
-/// The domains that have links, besides the default one. The index is not gone through, but entered once for each.
+/// Returns the domains that have links, except the default one. Skips through the index with one seek for each domain,
+/// instead of scanning it.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If the index cannot be read.
 pub(super) fn with_links(view: &View) -> Result<Vec<DomainName>, StoreError> {
     let (mut from, to) = domain_shelves();
     let mut found = Vec::new();
@@ -37,19 +38,20 @@ pub(super) fn with_links(view: &View) -> Result<Vec<DomainName>, StoreError> {
             }
         }
         let Some(domain) = domain else { break };
-        // Behind all that stands under it: the mark of a tag is the highest byte that follows.
+        // The next seek begins after all entries of this domain: the mark of a tag is the highest byte that follows its
+        // name.
         from = domain_shelf(domain) + "\u{ff}";
     }
     Ok(found)
 }
 
-/// The code in a key of the index.
+/// Returns the code in a key of the index.
 fn code_of(key: &[u8]) -> Option<Code> {
     let end_of_tag = memchr::memchr(0, key)?;
     place_of(key, end_of_tag + 1).map(|place| place.code)
 }
 
-/// What the domain of a link is called.
+/// Returns the domain name that the record of a link has.
 fn name_of(view: &View, code: &Code) -> Result<Option<DomainName>, StoreError> {
     let Some(stored) = view.get(code)? else { return Ok(None) };
     Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) {

@@ -1,24 +1,25 @@
-//! Where the entries of a sorted index stand, without the entries: every so many of them a fence, with the number of entries
-//! up to the next one. So an index of any length tells how many entries come before a key, and which is the so-many-th,
-//! by reading one run of entries. Some 70 bytes for each 2,000 to 4,000 of them.
+//! A sparse index over a sorted index: it keeps every so-many-th key as a fence, with the number of entries up to the
+//! next fence. So it finds the rank of any key, or the entry of any rank, by reading one run of entries. It takes some
+//! 70 bytes for each 2,000 to 4,000 entries.
 //!
-//! Nothing here reads an index. Whoever changes one says so here, and makes a new fence where a run has become long.
+//! Nothing here reads an index. The code that changes an index reports each change, and adds a fence once a run has
+//! grown long.
 
-/// Entries between two fences at most. A page that is found by counting reads up to four times as many, which takes some
-/// milliseconds.
+/// Largest number of entries between two fences. A page that is found by counting reads up to four times as many, which
+/// takes some milliseconds.
 pub(super) const RUN_LEN_MAX: u32 = if cfg!(test) { 8 } else { 4_096 };
 
 /// The fences of one index.
 #[derive(Debug)]
 pub(super) struct Fences {
-    /// The first key of each run. That of the first run is empty, and so before all keys.
+    /// The first key of each run. The first of them is empty, and so before all keys.
     firsts: Vec<Box<[u8]>>,
-    /// How many entries each run has.
+    /// The number of entries of each run.
     lens: Vec<u32>,
     total: u64,
 }
 
-/// A fence: a key, and how many entries come before it.
+/// A fence: a key, and the number of entries before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Fence {
     pub(super) key: Box<[u8]>,
@@ -32,17 +33,17 @@ impl Default for Fences {
 }
 
 impl Fences {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many fences there are.
+    /// Returns the number of fences.
     pub(super) fn len(&self) -> usize {
         self.firsts.len()
     }
 
-    /// Notes that there is one more entry. Returns whether the run is too long now.
+    /// Counts an added entry. Returns true if its run is too long now.
     pub(super) fn add(&mut self, key: &[u8]) -> bool {
         let run = self.run_of(key);
         self.lens[run] += 1;
@@ -50,7 +51,7 @@ impl Fences {
         self.lens[run] > RUN_LEN_MAX
     }
 
-    /// Notes that an entry is gone.
+    /// Counts a removed entry.
     pub(super) fn remove(&mut self, key: &[u8]) {
         let run = self.run_of(key);
         if self.lens[run] > 0 {
@@ -63,20 +64,21 @@ impl Fences {
         }
     }
 
-    /// Adds a run behind all others: its first key, and how many entries it has.
+    /// Appends a run after all others: its first key and its number of entries.
     pub(super) fn append(&mut self, first: &[u8], len: u32) {
         self.firsts.push(first.into());
         self.lens.push(len);
         self.total += u64::from(len);
     }
 
-    /// The run that a key is in or would be in: where it begins, where the next one does, if there is one, and its length.
+    /// Returns the run that covers a key: its first key, the first key of the next run (`None` for the last run), and
+    /// its number of entries.
     pub(super) fn run(&self, key: &[u8]) -> (&[u8], Option<&[u8]>, u32) {
         let run = self.run_of(key);
         (&self.firsts[run], self.firsts.get(run + 1).map(|first| &**first), self.lens[run])
     }
 
-    /// Makes a fence at `key`, before which its run has so many entries.
+    /// Adds a fence at `key`, which has `before` entries of its run before it.
     pub(super) fn split(&mut self, key: &[u8], before: u32) {
         let run = self.run_of(key);
         if *self.firsts[run] != *key && before <= self.lens[run] {
@@ -87,12 +89,12 @@ impl Fences {
         }
     }
 
-    /// The last fence that is not behind `key`.
+    /// Returns the last fence at or before `key`.
     pub(super) fn before(&self, key: &[u8]) -> Fence {
         self.fence(self.run_of(key))
     }
 
-    /// The last fence that has no more than so many entries before it.
+    /// Returns the last fence with at most `rank` entries before it.
     pub(super) fn before_rank(&self, rank: u64) -> Fence {
         let mut before = 0;
         let run = self.lens.iter().position(|&len| {
@@ -102,7 +104,7 @@ impl Fences {
         self.fence(run.unwrap_or(self.lens.len() - 1))
     }
 
-    /// The first fence that has more than so many entries before it; `None` where that is the end of the index.
+    /// Returns the first fence with more than `rank` entries before it; `None` if that is the end of the index.
     pub(super) fn behind_rank(&self, rank: u64) -> Option<Fence> {
         let mut before = 0;
         let run = self.lens.iter().position(|&len| {
@@ -112,7 +114,7 @@ impl Fences {
         (run + 1 < self.lens.len()).then(|| self.fence(run + 1))
     }
 
-    /// How many entries the run of a key has.
+    /// Returns the number of entries of the run that covers a key.
     pub(super) fn run_len(&self, key: &[u8]) -> u64 {
         u64::from(self.lens[self.run_of(key)])
     }
@@ -132,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// As the writer does it, with runs of three.
+    /// Splits a run as the writer does, with runs of three.
     fn split(fences: &mut Fences, index: &BTreeSet<Vec<u8>>, key: &[u8]) {
         let (first, next, len) = fences.run(key);
         let of_run = index.iter().filter(|key| ***key >= *first && next.is_none_or(|next| ***key < *next));

@@ -1,8 +1,7 @@
-//! Texts that are in memory because their links were created or changed lately.
+//! Texts of links that were created or changed lately, held in memory.
 //!
-//! Each link counts once: what it says later replaces what it said before, so that a link that changes again and again takes
-//! no more memory than its texts. Texts are kept in chunks that searches share, so that a commit copies at most one chunk
-//! while a search reads it.
+//! Each link counts once: a new text replaces the old one, so a link that changes often takes no more memory than its
+//! text. Texts are kept in chunks that searches share, so a commit copies at most one chunk while a search reads it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,24 +10,24 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::part::{Part, key_of};
 
-/// Bytes of a chunk. A commit copies that much where a search has the last chunk in use.
+/// Size of a chunk in bytes. A commit copies that much if a search is reading the last chunk.
 const CHUNK_BYTES: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
 
-/// What the map takes for a link besides its texts, in bytes: a hash, a position, and room to grow.
+/// Memory of the map for each link besides its text, in bytes: a hash, a position, and room to grow.
 const ENTRY_OVERHEAD: usize = 48;
 
-/// The position of an entry.
+/// The position of an entry: its chunk, and its number in that chunk.
 #[derive(Clone, Copy, Debug)]
 struct Position {
     chunk: u32,
     number: u32,
 }
 
-/// Texts in memory, of each link those that it has now.
+/// The current texts of links in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     chunks: Vec<Arc<Part>>,
-    /// By the hash of their keys.
+    /// The position of the newest entry of each link, by the hash of its key.
     newest: HashMap<u64, Position>,
     live_len: usize,
     live_bytes: usize,
@@ -37,7 +36,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Adds an entry of [`super::part::entry_of`], in the place of an earlier one of its link.
+    /// Adds an entry made by [`super::part::entry_of`], and replaces an earlier one of the same link.
     pub(super) fn push(&mut self, entry: &[u8]) {
         let hash = xxh3_64(key_of(entry));
         let replaced = self.newest.get(&hash).map(|at| self.entry(*at));
@@ -51,7 +50,7 @@ impl Held {
                     self.compact();
                 }
             }
-            // Two keys with one hash: the second one is never replaced, which costs its bytes.
+            // On a hash collision the second key is never replaced, which costs its bytes.
             Some((_, false)) => {
                 self.live_len += 1;
                 self.append(entry);
@@ -64,22 +63,22 @@ impl Held {
         }
     }
 
-    /// How many links there are.
+    /// Returns the number of links.
     pub(super) fn len(&self) -> usize {
         self.live_len
     }
 
-    /// Bytes of the texts that links have now.
+    /// Returns the bytes of current texts.
     pub(super) fn live_bytes(&self) -> usize {
         self.live_bytes
     }
 
-    /// Bytes of memory.
+    /// Returns the memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.live_bytes + self.stale_bytes + self.live_len * ENTRY_OVERHEAD
     }
 
-    /// The chunks, the oldest first. They may have replaced entries as well.
+    /// Returns the chunks, oldest first. They may still have replaced entries.
     pub(super) fn chunks(&self) -> &[Arc<Part>] {
         &self.chunks
     }
@@ -107,7 +106,7 @@ impl Held {
             for (number, entry) in (0..).zip(part.entries()) {
                 let newest = old.newest[&xxh3_64(key_of(entry))];
                 let is_newest = (newest.chunk, newest.number) == (chunk, number);
-                // One whose hash belongs to another key is not known to be replaced.
+                // An entry whose hash belongs to another key may or may not be replaced, so it stays.
                 if is_newest || key_of(old.entry(newest)) != key_of(entry) {
                     self.push(entry);
                 }

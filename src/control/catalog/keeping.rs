@@ -1,5 +1,5 @@
-//! Keeps the sections over a restart: reads those of the process before, adds what has changed since, and writes them from
-//! time to time and at the end.
+//! Keeps the search sections over a restart: reads those of the last process, adds what has changed since, and writes
+//! them from time to time and at shutdown.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,11 +22,11 @@ use crate::store::links::StoreError;
 use crate::store::links::catalog::View;
 use crate::store::links::{ChangesSince, LogPosition};
 
-/// Attempts to take over sections while links change faster than is noted.
+/// Attempts to restore sections while more links change than are noted.
 const RESTORES_MAX: usize = 3;
 
-/// Takes over the sections that the process before has kept. Returns how many links they have and how many changed since, or `None` where
-/// all are made again.
+/// Restores the sections that the last process stored. Returns how many links they have and how many changed since, or
+/// `None` if all sections must be rebuilt.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -41,19 +41,19 @@ pub(super) fn restore(catalog: &Catalog) -> Result<Option<(u64, usize)>, StoreEr
     Ok(None)
 }
 
-/// What became of the sections of the process before.
+/// The result of an attempt to restore sections.
 enum Restored {
-    /// They are in use.
+    /// The sections are in use.
     Sections { links: u64, changed: usize },
-    /// There are none that can be used.
+    /// No stored sections are usable.
     None,
-    /// More links changed meanwhile than are noted.
+    /// More links changed during the attempt than are noted.
     Overtaken,
 }
 
 fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
     let Some(texts) = &catalog.texts else { return Ok(Restored::None) };
-    // Nothing is committed between the view and the beginning: what comes later is added at the end.
+    // No commit comes between the view and `begin`: later changes are noted, and added at the end.
     let (view, range) = catalog.look(|_| {
         let mut signatures = catalog.signatures();
         let range = signatures.unsigned_range();
@@ -66,7 +66,8 @@ fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
     });
     let restored = match (range, read) {
         (Some(range), Some((position, mut sections))) => {
-            // The newest links may have been deleted: behind the last one a section for links to come begins already.
+            // If the newest links were deleted, a stored section may lie after the last link, where the open section
+            // for new links already begins.
             sections.retain(|section| *section.first < *range.1);
             let held_max = catalog.signatures().held_bytes_max();
             replay(catalog, &view, position, &mut sections, held_max)?.map(|changed| (range, sections, changed))
@@ -79,13 +80,15 @@ fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
         texts.take_freed();
         return Ok(Restored::None);
     };
-    // Sections that are left out have dropped ranges, which new texts may get from now on.
+    // Sections that were left out have freed their ranges. The list is discarded, because new texts may use these
+    // ranges from now on and must not be punched out.
     texts.take_freed();
     texts.keep_only(sections.iter().filter_map(file_range).collect());
     let links = sections.iter().map(|section| u64::from(section.len)).sum();
     let is_used = catalog.signatures().end(sections, &range);
     if !is_used {
-        // Sections that were dropped name texts that the next attempt finds again.
+        // The dropped sections name texts that the next attempt needs, so the list of freed ranges is discarded and
+        // nothing is punched out.
         texts.take_freed();
         return Ok(Restored::Overtaken);
     }
@@ -98,7 +101,7 @@ fn file_range(section: &Section) -> Option<(u64, u64)> {
     Some((at, len))
 }
 
-/// Adds the links that changed since a position. Returns how many these are; `None` where nobody knows, or they are too many.
+/// Adds the links that changed since a position. Returns their number; `None` if it is unknown, or too large.
 fn replay(
     catalog: &Catalog,
     view: &View,
@@ -136,8 +139,8 @@ fn replay(
     Ok(Some(changed.len()))
 }
 
-/// Writes the sections if so much has changed since they were written last that it would be a burden for the next start, or if
-/// `is_end` says that there is no other time.
+/// Writes the sections if enough has changed since the last write to slow down the next start, or if `is_end` and
+/// anything has changed.
 pub(super) fn save(catalog: &Catalog, is_end: bool) {
     let unsaved = catalog.unsaved.load(Ordering::Relaxed);
     let Some(texts) = catalog.texts.as_ref().filter(|_| unsaved >= if is_end { 1 } else { SEARCH_KEPT_AFTER }) else {
@@ -147,7 +150,7 @@ pub(super) fn save(catalog: &Catalog, is_end: bool) {
     match try_save(catalog, texts) {
         Ok(()) => _ = catalog.is_unwritten.swap(false, Ordering::Relaxed),
         Err(error) => {
-            // What it names may be gone soon.
+            // The ranges that the old file names may be freed soon.
             section_file::remove(texts.dir());
             texts.punch(&texts.take_freed());
             if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
@@ -158,14 +161,15 @@ pub(super) fn save(catalog: &Catalog, is_end: bool) {
 }
 
 fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
-    // Commits hold this lock until their links are in sections. Later changes do no harm.
+    // Commits hold this lock until their links are in sections, so the sections have everything up to this position.
+    // Later changes in them do no harm.
     let (_, position) = catalog.look(|_| catalog.links.log_position());
     let (sections, freed) = {
         let signatures = catalog.signatures();
         (signatures.images(), texts.take_freed())
     };
     texts.check_room((sections.len() * SIGNATURE_BYTES) as u64)?;
-    // A commit that a power failure takes back must not be in the file.
+    // The file must not get ahead of the store: a power failure could take back an unsynced commit.
     catalog.links.sync().map_err(io::Error::other)?;
     section_file::write(texts.dir(), position, &sections)?;
     texts.punch(&freed);
@@ -185,13 +189,13 @@ mod tests {
     use crate::link::{Link, Origin};
     use crate::listing::{Filter, Order, OrderField};
 
-    /// The files, and where a flipped bit or a cut is.
+    /// Damage to a file: its name, and the place of the flipped bit or the cut, as a share of its length.
     #[derive(Clone, Debug)]
     enum Damage {
         None,
         Cut(&'static str, f64),
         Flip(&'static str, f64),
-        /// The section file is one of an earlier time.
+        /// An older copy of the section file.
         Old,
     }
 
@@ -200,7 +204,7 @@ mod tests {
         Commit(Vec<(Code, Option<Link>)>),
         Sign,
         Save,
-        /// Puts a copy of the section file aside.
+        /// Copies the section file for a later [`Damage::Old`].
         Copy,
         Restart(Damage),
     }
@@ -281,14 +285,14 @@ mod tests {
         while work_once(&shelves.catalog, || ()).unwrap() {}
         save(&shelves.catalog, true);
         let sections = shelves.catalog.signatures().coverage().1;
-        // After a clean end there is nothing to do.
+        // A clean shutdown leaves nothing to replay.
         let shelves = shelves.restarted(|_| {});
         assert_eq!(restore(&shelves.catalog).unwrap(), Some((500, 0)));
         assert!(shelves.catalog.signatures().coverage().2);
         while work_once(&shelves.catalog, || ()).unwrap() {}
         let again = shelves.catalog.signatures().coverage().1;
         assert!(again <= sections + 5, "{again} instead of {sections}: only the one for links to come is divided");
-        // After a crash those that have changed since are looked up.
+        // After a crash, the links that have changed since are replayed.
         shelves.commit((495..505).map(numbered));
         let shelves = shelves.restarted(|_| {});
         assert_eq!(restore(&shelves.catalog).unwrap().map(|(_, changed)| changed), Some(10));

@@ -1,9 +1,9 @@
-//! Finds a page of a list of links.
+//! Finds one page of a list of links.
 //!
-//! In the order of their age, links stand in the indexes: where nothing but those says whether a link is asked for, any page is
-//! found by counting ([`super::counted`]), else candidates are gone through up to a bound ([`super::walk`]). In the order of
-//! their codes they stand in the store itself. In any other order they are sorted for each page, which a list must be
-//! short enough for.
+//! By age, links are sorted in the indexes. If the indexes alone decide which links match, counting finds any page
+//! ([`super::counted`]); otherwise candidates are scanned up to a bound ([`super::walk`]). By code, links are sorted in
+//! the store itself. For any other order, the matching links are sorted for each page, so the list must be short
+//! enough.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,27 +24,28 @@ use crate::store::links::catalog::{Shelf, View};
 use crate::store::links::{StoreError, Value};
 use crate::visits::tally::Counts;
 
-/// How long the links that were followed most are looked at for those of them that are asked for.
+/// Longest time spent on filtering the most visited links.
 const CANDIDATES_TIME_MAX: Duration = Duration::from_millis(50);
 
-/// Links that are looked at for a search and then sorted by their codes, instead of looking at all links in that order.
+/// Largest number of candidates of a search that are sorted by code; with more of them, all links are scanned in the
+/// order of their codes.
 const SIFTED_MAX: usize = 25_000;
 
-/// For so long it is looked whether these are so few.
+/// Longest time spent on finding out whether a search has at most [`SIFTED_MAX`] candidates.
 const SIFTED_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// A page that is looked for, and what it is looked for with.
+/// A query for one page, and the data to answer it from.
 pub(super) struct Finder<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) visits: &'a dyn Visits,
     pub(super) query: &'a ListQuery,
-    /// In milliseconds since 1970 UTC.
+    /// The current time, in milliseconds since 1970 UTC.
     pub(super) now_ms: u64,
-    /// How long links may be looked at one by one.
+    /// Longest time to scan links one by one.
     pub(super) time_max: Duration,
 }
 
-/// By what links are sorted that stand nowhere in the order that is asked for.
+/// Sort keys of links for orders that no index has.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum SortKey {
     Text(String),
@@ -53,7 +54,7 @@ enum SortKey {
 }
 
 impl Finder<'_> {
-    /// The page.
+    /// Finds the page.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -93,7 +94,7 @@ impl Finder<'_> {
                 if let Some(Cursor { behind: Behind::Place(place), .. }) = self.query.cursor {
                     runs = runs.into_iter().map(|run| run.behind(place, descending)).collect();
                 }
-                // A cursor stands behind them.
+                // Pages after a cursor come after the named links.
                 let named = if self.query.cursor.is_none() { self.named(&view)? } else { Vec::new() };
                 let mut walked = self.walk_by_age(&runs, &view, self.wanted_behind(named.len()), descending)?;
                 walked.matched += named.len() as u64;
@@ -104,13 +105,13 @@ impl Finder<'_> {
         }
     }
 
-    /// Goes through the candidates of some runs.
+    /// Scans the candidates of some runs in the order of their age.
     fn walk_by_age(&self, runs: &[Run], view: &View, wanted: Wanted, descending: bool) -> Result<Walked, StoreError> {
         let (mut sift, mut passing) = (self.sift(), self.passing());
         let candidates = match (&passing, runs) {
             (Some(found), [run]) if run.shelf == Shelf::Dates => {
                 let entries = found.entries(run, view, descending);
-                // All of them have to be looked at.
+                // The signatures have already chosen these entries, so each of them must be read.
                 passing = None;
                 entries
             }
@@ -121,7 +122,7 @@ impl Finder<'_> {
             wanted,
             |listed| Behind::Place(listed.place),
             |listed, wanted| match self.names().contains(&listed.place.code) {
-                // It came first.
+                // A named link is on the list already.
                 true => Ok(Sifted::Other),
                 false if passing.as_mut().is_some_and(|passing| !passing.may_have(&listed.place)) => Ok(Sifted::Other),
                 false => sift.look_at_listed(view, listed, wanted),
@@ -129,21 +130,21 @@ impl Finder<'_> {
         )
     }
 
-    /// What is passed over, where signatures say something of the search.
+    /// Returns the filter that skips candidates by their signatures; `None` if signatures do not help with this search.
     fn passing(&self) -> Option<Passing<'_>> {
         let filter = &self.query.filter;
-        // Names that do not come first are met on the way.
+        // Named links that do not come first must turn up during the scan, so it may skip nothing.
         let meets_names = self.names().len() < filter.named.len();
         Passing::of(self.catalog, filter).filter(|_| !meets_names)
     }
 
-    /// What comes first. A page must have room for more than that.
+    /// Returns the named links that come first on the list. None do if they would fill a page.
     fn names(&self) -> &[Code] {
         let names = &self.query.filter.named[..];
         if names.len() < self.query.per_page { names } else { &[] }
     }
 
-    /// The links that are meant by name, as far as everything else is true of them.
+    /// Returns the named links that meet all other conditions.
     fn named(&self, view: &View) -> Result<Vec<Arc<Link>>, StoreError> {
         let mut sift = self.sift();
         let mut links = Vec::new();
@@ -156,14 +157,14 @@ impl Finder<'_> {
         Ok(links)
     }
 
-    /// What is to be collected where so many others come first, all of them on the first page.
+    /// Returns what the scan must collect if `named` links come first, all of them on the first page.
     fn wanted_behind(&self, named: usize) -> Wanted {
         let wanted = self.wanted();
         let here = if wanted.skip == 0 { named } else { 0 };
         Wanted { skip: wanted.skip.saturating_sub(named as u64), count: wanted.count - here, ..wanted }
     }
 
-    /// A page of a run that has only links that are asked for.
+    /// Returns a page of a run whose links all match.
     fn counted(&self, view: &View, run: &Run, around: &Around) -> Result<ListAnswer, StoreError> {
         let (query, descending) = (self.query, self.query.order.descending);
         let (before, before_end) = around.ranks(view, run)?;
@@ -196,7 +197,7 @@ impl Finder<'_> {
     fn by_code(&self) -> Result<ListAnswer, StoreError> {
         let (query, filter) = (self.query, &self.query.filter);
         if !filter.scope.is_all() {
-            // A walk through the records of all would end at codes of others.
+            // The cursor of a scan through all records could name a code of another app.
             return self.sorted();
         }
         let is_all = *filter == Filter::default();
@@ -207,7 +208,7 @@ impl Finder<'_> {
             (total.filter(|_| is_all), is_short)
         };
         let (view, (total, is_short)) = self.catalog.look(ask);
-        // A cursor says in which way its list is made.
+        // The cursor says how its list is made.
         let is_sorted = query.cursor.as_ref().map_or(is_short, |cursor| matches!(cursor.behind, Behind::Count(_)));
         if is_sorted {
             return self.sorted();
@@ -230,7 +231,7 @@ impl Finder<'_> {
         let records: Box<dyn Iterator<Item = Result<(Value, Value), StoreError>>> =
             if descending { Box::new(records.rev()) } else { Box::new(records) };
         let coded = records.filter_map(|record| match record {
-            // What is no code is reported when links are read back.
+            // The reader of links reports a key that is no valid code.
             Ok((key, value)) => Code::from_key(&key).ok().map(|code| Ok((code, value))),
             Err(error) => Some(Err(error)),
         });
@@ -248,10 +249,11 @@ impl Finder<'_> {
         Ok(answer)
     }
 
-    /// Sorted by what links do not stand in order by; of more than can be sorted those that were visited most, if these are asked for.
+    /// Returns a page in an order that no index has. If more links match than can be sorted, it returns the most
+    /// visited ones of them, provided that the query sorts by visits, descending.
     fn by_key(&self) -> Result<ListAnswer, StoreError> {
         let is_most_visited = self.is_most_visited();
-        // Where it is known, nothing is looked through in vain.
+        // If too many match for certain, no scan is tried.
         let sorted = if is_most_visited && self.asks_for_all() { ListAnswer::TooManyToSort } else { self.sorted()? };
         match sorted {
             ListAnswer::TooManyToSort if is_most_visited => {
@@ -261,21 +263,21 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether the links that were visited most come first.
+    /// True if the most visited links come first.
     fn is_most_visited(&self) -> bool {
         let order = &self.query.order;
         order.descending && matches!(order.field, OrderField::Visits | OrderField::NonBotVisits)
     }
 
-    /// Whether more than can be sorted are asked for, as far as that is known without looking.
+    /// True if the query matches more links than can be sorted, as far as the counts say.
     fn asks_for_all(&self) -> bool {
         let ask = |counts: &Tallies| counts.dates.whole().map(|fences| fences.total());
         self.query.filter == Filter::default()
             && self.catalog.look(ask).1.is_none_or(|total| total > LIST_SORTED_MAX as u64)
     }
 
-    /// Those of the links that are asked for which are among the ones of all that were visited most, if somebody keeps these in
-    /// their order.
+    /// Returns the matching links among the most visited ones of all; `None` if no such ranking exists or the page is
+    /// beyond it.
     fn most_visited(&self) -> Result<Option<ListAnswer>, StoreError> {
         let query = self.query;
         let (offset, page) = self.sorted_offset();
@@ -291,12 +293,12 @@ impl Finder<'_> {
             page: page.saturating_add(1),
             seen: behind,
         });
-        // There are others, which were visited less or never.
+        // The other links were visited less often or never.
         let complete = false;
         Ok(Some(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
     }
 
-    /// The page behind so many of those of these links that are asked for, and how many they are.
+    /// Returns a page of the matching links among `codes`, after the first `shown` of them, and their total number.
     fn among(&self, codes: &[Code], shown: usize) -> (Vec<Arc<Link>>, u64) {
         let (view, ()) = self.catalog.look(|_| ());
         let mut sift = self.sift();
@@ -306,24 +308,24 @@ impl Finder<'_> {
         };
         let per_page = self.query.per_page;
         if self.query.filter == Filter::default() {
-            // All are, unless one has just ended.
+            // All of them match, except a link that has just expired.
             let page = codes.iter().skip(shown).take(per_page);
             return (page.filter_map(link_of).collect(), codes.len() as u64);
         }
         let began = Instant::now();
-        // Nearly always they are all in memory.
+        // Nearly always, all of them are in memory.
         let in_time = codes.iter().take_while(|_| began.elapsed() < CANDIDATES_TIME_MAX);
         let found: Vec<Arc<Link>> = in_time.filter_map(&mut link_of).collect();
         let total = found.len() as u64;
         (found.into_iter().skip(shown).take(per_page).collect(), total)
     }
 
-    /// Sorts all that are asked for.
+    /// Sorts all matching links and returns the page.
     fn sorted(&self) -> Result<ListAnswer, StoreError> {
         let query = self.query;
         let ask = |counts: &Tallies| {
             let runs = runs(&query.filter, counts);
-            // Between two fences nobody knows how many there are.
+            // Between two fences the number of entries is unknown, hence the factor.
             let is_long = !query.filter.sifts()
                 && len_max(&query.filter, counts, &runs)
                     .is_some_and(|len| len > 4 * LIST_SORTED_MAX as u64 && runs.len() == 1);
@@ -343,7 +345,7 @@ impl Finder<'_> {
         let visits = visits.into_iter().chain(std::iter::repeat(Counts::default()));
         let mut links: Vec<(SortKey, Arc<Link>)> =
             walked.links.into_iter().zip(visits).map(|(link, visits)| (self.sort_key(&link, visits), link)).collect();
-        // Those that are equal stay in the order of their age.
+        // The sort is stable: equal links stay in the order of their age.
         links.sort_by(|(a, _), (b, _)| a.cmp(b));
         if query.order.descending {
             links.reverse();
@@ -376,7 +378,7 @@ impl Finder<'_> {
         Sift::new(&self.query.filter, self.visits, self.now_ms)
     }
 
-    /// How many links come before the page that is asked for by its number.
+    /// Returns the number of links before the page that is asked for by number.
     fn offset(&self) -> u64 {
         (self.query.page - 1).saturating_mul(self.query.per_page as u64)
     }
@@ -393,7 +395,7 @@ impl Finder<'_> {
         Wanted { skip, count: self.query.per_page, time_max: self.time_max }
     }
 
-    /// The answer that a walk has led to; `will_count` says whether the page will be found by counting soon.
+    /// Turns the result of a scan into an answer. `will_count` is true if counting will find such pages soon.
     fn page_of(&self, walked: Walked, will_count: bool) -> ListAnswer {
         let Walked { links, matched, complete, next } = walked;
         let Wanted { skip, .. } = self.wanted();
@@ -418,7 +420,7 @@ impl Finder<'_> {
     }
 }
 
-/// The runs that have all links that are asked for, and as few others as possible.
+/// Returns the runs that together have all matching links and as few others as possible.
 fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
     let shelves = filter.shelves();
     if shelves.is_empty() {
@@ -426,7 +428,7 @@ fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
     }
     let mut runs: Vec<Run> = shelves.iter().map(|shelf| Run::of_tag(shelf, filter)).collect();
     if filter.has_all() {
-        // The shortest leads.
+        // The shortest run drives the intersection.
         runs.sort_by_key(|run| len_of(counts, run));
     }
     runs
@@ -437,12 +439,12 @@ pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super
     counted.whole()
 }
 
-/// How many entries a run has at most; `None` where they are not counted yet.
+/// Returns an upper bound for the entries of a run; `None` while its index is not counted yet.
 fn len_of(counts: &Tallies, run: &Run) -> Option<u64> {
     counted_of(counts, run).map(|fences| Around::len_max(fences, run))
 }
 
-/// How many candidates runs have at most, likewise.
+/// Returns an upper bound for the candidates of several runs; `None` while their index is not counted yet.
 fn len_max(filter: &Filter, counts: &Tallies, runs: &[Run]) -> Option<u64> {
     match filter.has_all() {
         true => len_of(counts, runs.first()?),

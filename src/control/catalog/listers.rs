@@ -1,5 +1,5 @@
-//! Threads that make lists. What may take long has a thread of its own: a page that is found at once does not wait for it,
-//! and neither for those who read single links.
+//! Threads that make lists. Slow searches have threads of their own, so that a page that is found at once waits neither
+//! for them nor for readers of single links.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,16 +30,16 @@ use crate::store::links::StoreError;
 use crate::store::links::catalog::CRAWLABLE;
 use std::sync::atomic::Ordering;
 
-/// What the threads work with.
+/// Inputs of the threads.
 #[derive(Clone)]
 pub struct ListerSetup {
-    /// The indexes.
+    /// The indexes of links.
     pub catalog: Arc<Catalog>,
-    /// Who counts visits.
+    /// The counts of visits.
     pub visits: Arc<dyn Visits>,
-    /// The cores' mailboxes.
+    /// The mailboxes of the cores, which receive the answers.
     pub post: Post,
-    /// Where to count.
+    /// The counters of the node.
     pub stats: Arc<NodeStats>,
 }
 
@@ -67,13 +67,13 @@ pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>
     Ok((ListQueues { pages, searches }, threads))
 }
 
-/// Lines of a `robots.txt`, and which change of a link they were made after.
+/// Lines of a `robots.txt`, and the number of changes of crawlable links when they were made.
 type Robots = (u64, Arc<str>);
 
 #[derive(Clone)]
 struct Lister {
     setup: ListerSetup,
-    /// What was made last of each domain.
+    /// The latest lines of each domain.
     robots: Arc<Mutex<HashMap<Option<DomainId>, Robots>>>,
 }
 
@@ -135,7 +135,7 @@ impl Lister {
         }
     }
 
-    /// The links that were followed most in those hours: of those that were followed most in all, or lately.
+    /// Returns the links visited most within `hours`. The candidates are the links visited most in total or lately.
     fn top(&self, hours: Range<u32>, count: usize) -> Result<ListAnswer, StoreError> {
         let visits = &self.setup.visits;
         let candidates = visits.most_visited(LIST_SORTED_MAX, false)?.unwrap_or_default();
@@ -165,7 +165,7 @@ impl Lister {
         Ok(ListAnswer::Links(ListPage { links, visits, page: 1, total, complete: false, next: None }))
     }
 
-    /// The hosts that sent most visits on those days.
+    /// Returns the hosts that sent the most visits on those days.
     fn referrers(&self, days: RangeInclusive<u32>, count: usize) -> Result<ListAnswer, StoreError> {
         let mut hosts: Vec<_> = self.setup.visits.referrers(days)?.into_iter().collect();
         hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
@@ -173,9 +173,10 @@ impl Lister {
         Ok(ListAnswer::Referrers(hosts))
     }
 
-    /// The newest links that crawlers may follow. The list is made anew when there is another such link, or one less.
+    /// Returns the newest links that crawlers may follow. The list is cached until a crawlable link is added or
+    /// removed.
     fn crawlable(&self, domain: Option<DomainId>) -> Result<Arc<str>, StoreError> {
-        // One at a time: the others then find it made.
+        // The lock is held while the list is made, so that concurrent requests find it finished.
         let mut made = self.robots.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = self.setup.catalog.crawlable_changes.load(Ordering::Acquire);
         if let Some((as_of, lines)) = made.get(&domain)
