@@ -1,9 +1,9 @@
-//! What lists are made of: the indexes by date and by tag, and in memory how many entries come before any of them.
+//! The catalog of links: indexes by date and by tag in the store, and counts in memory of how many entries come before
+//! any of them.
 //!
-//! The writer commits through here ([`Catalog::commit`]), so that what is counted and what is stored change together, and
-//! whoever takes a [`View`] with counts under the same lock has both as they were at one moment. After a start the counts
-//! are made in the background ([`counting`]); until then lists go without them. [`list`] finds a page, [`listers`] are the
-//! threads that do it.
+//! The writer commits through [`Catalog::commit`], so that counts and store change together: a reader that takes a
+//! [`View`] with counts under the same lock sees both as of one moment. After a start a background thread makes the
+//! counts ([`counting`]); until then lists come without them. [`list`] finds a page, on the threads of [`listers`].
 
 mod counted;
 mod counting;
@@ -46,17 +46,18 @@ use crate::store::links::{Batch, Links, StoreError};
 pub use self::counting::start as start_counting;
 pub use self::signing::start as start_signing;
 
-/// A link that a commit puts in the place of another, or of nothing; or takes away.
+/// A link that a commit creates, replaces or deletes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Relisted {
-    /// What was there.
+    /// The link before the commit; `None` if it is created.
     pub before: Option<Arc<Link>>,
-    /// What is there from now on.
+    /// The link after the commit; `None` if it is deleted.
     pub after: Option<Arc<Link>>,
 }
 
 impl Relisted {
-    /// What becomes of the entries; `None` where they stay as they are, and searches find the link by the same.
+    /// Compares a link before and after a commit. Returns `None` if its index entries and its searchable texts stay as
+    /// they are.
     pub fn of(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>) -> Option<Relisted> {
         fn found_by(link: &Arc<Link>) -> (Listing<'_>, &str, Option<&str>) {
             (listing(link), &link.target, link.labels.title.as_deref())
@@ -65,7 +66,7 @@ impl Relisted {
         (!is_same).then(|| Relisted { before: before.cloned(), after: after.cloned() })
     }
 
-    /// The entries that go, those that come, and those that say something else.
+    /// Returns the index entries to remove, those to add, and those whose value changes.
     fn entries(&self) -> [Vec<Entry>; 3] {
         let entries = |link: &Option<Arc<Link>>| link.as_ref().map_or(Vec::new(), |link| listing(link).entries());
         let (before, after) = (entries(&self.before), entries(&self.after));
@@ -77,25 +78,25 @@ impl Relisted {
     }
 }
 
-/// Where lists have a link.
+/// Returns the entries by which lists find a link.
 pub fn listing(link: &Link) -> Listing<'_> {
     Listing {
         place: Place::new(link.created_ms, link.code),
         tags: link.labels.tags.joined(),
-        // A private link is one that nobody comes upon.
+        // Crawlers may not learn of private links.
         crawlable: link.labels.crawlable && !link.is_private(),
         app: link.labels.app.as_ref().map(AppName::as_str),
         marks: Marks { end_ms: link.policy.valid_until_ms, limited: link.policy.max_visits.is_some() },
     }
 }
 
-/// What is counted of the indexes.
+/// The counts of the indexes.
 #[derive(Debug, Default)]
 struct Tallies {
     dates: Counted,
     tags: Counted,
     of_tags: TagCounts,
-    /// Whether tags should be counted again, of which there were too many.
+    /// True if a group that had too many tags is due for a recount.
     is_recount_due: bool,
 }
 
@@ -104,8 +105,7 @@ impl Tallies {
         if shelf == Shelf::Dates { &mut self.dates } else { &mut self.tags }
     }
 
-    /// Takes an entry into account that is in the index from now on, or is not any more. It comes back if its run is too
-    /// long now.
+    /// Counts an entry that was added to an index or removed from it. Returns the entry if its run is too long now.
     fn change(&mut self, shelf: Shelf, key: Vec<u8>, added: bool) -> Option<(Shelf, Vec<u8>)> {
         let (key, is_long) = self.of(shelf).change(key, added)?;
         if shelf == Shelf::Tags {
@@ -115,32 +115,34 @@ impl Tallies {
     }
 }
 
-/// The indexes of a store that is open, and their counts.
+/// The indexes of an open store, with their counts and search signatures. Shared by the writer, the listers and the
+/// background threads.
 #[derive(Debug)]
 pub struct Catalog {
     links: Links,
     counts: Mutex<Tallies>,
-    /// Taken last where both are, and for no longer than a few hundred sections take.
+    /// The search signatures. Lock order: after `counts`. Held no longer than a pass over a few hundred sections takes.
     signatures: Mutex<Signatures>,
-    /// Wakes the thread that signs.
+    /// Wakes the thread that signs sections.
     unsigned: Condvar,
     /// Wakes the thread that counts.
     uncounted: Condvar,
-    /// Where texts are that are searched, if there is such a place.
+    /// The file of searchable texts; `None` if searches are off or the file cannot be created.
     texts: Option<Arc<TextFile>>,
-    /// Whether texts or sections could not be written there.
+    /// True since texts or sections could not be written.
     is_unwritten: AtomicBool,
-    /// Changes since sections were written, and what else the next start would have to do again.
+    /// Number of changes since the sections were last written, plus other work that the next start would have to
+    /// repeat.
     unsaved: AtomicU64,
-    /// How often a link has become one that crawlers may follow, or has ceased to be one.
+    /// Number of times that a link has become crawlable or has ceased to be so.
     crawlable_changes: AtomicU64,
-    /// Whether nobody needs the counts any more.
+    /// True once the background threads should end.
     stopping: AtomicBool,
 }
 
 impl Catalog {
-    /// The catalog of a store. Nothing is counted or signed yet; signatures take `search_memory` bytes at most, and the texts of
-    /// their links a file in `dir`.
+    /// Returns the catalog of a store, with nothing counted or signed yet. Signatures take at most `search_memory`
+    /// bytes; the texts of their links go to a file in `dir`.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -169,7 +171,7 @@ impl Catalog {
         })
     }
 
-    /// Commits a batch together with the entries of the links that it changes.
+    /// Commits a batch together with the index entries of the links that it changes. Called by the writer's thread.
     ///
     /// # Errors
     /// Those of [`Links::commit`].
@@ -201,9 +203,9 @@ impl Catalog {
         if counts.is_recount_due {
             self.uncounted.notify_one();
         }
-        // Only now: what is stored and what is counted are the same again.
+        // Runs are split only after the commit, when store and counts agree again.
         for (shelf, key) in long {
-            // If it cannot be read it stays long, and is tried again with the next entry.
+            // If the index cannot be read, the run stays long until its next entry.
             if let Err(error) = counts.of(shelf).shorten(&self.links.view(), shelf, &key) {
                 tracing::warn!(%error, "cannot read an index of links");
             }
@@ -211,7 +213,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes into account what links say from now on.
+    /// Adds the new texts of links to the search sections.
     fn sign(&self, entries: Vec<Vec<u8>>) {
         self.unsaved.fetch_add(entries.len() as u64, Ordering::Relaxed);
         if self.signatures().add(entries) {
@@ -219,7 +221,7 @@ impl Catalog {
         }
     }
 
-    /// Has tags counted again if fewer of them may be left than there were: somebody has asked for them.
+    /// Schedules a recount of tags that a client asked for, if there may be few enough of them again.
     fn ask_again_for_tags(&self, scope: &Scope) {
         let mut counts = self.lock();
         if counts.of_tags.ask_again(scope) {
@@ -232,19 +234,19 @@ impl Catalog {
         self.signatures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a section signed again whose texts cannot be read.
+    /// Schedules a new signature for a section whose texts cannot be read.
     fn forget_texts(&self, key: &[u8], texts: &Arc<Extent>) {
         self.signatures().forget_texts(key, texts);
         self.unsigned.notify_one();
     }
 
-    /// What is stored, and what `ask` takes from the counts, as they are at one moment.
+    /// Returns a view of the store and the result of `ask` on the counts, both as of one moment.
     fn look<T>(&self, ask: impl FnOnce(&Tallies) -> T) -> (View, T) {
         let counts = self.lock();
         (self.links.view(), ask(&counts))
     }
 
-    /// The domains that have links, besides the default one, whether they are served or not.
+    /// Returns the domains that have links, except the default one, served or not.
     ///
     /// # Errors
     /// If the index cannot be read.
@@ -252,11 +254,11 @@ impl Catalog {
         domains::with_links(&self.look(|_| ()).0)
     }
 
-    /// Ends what counts and signs in the background.
+    /// Stops the background threads that count and sign.
     pub fn stop(&self) {
         let (counts, signatures) = (self.lock(), self.signatures());
         self.stopping.store(true, Ordering::Release);
-        // A thread that begins to wait sees it.
+        // Both locks are held while the flag is set, so a thread that is about to wait sees it.
         drop((counts, signatures));
         self.unsigned.notify_all();
         self.uncounted.notify_all();

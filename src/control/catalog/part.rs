@@ -1,7 +1,7 @@
-//! The texts of some links in one piece, so that a term is found in thousands of them by one look at some hundred kilobytes.
+//! Texts of some links in one piece: one pass over a few hundred kilobytes finds a term in thousands of links.
 //!
-//! Each link has its key, and behind it its texts. What a search comes upon is a candidate: the key is in the piece, too, and a link
-//! may say something else by now.
+//! Each entry is the key of a link, then its texts. A hit is only a candidate, because the term may be in the key, or
+//! the link may have changed since.
 
 use std::io;
 use std::sync::Arc;
@@ -10,31 +10,32 @@ use memchr::memmem::Finder;
 
 use super::texts::Texts;
 
-/// Behind each text: a byte that is nowhere in UTF-8, so that no term goes on from one text to the next.
+/// The byte that ends each text. UTF-8 never contains it, so no term matches across two texts.
 const END_OF_TEXT: u8 = 0xff;
 
-/// Bytes of a start when it is written.
+/// Bytes of a start offset in the stored form.
 const START_LEN: usize = size_of::<u32>();
 
 /// The texts of some links, in any order.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Part {
     bytes: Vec<u8>,
-    /// Where each link begins.
+    /// The offset of each entry.
     starts: Vec<u32>,
 }
 
-/// The key of what [`entry_of`] gave.
+/// Returns the key of an entry made by [`entry_of`].
 pub(super) fn key_of(entry: &[u8]) -> &[u8] {
     &entry[1..][..usize::from(entry[0])]
 }
 
-/// Its texts.
+/// Returns the texts of an entry made by [`entry_of`], then an empty one.
 pub(super) fn texts_of(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
     entry[1 + key_of(entry).len()..].split(|byte| *byte == END_OF_TEXT)
 }
 
-/// What is kept of one link that stands at a key: the length of the key, the key, its texts in small letters, for which `small` is room.
+/// Makes the entry of a link: the length of its key, the key, and its texts in lower case. `small` is a buffer for
+/// lower-casing.
 pub(super) fn entry_of(key: &[u8], texts: &Texts<'_>, small: &mut Vec<u8>) -> Vec<u8> {
     let len = u8::try_from(key.len()).expect("a time and a code are shorter");
     let mut entry = [&[len], key].concat();
@@ -47,42 +48,42 @@ pub(super) fn entry_of(key: &[u8], texts: &Texts<'_>, small: &mut Vec<u8>) -> Ve
 }
 
 impl Part {
-    /// All entries of some parts, in their order.
+    /// Returns one part with all entries of `parts`, in their order.
     pub(super) fn joined(parts: &[Arc<Part>]) -> Part {
         let mut joined = Part::default();
         parts.iter().flat_map(|part| part.entries()).for_each(|entry| joined.push(entry));
         joined
     }
 
-    /// Adds what [`entry_of`] gave.
+    /// Adds an entry made by [`entry_of`].
     pub(super) fn push(&mut self, entry: &[u8]) {
         self.starts.push(u32::try_from(self.bytes.len()).expect("a section has some megabytes at most"));
         self.bytes.extend_from_slice(entry);
     }
 
-    /// How many bytes it has.
+    /// Returns the size of the entries in bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// How many links.
+    /// Returns the number of entries.
     pub(super) fn count(&self) -> usize {
         self.starts.len()
     }
 
-    /// One of the entries, in the order in which they were pushed.
+    /// Returns an entry by its number, in the order in which they were pushed.
     pub(super) fn entry(&self, number: usize) -> &[u8] {
         let end = self.starts.get(number + 1).map_or(self.bytes.len(), |next| *next as usize);
         &self.bytes[self.starts[number] as usize..end]
     }
 
-    /// What was pushed.
+    /// Iterates over the entries, in the order in which they were pushed.
     pub(super) fn entries(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.starts.iter().skip(1).map(|end| *end as usize).chain([self.bytes.len()]);
         self.starts.iter().zip(ends).map(|(start, end)| &self.bytes[*start as usize..end])
     }
 
-    /// As it is written to a file: the bytes, and behind them where links begin.
+    /// Returns the stored form: the entries, then their offsets (32 bits each, little-endian).
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes.len() + self.starts.len() * START_LEN);
         bytes.extend_from_slice(&self.bytes);
@@ -90,7 +91,8 @@ impl Part {
         bytes
     }
 
-    /// Takes in what [`Part::to_bytes`] gave, so many bytes of so many links, which `read` reads.
+    /// Fills the part from the stored form of [`Part::to_bytes`], which has `len` bytes and `count` entries. `read`
+    /// fills a buffer with it.
     ///
     /// # Errors
     /// Those of `read`.
@@ -109,7 +111,7 @@ impl Part {
         Ok(())
     }
 
-    /// The keys of the links in whose texts one of the terms is.
+    /// Iterates over the keys of the entries that contain `term`.
     pub(super) fn keys_with<'p>(&'p self, term: &'p Finder<'_>) -> impl Iterator<Item = &'p [u8]> {
         let mut from = 0;
         std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! The links among which those are that a search is for, as far as their sections tell: all others are passed over unread.
+//! Search by sections: returns the candidates for a term and skips all other links unread, as far as the signatures of
+//! their sections allow.
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +13,21 @@ use super::walk::{Entries, Listed, Run};
 use crate::listing::{Filter, Place};
 use crate::store::links::catalog::{Marks, Shelf, View, place_of};
 
-/// Places that are looked at, and whether a link there may be searched for; or all in a range, where texts cannot be read.
+/// The candidates in a section; or a range in which every link is a candidate, because its texts cannot be read.
 type Found = Result<Vec<Listed>, Range>;
 
-/// A search for a term.
+/// A search for a term, with the state that lets it skip sections.
 #[derive(Debug)]
 pub(super) struct Passing<'c> {
     catalog: &'c Catalog,
     needle: Needle,
     terms: Vec<Finder<'static>>,
-    /// The section that was asked for last, and whether it may have what is searched for.
+    /// The section that was looked up last, and whether it may have a match.
     known: Option<(Range, bool)>,
 }
 
 impl<'c> Passing<'c> {
-    /// `None` where every link has to be read.
+    /// Returns the search of a filter, or `None` if the filter has no term, so that every link must be read.
     pub(super) fn of(catalog: &'c Catalog, filter: &Filter) -> Option<Passing<'c>> {
         filter.term.as_ref()?;
         let terms = || filter.term.iter().chain(&filter.url_terms);
@@ -38,8 +39,8 @@ impl<'c> Passing<'c> {
         })
     }
 
-    /// Those of the entries of a run by date that have to be looked at, and one behind the last of each section that was read, so that
-    /// whoever goes on from there does not read it again.
+    /// Returns the candidates among the entries of a run by date. After those of each section comes one that is no
+    /// match: a later page that continues from it does not read the section again.
     pub(super) fn entries<'v>(&self, run: &Run, view: &'v View, descending: bool) -> Entries<'v>
     where
         'c: 'v,
@@ -54,7 +55,7 @@ impl<'c> Passing<'c> {
         }))
     }
 
-    /// Whether no more than so many links of a run by date have to be looked at, if that can be said within a time.
+    /// True if a run by date has at most `most` candidates, and if that can be found out within `time_max`.
     pub(super) fn are_few(&self, run: &Run, most: usize, time_max: Duration) -> bool {
         let start = Instant::now();
         assert_eq!(run.shelf, Shelf::Dates, "sections are of the index by date");
@@ -66,7 +67,8 @@ impl<'c> Passing<'c> {
         sum.is_some()
     }
 
-    /// Whether the link at a place may be searched for. Who goes from neighbour to neighbour is answered quickly.
+    /// True if the link at a place may match. Quick for places in ascending or descending order, because neighbours
+    /// share a section.
     pub(super) fn may_have(&mut self, place: &Place) -> bool {
         let key = place.to_bytes();
         match &self.known {
@@ -78,7 +80,7 @@ impl<'c> Passing<'c> {
         }
     }
 
-    /// What there is in a range, section by section in that direction. Each is looked for when it is asked for.
+    /// Iterates lazily over the candidates of a range, section by section in the given direction.
     fn found(&self, range: Range, descending: bool) -> impl Iterator<Item = Found> + use<'c> {
         let (catalog, needle, terms) = (self.catalog, self.needle.clone(), self.terms.clone());
         let (mut rest, mut part) = (Some(range), Part::default());
@@ -106,8 +108,8 @@ impl<'c> Passing<'c> {
     }
 }
 
-/// The links of a range that have one of the terms, and one that has not behind them all. `None` if the texts cannot be read; `part` is
-/// room for them.
+/// Returns the links of a range that have one of the terms, and after them one that is no match, at the end of the
+/// section. Returns `None` if the texts cannot be read. `part` is a buffer for them.
 fn look_through(
     to_read: &ToRead,
     terms: &[Finder<'_>],
@@ -118,7 +120,7 @@ fn look_through(
     let chunks: Vec<&Part> = match &to_read.texts {
         Readable::Memory(chunks) => chunks.iter().map(|chunk| &**chunk).collect(),
         Readable::Stored(extent) => {
-            // What the disk does not give is read from the store, and that says what is wrong with it.
+            // If the disk fails, the links are read from the store instead, which reports the error.
             extent.read(part).ok()?;
             vec![&*part]
         }
@@ -138,7 +140,7 @@ fn look_through(
     Some(keys.into_iter().filter_map(|key| listed(key, true)).chain(end).collect())
 }
 
-/// What is left of a range when its part up to a key was passed; `None` if nothing is.
+/// Returns what is left of a range once the part up to `reached` is done; `None` if nothing is.
 fn behind((from, to): Range, reached: Vec<u8>, descending: bool) -> Option<Range> {
     match descending {
         true => (reached > from).then_some((from, reached)),

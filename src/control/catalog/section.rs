@@ -1,4 +1,5 @@
-//! Some links that were made one after the other: which sequences of bytes their texts have, and where the texts are.
+//! A section of the search index: a signature of the n-grams (byte sequences) in the texts of some consecutive links,
+//! and the place of these texts.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use super::part::{Part, key_of, texts_of};
 use super::text_file::Extent;
 use crate::limits::SEARCH_SECTION_BYTES;
 
-/// Bytes of a text that are hashed together.
+/// Length of an n-gram in bytes.
 const GRAM_LEN: usize = 4;
 
 /// Bits of a signature, a power of two.
@@ -17,29 +18,31 @@ const BITS_LOG2: u32 = 17;
 /// Bytes of a signature.
 pub(super) const SIGNATURE_BYTES: usize = BITS as usize / 8;
 
-/// So many bits are set in a section that is full: one in three sequences is there by chance. Of a term whose other sequences are
-/// in every section, and two are rare, that leaves one section in nine to be read, which is some 100 MB of texts of 10 million links.
+/// Number of set bits with which a section is full: a random n-gram is then found with a probability of one in three.
+/// For a term with two rare n-grams, one section in nine is read in vain: about 100 MB of texts for 10 million links.
 const FILLED: u32 = BITS / 3;
 
-/// So many links has a section at most when it is made.
+/// Largest number of links in a new section.
 const SECTION_LEN_MAX: u32 = if cfg!(test) { 4 } else { 2_048 };
 
-/// So many has one at most for links to come, before it is divided.
+/// Largest number of links in a section that takes new links, before it is divided.
 pub(super) const OPEN_LEN_MAX: u32 = 4 * SECTION_LEN_MAX;
 
-/// Links that changed after their section was signed, with which it is signed again: a search reads each of them.
+/// Number of links that changed after their section was signed, at which it is signed again: a search reads each of
+/// them.
 const LATE_LEN_MAX: usize = if cfg!(test) { 4 } else { 128 };
 
-/// What such a link takes besides its key, in bytes.
+/// Memory of such a link besides its key, in bytes.
 const LATE_OVERHEAD: usize = 32;
 
-/// So many bits are set in a signature that is no longer worth asking. One more link cannot fill a new section as far as that.
+/// Number of set bits at which a signature is no longer worth a test. A new section stays below it, even with its last
+/// link.
 const OVERFILLED: u32 = BITS / 2;
 
-/// Of a term so many sequences are looked for.
+/// Largest number of n-grams of a term that are tested.
 const GRAMS_MAX: usize = 64;
 
-/// The bits of the sequences that a text has, each perhaps several times.
+/// Returns the bit number of each n-gram in a text, with repetitions.
 fn grams(text: &[u8]) -> impl Iterator<Item = u32> + '_ {
     // Multiplicative hashing (Knuth 1973, volume 3, section 6.4), the factor being prime and near the golden ratio.
     let hash = |gram: &[u8]| {
@@ -49,18 +52,19 @@ fn grams(text: &[u8]) -> impl Iterator<Item = u32> + '_ {
     text.windows(GRAM_LEN).map(hash)
 }
 
-/// What a search looks for.
+/// The n-grams that a search tests, for each of its terms.
 #[derive(Clone, Debug)]
 pub(super) struct Needle {
     terms: Vec<Vec<u32>>,
 }
 
 impl Needle {
-    /// Of texts that have one of these.
+    /// Returns the needle for texts that contain one of these terms.
     pub(super) fn of<'t>(terms: impl Iterator<Item = &'t str>) -> Needle {
         let bits = |term: &str| {
             let mut bits: Vec<u32> = grams(term.as_bytes()).collect();
-            // In the order of hashes, so in none: a sequence that nobody has is met soon, wherever it stands.
+            // The order of hashes is a random order of n-grams, so a rare one is tested soon, wherever in the term it
+            // is.
             bits.sort_unstable();
             bits.dedup();
             bits.truncate(GRAMS_MAX);
@@ -70,49 +74,49 @@ impl Needle {
     }
 }
 
-/// Where the texts of a section are.
+/// The place of the texts of a section.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// In memory: those of links that were created or changed lately.
+    /// In memory: texts of links that were created or changed lately.
     Memory(Held),
-    /// In the file.
+    /// In the text file.
     Stored(Arc<Extent>),
-    /// Nowhere: links are read instead.
+    /// No texts: a search reads the links instead.
     None,
 }
 
-/// Keys in their order, each once.
+/// Keys in ascending order, each once.
 pub(super) type Keys = Arc<Vec<Box<[u8]>>>;
 
-/// The links from a key on.
+/// Consecutive links of the index by date, from a first key up to the next section.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub(super) first: Box<[u8]>,
-    /// None while links go on to come into it, or it has not been divided after that.
+    /// The signature. `None` while the section takes new links or has not been divided since.
     pub(super) signature: Option<Arc<Vec<u64>>>,
-    /// How many bits are set.
+    /// Number of set bits in the signature.
     set: u32,
-    /// How many links it has, as far as none went.
+    /// Number of links. Deleted links still count.
     pub(super) len: u32,
-    /// Bytes of the texts with which it was made.
+    /// Bytes of the texts with which the section was made.
     bytes: usize,
-    /// The first and the last key that came into it.
+    /// The first and the last key that were added.
     pub(super) bounds: Option<(Vec<u8>, Vec<u8>)>,
     pub(super) texts: Source,
-    /// Links that were added or changed since its texts were written: a search reads them.
+    /// The links that were added or changed since the texts were written. A search reads each of them.
     late: Keys,
-    /// Bytes of those keys.
+    /// Memory of `late`, in bytes.
     late_bytes: usize,
 }
 
 impl Section {
-    /// One that is made of links in their order.
+    /// Returns an empty section with a signature, for links that are added in order.
     pub(super) fn new(first: &[u8]) -> Section {
         let signature = vec![0; BITS as usize / 64];
         Section { signature: Some(Arc::new(signature)), ..Section::open(first) }
     }
 
-    /// One for links to come.
+    /// Returns an empty section that takes new links.
     pub(super) fn open(first: &[u8]) -> Section {
         Section {
             first: first.into(),
@@ -127,18 +131,18 @@ impl Section {
         }
     }
 
-    /// One whose links a search has to read, until it is signed.
+    /// Returns a section without texts: until it is signed, a search reads its links.
     pub(super) fn unsigned(first: &[u8]) -> Section {
         Section { texts: Source::None, ..Section::open(first) }
     }
 
-    /// Gives it a signature.
+    /// Sets the signature.
     pub(super) fn sign(&mut self, words: Vec<u64>) {
         self.set = words.iter().map(|word| word.count_ones()).sum();
         self.signature = Some(Arc::new(words));
     }
 
-    /// Adds an entry of [`super::part::entry_of`].
+    /// Adds an entry made by [`super::part::entry_of`].
     pub(super) fn add(&mut self, entry: &[u8]) {
         if let Source::Memory(held) = &mut self.texts {
             held.push(entry);
@@ -149,7 +153,7 @@ impl Section {
         self.note(entry);
     }
 
-    /// Links that were added or changed since its texts were written.
+    /// Returns the links that were added or changed since the texts were written.
     pub(super) fn late(&self) -> &[Box<[u8]>] {
         &self.late
     }
@@ -182,19 +186,19 @@ impl Section {
         }
     }
 
-    /// Moves its first key.
+    /// Moves the first key.
     pub(super) fn begin_at(&mut self, first: &[u8]) {
         self.first = first.into();
     }
 
-    /// Moves its texts to where `save` puts them.
+    /// Moves texts in memory to the place that `save` returns.
     pub(super) fn save(&mut self, save: impl FnOnce(&Part) -> Source) {
         if let Source::Memory(held) = &self.texts {
             self.texts = save(&Part::joined(held.chunks()));
         }
     }
 
-    /// Drops its texts and its signature: a search reads its links until it is signed again.
+    /// Drops texts and signature: a search reads the links until the section is signed again.
     pub(super) fn forget(&mut self) {
         self.signature = None;
         self.texts = Source::None;
@@ -202,12 +206,12 @@ impl Section {
         self.late_bytes = 0;
     }
 
-    /// Whether a search has to read its links.
+    /// True if a search has to read the links.
     fn is_unsigned(&self) -> bool {
         self.signature.is_none() && matches!(self.texts, Source::None)
     }
 
-    /// Whether it is better to begin another one.
+    /// True if the next link should begin a new section.
     pub(super) fn is_full(&self, open_bytes_max: usize) -> bool {
         match &self.signature {
             Some(_) => self.set >= FILLED || self.len >= SECTION_LEN_MAX || self.bytes >= SEARCH_SECTION_BYTES,
@@ -215,7 +219,7 @@ impl Section {
         }
     }
 
-    /// Whether a closed section should be signed again, or divided although links still come into it.
+    /// True if a closed section should be signed again, or a section that takes new links should be divided at once.
     pub(super) fn is_overfull(&self, open_bytes_max: usize) -> bool {
         match &self.texts {
             Source::Memory(held) => held.live_bytes() >= 2 * open_bytes_max || self.len >= 2 * OPEN_LEN_MAX,
@@ -223,7 +227,7 @@ impl Section {
         }
     }
 
-    /// Bytes of memory besides the signature.
+    /// Returns the memory in bytes, besides the signature.
     pub(super) fn held_bytes(&self) -> usize {
         let texts = if let Source::Memory(held) = &self.texts { held.memory_bytes() } else { 0 };
         texts + self.late_bytes
@@ -238,7 +242,7 @@ impl Section {
         has_links && self.signature.as_deref().is_none_or(has_all)
     }
 
-    /// What to look through for a term; `None` where links have to be read.
+    /// Returns the texts to search for a term; `None` if the links must be read instead.
     pub(super) fn to_read(&self) -> Option<ToRead> {
         let texts = match &self.texts {
             Source::Memory(held) => Readable::Memory(held.chunks().to_vec()),
@@ -250,20 +254,20 @@ impl Section {
     }
 }
 
-/// Texts in which a term may be.
+/// The texts of a section, in which a search looks for a term.
 #[derive(Clone, Debug)]
 pub(super) struct ToRead {
-    /// Those that most links of a section have.
+    /// The texts of most links of the section.
     pub(super) texts: Readable,
-    /// Links that say something else by now, or were added.
+    /// The links that were added or changed since these texts were written.
     pub(super) late: Keys,
-    /// The first key of them all.
+    /// The first key of the section.
     pub(super) first: Vec<u8>,
-    /// The last key.
+    /// The last key of the section.
     pub(super) last: Vec<u8>,
 }
 
-/// Where a search reads texts.
+/// The place from which a search reads texts.
 #[derive(Clone, Debug)]
 pub(super) enum Readable {
     Memory(Vec<Arc<Part>>),

@@ -1,7 +1,8 @@
-//! Keeps sections over a restart: a file in the data directory with their signatures, made at a position of the change log.
+//! The section file keeps search sections over a restart: a file in the data directory with their signatures, as of a
+//! position of the change log.
 //!
-//! The file is written aside and then renamed. Each section has a checksum of its own, so that damage costs one section. What
-//! it says may be older than the store: the links that changed since are added by those who read it. Texts stay in the text
+//! The file is written aside and then renamed. Each section has its own checksum, so that damage costs only that
+//! section. The file may be older than the store: the reader adds the links that changed since. Texts stay in the text
 //! file ([`super::text_file`]), except those of sections that still take new links.
 
 use std::fs::File;
@@ -17,31 +18,32 @@ use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::text_file::TextFile;
 use crate::store::links::LogPosition;
 
-/// The file.
+/// Name of the file.
 const NAME: &str = "search.sections";
 
-/// Its name while it is written.
+/// Name of the new file until the rename.
 const NEW_NAME: &str = "search.sections.new";
 
-/// Ends the file, and says which form it has.
+/// The last bytes of the file, which name its format.
 const MAGIC: [u8; 8] = *b"caromS01";
 
-/// Bytes behind the directory: position, number of sections, checksum, form.
+/// Bytes after the directory: position, number of sections, checksum, format.
 const TRAILER_LEN: usize = 32;
 
-/// Bytes of a section in the directory: its length and its checksum.
+/// Bytes of a directory entry: the length of a section and its checksum.
 const ENTRY_LEN: usize = 12;
 
-/// Most bytes of a section: its signature, its keys, and the texts of one that takes new links. More is damage.
+/// Largest size of a section in bytes: its signature, its keys, and the texts of one that takes new links. A larger one
+/// counts as damaged.
 const SECTION_BYTES_MAX: usize = 64 << 20;
 
-/// A section as it was at one moment, and the first key behind it.
+/// A section as of one moment, and the first key after it.
 pub(super) type Image = (Section, Box<[u8]>);
 
-/// Writes sections, which include all changes up to a position.
+/// Writes sections that include all changes up to a position.
 ///
 /// # Errors
-/// If the disk fails. The file that was there stays.
+/// If the disk fails. The old file then stays.
 pub(super) fn write(dir: &Path, position: LogPosition, sections: &[Image]) -> io::Result<()> {
     let new = dir.join(NEW_NAME);
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -60,21 +62,22 @@ pub(super) fn write(dir: &Path, position: LogPosition, sections: &[Image]) -> io
     trailer.extend_from_slice(&MAGIC);
     file.write_all(&directory)?;
     file.write_all(&trailer)?;
-    // Without a sync: what a power failure leaves of it is checked before it is used.
+    // No sync: whatever a power failure leaves of the file is verified before use.
     file.into_inner().map_err(io::IntoInnerError::into_error)?;
     std::fs::rename(&new, dir.join(NAME))
 }
 
-/// Removes the file, if there is one.
+/// Removes the file, if it exists.
 pub(super) fn remove(dir: &Path) {
     for name in [NAME, NEW_NAME] {
-        // It is derived from the store, and checked before it is used.
+        // An error does no harm: the file is derived from the store, and verified before use.
         let _ = std::fs::remove_file(dir.join(name));
     }
 }
 
-/// The sections of the file side by side, up to the end of the index, and the position up to which they have all changes.
-/// One that is damaged has neither texts nor a signature. `None` where there is no file, or nothing of it can be used.
+/// Reads the sections, which cover the index without gaps up to its end, and the position up to which they have all
+/// changes. A damaged section comes back without texts and signature. Returns `None` if the file does not exist or none
+/// of it is usable.
 ///
 /// # Errors
 /// If the disk fails.
@@ -94,7 +97,8 @@ pub(super) fn read(dir: &Path, texts: &Arc<TextFile>) -> io::Result<Option<(LogP
         let decoded = (xxh3_64(&bytes) == sum).then(|| decode(&mut Bytes(&bytes), texts)).flatten();
         let Some((section, end)) = decoded else { continue };
         match expected.replace(end) {
-            // What is missing before the first is signed like any other.
+            // A gap is filled with an unsigned section. What comes before the first section is signed like any other
+            // range.
             Some(first) if first != section.first => sections.push(Section::unsigned(&first)),
             _ => {}
         }
@@ -109,7 +113,7 @@ pub(super) fn read(dir: &Path, texts: &Arc<TextFile>) -> io::Result<Option<(LogP
     Ok(in_order.then_some((position, sections)))
 }
 
-/// The position and the directory, if they are what was written.
+/// Reads the position and the directory; `None` if their checksum or format is wrong.
 fn read_directory(file: &mut File) -> io::Result<Option<(LogPosition, Vec<u8>)>> {
     let len = file.metadata()?.len();
     let Some(trailer_at) = len.checked_sub(TRAILER_LEN as u64) else { return Ok(None) };
@@ -177,7 +181,7 @@ fn encode(section: &Section, end: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// What is left of a section.
+/// A cursor over the rest of an encoded section.
 struct Bytes<'b>(&'b [u8]);
 
 impl<'b> Bytes<'b> {
@@ -228,7 +232,7 @@ fn decode(bytes: &mut Bytes<'_>, texts: &Arc<TextFile>) -> Option<Image> {
             let mut held = Held::default();
             while !bytes.0.is_empty() {
                 let entry = bytes.bytes()?;
-                // A key, and what its length says of it.
+                // An entry has at least the key that its first byte promises.
                 entry.get(..=usize::from(*entry.first()?))?;
                 held.push(entry);
             }

@@ -1,4 +1,4 @@
-//! Whether a link is one of those that are asked for, by its record.
+//! The filter of lists: tests whether a link matches a query, by its record.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::record::{self, LinkRef, RecordRef};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::View;
 
-/// What a look at a link has come to.
+/// The result of a test.
 #[derive(Debug)]
 pub(super) enum Sifted {
-    /// It is not asked for, or not there.
+    /// No match, or no link.
     Other,
-    /// It is asked for.
+    /// A match, whose link the caller did not want.
     One,
-    /// It is asked for, and here it is.
+    /// A match.
     Link(Arc<Link>),
 }
 
-/// Tells links that are asked for from others.
+/// A filter with what it needs to test links.
 pub(in crate::control) struct Sift<'q> {
     filter: &'q Filter,
     visits: &'q dyn Visits,
     now_ms: u64,
     term: Option<Finder<'q>>,
     url_terms: Vec<Finder<'q>>,
-    /// Text in small letters, kept for its capacity.
+    /// A buffer for lower-cased text.
     small: Vec<u8>,
 }
 
@@ -45,11 +45,11 @@ impl<'q> Sift<'q> {
         Sift { filter, visits, now_ms, term, url_terms, small: Vec::new() }
     }
 
-    /// Looks at the link that an index has at a place. An entry may have outlived its link. The link comes back if it is
-    /// wanted and asked for.
+    /// Tests the link at a place of an index. The entry may have outlived its link. Returns the link if it matches and
+    /// is `wanted`.
     ///
     /// # Errors
-    /// Where the record cannot be read. One that is damaged is no link.
+    /// If the record cannot be read. A damaged record is no match.
     pub(super) fn look(&mut self, view: &View, place: Place, wanted: bool) -> Result<Sifted, StoreError> {
         let stored = match view.get(&place.code) {
             Ok(Some(stored)) => stored,
@@ -59,7 +59,7 @@ impl<'q> Sift<'q> {
         Ok(self.look_at(place.code, &stored, wanted, Some(place)))
     }
 
-    /// The same with an entry, which says enough of most links.
+    /// Tests an index entry, which decides for most links without their record.
     ///
     /// # Errors
     /// Those of [`Sift::look`].
@@ -76,7 +76,7 @@ impl<'q> Sift<'q> {
         }
     }
 
-    /// The same with a record, which must be of a link that stands at the place, if there is one.
+    /// Tests a record. With a `place`, its link must belong there.
     pub(super) fn look_at(&mut self, code: Code, stored: &[u8], wanted: bool, place: Option<Place>) -> Sifted {
         let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| Place::new(link.created_ms, code) == place);
         match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), stored) {
@@ -88,12 +88,12 @@ impl<'q> Sift<'q> {
         }
     }
 
-    /// What is asked for.
+    /// Returns the filter.
     pub(in crate::control) fn filter(&self) -> &Filter {
         self.filter
     }
 
-    /// Whether a link is asked for.
+    /// True if a link matches.
     pub(in crate::control) fn takes(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
         let filter = self.filter;
         let has = |tag: &String| in_joined(link.tags).any(|of_link| of_link == tag);
@@ -111,7 +111,7 @@ impl<'q> Sift<'q> {
             && self.has_term(code, link)
     }
 
-    /// What becomes of whoever follows a link now.
+    /// Returns the condition of a link now: what its visitors get.
     fn condition(&self, code: &Code, link: &LinkRef<'_>) -> Condition {
         let (now_ms, policy) = (self.now_ms, &link.policy);
         match () {
@@ -125,7 +125,7 @@ impl<'q> Sift<'q> {
 
     fn is_used_up(&self, code: &Code, link: &LinkRef<'_>) -> bool {
         let Some(most) = link.policy.max_visits else { return false };
-        // What nobody can say keeps no link out of a list.
+        // If the counts cannot be read, the link counts as not used up.
         let counts = self.visits.counts(std::slice::from_ref(code)).unwrap_or_default();
         counts.first().is_some_and(|counts| counts.total >= u64::from(most.get()))
     }

@@ -1,13 +1,14 @@
-//! In which sections of the index by date links may be in whose texts a term is, and where the texts of each section are, so
-//! that a search passes over most sections and reads the others in one piece, without reading their links.
+//! An n-gram filter over the index of links by date. Its signatures say which sections may contain a term and where the
+//! texts of each section are, so that a search skips most sections and reads the others in one piece, without reading
+//! their links.
 //!
-//! A section is a thousand links or so that were made one after the other. Its signature is a Bloom filter with one hash
-//! (Bloom 1970) of all sequences of four bytes in their texts: a text has a term only if it has all sequences of the
-//! term. Of a shorter one it says nothing. Some 10 bytes for each link; the texts are in a file ([`super::text_file`]).
+//! A section is a thousand or so consecutive links. Its signature is a Bloom filter with one hash (Bloom 1970) of all
+//! sequences of four bytes in their texts: a text has a term only if it has all sequences of the term. It says nothing
+//! of shorter terms. Signatures take some 10 bytes for each link; the texts are in a file ([`super::text_file`]).
 //!
-//! Sections are side by side and go on to the end of the index. What comes before the first one is read link by link: it is not
-//! signed yet ([`super::signing`]), or there is no memory for it. What a link says no more stays in its section, which does
-//! no harm: a link that is come upon is read.
+//! Sections are adjacent and reach to the end of the index. Links before the first section are read one by one: they
+//! are not signed yet ([`super::signing`]), or there is no memory for them. Old texts of a changed link stay in its
+//! section, which does no harm: a search reads the link of each hit.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -21,39 +22,40 @@ use super::text_file::Extent;
 use crate::limits::SEARCH_HELD_BYTES;
 use crate::listing::PLACE_MS_LEN;
 
-/// Most of the memory for searches that is for texts of links that were created or changed lately, and not for signatures.
+/// The part of the search memory for texts of links that were created or changed lately, as a divisor: one in so many
+/// bytes. Signatures get the rest.
 const HELD_SHARE: usize = 4;
 
-/// Sections that are looked at before others may look again.
+/// Number of sections that are tested under one lock, before other threads get their turn.
 const AT_ONCE: usize = if cfg!(test) { 2 } else { 512 };
 
-/// Keys of the index: from one on and before another one, if that is not empty.
+/// A range of keys: from the first one, up to but excluding the second. An empty second key means the end of the index.
 pub(super) type Range = (Vec<u8>, Vec<u8>);
 
-/// What comes next on the way through a range.
+/// The next step of a search through a range.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Links that have to be read, or only their texts, if there are such.
+    /// A range to read: its texts if there are any, otherwise its links.
     Read(Range, Option<ToRead>),
-    /// None up to this key.
+    /// No match up to this key.
     On(Vec<u8>),
-    /// None any more.
+    /// No match in the rest of the range.
     End,
 }
 
-/// What makes searches quicker.
+/// The next work that makes searches faster.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// To make sections of the texts of one that links came into.
+    /// Make sections from the texts of a section that took new links.
     Divide(Range, Vec<Arc<Part>>),
-    /// To make a section of the last links of a range.
+    /// Make a section from the last links of a range.
     Sign(Range),
 }
 
-/// The sections of a range, of all texts that it has.
+/// Makes the sections of a range from all its texts.
 pub(super) fn divided((from, _): &Range, parts: &[Arc<Part>]) -> Vec<Section> {
     let mut entries: Vec<&[u8]> = parts.iter().flat_map(|part| part.entries()).collect();
-    // Stable, so that of the entries of one link the newest is the last.
+    // The sort is stable, so the newest of the entries of one link is the last.
     entries.sort_by_key(|entry| key_of(entry));
     let mut sections = vec![Section::new(from)];
     for of_link in entries.chunk_by(|a, b| key_of(a) == key_of(b)) {
@@ -67,13 +69,13 @@ pub(super) fn divided((from, _): &Range, parts: &[Arc<Part>]) -> Vec<Section> {
     sections
 }
 
-/// Links that are added or changed while a part of their range is being signed.
+/// The links that are added or changed while a range is being signed.
 #[derive(Debug, Default)]
 struct Pending {
-    /// What is being signed, if anything is.
+    /// The range that is being signed, if any.
     range: Option<Range>,
     entries: Held,
-    /// Whether there were more than are kept: then what is being signed comes too late.
+    /// True if too many links changed to keep: the sections that are being made will be discarded.
     is_overflowed: bool,
 }
 
@@ -92,25 +94,25 @@ impl Pending {
     }
 }
 
-/// The signatures of an index, the newest links having one first.
+/// The signatures of an index. The newest links get theirs first.
 #[derive(Debug)]
 pub(super) struct Signatures {
-    /// In the order of their keys; the last one goes on to the end of the index.
+    /// The sections in the order of their keys. The last one reaches to the end of the index and takes new links.
     sections: VecDeque<Section>,
     sections_max: usize,
     /// Bytes of texts and keys in memory, besides signatures.
     held_bytes: usize,
     held_bytes_max: usize,
-    /// The last key that came into the last section.
+    /// The last key that was added to the last section.
     last: Vec<u8>,
     pending: Pending,
-    /// Whether a section has become overfull or was closed since all were looked at for that.
+    /// True if a section has become overfull or was closed since the last search for work.
     is_any_undone: bool,
 }
 
 impl Signatures {
-    /// For the links that come from now on, which stand at `end` and behind it, in so many bytes; none of them if that is too
-    /// few. Sections that stand before it are not signed yet.
+    /// Returns signatures for new links, whose keys begin at `end`, within `bytes_max` bytes. If that is too few,
+    /// signatures are off. Links before `end` are not signed yet.
     pub(super) fn new(end: &[u8], bytes_max: u64) -> Signatures {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let held_bytes_max = SEARCH_HELD_BYTES.min(bytes_max / HELD_SHARE);
@@ -127,39 +129,39 @@ impl Signatures {
         }
     }
 
-    /// Bytes of texts with which the last section is full.
+    /// Returns the bytes of texts with which the last section is full.
     fn open_bytes_max(&self) -> usize {
         self.held_bytes_max / 4
     }
 
-    /// How many links and sections there are, and whether all links are in one.
+    /// Returns the numbers of links and sections, and true if all links are in sections.
     pub(super) fn coverage(&self) -> (u64, usize, bool) {
         let links = self.sections.iter().map(|section| u64::from(section.len)).sum();
         (links, self.sections.len(), self.sections.front().is_some_and(|first| first.first.is_empty()))
     }
 
-    /// What is before the first section, if anything may be and sections are wanted.
+    /// Returns the range before the first section; `None` if sections cover the whole index or are off.
     pub(super) fn unsigned_range(&self) -> Option<Range> {
         let first = self.sections.front().filter(|first| !first.first.is_empty())?;
         Some((Vec::new(), first.first.to_vec()))
     }
 
-    /// Most bytes of texts and keys in memory, besides signatures.
+    /// Returns the largest number of bytes of texts and keys in memory, besides signatures.
     pub(super) fn held_bytes_max(&self) -> usize {
         self.held_bytes_max
     }
 
-    /// Whether so many texts are in memory that they should be written soon.
+    /// True if so many texts are in memory that they should be written soon.
     pub(super) fn is_pressed(&self) -> bool {
         self.held_bytes > self.held_bytes_max / 2
     }
 
-    /// All sections as they are now.
+    /// Returns a copy of all sections.
     pub(super) fn images(&self) -> Vec<Image> {
         self.sections.iter().enumerate().map(|(at, section)| (section.clone(), self.end_of(at).into())).collect()
     }
 
-    /// Has the section of a key signed again if it still has these texts, which cannot be read.
+    /// Schedules the section of a key for a new signature, if it still has these texts, which cannot be read.
     pub(super) fn forget_texts(&mut self, key: &[u8], texts: &Arc<Extent>) {
         let Some(at) = self.section_of(key) else { return };
         let section = &mut self.sections[at];
@@ -170,14 +172,14 @@ impl Signatures {
         }
     }
 
-    /// Whether there are any.
+    /// True if there are signatures at all.
     pub(super) fn is_on(&self) -> bool {
         self.sections_max > 0
     }
 
-    /// Notes what links say from now on, as [`super::part::entry_of`] gives it. Returns whether there is work.
+    /// Adds the new texts of links, as entries made by [`super::part::entry_of`]. Returns true if there is work.
     pub(super) fn add(&mut self, mut entries: Vec<Vec<u8>>) -> bool {
-        // In their order, so that few come into a section when it is closed.
+        // In the order of keys, so that few are added to a section after it is closed.
         entries.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));
         entries.iter().for_each(|entry| self.add_one(entry));
         self.is_any_undone
@@ -191,7 +193,7 @@ impl Signatures {
             let section = &mut self.sections[at];
             let before = section.held_bytes();
             section.add(entry);
-            // Compaction may have freed some.
+            // The section may have shrunk by a compaction.
             self.held_bytes = self.held_bytes + section.held_bytes() - before;
             if !is_last {
                 self.is_any_undone |= section.is_overfull(open_bytes_max);
@@ -203,15 +205,15 @@ impl Signatures {
         self.keep_within_bounds();
     }
 
-    /// Begins a section for a key of a later time than all others, if the last one is full. Links of one time come in no order, so
-    /// that they stay together at first. The oldest section goes if there are too many.
+    /// Begins a new section for a key that is later than all others, if the last one is full. Links of one millisecond
+    /// come in any order, so they stay together at first. Drops the oldest section if there are too many.
     fn go_on(&mut self, key: &[u8]) {
         let open_bytes_max = self.open_bytes_max();
         let Some(open) = self.sections.back().filter(|open| open.is_full(open_bytes_max)) else { return };
         if time_of(key) > time_of(&self.last) {
             self.sections.push_back(Section::open(time_of(key)));
         } else if open.is_overfull(open_bytes_max) {
-            // Too many links of one time, as of an import.
+            // Too many links of one millisecond, as in an import.
             self.last.push(0);
             self.sections.push_back(Section::open(&self.last));
         } else {
@@ -220,7 +222,7 @@ impl Signatures {
         self.is_any_undone = true;
     }
 
-    /// From now on there are none.
+    /// Turns signatures off.
     pub(super) fn give_up(&mut self) {
         *self = Signatures::new(&[], 0);
     }
@@ -230,7 +232,7 @@ impl Signatures {
             let oldest = self.sections.pop_front().map_or(0, |oldest| oldest.held_bytes());
             self.held_bytes -= oldest;
         }
-        // Writers are faster than the thread that signs: it reads the links again.
+        // Writers are faster than the thread that signs. It will read these links again.
         while self.held_bytes > self.held_bytes_max {
             let closed = self.sections.iter_mut().rev().skip(1);
             let Some(largest) = closed.max_by_key(|section| section.held_bytes()) else { return };
@@ -243,17 +245,18 @@ impl Signatures {
         }
     }
 
-    /// The section of a key, if it is in one.
+    /// Returns the number of the section that covers a key, if any.
     fn section_of(&self, key: &[u8]) -> Option<usize> {
         self.sections.partition_point(|section| *section.first <= *key).checked_sub(1)
     }
 
-    /// Where a section ends: at the beginning of the next one.
+    /// Returns the end of a section, which is the first key of the next one; empty for the last one.
     fn end_of(&self, at: usize) -> &[u8] {
         self.sections.get(at + 1).map_or(&[], |next| &next.first)
     }
 
-    /// What comes next from the beginning of a range on, or from its end. Where it says to go on, others may have waited for that.
+    /// Returns the next step from the start of a range, or from its end if `descending`. After [`Step::On`], release
+    /// the lock before the next step, for threads that wait for it.
     pub(super) fn step(&self, needle: &Needle, (from, to): &Range, descending: bool) -> Step {
         if !to.is_empty() && from >= to {
             return Step::End;
@@ -288,7 +291,7 @@ impl Signatures {
     }
 
     fn step_down(&self, needle: &Needle, from: &[u8], to: &[u8]) -> Step {
-        // Those that begin before the end.
+        // Only sections that begin before the end.
         let len = match to {
             [] => self.sections.len(),
             to => self.sections.partition_point(|section| *section.first < *to),
@@ -307,12 +310,12 @@ impl Signatures {
         match walked {
             ControlFlow::Break(step) => step,
             ControlFlow::Continue(reached) if len > AT_ONCE => Step::On(reached.to_vec()),
-            // What is before all of them.
+            // The range before all sections.
             ControlFlow::Continue(reached) => Step::Read((from.to_vec(), reached.to_vec()), None),
         }
     }
 
-    /// The section in which a key is, and whether it may have what is searched for.
+    /// Returns the range of the section that covers a key, and true if it may have a match.
     pub(super) fn section_at(&self, needle: &Needle, key: &[u8]) -> (Range, bool) {
         match self.section_of(key) {
             Some(at) => {
@@ -326,11 +329,11 @@ impl Signatures {
         }
     }
 
-    /// What should be done next.
+    /// Returns the next work.
     pub(super) fn work(&mut self) -> Option<Work> {
         if self.is_any_undone {
             let closed = self.sections.len().saturating_sub(1);
-            // Into the one before the last comes what other nodes have made a little earlier.
+            // The section before the last one still gets links that other nodes have created a little earlier.
             for (at, section) in self.sections.iter().take(closed).enumerate() {
                 let range = || (section.first.to_vec(), self.end_of(at).to_vec());
                 let is_overfull = section.is_overfull(self.open_bytes_max());
@@ -347,13 +350,14 @@ impl Signatures {
         self.unsigned_range().filter(|_| self.sections.len() < self.sections_max).map(Work::Sign)
     }
 
-    /// From now on links are kept that come into a range, which is being signed.
+    /// Starts to keep the links that are added to a range, which is being signed.
     pub(super) fn begin(&mut self, range: &Range) {
         self.pending = Pending { range: Some(range.clone()), ..Pending::default() };
     }
 
-    /// Puts sections, made of what there was when they were begun, in the place of what was there: of the last links of a range that
-    /// [`Signatures::work`] gave. Returns whether they are in use: more may have changed meanwhile than was noted.
+    /// Puts new sections in the place of the last part of a range that [`Signatures::work`] returned. They were made
+    /// from the links as of [`Signatures::begin`]. Returns false if they are discarded, because more links changed
+    /// since than are kept.
     pub(super) fn end(&mut self, mut made: Vec<Section>, (from, to): &Range) -> bool {
         let pending = std::mem::take(&mut self.pending);
         if pending.is_overflowed {
@@ -369,14 +373,14 @@ impl Signatures {
             [] => self.sections.len(),
             to => self.sections.partition_point(|section| *section.first < *to),
         };
-        // Meanwhile the oldest may have gone, or the last been divided.
+        // The oldest section may have been dropped meanwhile, or the last one divided.
         if self.sections.get(behind).map_or(&[][..], |section| &section.first) != &to[..] {
             return false;
         }
         let (first, len) = (made[0].first.clone(), made.iter().map(|section| section.len).sum());
         let place = match behind.checked_sub(1) {
             None => 0,
-            // It is another one by now.
+            // The section before is a different one by now.
             Some(before) if *self.sections[before].first != **from => return false,
             Some(before) if self.sections[before].first == first => {
                 self.sections.remove(before);
@@ -398,12 +402,12 @@ impl Signatures {
     }
 }
 
-/// The time of a key. Links are made within the same second, many of them, and are in the order of their codes there.
+/// Returns the time in a key. Many links are created within one millisecond, and are in the order of their codes there.
 fn time_of(key: &[u8]) -> &[u8] {
     &key[..key.len().min(PLACE_MS_LEN)]
 }
 
-/// Which of two ends comes first, empty ones being behind all.
+/// Returns the earlier of two ends; an empty one is the end of the index.
 fn earlier<'k>(a: &'k [u8], b: &'k [u8]) -> &'k [u8] {
     match (a, b) {
         ([], other) | (other, []) => other,
@@ -423,7 +427,7 @@ mod tests {
         [&[key.len() as u8], key, text.as_bytes(), &[0xff]].concat()
     }
 
-    /// Memory for so many sections.
+    /// Returns the memory for so many sections, in bytes.
     fn memory_for(sections: u64) -> u64 {
         let share = HELD_SHARE as u64;
         (sections * SIGNATURE_BYTES as u64 * share).div_ceil(share - 1)
@@ -433,7 +437,7 @@ mod tests {
         Needle::of(std::iter::once(term))
     }
 
-    /// As the thread does it: `meanwhile` is added when what is stored was read, and not taken over yet.
+    /// Signs as the thread does. `meanwhile` is added after the store was read and before the result is in use.
     fn sign(signatures: &mut Signatures, index: &mut Index, meanwhile: Option<(Vec<u8>, String)>) -> bool {
         let range = match signatures.work() {
             None => return false,
@@ -470,7 +474,7 @@ mod tests {
         }
     }
 
-    /// What has to be read of a range, in that direction.
+    /// Returns the ranges that a search must read, in the given direction.
     fn ranges(signatures: &Signatures, term: &str, range: &Range, descending: bool) -> Vec<Range> {
         let (mut rest, mut found) = (range.clone(), Vec::new());
         loop {
@@ -552,7 +556,7 @@ mod tests {
         while sign(&mut signatures, &mut index, None) {}
         for descending in [false, true] {
             let read = |term: &str| ranges(&signatures, term, &all, descending).len();
-            // The last two are not signed.
+            // The last two sections have no signature.
             assert_eq!((read("0123"), read("0712"), read("none of them")), (3, 3, 2));
             assert!(read("link number 0") > 190);
         }
@@ -572,7 +576,7 @@ mod tests {
         let all = (Vec::new(), Vec::new());
         assert_eq!(ranges(&signatures, "0042", &all, true), [(Vec::new(), key(1_000))], "one for all of them");
         for at in 0.. {
-            // It ends although links go on to come.
+            // Signing ends although links keep coming.
             assert!(at < 200);
             let text = format!("link number {at:04}");
             if !sign(&mut signatures, &mut index, Some((key(at * 7 % 100), text))) {
@@ -607,7 +611,7 @@ mod tests {
         let mut signatures = Signatures::new(b"", memory);
         let mut index = Index::new();
         for number in 0..5_000u32 {
-            // Of one time, and longer than a section is.
+            // All of one time, and larger than a section.
             let key = [&[0; PLACE_MS_LEN][..], &number.wrapping_mul(2_654_435_761).to_be_bytes()].concat();
             add(&mut signatures, &mut index, [(key, format!("{number:08000}"))]);
             assert!(memory_of(&signatures) <= 16 * 1024 * 1024, "{} bytes", memory_of(&signatures));
@@ -618,7 +622,7 @@ mod tests {
         let key = index.iter().find(|(_, text)| text.ends_with("00001234")).unwrap().0;
         assert!(found.iter().any(|(from, to)| from <= key && (to.is_empty() || key < to)));
         while sign(&mut signatures, &mut index, None) {}
-        // All of them are signed again; the texts of one section are read in one piece.
+        // All sections are signed again; the texts of each are read in one piece.
         assert!((1_250..1_500).contains(&signatures.coverage().1), "{:?}", signatures.coverage());
         assert!(signatures.sections.iter().rev().skip(2).all(|section| section.held_bytes() < 1024 * 1024));
     }
@@ -634,7 +638,7 @@ mod tests {
         while sign(&mut signatures, &mut index, None) {}
         let all = (Vec::new(), b"b".to_vec());
         let read = |term: &str| ranges(&signatures, term, &all, true).len();
-        // Letters may have several bytes.
+        // Some letters have several bytes.
         assert_eq!((read("xyz"), read("xyzz"), read("Ä"), read("ÄÖ")), (1, 0, 1, 0));
         let either = Needle::of(["long enough", "abc"].into_iter());
         assert!(matches!(signatures.step(&either, &all, true), Step::Read(..)));

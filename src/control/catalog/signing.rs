@@ -1,5 +1,5 @@
-//! Makes the signatures of the links that a store had at the start, the newest first, and makes those anew into whose section
-//! many links have come since.
+//! Signs the links that the store had at the start, newest first, and signs sections again that many links have changed
+//! in since.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -21,19 +21,21 @@ use crate::record::{self, RecordRef};
 use crate::store::links::catalog::{Shelf, View, place_of};
 use crate::store::links::{StoreError, Value};
 
-/// Between two sections. Whoever serves clients on the same CPU needs it more.
+/// Pause between two sections. Client requests on the same CPU need it more.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Links that change all the time have their section signed all the time: for a fifth of the thread's time.
+/// Pause after a section, as a multiple of the time it took. Constant changes keep the thread signing, but for a fifth
+/// of its time.
 const RESTS: u32 = 4;
 
-/// The longest rest: so long an end may wait.
+/// Longest pause, and so the longest delay of a shutdown.
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// A link that is signed again after a crash costs a part of one that changed, which is looked up by its code.
+/// Links that are signed for the cost of replaying one change after a crash, which looks up a link by its code.
 const SIGNED_PER_CHANGE: u32 = 16;
 
-/// Starts the thread. It ends when the catalog is stopped, or at once where there are no signatures.
+/// Starts the thread. It runs in the background, and ends when the catalog is stopped, or at once if signatures are
+/// off.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -48,14 +50,14 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
         if signed.is_ok() {
             keeping::save(&catalog, true);
         } else if let Err(error) = signed {
-            // New links would wait for ever, in memory, to be signed.
+            // Otherwise new links would pile up in memory, waiting to be signed.
             catalog.signatures().give_up();
             tracing::error!(%error, "cannot read links for the search index; until the next start, searches read links one by one");
         }
     })
 }
 
-/// Takes over the sections that the process before kept, and signs the others.
+/// Restores the sections that the last process stored, and signs all other links.
 fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
     let start = Instant::now();
     let restored = keeping::restore(catalog)?;
@@ -84,7 +86,8 @@ fn tell(catalog: &Catalog, start: Instant) {
     }
 }
 
-/// Signs whatever there is to sign now, and rests so many times as long as each section takes. Returns whether it came to the end.
+/// Signs all sections that are due, and pauses after each for `rests` times as long as it took. Returns false if the
+/// catalog was stopped first.
 fn sign_all(catalog: &Catalog, rests: u32) -> Result<bool, StoreError> {
     loop {
         let start = Instant::now();
@@ -100,7 +103,7 @@ fn sign_all(catalog: &Catalog, rests: u32) -> Result<bool, StoreError> {
     }
 }
 
-/// Does so whenever there is something again.
+/// Signs sections whenever some are due, until the catalog is stopped.
 fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
     loop {
         let mut signatures = catalog.signatures();
@@ -118,12 +121,12 @@ fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
     }
 }
 
-/// Does what is next, and calls `between` when that is done and not in use yet. Returns whether there was anything to do.
+/// Makes the next section. Calls `between` once it is made, before it is in use. Returns false if none was due.
 ///
 /// # Errors
-/// If links cannot be read. What was begun stays so: the signatures are to be given up.
+/// If links cannot be read. The caller must then give up the signatures, because the begun work stays unfinished.
 pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
-    // Nothing is committed between the view and the beginning.
+    // No commit comes between the view and `begin`.
     let (view, work) = catalog.look(|_| {
         let mut signatures = catalog.signatures();
         let work = signatures.work();
@@ -145,7 +148,7 @@ pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<boo
     Ok(true)
 }
 
-/// Writes texts to the file.
+/// Writes texts to the text file, and returns their place.
 fn save(catalog: &Catalog, part: &Part) -> Source {
     let Some(file) = &catalog.texts else { return Source::None };
     match file.write(part) {
@@ -154,7 +157,7 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
             Source::Stored(Arc::new(extent))
         }
         Err(error) => {
-            // Said once, until it goes well again.
+            // Logged once, until a write succeeds again.
             if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
                 tracing::info!(%error, "cannot store link texts for searches; searches take longer");
             }
@@ -163,26 +166,26 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
     }
 }
 
-/// What is kept of a link for searches.
+/// Returns the search entry of a link.
 pub(super) fn entry(link: &Link) -> Vec<u8> {
     let place = Place::new(link.created_ms, link.code);
     entry_of(&place.to_bytes(), &Texts::of_link(link), &mut Vec::new())
 }
 
-/// The last section of a range.
+/// Makes a section of the last links in a range.
 fn section_of(view: &View, from: &[u8], to: &[u8]) -> Result<Section, StoreError> {
     let mut section = Section::new(from);
     let (mut small, mut ascii) = (Vec::new(), [0; CODE_KEY_LEN_MAX]);
     for key in view.keys(Shelf::Dates, from, to).rev() {
         let key: Value = key?;
-        // What is no place was not written by this program.
+        // A key without a valid place was not written by this program.
         let Some(place) = place_of(&key, 0) else { continue };
         let stored = match view.get(&place.code) {
             Ok(Some(stored)) => stored,
             Ok(None) | Err(StoreError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        // What is damaged is no link, for lists.
+        // Lists have no damaged links.
         let Ok(RecordRef::Link(link)) = record::decode(place.code.key(&mut ascii), &stored) else { continue };
         section.add(&entry_of(&key, &Texts::of_record(&place.code, &link), &mut small));
         if section.is_full(usize::MAX) {

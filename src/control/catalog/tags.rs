@@ -1,4 +1,4 @@
-//! How many links each tag has, and lists of tags.
+//! Counts of links by tag, and lists of tags.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,46 +18,46 @@ use crate::store::links::catalog::{Shelf, View, place_of, shelf_of};
 use crate::store::links::{StoreError, Value};
 use crate::visits::tally::Counts;
 
-/// Tags, and how many links each has.
+/// Tags, each with its number of links, in the order of the tags.
 type Counted = Vec<(Arc<str>, u64)>;
 
-/// Where there were too many tags, they are counted again when entries have gone: of as many as are counted, one in so many.
+/// A group with too many tags is counted again once entries have gone: one in so many of the largest number of tags.
 const RECOUNT_SHARE: u64 = 10;
 
-/// Most tags of apps and domains that are gone through to tell those of the default domain.
+/// Largest number of tags of apps and domains that are merged to get those of the default domain.
 const TAGS_MERGED_MAX: usize = 50_000;
 
-/// How many links each tag has: of all links, and of those of each app and of each domain that is not the default one.
+/// The number of links by tag: of all links, of each app, and of each domain except the default one.
 #[derive(Debug, Default)]
 pub(super) struct TagCounts {
     of_all: Group,
-    /// By their shelves.
+    /// The groups of apps and domains, by their shelves.
     of_owners: HashMap<Box<str>, Group>,
-    /// Tags of all apps and domains together.
+    /// Number of tags in all groups of apps and domains.
     owned: usize,
-    /// Groups to count again, because fewer tags may be left than there were.
+    /// Groups to count again, because they may have few enough tags by now.
     uncounted: BTreeSet<GroupName>,
 }
 
-/// Which group of tags: the shelf of an app or domain, or `None` for the tags of all links.
+/// The name of a group of tags: the shelf of an app or domain, or `None` for all links.
 pub(super) type GroupName = Option<Box<str>>;
 
 /// The tags of some links.
 #[derive(Debug, Default)]
 struct Group {
     tags: Tags,
-    /// Entries of the index, which are no fewer than the tags.
+    /// Number of index entries, which is at least the number of tags.
     entries: u64,
 }
 
-/// How many links each of some tags has.
+/// The number of links by tag in a group.
 #[derive(Debug)]
 enum Tags {
-    /// These many, in the order of the tags.
+    /// The number of links of each tag.
     Known(BTreeMap<Arc<str>, u64>),
-    /// There were more tags than are counted. So many entries have gone since.
+    /// More tags than are counted, and the number of entries removed since.
     TooMany { removed: u64 },
-    /// They are being counted again; entries that came or went since that began.
+    /// A recount is under way. The changes of each tag since it began.
     Counting(HashMap<Box<str>, i64>),
 }
 
@@ -68,7 +68,7 @@ impl Default for Tags {
 }
 
 impl Group {
-    /// Takes a link more or less into account.
+    /// Counts an added or a removed entry. `most` is the largest number of tags.
     fn change(&mut self, tag: &str, added: bool, most: usize) {
         self.entries = if added { self.entries + 1 } else { self.entries.saturating_sub(1) };
         match &mut self.tags {
@@ -109,7 +109,7 @@ impl Group {
         }
     }
 
-    /// Whether counting again may find no more than so many tags.
+    /// True if a recount may find at most `most` tags.
     fn may_be_known(&self, most: usize) -> bool {
         let most = most as u64;
         matches!(self.tags, Tags::TooMany { removed } if self.entries <= most || removed > most / RECOUNT_SHARE)
@@ -117,8 +117,8 @@ impl Group {
 }
 
 impl TagCounts {
-    /// Takes an entry of the index of tags into account. An app or domain with too many tags takes nothing from the others. Returns
-    /// whether there is a group to count again.
+    /// Counts an added or a removed entry of the index of tags. A group with too many tags leaves the counts of other
+    /// groups alone. Returns true if a group is due for a recount.
     pub(super) fn change(&mut self, key: &[u8], added: bool) -> bool {
         let Some(shelf) = shelf_of(key) else { return false };
         let Some((owner, tag)) = owner_and_tag(shelf) else {
@@ -140,12 +140,12 @@ impl TagCounts {
         may_be_known && self.uncounted.insert(Some(owner.into()))
     }
 
-    /// Most tags of one more app or domain.
+    /// Returns the largest number of tags of one more app or domain.
     fn most_of_owner(&self) -> usize {
         if self.owned >= TAGS_OF_APPS_COUNTED_MAX { 0 } else { TAGS_OF_APP_COUNTED_MAX }
     }
 
-    /// Takes note that somebody has asked for tags that there were too many of. Returns whether there is a group to count again.
+    /// Notes that a client asked for tags of which there were too many. Returns true if a group is due for a recount.
     pub(super) fn ask_again(&mut self, scope: &Scope) -> bool {
         let names: Vec<GroupName> = match (scope.app(), scope.domains()) {
             (None, None) => vec![None],
@@ -158,7 +158,7 @@ impl TagCounts {
         for name in names {
             let may_be_known = match (&name, self.group(&name).map(|group| &group.tags)) {
                 (None, Some(Tags::TooMany { removed })) => *removed > 0,
-                // Other apps may have left it no room.
+                // Other apps may have left it no room before.
                 (Some(_), Some(Tags::TooMany { .. })) => has_room,
                 _ => false,
             };
@@ -173,7 +173,7 @@ impl TagCounts {
         name.as_ref().map_or(Some(&self.of_all), |owner| self.of_owners.get(owner))
     }
 
-    /// The next group to count again. From now on its changes are noted.
+    /// Begins the recount of the next group: from now on its changes are kept. Returns its name.
     pub(super) fn begin(&mut self) -> Option<GroupName> {
         while let Some(name) = self.uncounted.pop_first() {
             if let Some(group @ Group { tags: Tags::TooMany { .. }, .. }) = self.group_mut(&name) {
@@ -191,7 +191,7 @@ impl TagCounts {
         }
     }
 
-    /// Takes over what was counted of a group since [`TagCounts::begin`]; `None` where there are still too many.
+    /// Ends the recount that [`TagCounts::begin`] began. `counted` is `None` if there are still too many tags.
     pub(super) fn end(&mut self, name: &GroupName, counted: Option<BTreeMap<Arc<str>, u64>>) {
         let most = if name.is_some() { self.most_of_owner() } else { TAGS_COUNTED_MAX };
         let Some(group) = self.group_mut(name) else { return };
@@ -214,7 +214,7 @@ impl TagCounts {
         }
     }
 
-    /// All tags that links have which are within; `None` where there are too many. Those of an app are of all domains: see
+    /// Returns all tags in a scope; `None` if there are too many. For an app it ignores the domains of the scope: see
     /// [`of_app_within`].
     pub(super) fn all(&self, scope: &Scope) -> Option<Counted> {
         match (scope.app(), scope.domains()) {
@@ -228,11 +228,11 @@ impl TagCounts {
         self.of_owners.get(shelf).map_or(Some(Vec::new()), Group::all)
     }
 
-    /// Those of the default domain are what the others leave.
+    /// Returns the tags of some domains. Those of the default domain are all tags, less those of the other domains.
     fn of_domains(&self, domains: &[Option<DomainId>]) -> Option<Counted> {
         let mut sum: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         if domains.contains(&None) {
-            // Commits wait for this.
+            // Commits wait while this runs.
             if self.owned > TAGS_MERGED_MAX {
                 return None;
             }
@@ -253,7 +253,7 @@ impl TagCounts {
     }
 }
 
-/// Counts the tags of a group in the index; `None` where there are more than are counted, or `is_wanted` says so.
+/// Counts the tags of a group in the index. Returns `None` if there are too many, or once `is_wanted` returns false.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -263,7 +263,7 @@ pub(super) fn count_group(
     mut is_wanted: impl FnMut() -> bool,
 ) -> Result<Option<BTreeMap<Arc<str>, u64>>, StoreError> {
     let (most, keys): (usize, Box<dyn Iterator<Item = _>>) = match name {
-        // Shelves of owners and marks begin with control characters, which tags have not.
+        // The shelves of owners and marks begin with control characters, which tags cannot have.
         None => (TAGS_COUNTED_MAX, Box::new(view.keys(Shelf::Tags, b" ", &[]))),
         Some(owner) => {
             let prefix = with_tag(owner, "");
@@ -276,7 +276,7 @@ pub(super) fn count_group(
         let key: Value = key?;
         let Some(shelf) = shelf_of(&key) else { continue };
         let tag = owner_and_tag(shelf).map_or(shelf, |(_, tag)| tag);
-        // Entries of one tag stand side by side.
+        // The entries of one tag are adjacent.
         match &mut last {
             Some((known, count)) if **known == *tag => *count += 1,
             _ => {
@@ -291,8 +291,8 @@ pub(super) fn count_group(
     Ok((counts.len() <= most).then_some(counts))
 }
 
-/// The tags of the links of an app that are in some domains: nobody counts those, so they are gone through. `None` where there
-/// are too many.
+/// Scans the index for the tags of an app in some domains, because no count exists for that combination. Returns `None`
+/// if there are too many.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -314,12 +314,12 @@ pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result
     Ok(Some(counts.into_iter().collect()))
 }
 
-/// A page of tags, of all in their order.
+/// Returns a page of `tags`, which must be all tags in their order.
 pub(super) fn page(mut tags: Counted, query: &TagQuery) -> TagPage {
     if let Some(term) = &query.term {
         tags.retain(|(tag, _)| tag.contains(&**term));
     }
-    // Those of equal counts stay in the order of the tags.
+    // The sort is stable: tags with equal counts stay in their order.
     match (query.field, query.descending) {
         (TagField::Tag, false) => {}
         (TagField::Tag, true) => tags.reverse(),
@@ -332,10 +332,11 @@ pub(super) fn page(mut tags: Counted, query: &TagQuery) -> TagPage {
     TagPage { tags, visits: Vec::new(), total }
 }
 
-/// How often the links of each tag were followed. So many links are added up at most: tags that have more of them than are left
-/// are passed over.
+/// Adds the visits of each tag to a page, as the sum over its links. A page may sum up `LIST_SORTED_MAX` links in
+/// total; a tag with more links than are left of that gets no number.
 ///
 /// # Errors
+/// If the store cannot be read.
 /// If the store cannot be read.
 pub(super) fn add_visits(
     page: &mut TagPage,
@@ -355,7 +356,7 @@ pub(super) fn add_visits(
                     Ok(code) => scope.has_domain(code.domain()),
                     Err(_) => true,
                 };
-                // There may be some more by now, and those of other domains.
+                // The index may have more links by now, and those of other domains.
                 let codes = places.take(LIST_LOOKED_MAX as usize).map(|place| Ok(place?.code)).filter(is_within);
                 let codes = codes.take(LIST_SORTED_MAX).collect::<Result<Vec<_>, StoreError>>()?;
                 let mut sum = Counts::default();
@@ -440,7 +441,7 @@ mod tests {
         assert!(change(&mut counts, 0, false));
         let name = counts.begin().unwrap();
         let view = links.view();
-        // Some come and go while the others are counted.
+        // Some entries come and go during the recount.
         change(&mut counts, 1, false);
         change(&mut counts, 0, true);
         let counted = count_group(&view, &name, || true).unwrap();
@@ -449,7 +450,7 @@ mod tests {
         assert_eq!(all.len(), TAGS_OF_APP_COUNTED_MAX);
         assert!(all.iter().all(|(tag, count)| **tag != *"1" && *count == 1));
         assert_eq!(counts.owned, TAGS_OF_APP_COUNTED_MAX);
-        // One more is too many again, until somebody asks when that one is gone.
+        // One more tag is too many again, until a client asks after one has gone.
         change(&mut counts, 1, true);
         assert!(counts.all(&app).is_none());
         for number in 0..=TAGS_OF_APP_COUNTED_MAX {
