@@ -1,6 +1,6 @@
-//! The certificates of the service: read before anybody is let in, and read again when their files change or somebody asks for
-//! it. Cores are told of those that can be used; connections that are there keep those that they began with. What cannot be
-//! used changes nothing and is an alarm.
+//! The keeper of TLS certificates. They are read before the node accepts connections, and again when their files change
+//! or an operator asks for it. Cores get each usable set; open connections keep the certificates that they began with.
+//! An unusable set raises an alarm and changes nothing else.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,31 +18,31 @@ use crate::mail::{Post, ToCore};
 use crate::stats::{CertificateStats, NodeStats, unix_ms};
 use crate::tls::{Identity, Pair, Tickets, Wrong};
 
-/// How often the files are looked at.
+/// Interval between two checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Longest file that is taken for one of certificates, bytes. A chain is under 10 KB.
+/// Largest size of a certificate file, in bytes. A chain is under 10 KB.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
-/// How long before a certificate ends somebody should know, in seconds. Who renews them by a program does so 30 days before.
+/// Time before the end of a certificate from which an alarm is on, in seconds. Automatic renewal comes 30 days before.
 const ENDS_SOON: i64 = 14 * 86_400;
 
-/// Raised while files hold what cannot be used.
+/// The alarm that is on while the files cannot be used.
 const REFUSED: Alarm = Alarm::CertificateRefused;
 
-/// Raised while a certificate in use ends soon, or is over.
+/// The alarm that is on while a certificate in use has expired or expires soon.
 const ENDS: Alarm = Alarm::CertificateEnds;
 
-/// Which files, and on which terms.
+/// The files of the certificates, and the protocols to offer with them.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// Those with certificates, each with that of its key.
+    /// Paths of certificate chains, each with the path of its key.
     pub pairs: Vec<(PathBuf, PathBuf)>,
-    /// Whether HTTP/2 is spoken.
+    /// True if the service speaks HTTP/2.
     pub http2: bool,
 }
 
-/// What was read, and is in use.
+/// The certificates in use.
 #[derive(Debug)]
 pub struct Certificates {
     files: Files,
@@ -55,7 +55,7 @@ impl Certificates {
     /// Reads the files.
     ///
     /// # Errors
-    /// What is wrong, with the file.
+    /// The path of the first file that cannot be used, and the reason.
     pub fn read(files: Files) -> Result<Certificates, String> {
         let tickets = Tickets::new()?;
         let read = files.read()?;
@@ -63,7 +63,7 @@ impl Certificates {
         Ok(Certificates { files, tickets, read, identity })
     }
 
-    /// Who the service is.
+    /// Returns the identity of the service, for TLS handshakes.
     pub fn identity(&self) -> Identity {
         self.identity.clone()
     }
@@ -99,7 +99,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The thread that looks at the files.
+/// A handle on the thread that watches the files.
 pub struct Keeper {
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicBool>,
@@ -107,13 +107,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Looks at the files now, and says what has come of it.
+    /// Makes the thread read the files now, and log the result.
     pub fn look(&self) {
         self.asked.store(true, Ordering::Release);
         self.thread.thread().unpark();
     }
 
-    /// Ends the thread.
+    /// Stops the thread and waits for it.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -121,7 +121,7 @@ impl Keeper {
     }
 }
 
-/// Begins to look at the files of certificates that the cores have.
+/// Starts the thread that watches the files of the certificates in use.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -147,8 +147,8 @@ pub fn start(certificates: Certificates, post: Post, cores: CoreCount, stats: Ar
 
 struct Watch {
     certificates: Certificates,
-    /// What could not be used when it was last looked at. Two files are not written at one instant: what is wrong now may be
-    /// right when the second one is there.
+    /// The error of the last check. It raises an alarm only if the next check finds it again, because two files cannot
+    /// be replaced at the same instant.
     doubted: Option<String>,
     post: Post,
     cores: CoreCount,
@@ -194,7 +194,7 @@ impl Watch {
         self.doubted = Some(wrong);
     }
 
-    /// Says which certificate will not hold for long.
+    /// Raises the alarm for the certificate that expires first, or clears it.
     fn tell_of_ends(&self) {
         let now = (unix_ms() / 1_000) as i64;
         let Certificates { files, identity, .. } = &self.certificates;
@@ -220,7 +220,7 @@ impl Watch {
     }
 }
 
-/// New certificates, unless one of them is over, or does not hold yet, and the one of before does.
+/// Returns `new`, unless one of its certificates has expired or is not valid yet while the old one is valid.
 fn worth_having(new: Identity, old: &Identity, files: &Files) -> Result<Identity, String> {
     let now = (unix_ms() / 1_000) as i64;
     let pairs = new.about().iter().zip(old.about()).zip(&files.pairs);

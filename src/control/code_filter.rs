@@ -1,8 +1,8 @@
-//! Sends cores the codes of the store again, where a node keeps only the links in use in memory.
+//! Rebuilds the cores' filters of codes from the store, on a node that keeps only the links in use in memory.
 //!
-//! A core's filter of codes forgets nothing, so links that come and go fill it with codes of removed links
-//! ([`CoreStats::wants_codes`]). Then this thread asks the cores to begin another filter, and reads the store only after that:
-//! what is put later, the core adds itself (see `core::codes`).
+//! A core cannot remove codes from its filter, so links that come and go fill it with codes of removed links
+//! ([`CoreStats::wants_codes`]). This thread then asks the cores to begin a new filter, and only after that reads the
+//! store: the core itself adds codes that are put later (see `core::codes`).
 
 use std::io;
 use std::sync::Arc;
@@ -20,37 +20,37 @@ use crate::record::{self, RecordRef};
 use crate::stats::{CoreStats, NodeStats};
 use crate::store::links::{Links, parts};
 
-/// How often the thread looks whether a core wants the codes.
+/// Interval between two checks whether a core wants the codes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long it sleeps while the cores have enough codes: a few batches' time.
+/// Pause of the thread while enough codes are on their way to the cores: the time of a few batches.
 const WAIT: Duration = Duration::from_micros(500);
 
 /// Inputs of the thread.
 #[derive(Clone, Debug)]
 pub struct CodeFilterSetup {
-    /// The store.
+    /// The store of links.
     pub links: Links,
-    /// The cores' mailboxes.
+    /// The mailboxes of the cores.
     pub post: Post,
-    /// The hasher of the process, to find owners.
+    /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
-    /// How many cores own links.
+    /// Number of cores that own links.
     pub cores: CoreCount,
-    /// Statistics of the cores, which include the state of their filters.
+    /// The statistics of the cores, which include the state of their filters.
     pub core_stats: Arc<[Arc<CoreStats>]>,
-    /// Alarms of the node.
+    /// The alarms of the node.
     pub stats: Arc<NodeStats>,
 }
 
-/// The running thread.
+/// A handle on the thread.
 pub struct CodeFilters {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl CodeFilters {
-    /// Ends the thread and waits for it.
+    /// Stops the thread and waits for it.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -58,7 +58,7 @@ impl CodeFilters {
     }
 }
 
-/// Starts the thread. It must not start before all links have been loaded.
+/// Starts the thread. All links must have been loaded before.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -90,7 +90,7 @@ impl CodeFilterSetup {
     /// Sends every core its codes.
     fn send_codes(&self, stop: &AtomicBool) {
         let start = Instant::now();
-        // Before the read: what is committed later comes to its owner as a change, behind this.
+        // Before the read: a later commit reaches its owner as a change, after this message.
         self.tell_all(|| StoredCodes::Begin);
         let mut sending = Sending {
             setup: self,
@@ -118,25 +118,25 @@ impl CodeFilterSetup {
     }
 }
 
-/// Codes on their way.
+/// A pass through the store that sends codes to the cores.
 struct Sending<'a> {
     setup: &'a CodeFilterSetup,
     stop: &'a AtomicBool,
     in_flight: Arc<AtomicUsize>,
-    /// For each core.
+    /// The next batch for each core.
     batches: Vec<Vec<CodeHash>>,
     sent: u64,
 }
 
 impl Sending<'_> {
-    /// Sends all codes of the store. Returns whether they were all to be read.
+    /// Sends all codes of the store. Returns false if some could not be read, or the thread is stopping.
     fn send_all(&mut self) -> bool {
         for part in parts() {
             let unread = self.setup.links.scan(part, |key, value| {
                 self.take(key, value);
                 !self.stop.load(Ordering::Acquire)
             });
-            // Without a code that exists a filter would hide its link.
+            // A filter that lacks an existing code would hide its link.
             if !unread.is_ok_and(|unread| unread.is_empty()) || self.stop.load(Ordering::Acquire) {
                 return false;
             }
@@ -230,7 +230,7 @@ mod tests {
         }
         sender.join().unwrap();
         assert_eq!(seen, expected);
-        // When no core is in doubt any more the alarm goes.
+        // The alarm clears once no core is in doubt.
         node.stats.alarms.raise(Alarm::MemoryLimitLow, String::new());
         core_stats[0].in_doubt.set(1);
         core_stats[1].wants_codes.set(0);

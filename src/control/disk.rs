@@ -1,5 +1,5 @@
-//! Whether there is room for more writes, asked before the store itself hits the end of the disk: it could not go on
-//! after that without a restart.
+//! The check for free disk space. It comes before the store itself hits the end of the disk, because the store could
+//! not continue after that without a restart.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ use crate::limits::{DISK_FREE_MIN, DISK_FREE_MIN_SHARE};
 pub struct Space {
     /// Free for this process.
     pub free: u64,
-    /// All of it.
+    /// The size of the file system.
     pub total: u64,
 }
 
 impl Space {
-    /// What is kept free for journals and compactions.
+    /// Returns the space that is kept free for journals and compactions.
     pub fn reserve(self) -> u64 {
         DISK_FREE_MIN.min(self.total / DISK_FREE_MIN_SHARE)
     }
 }
 
-/// Watches the free space of one directory.
+/// A watch on the free space of one directory.
 #[derive(Debug)]
 pub struct DiskGuard {
     dir: PathBuf,
@@ -29,33 +29,34 @@ pub struct DiskGuard {
 }
 
 impl DiskGuard {
-    /// A guard of the file system that holds `dir`.
+    /// Returns a guard of the file system that has `dir`.
     pub fn new(dir: PathBuf) -> DiskGuard {
         DiskGuard { dir, full: false }
     }
 
-    /// Whether there may be writes, when `unflushed` bytes will be written once more by themselves. To be asked before each
-    /// commit: another program fills a disk between one and the next, and the question costs a hundredth of a sync.
+    /// True if writes may continue, given that a flush will write `unflushed` bytes once more. Call it before each
+    /// commit: another program can fill the disk between two commits, and the check costs a hundredth of a sync.
     pub fn has_room(&mut self, unflushed: u64) -> bool {
-        // Who cannot ask goes on: a full disk will then be a failed write, which is handled too.
+        // If the check fails, writes continue: a full disk then shows as a failed write, which is handled too.
         if let Ok(space) = self.space() {
             self.full = is_full(space, unflushed, self.full);
         }
         !self.full
     }
 
-    /// The space there is now.
+    /// Returns the current space.
     ///
     /// # Errors
-    /// If the operating system does not say.
+    /// If the operating system cannot tell.
     pub fn space(&self) -> std::io::Result<Space> {
         let stat = rustix::fs::statvfs(&self.dir)?;
         Ok(Space { free: stat.f_bavail * stat.f_frsize, total: stat.f_blocks * stat.f_frsize })
     }
 }
 
-/// The rule: free must be what a flush will write, and a reserve for journals and compactions. A full disk must have a
-/// quarter of the reserve more before it counts as free again, so that it does not turn back at once.
+/// True if the disk counts as full. Free space must cover what a flush will write, and a reserve for journals and
+/// compactions. A full disk needs a quarter of the reserve on top before it counts as free again, so that it does not
+/// toggle.
 fn is_full(space: Space, unflushed: u64, was_full: bool) -> bool {
     let reserve = space.reserve();
     let slack = if was_full { reserve / 4 } else { 0 };

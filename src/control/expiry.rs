@@ -1,18 +1,20 @@
-//! The thread that removes links whose time is over, and gathers their codes when these have lain unused for long enough.
+//! The expiry thread: it removes expired links, and collects their codes for reuse once these have been unused for long
+//! enough.
 //!
-//! Whether a link redirects is decided at each redirect, by its end, and never here: what is removed has been answered with
-//! 410 for a while, and is 404 from then on. The thread reads the index of ends from its beginning, a few entries at a time,
-//! and has the writer remove them, which looks at each link once more (see [`super::plan`]); the next few follow when their
-//! turn has come by `links.expire_per_second`. In a fleet Redis is asked instead, and what it accepts comes back to all nodes
-//! through the streams (see [`super::fleet::expiry`]).
+//! Each redirect itself decides by the end of a link whether it has expired; this thread has no part in that. A link
+//! answers 410 from its end until it is removed, and 404 from then on. The thread reads the index of ends from its
+//! beginning, a few entries at a time. It has the writer remove them, which checks each link once more (see
+//! [`super::plan`]). The rate limit is `links.expire_per_second`. In a fleet Redis is asked instead, and the removals
+//! that it accepts reach all nodes through the streams (see [`super::fleet::expiry`]).
 //!
-//! **Codes that are used again.** A generated code of a link that expired has a grave, an entry in the index of ends, from
-//! the moment on in which its link was removed. When enough graves are old enough, four steps follow upon each other: the
-//! writer removes tombstones and graves, in one commit, of those codes to which nothing else has happened, and syncs; it tells
-//! which these are; they are shuffled and written to the id table as a segment; and that is used like any other, its cursor on
-//! disk ahead of each code. Between the first step and the third the codes are nowhere but in memory, so a crash loses up to a
-//! segment of them, and none can be in two places. What a loss of power may undo is caught where everything is: a code that
-//! has a link or a tombstone is not given to another link, whatever the id table says.
+//! **Reuse of codes.** When an expired link with a generated code is removed, its code gets a grave, an entry in the
+//! index of ends. Once enough graves are old enough, four steps follow. First, the writer removes tombstones and graves
+//! of the codes that nothing else has happened to, in one commit, and syncs. Second, it reports these codes. Third,
+//! they are shuffled and written to the id table as a segment. Fourth, the segment is used like any other, with its
+//! cursor on disk ahead of each code. Between the first and the third step the codes are only in memory, so a crash
+//! loses up to a segment of them, but no code can be in two places. A power failure may undo steps. The check for that
+//! is the one that every code passes: a code with a link or a tombstone is never given to another link, whatever the id
+//! table says.
 
 use std::io;
 use std::sync::Arc;
@@ -33,71 +35,72 @@ use crate::mail::{Order, Swept, WriterQueue};
 use crate::stats::{NodeStats, unix_ms, unix_nanos};
 use crate::store::links::{Links, Of};
 
-/// Between two looks at the index while nothing is due.
+/// Interval between two looks at the index while nothing is due.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How long to rest when a piece of work could not be done.
+/// Pause after work that could not be done.
 const REST: Duration = Duration::from_secs(1);
 
-/// After how long what was left is looked at again: another node had changed it, or a record could not be read.
+/// Interval at which links that could not be removed are tried again: another node had changed them, or a record was
+/// unreadable.
 const LEFT_EVERY: Duration = Duration::from_secs(10);
 
-/// How often everything that is due is looked at again, whatever was said of it.
+/// Interval at which everything that is due is looked at again, in any case.
 const ALL_EVERY: Duration = Duration::from_secs(3_600);
 
-/// How often links that are due are counted anew while there are some.
+/// Interval at which due links are counted while there are some.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
 
-/// How long fewer codes than a segment wait for more at most.
+/// Longest time for which fewer codes than a segment wait for more.
 const GATHER_TIME_MAX: Duration = Duration::from_secs(3_600);
 
-/// How often it is looked whether there are enough graves, at most.
+/// Shortest interval between two looks for enough graves.
 const GRAVES_EVERY: Duration = Duration::from_secs(10);
 
-/// How often some of the history of links is looked at.
+/// Interval between two passes over a part of the history of links.
 const EDITS_EVERY: Duration = Duration::from_secs(10);
 
-/// How often some old idempotency keys are removed.
+/// Interval between two removals of old idempotency keys.
 const KEYS_EVERY: Duration = Duration::from_secs(1);
 
-/// Entries of it that are looked at then: a millisecond or two.
+/// Number of history entries of one pass: a millisecond or two.
 const EDITS_LOOKED_AT: usize = 2_000;
 
-/// How many batches a second there are at most, while the rate is high.
+/// Largest number of batches per second, at a high rate limit.
 const BATCHES_PER_SECOND: u32 = 100;
 
 /// Inputs of the thread.
 pub struct ExpirySetup {
     /// The store, to read from.
     pub links: Links,
-    /// Where to count.
+    /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
-    /// The store's writer.
+    /// The queue of the store's writer.
     pub writer: WriterQueue,
-    /// What the writer tells of its orders.
+    /// The writer's reports on orders of this thread.
     pub swept: Receiver<Swept>,
-    /// How long after its end a link is kept; `None`: for good.
+    /// Time after its end until a link is removed; `None` keeps it for ever.
     pub keep: Option<Duration>,
-    /// How many links are removed in a second at most; not 0.
+    /// Largest number of links removed per second, at least 1.
     pub per_second: u32,
-    /// How long a code lies unused before it is given again; `None`: for good.
+    /// Time for which the code of a removed link stays unused; `None` means for ever.
     pub recycle_after: Option<Duration>,
-    /// Length of new codes, as configured: shorter ones are not given again.
+    /// The configured length of new codes. Shorter codes are not reused.
     pub length: CodeLength,
-    /// Who makes segments of codes.
+    /// The receiver of codes to reuse, which makes segments of them.
     pub segments: Sender<Vec<GeneratedCode>>,
-    /// Who asks Redis; nobody where a node is alone.
+    /// The connection to the fleet's Redis; `None` for a single node.
     pub fleet: Option<FleetExpiry>,
 }
 
-/// The running thread.
+/// A handle on the expiry thread.
 pub struct Expiry {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Expiry {
-    /// Ends the thread and waits for it. The writer must still be there.
+    /// Stops the thread and waits for it. The writer must still be running.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -105,7 +108,8 @@ impl Expiry {
     }
 }
 
-/// Starts the thread: not before all links have been read back, or what was read then would put a removed link into memory.
+/// Starts the thread. All links must have been read back before, or a link that was read earlier and removed since
+/// would get back into memory.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -130,40 +134,40 @@ pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
     Ok(Expiry { stop, thread })
 }
 
-/// What became of some links that were due.
+/// The result of removing some due links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removed {
-    /// They were looked at, and those that are over are gone, or will be.
+    /// All were checked, and the expired ones are removed or will be.
     Done {
-        /// Whether some were left that may be due all the same.
+        /// True if some were left that may still be due.
         left: bool,
     },
-    /// Nothing can be done at present.
+    /// No link can be removed at present.
     NotNow,
 }
 
 struct Sweeper {
     setup: ExpirySetup,
     stop: Arc<AtomicBool>,
-    /// What was looked at last.
+    /// The entry that was looked at last.
     behind: Option<Due>,
-    /// When it was begun at the beginning.
+    /// The time when the current pass began at the start of the index.
     began: Instant,
-    /// Whether something before that was left.
+    /// True if this pass has left a due link behind.
     has_left: bool,
-    /// When those that are due were counted.
+    /// The time when due links were last counted.
     counted: Option<Instant>,
     /// The grave that was opened last.
     graves_behind: Option<Due>,
-    /// When it was looked for graves.
+    /// The time of the last look for graves.
     graves_looked: Option<Instant>,
-    /// The entry of the history that was looked at last.
+    /// The history entry that was looked at last.
     edits_behind: Vec<u8>,
-    /// When it was looked for old ones.
+    /// The time of the last pass over the history.
     edits_looked: Option<Instant>,
-    /// When it was looked for old idempotency keys.
+    /// The time of the last removal of old idempotency keys.
     keys_looked: Option<Instant>,
-    /// When deletions were left that Redis did not take.
+    /// The time when Redis last left scheduled deletions undone.
     discard_looked: Option<Instant>,
 }
 
@@ -181,7 +185,7 @@ impl Sweeper {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Removes a few links. Returns how long to rest then.
+    /// Does the work that is due, and removes one batch of links. Returns the pause that follows.
     fn turn(&mut self) -> Duration {
         if self.setup.stats.writes_refused.load(Ordering::Acquire) {
             return REST;
@@ -217,14 +221,14 @@ impl Sweeper {
                 stats.due.set(stats.due.get().saturating_sub(u64::from(count)));
                 self.has_left |= left;
                 self.behind = Some(last);
-                // From when it began: a batch that took long is not made up for by others in a row.
+                // From the start of the batch: after a slow batch, the next ones do not catch up in a row.
                 (Duration::from_secs(1) * count / per_second).saturating_sub(begin.elapsed())
             }
             Removed::NotNow => REST,
         }
     }
 
-    /// Forgets what was done to links long ago, some of it at a time.
+    /// Removes old entries from the history of links, one part at a time.
     fn forget_edits(&mut self) {
         if self.edits_looked.is_some_and(|at| at.elapsed() < EDITS_EVERY) {
             return;
@@ -241,7 +245,7 @@ impl Sweeper {
         }
     }
 
-    /// Forgets idempotency keys that stand for nothing any more, some at a time.
+    /// Removes idempotency keys that have expired, one part at a time.
     fn forget_idempotency(&mut self) {
         if self.keys_looked.is_some_and(|at| at.elapsed() < KEYS_EVERY) {
             return;
@@ -253,7 +257,7 @@ impl Sweeper {
         }
     }
 
-    /// Deletes links whose deletion was scheduled and not called off. Returns whether that could be done.
+    /// Deletes links whose scheduled deletion is due and was not cancelled. Returns false if that failed.
     fn discard(&mut self) -> bool {
         let until_ms = unix_ms();
         let links = &self.setup.links;
@@ -268,12 +272,12 @@ impl Sweeper {
             return true;
         }
         let Some(fleet) = &mut self.setup.fleet else {
-            // Whoever has scheduled it was the last to change it.
+            // The author of the last change is the one that scheduled the deletion.
             let author = |due: &Due| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
             let deletions = due.into_iter().map(|due| (due, author(&due).unwrap_or_default())).collect();
             return self.order(Order::Discard { deletions, until_ms }).is_some();
         };
-        // What is left was changed elsewhere, which this node will hear of.
+        // Links that are left were changed on other nodes, and the streams will bring these changes.
         self.discard_looked = match fleet.discard(&due, until_ms) {
             Removed::Done { left: true } => Some(Instant::now()),
             Removed::Done { left: false } | Removed::NotNow => None,
@@ -281,7 +285,7 @@ impl Sweeper {
         true
     }
 
-    /// Goes back where there is something before what was looked at last.
+    /// Moves back to an entry before the current one if one was added, and from time to time to the start.
     fn look_back(&mut self) {
         if let Some(first_ms) = self.setup.links.take_first_end()
             && self.behind.is_some_and(|behind| first_ms <= behind.at_ms)
@@ -295,7 +299,8 @@ impl Sweeper {
         }
     }
 
-    /// How long to rest when nothing is due. Nodes of a fleet take turns by chance: what one removes the others hear of.
+    /// Returns the pause when nothing is due. It is random in a fleet, so that nodes take turns: the others hear of
+    /// what one removes.
     fn pause(&self) -> Duration {
         if self.setup.fleet.is_none() {
             return LOOK_EVERY;
@@ -303,7 +308,7 @@ impl Sweeper {
         LOOK_EVERY + LOOK_EVERY * (getrandom::u32().unwrap_or(0) % 1_000) / 1_000
     }
 
-    /// Counts those that are due, for status.
+    /// Counts due links for the status page.
     fn count(&mut self, until_ms: u64) {
         if self.counted.is_some_and(|at| at.elapsed() < COUNT_EVERY) {
             return;
@@ -328,13 +333,13 @@ impl Sweeper {
         }
     }
 
-    /// Has the writer do something, and waits for it.
+    /// Sends the writer an order and waits for its report. Returns `None` if it was not done.
     fn order(&self, order: Order) -> Option<Swept> {
         self.setup.writer.send(order).ok()?;
         self.setup.swept.recv().ok().filter(|swept| swept.is_done)
     }
 
-    /// Frees codes that have lain unused for long enough, if they make a segment or have waited for one.
+    /// Frees codes that have been unused for long enough, if they fill a segment or have waited long enough for one.
     fn recycle(&mut self) {
         let Some(after) = self.setup.recycle_after else { return };
         let patience = after.min(GATHER_TIME_MAX);
@@ -355,7 +360,7 @@ impl Sweeper {
             let codes = self.gather(until_ms);
             if !codes.is_empty() {
                 tracing::info!(codes = codes.len(), "codes of expired links become available again");
-                // Without a receiver the node is on its way out, and they are lost.
+                // Without a receiver the node is shutting down, and these codes are lost.
                 let _ = self.setup.segments.send(codes);
             }
         }
@@ -384,7 +389,7 @@ impl Sweeper {
     }
 }
 
-/// How many links are removed together.
+/// Returns the number of links in a batch.
 fn batch_len(per_second: u32) -> usize {
     (per_second / BATCHES_PER_SECOND).clamp(1, EXPIRE_BATCH) as usize
 }

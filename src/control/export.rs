@@ -1,7 +1,7 @@
-//! Writes all links of a data directory as NDJSON, in the order of their codes.
+//! Exports all links of a data directory as NDJSON, in the order of their codes.
 //!
-//! Threads read parts of the store and write lines into buffers; the caller's thread puts these in order and writes them
-//! out. What is damaged is reported and left out.
+//! Threads read parts of the store and write lines into buffers. The caller's thread puts the buffers in order and
+//! writes them out. Damaged records are reported and skipped.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,36 +15,36 @@ use super::progress::{Progress, rate};
 use crate::record::{self, LinkRef, RecordRef};
 use crate::store::links::{Links, Part, StoreError, parts};
 
-/// Bytes of lines that are handed over together.
+/// Bytes of lines in one buffer.
 const BUFFER_BYTES: usize = 512 * 1024;
 
-/// Buffers of each thread that wait to be written.
+/// Number of buffers of each thread that may wait for the output.
 const BUFFERS_WAITING: usize = 8;
 
-/// What was written.
+/// The result of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExportSummary {
-    /// Links written.
+    /// Number of links written.
     pub links: u64,
-    /// Records or ranges of records that could not be read.
+    /// Number of records, or ranges of records, that could not be read.
     pub damaged: u64,
-    /// How long it took.
+    /// Duration of the export.
     pub time: Duration,
 }
 
 impl ExportSummary {
-    /// Whether every link was written.
+    /// True if every link was written.
     pub fn is_complete(&self) -> bool {
         self.damaged == 0
     }
 }
 
-/// Why an export ended early.
+/// Reasons why an export ended early.
 #[derive(Debug)]
 pub enum ExportError {
     /// The store cannot be read.
     Store(StoreError),
-    /// The output takes no more.
+    /// Writing to the output failed.
     Output(io::Error),
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for ExportError {
 
 impl std::error::Error for ExportError {}
 
-/// What a reading thread hands over.
+/// A message from a reading thread.
 enum Piece {
     Lines { bytes: Vec<u8>, links: u64 },
     Damaged(String),
@@ -67,11 +67,11 @@ enum Piece {
     Failed(StoreError),
 }
 
-/// Writes every link to `output`; reports, progress and the summary go to `messages`, progress only where that is a
+/// Writes every link to `output`. Reports, progress and the summary go to `messages`; progress only if that is a
 /// terminal.
 ///
 /// # Errors
-/// [`ExportError`]; what was written up to then is whole lines.
+/// [`ExportError`]. The lines written up to then are whole.
 pub fn export(
     links: &Links,
     threads: usize,
@@ -92,7 +92,7 @@ pub fn export(
                 receiver
             })
             .collect();
-        // Thread n has parts n, n + threads and so on: asking them in turn gives the parts in order.
+        // Thread n reads parts n, n + threads and so on, so asking the threads in turn yields the parts in order.
         for part in 0..parts.len() {
             while let Ok(piece) = queues[part % threads].recv() {
                 match piece {
@@ -127,10 +127,10 @@ pub fn export(
     Ok(summary)
 }
 
-/// Writes the line of a record, if it is of a link that is wanted; says whether it is.
+/// Writes the line of a record, if it is a link that `is_wanted`. Returns true if it wrote one.
 ///
 /// # Errors
-/// What is damaged.
+/// A description of the damage, if the record cannot be read.
 pub(super) fn write_line(
     key: &[u8],
     value: &[u8],
@@ -147,7 +147,7 @@ pub(super) fn write_line(
     }
 }
 
-/// Ends early when nobody takes the pieces any more.
+/// Reads parts of the store and sends their lines. Ends early once the receiver is gone.
 fn read_parts(links: &Links, parts: &[Part], pieces: &SyncSender<Piece>) {
     for &part in parts {
         let mut lines = Vec::with_capacity(BUFFER_BYTES + 4_096);

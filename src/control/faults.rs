@@ -1,12 +1,19 @@
-//! Faults on purpose, in builds with the feature `faults` only: they show that the tests of a promise would notice if it
-//! were broken.
+//! Fault injection, in builds with the feature `faults` only: it shows that the test of a promise fails when the
+//! promise is broken.
 //!
-//! `CAROM_FAULT=ack-before-sync` makes the writer acknowledge before it syncs, `CAROM_FAULT=trust-counter` makes a node of a
-//! fleet use whatever the counter in Redis gives, `CAROM_FAULT=deaf-fetchers` lets nobody hear what was read from the store, as
-//! if the disk hung, `CAROM_FAULT=deaf-visits` lets the rings of visits fill, `CAROM_FAULT=little-memory` gives cores memory for hardly any links. `CAROM_FAULT=sync-on-order` makes each sync of the writer
-//! wait while there is a file `stall-sync` in the data directory, and fail where there is a file `fail-sync`. In every such build the writer also keeps
-//! `synced.log` in the data directory: after each sync one line with a journal's name and how many of its bytes are
-//! synced, so that [`power_loss`] can take away from a copy of the directory what a loss of power would.
+//! `CAROM_FAULT` names one fault:
+//!
+//! * `ack-before-sync`: the writer acknowledges before it syncs.
+//! * `trust-counter`: a node of a fleet uses whatever the counter in Redis returns.
+//! * `deaf-fetchers`: no core gets what was read from the store, as if the disk hung.
+//! * `deaf-visits`: the rings of visits fill up.
+//! * `little-memory`: cores have memory for hardly any links.
+//! * `sync-on-order`: each sync of the writer waits while the file `stall-sync` is in the data directory, and fails if
+//!   the file `fail-sync` is.
+//!
+//! In every such build the writer also keeps `synced.log` in the data directory. After each sync it appends a line with
+//! the name of a journal and its number of synced bytes, so that [`power_loss`] can take from a copy of the directory
+//! what a loss of power would.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,30 +24,30 @@ use std::time::{Duration, Instant};
 use crate::store::journal::{self, mark};
 use crate::store::links::StoreError;
 
-/// How long acknowledged writes stay unsynced at most in the faulty mode.
+/// Longest time for which acknowledged writes stay unsynced in the faulty mode.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
 
 const LOG: &str = "synced.log";
 
-/// Which promises to break.
+/// The promises to break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// Acknowledge first, sync later.
     pub ack_before_sync: bool,
-    /// Take values from the counter with `INCRBY` alone, and believe that they are new.
+    /// Take values from the counter with `INCRBY` alone, and assume that they are new.
     pub trust_counter: bool,
-    /// Never empty the rings in which cores tell of visits.
+    /// Never empty the rings in which cores report visits.
     pub deaf_visits: bool,
     /// Never answer a core that asks for a link from the store.
     pub deaf_fetchers: bool,
     /// Give cores memory for hardly any links.
     pub little_memory: bool,
-    /// Stall or fail syncs as files in the data directory say.
+    /// Stall or fail syncs while certain files are in the data directory.
     pub sync_on_order: bool,
 }
 
 impl Faults {
-    /// What the environment asks for.
+    /// Reads the fault from the environment.
     pub fn from_env() -> Faults {
         let is = |name: &str| std::env::var("CAROM_FAULT").is_ok_and(|fault| fault == name);
         Faults {
@@ -53,10 +60,10 @@ impl Faults {
         }
     }
 
-    /// What stands in the way of a sync: waits as long as it is to stall.
+    /// Blocks while a sync is to stall.
     ///
     /// # Errors
-    /// If it is to fail.
+    /// If the sync is to fail.
     pub fn obstruct_sync(&self, data_dir: &Path) -> Result<(), StoreError> {
         while self.sync_on_order && data_dir.join("stall-sync").exists() {
             std::thread::sleep(Duration::from_millis(1));
@@ -68,17 +75,17 @@ impl Faults {
     }
 }
 
-/// The list of what is synced.
+/// The log of synced bytes.
 #[derive(Debug)]
 pub struct SyncedLog {
     file: File,
     last_sync: Instant,
-    /// The youngest journal and how much of it was written before the sync under way.
+    /// The youngest journal, and its length in bytes before the sync under way.
     journal: Option<(PathBuf, u64)>,
 }
 
 impl SyncedLog {
-    /// Opens the list in a data directory.
+    /// Opens the log in a data directory.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -87,7 +94,7 @@ impl SyncedLog {
         Ok(SyncedLog { file, last_sync: Instant::now(), journal: None })
     }
 
-    /// Takes note of what the sync to come will cover.
+    /// Notes what the next sync will cover.
     pub fn before_sync(&mut self, data_dir: &Path) {
         let youngest = journal::journals(&data_dir.join("links")).unwrap_or_default().pop();
         self.journal = youngest.and_then(|path| {
@@ -97,7 +104,7 @@ impl SyncedLog {
         });
     }
 
-    /// Writes it down when the sync is done.
+    /// Logs the bytes that the sync covered, if it is `done`.
     pub fn after_sync(&mut self, done: bool) {
         self.last_sync = Instant::now();
         let Some((path, written)) = self.journal.as_ref().filter(|_| done) else { return };
@@ -108,23 +115,23 @@ impl SyncedLog {
         }
     }
 
-    /// Whether the faulty mode should sync now.
+    /// True if the faulty mode should sync now.
     pub fn is_due(&self) -> bool {
         self.last_sync.elapsed() >= SYNC_EVERY
     }
 
-    /// How long the faulty mode may wait for requests.
+    /// Returns how long the faulty mode may wait for requests.
     pub fn patience(&self) -> Duration {
         SYNC_EVERY.saturating_sub(self.last_sync.elapsed()).max(Duration::from_millis(1))
     }
 }
 
-/// Takes from a data directory that no process uses what a loss of power would: what the youngest journal holds beyond
-/// its last sync becomes zeros, as in a preallocated file whose pages were never written. Older journals were synced
-/// whole before the youngest was begun. Returns how many bytes were lost.
+/// Simulates a loss of power in a data directory that no process uses. The bytes of the youngest journal after its last
+/// sync become zeros, as in a preallocated file whose pages were never written. Older journals were synced whole before
+/// the youngest was begun. Returns the number of bytes lost.
 ///
 /// # Errors
-/// If the directory is not what the writer left.
+/// If the directory is not as the writer left it.
 pub fn power_loss(data_dir: &Path) -> io::Result<u64> {
     let Some(youngest) = journal::journals(&data_dir.join("links"))?.pop() else { return Ok(0) };
     let name = youngest.file_name().unwrap_or_default().to_string_lossy();
@@ -133,7 +140,7 @@ pub fn power_loss(data_dir: &Path) -> io::Result<u64> {
         let (journal, written) = line.split_once(' ')?;
         (journal == name).then(|| written.parse::<u64>().ok())?
     });
-    // The list has the writer's syncs alone; the mark has those of other threads, too.
+    // The log has only the writer's syncs; the mark has those of other threads, too.
     let marked = mark::read(&data_dir.join("links"))?.filter(|mark| name == format!("{}.jnl", mark.journal));
     let synced = synced.unwrap_or(0).max(marked.map_or(0, |mark| mark.len));
     let written = journal::whole_until(&youngest, 0)?;
@@ -141,7 +148,7 @@ pub fn power_loss(data_dir: &Path) -> io::Result<u64> {
     let len = file.metadata()?.len();
     file.set_len(synced.min(len))?;
     file.set_len(len)?;
-    // A byte of the batch under way may have come through: what is found behind the last sync must not matter.
+    // A byte of the unsynced batch may have reached the disk: whatever follows the last sync must not matter.
     if synced + 1 < len {
         file.write_all_at(&[1], synced)?;
     }

@@ -1,8 +1,8 @@
-//! Threads that read links from the store which are not in memory, where a node keeps only those in use there.
+//! Threads that read links which are not in memory from the store, on a node that keeps only the links in use there.
 //!
-//! The client's core gets the link, and so does the one that owns it: for its memory, with the number of commits that had
-//! ended before the read, so that it does not take what was changed meanwhile (see `core::residents`). In a fleet Redis is
-//! asked for what the store does not have, or cannot give.
+//! Both the client's core and the owner of the code get the link. The owner caches it, unless it was changed during the
+//! read: the message carries the number of commits that had ended before (see `core::residents`). In a fleet, Redis is
+//! asked for links that the store does not have or cannot read.
 
 use std::io;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::mail::{LookUp, LookUpQueue, LookedUp, Post, ToCore};
 use crate::stats::NodeStats;
 use crate::store::links::Links;
 
-/// What the fetchers work with.
+/// Inputs of the threads.
 #[derive(Clone, Debug)]
 pub struct FetcherSetup {
-    /// The store.
+    /// The store of links.
     pub links: Links,
-    /// The cores' mailboxes.
+    /// The mailboxes of the cores.
     pub post: Post,
-    /// The hasher of the process, to find owners.
+    /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
-    /// How many cores own links.
+    /// Number of cores that own links.
     pub cores: CoreCount,
-    /// Where to count.
+    /// The counters of the node.
     pub stats: Arc<NodeStats>,
-    /// Who asks Redis; nobody where a node is alone.
+    /// The queue of look-ups in Redis; `None` for a single node.
     pub redis: Option<LookUpQueue>,
 }
 
@@ -56,7 +56,7 @@ pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>
             if look_up.since.elapsed() < FETCH_TIME_MAX {
                 setup.fetch(look_up);
             } else {
-                // The client has been told; others still wait.
+                // This client has got a timeout already; requests that joined it may still wait.
                 setup.tell(&look_up, LookedUp::Unknown);
             }
         },
@@ -65,7 +65,7 @@ pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>
 
 impl FetcherSetup {
     fn fetch(&self, look_up: LookUp) {
-        // Asked for before the read: see Links::commits.
+        // Counted before the read: see Links::commits.
         let as_of = self.links.commits();
         let found = self.read(&look_up.code);
         let kept = match &found {
@@ -160,7 +160,7 @@ mod tests {
         }
         assert_eq!(kept, 2);
         assert_eq!(found, [LookedUp::Link(Arc::new(stored)), LookedUp::Damaged, LookedUp::Missing, LookedUp::Missing]);
-        // Whoever asked so long ago has been told that the link is unavailable.
+        // A request this old has got its answer already: the link is unavailable.
         let long_ago = Instant::now().checked_sub(FETCH_TIME_MAX).unwrap();
         let abc = Code::parse(b"abc").unwrap();
         let late =

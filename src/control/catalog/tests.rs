@@ -1,5 +1,5 @@
-//! Lists of links that come and go, against a plain vector: whatever is asked, in pages by number and by cursor, before, while
-//! and after everything is counted.
+//! Property tests of lists against a plain vector: links come and go, and every list is read by page number and by
+//! cursor, before, during and after the count.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -32,7 +32,7 @@ use crate::store::links::catalog::{Entry, Marks, Shelf};
 use crate::store::links::{Links, StoreError};
 use crate::visits::tally::Counts;
 
-/// A link is visited as often as its code says.
+/// Visits whose numbers follow from the code of a link.
 struct ByCode;
 
 impl Visits for ByCode {
@@ -42,14 +42,14 @@ impl Visits for ByCode {
 }
 
 impl ByCode {
-    /// The more visits a link has, the more of them are those of bots.
+    /// Returns the visits of a link. The more it has, the larger is the share of bots.
     fn of(code: &Code) -> Counts {
         let total = u64::from(code.packed()[0] & 7);
         Counts { total: total + 7, bots: 2 * total }
     }
 }
 
-/// The same, where somebody keeps those that were visited most.
+/// Visits by code, with a ranking of the most visited links.
 struct Ranked(Vec<Code>);
 
 impl Visits for Ranked {
@@ -62,7 +62,7 @@ impl Visits for Ranked {
     }
 }
 
-/// A store, and what is in it.
+/// A catalog, and a model of the links in it.
 pub(super) struct Shelves {
     pub(super) catalog: Arc<Catalog>,
     links: RefCell<BTreeMap<Code, Arc<Link>>>,
@@ -75,7 +75,7 @@ impl Shelves {
         Shelves::with_signatures(0)
     }
 
-    /// With so many sections that are signed at most.
+    /// Returns an empty catalog with memory for so many signed sections.
     pub(super) fn with_signatures(sections: usize) -> Shelves {
         let dir = tempfile::tempdir().unwrap();
         Shelves::open(dir, (sections * SIGNATURE_BYTES) as u64, RefCell::default())
@@ -87,7 +87,7 @@ impl Shelves {
         Shelves { catalog, links, dir, memory }
     }
 
-    /// The next process, when something has happened to the directory.
+    /// Ends the catalog, lets `happens` change its directory, and opens it as the next process would.
     pub(super) fn restarted(self, happens: impl FnOnce(&Path)) -> Shelves {
         let Shelves { catalog, links, dir, memory } = self;
         drop(catalog);
@@ -99,7 +99,7 @@ impl Shelves {
         self.dir.path()
     }
 
-    /// One commit, as the writer does it.
+    /// Commits changes as the writer does.
     pub(super) fn commit(&self, changes: impl IntoIterator<Item = (Code, Option<Link>)>) {
         let (mut batch, mut relisted, mut record) = (self.catalog.links.batch(), Vec::new(), Vec::new());
         let mut links = self.links.borrow_mut();
@@ -111,7 +111,7 @@ impl Shelves {
                     record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), link, &mut record);
                     batch.put(&code, &record);
                 }
-                // A tombstone, as of a code that was issued.
+                // A tombstone, as of an issued code.
                 None => {
                     record::encode_tombstone(
                         code.key(&mut [0; CODE_KEY_LEN_MAX]),
@@ -131,7 +131,7 @@ impl Shelves {
     }
 
     fn find(&self, query: &ListQuery) -> ListAnswer {
-        // Machines that test are busy.
+        // A long timeout, because machines that run tests are busy.
         self.find_within(query, Duration::from_secs(60))
     }
 
@@ -146,7 +146,7 @@ impl Shelves {
         }
     }
 
-    /// What the list must have, by the letter.
+    /// Returns the expected list, computed from the definition.
     fn expected(&self, filter: &Filter, order: Order) -> Vec<Code> {
         let links = self.links.borrow();
         let has_term = |link: &Link, term: &str| {
@@ -188,7 +188,7 @@ impl Shelves {
         found.into_iter().map(|link| link.code).collect()
     }
 
-    /// Every page by its number and by the cursor of the one before.
+    /// Checks every page, by its number and by the cursor of the page before.
     pub(super) fn check(&self, filter: &Filter, order: Order, per_page: usize) {
         let expected = self.expected(filter, order);
         let total = expected.len() as u64;
@@ -246,14 +246,14 @@ pub(super) fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
     })
 }
 
-/// The default one and two others.
+/// The default domain and two others.
 const DOMAINS: [&str; 3] = ["", "go.test", "s.test"];
 
 fn domain_id(number: usize) -> Option<DomainId> {
     DomainName::parse(DOMAINS[number]).ok().map(|name| name.id())
 }
 
-/// All domains, or some of them.
+/// Generates all domains, or some of them.
 fn any_domains() -> impl Strategy<Value = Option<Vec<usize>>> {
     let some = proptest::sample::subsequence((0..DOMAINS.len()).collect::<Vec<_>>(), 1..=DOMAINS.len());
     proptest::option::weighted(0.3, some)
@@ -311,7 +311,7 @@ proptest! {
         shelves.commit(before);
         let check = || asked.iter().for_each(|(filter, order, per_page)| shelves.check(filter, *order, *per_page));
         check();
-        // Something changes before each part is read, and when it is read and not counted yet.
+        // Links change before each part is read, and again between its read and its count.
         let mut changes = during.into_iter().cycle();
         let (mut next, mut parts) = (|| changes.next().unwrap(), 0);
         for _ in 0..5 {
@@ -323,7 +323,7 @@ proptest! {
             shelves.commit(next());
             while count_part(&shelves.catalog, shelf, at_once, || shelves.commit(next())).unwrap() {
                 parts += 1;
-                // Changes may go on for ever before the last part.
+                // Changes before the last part could keep the count from ending.
                 if parts < 20 {
                     shelves.commit(next());
                 }
@@ -373,7 +373,7 @@ proptest! {
     }
 }
 
-/// So many links, each with its number as its age.
+/// Returns a catalog of `count` links, each with its number as its creation time.
 fn many(count: usize) -> Shelves {
     let shelves = Shelves::new();
     let made = (0..count).map(|number| {
@@ -406,7 +406,7 @@ fn links_that_are_meant_by_name_come_first_and_once() {
     let expected: Vec<String> = std::iter::once("c000003".to_owned()).chain(newest).collect();
     let text = |codes: &[Code]| codes.iter().map(Code::to_string).collect::<Vec<_>>();
     assert_eq!((text(&by_number), text(&by_cursor)), (expected.clone(), expected));
-    // A name alone is not enough where something else is asked for as well.
+    // A link that is named must meet all other conditions as well.
     let odd = Filter { tags: vec!["even".to_owned()], ..filter };
     let even = shelves.page(&ListQuery { per_page: 20, ..query(odd, OrderField::DateCreated) });
     assert_eq!((even.total, codes(&even)[0].to_string()), (25, "c000048".to_owned()));
@@ -426,7 +426,7 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     let search = query(Filter { term: Some("c".to_owned()), ..Filter::default() }, OrderField::DateCreated);
     let first = shelves.page(&search);
     assert_eq!((first.total, first.complete, first.links.len()), (LIST_COUNTED_MAX, false, 10));
-    // With the cursor to the end: each once, and then the whole number.
+    // Following cursors to the end shows each link once, and then the exact total.
     let (mut seen, mut page) = (Vec::new(), first);
     while page.next.is_some() {
         seen.extend(codes(&page));
@@ -443,11 +443,11 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     assert_eq!(codes(&shelves.page(&last)), [code("c000000")]);
     assert_eq!(shelves.find(&query(Filter::default(), OrderField::Title)), ListAnswer::TooManyToSort);
     assert_eq!(shelves.find(&query(search.filter, OrderField::Visits)), ListAnswer::TooManyToSort);
-    // Of more than can be sorted, those among the most visited of all.
+    // If more links match than can be sorted, the list has those among the most visited of all.
     let ranked = Ranked([9, 4, 7, 2, 8].map(|number| Code::parse(format!("c{number:06}").as_bytes()).unwrap()).into());
     let ranking = |filter: &Filter, page: u64| {
         let query = ListQuery { per_page: 2, page, ..query(filter.clone(), OrderField::Visits) };
-        // A search that is given no time cannot sort what it would find.
+        // A search with no time cannot sort its matches.
         let time_max = Duration::ZERO;
         let finder = Finder { catalog: &shelves.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
         let ListAnswer::Links(found) = finder.find().unwrap() else { panic!("{query:?}") };
@@ -504,7 +504,7 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
         link.labels.tags = Tags::of(["all"]).unwrap();
         (link.code, Some(link))
     };
-    // Some were there before, and some come when they are signed.
+    // Some links exist before signing starts, and some are added during it.
     shelves.commit((0..500).map(number_of));
     while work_once(&shelves.catalog, || ()).unwrap() {}
     shelves.commit((500..1_000).map(number_of));
@@ -515,14 +515,14 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
                 let query = query(rare.clone(), field);
                 let query = ListQuery { order: Order { field, descending }, ..query };
                 let is_of_tag = !rare.tags.is_empty();
-                // Without the clock 63 links are looked at; entries of a tag are gone through.
+                // With no time, 63 links are read before the clock; entries of a tag are scanned.
                 let time_max = if is_of_tag { Duration::from_secs(60) } else { Duration::ZERO };
                 let ListAnswer::Links(page) = shelves.find_within(&query, time_max) else { panic!("{query:?}") };
                 assert_eq!((codes(&page), page.complete), (vec![code("c000321")], true), "{query:?}");
             }
         }
     }
-    // What a link says from now on is found at once.
+    // A search finds the new text of a link at once.
     let (changed, other) = (code("c000007"), number_of(7).1.unwrap());
     shelves.commit([(changed, Some(Link { target: "https://changed.example/".to_owned(), ..other }))]);
     let search = query(Filter { term: Some("changed".to_owned()), ..Filter::default() }, OrderField::DateCreated);
@@ -547,9 +547,9 @@ fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    // What comes first waits in sections of sixteen; divided, these are of four.
+    // New links wait in sections of sixteen; dividing makes sections of four.
     wait_for(4);
-    // Nothing depends on it; but whoever has gone to sleep meanwhile has to be woken.
+    // Gives the thread time to fall asleep, so that it must be woken. The result does not depend on it.
     std::thread::sleep(Duration::from_millis(30));
     (40..200).for_each(|number| shelves.commit([numbered(number)]));
     wait_for(40);
@@ -567,7 +567,7 @@ fn a_search_of_texts_goes_on_where_it_was() {
     };
     shelves.commit((0..800).map(numbered));
     while work_once(&shelves.catalog, || ()).unwrap() {}
-    // Every section has to be looked through for so short a term, and few have it.
+    // For so short a term every section must be searched, and few links have it.
     let limits = [(None, None), (Some(20), Some(200)), (Some(21), None), (None, Some(199))];
     for ((since_ms, until_ms), descending) in limits.into_iter().zip([false, true].into_iter().cycle()) {
         for (term, per_page) in [("77", 7), ("77", 500), ("c00", 7), ("c00", 500), ("5", 500), ("321", 7)] {
@@ -589,7 +589,7 @@ fn a_search_of_texts_goes_on_where_it_was() {
             assert!(asked > 1, "{query:?}");
         }
     }
-    // More are meant by name than a page has room for: they are met on the way, whatever their texts are.
+    // More links are named than a page holds: the scan finds them, whatever their texts are.
     let named = vec![code("c000321"), code("c000322")];
     let by_name = Filter { term: Some("none of them".to_owned()), named, ..Filter::default() };
     let page = shelves.page(&ListQuery { per_page: 1, ..query(by_name, OrderField::DateCreated) });
@@ -600,7 +600,7 @@ fn a_search_of_texts_goes_on_where_it_was() {
 fn entries_without_a_link_are_passed_over() {
     let shelves = many(20);
     let mut batch = shelves.catalog.links.batch();
-    // An import that was cut off, and a link that is of another time.
+    // An entry without a link, as of an import that was cut off, and one whose link has another creation time.
     for (ms, name) in [(3, "nothing"), (4, "c000007")] {
         batch.list(&Entry { shelf: Shelf::Dates, key: Place::new(ms, code(name)).to_bytes(), marks: Marks::default() });
     }

@@ -1,5 +1,5 @@
-//! Where texts are kept that are looked through in searches: a file in the data directory. It is made of what the store has,
-//! so its loss costs time only. What is where, and its checksum, is in the section file ([`super::section_file`]).
+//! The file of searchable texts, in the data directory. It is derived from the store, so its loss costs only time. The
+//! section file ([`super::section_file`]) has the place and checksum of each piece.
 
 use std::fs::File;
 use std::io;
@@ -14,28 +14,28 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::part::Part;
 use crate::control::disk::DiskGuard;
 
-/// Its name.
+/// Name of the file.
 const NAME: &str = "search.texts";
 
-/// The rest of the disk is for the store: a file system must have so many times the space free that stops creates.
+/// Free space that this file must leave for the store, as a multiple of the reserve at which creates stop.
 const RESERVES: u64 = 4;
 
-/// A range of the file: where it begins, and its bytes.
+/// A range of the file: its offset and its length, in bytes.
 pub(super) type FileRange = (u64, u64);
 
-/// The file.
+/// The open text file. Shared by the threads of the catalog.
 #[derive(Debug)]
 pub(super) struct TextFile {
     file: File,
     dir: PathBuf,
     disk: DiskGuard,
-    /// Where the next texts go.
+    /// The offset at which the next texts are written.
     end: AtomicU64,
-    /// Ranges that no section needs any more, but the section file may still name.
+    /// Ranges that no section uses any more, but that the section file may still name.
     freed: Mutex<Vec<FileRange>>,
 }
 
-/// Some texts in the file.
+/// The place of some texts in the file. Frees its range when it is dropped.
 #[derive(Debug)]
 pub(super) struct Extent {
     of: Arc<TextFile>,
@@ -46,10 +46,10 @@ pub(super) struct Extent {
 }
 
 impl TextFile {
-    /// Opens it in a directory, or makes it there.
+    /// Opens the file in a directory, or creates it there.
     ///
     /// # Errors
-    /// If the operating system does not.
+    /// If the file cannot be opened.
     pub(super) fn open(dir: &Path) -> io::Result<TextFile> {
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(dir.join(NAME))?;
@@ -58,21 +58,21 @@ impl TextFile {
         Ok(TextFile { file, dir: dir.to_owned(), disk, end, freed: Mutex::default() })
     }
 
-    /// Removes it from a directory, if it is there.
+    /// Removes the file from a directory, if it exists.
     pub(super) fn remove(dir: &Path) {
-        // Without it links are read.
+        // An error does no harm: without the file, searches read links.
         let _ = std::fs::remove_file(dir.join(NAME));
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Writes texts.
+    /// Appends texts to the file.
     ///
     /// # Errors
-    /// If the disk fails, or has too little room for what is more important.
+    /// If the disk fails, or has too little space left for the store.
     pub(super) fn write(self: &Arc<TextFile>, part: &Part) -> io::Result<Extent> {
         let bytes = part.to_bytes();
         self.check_room(bytes.len() as u64)?;
@@ -83,10 +83,10 @@ impl TextFile {
         Ok(extent)
     }
 
-    /// Whether so many bytes more leave enough for the store.
+    /// Checks that `bytes` more leave enough space for the store.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] where they do not.
+    /// [`io::ErrorKind::StorageFull`] if they do not.
     pub(super) fn check_room(&self, bytes: u64) -> io::Result<()> {
         let space = self.disk.space()?;
         if space.free < RESERVES * space.reserve() + bytes {
@@ -95,14 +95,15 @@ impl TextFile {
         Ok(())
     }
 
-    /// Texts that an earlier process wrote, as [`Extent::place`] gave them; `None` where there cannot be such.
+    /// Returns the place of texts that an earlier process wrote, as [`Extent::place`] gave it; `None` if the file
+    /// cannot have it.
     pub(super) fn extent(self: &Arc<TextFile>, [at, len, count, sum]: [u64; 4]) -> Option<Extent> {
         let is_within = at.checked_add(len).is_some_and(|end| end <= self.end.load(Ordering::Relaxed));
         let (len, count) = (usize::try_from(len).ok()?, usize::try_from(count).ok()?);
         (is_within && count <= len / 4).then(|| Extent { of: Arc::clone(self), at, len, count, sum })
     }
 
-    /// Gives the space of everything back but of these ranges, which sections have.
+    /// Frees the space of everything except these ranges, which sections use.
     pub(super) fn keep_only(&self, mut used: Vec<FileRange>) {
         used.sort_unstable();
         let mut end = 0;
@@ -117,15 +118,15 @@ impl TextFile {
         }
     }
 
-    /// The ranges that no section needs any more since this was asked last.
+    /// Returns the ranges that have become unused since the last call.
     pub(super) fn take_freed(&self) -> Vec<FileRange> {
         std::mem::take(&mut *self.freed())
     }
 
-    /// Gives the space of ranges back.
+    /// Frees the disk space of ranges.
     pub(super) fn punch(&self, ranges: &[FileRange]) {
         for (at, len) in ranges {
-            // Where a file system has no holes, the space comes back when the file is made again.
+            // On a file system without holes, the space stays in use until the file is created again.
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = fallocate(&self.file, flags, *at, *len);
         }
@@ -140,7 +141,7 @@ impl Extent {
     /// Reads the texts.
     ///
     /// # Errors
-    /// If the disk fails, or has something else than was written.
+    /// If the disk fails, or the checksum is wrong.
     pub(super) fn read(&self, part: &mut Part) -> io::Result<()> {
         part.fill(self.len, self.count, |room| {
             self.of.file.read_exact_at(room, self.at)?;
@@ -148,7 +149,7 @@ impl Extent {
         })
     }
 
-    /// Where it is, how many bytes and links it has, and their checksum.
+    /// Returns offset, length in bytes, number of links, and checksum.
     pub(super) fn place(&self) -> [u64; 4] {
         [self.at, self.len as u64, self.count as u64, self.sum]
     }
@@ -183,7 +184,7 @@ mod tests {
         file.punch(&file.take_freed());
         second.read(&mut read).unwrap();
         assert_eq!(read, parts[1]);
-        // The next process finds them, and what is damaged is noticed.
+        // The next process finds the texts, and detects damage.
         let place = second.place();
         drop((second, file));
         let file = Arc::new(TextFile::open(dir.path()).unwrap());

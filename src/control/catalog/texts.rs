@@ -1,4 +1,4 @@
-//! The texts of a link in which a search looks for its term. What is looked through and what is signed are the same.
+//! The texts of a link that a search covers. Searches and signatures use the same ones.
 
 use carom_shards::Code;
 use carom_shards::code::CODE_LEN_MAX;
@@ -7,12 +7,12 @@ use crate::labels::in_joined;
 use crate::link::Link;
 use crate::record::LinkRef;
 
-/// What of a link is searched.
+/// The searchable texts of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Texts<'l> {
     code: &'l Code,
     target: &'l str,
-    /// As [`crate::labels::Tags::joined`] gives them.
+    /// The tags as one string, from [`crate::labels::Tags::joined`].
     tags: &'l str,
     title: Option<&'l str>,
 }
@@ -27,8 +27,8 @@ impl<'l> Texts<'l> {
         Texts { code, target: link.target, tags: link.tags, title: link.title }
     }
 
-    /// Whether `has` is true of one of them in small letters, for which `small` is room. It is told whether that is a URL
-    /// or a code, and so in ASCII.
+    /// True if `has` returns true for one of the texts in lower case. Its second argument is true for the URL and the
+    /// code, which are ASCII. `small` is a buffer for lower-casing.
     pub(super) fn any(&self, small: &mut Vec<u8>, mut has: impl FnMut(&[u8], bool) -> bool) -> bool {
         for text in [self.target.as_bytes(), self.code.slug(&mut [0; CODE_LEN_MAX])] {
             small.clear();
@@ -38,7 +38,7 @@ impl<'l> Texts<'l> {
                 return true;
             }
         }
-        // Tags are in small letters.
+        // Tags are in lower case already.
         in_joined(self.tags).any(|tag| has(tag.as_bytes(), false))
             || self.title.is_some_and(|title| has(title.to_lowercase().as_bytes(), false))
     }

@@ -1,4 +1,4 @@
-//! What lists must know of visits, from whoever counts them.
+//! The counts of visits that lists need.
 
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
@@ -10,43 +10,43 @@ use crate::listing::PartCounts;
 use crate::store::links::StoreError;
 use crate::visits::tally::{Counts, Part, Subject};
 
-/// Who counts visits.
+/// A source of visit counts.
 pub trait Visits: Send + Sync {
-    /// How often the links of these codes were followed.
+    /// Returns the visits of the links with these codes, in their order.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError>;
 
-    /// How often the link of a code was followed in those hours, counted from 1970 UTC.
+    /// Returns the visits of a link within `hours`, counted from 1970 UTC.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     fn counts_within(&self, code: &Code, _hours: Range<u32>) -> Result<Counts, StoreError> {
         Ok(self.counts(std::slice::from_ref(code))?.first().copied().unwrap_or_default())
     }
 
-    /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many.
+    /// Returns the visits by referring host on `days`, counted from 1970 UTC, summed over all links.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     fn referrers(&self, _days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
         Ok(HashMap::new())
     }
 
-    /// How often the links of parts were followed in those hours, counted from 1970 UTC.
+    /// Returns the visits of parts of the links within `hours`, counted from 1970 UTC.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     fn of_parts(&self, parts: &[Part], _hours: Range<u32>) -> Result<PartCounts, StoreError> {
         Ok(PartCounts { counts: vec![Counts::default(); parts.len()], is_whole: true })
     }
 
-    /// The codes of so many links that were followed most, those first that were followed most often; `None` where nobody
-    /// keeps them in that order.
+    /// Returns the codes of the most visited links, at most `count` of them, most visited first; `None` if no such
+    /// ranking exists.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     fn most_visited(&self, _count: usize, _without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
         Ok(None)
     }

@@ -1,4 +1,4 @@
-//! Goes through candidates one by one, up to a bound, and collects a page of those that are asked for.
+//! Scans candidates one by one, up to a bound, and collects a page of those that match.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -11,37 +11,37 @@ use crate::listing::{Behind, Filter, Place, ms_bytes};
 use crate::store::links::catalog::{Marks, Shelf, View, place_of, tag_key};
 use crate::store::links::{StoreError, Value};
 
-/// How many candidates are looked at between two looks at the clock.
+/// Number of candidates between two looks at the clock.
 const LOOKS_PER_CLOCK: u64 = 64;
 
-/// Entries that are passed one by one before the next one is looked up: about as many as take the same time.
+/// Number of entries that are skipped one by one before a seek: about as many as take the same time.
 const STEPS_MAX: usize = if cfg!(test) { 2 } else { 16 };
 
-/// Entries that stand side by side in an index.
+/// A range of adjacent entries in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
     pub(super) shelf: Shelf,
-    /// Bytes of tag before the place.
+    /// Bytes of tag before the place in a key.
     pub(super) tag_len: usize,
-    /// Where it begins.
+    /// The first key.
     pub(super) from: Vec<u8>,
-    /// Where it is over; empty at the end of the index.
+    /// The key after the last one; empty at the end of the index.
     pub(super) to: Vec<u8>,
 }
 
 impl Run {
-    /// All links of the time that is asked for.
+    /// Returns the run of all links created in the time span of a filter.
     pub(super) fn of_dates(filter: &Filter) -> Run {
         let from = filter.since_ms.map_or(Vec::new(), |ms| ms_bytes(ms).to_vec());
         let to = filter.until_ms.map_or(Vec::new(), |ms| ms_bytes(ms.saturating_add(1)).to_vec());
         Run { shelf: Shelf::Dates, tag_len: 0, from, to }
     }
 
-    /// Those of them that have a tag.
+    /// Returns the run of the links with a tag, created in the time span of a filter.
     pub(super) fn of_tag(tag: &str, filter: &Filter) -> Run {
         let Run { from, mut to, .. } = Run::of_dates(filter);
         if to.is_empty() {
-            // Behind every time.
+            // After every time.
             to = ms_bytes(u64::MAX).to_vec();
             to.push(u8::MAX);
         }
@@ -49,17 +49,18 @@ impl Run {
         Run { shelf: Shelf::Tags, tag_len: tag.len() + 1, from, to }
     }
 
-    /// What of it comes behind a place, in that direction.
+    /// Returns the part of the run after a place, in the given direction.
     pub(super) fn behind(self, place: Place, descending: bool) -> Run {
         self.cut(place, descending, descending)
     }
 
-    /// What of it comes at a place or behind it.
+    /// Returns the part of the run from a place on, in the given direction.
     fn at(&self, place: Place, descending: bool) -> Run {
         self.clone().cut(place, descending, !descending)
     }
 
-    /// What of it comes behind a cut, which is before a place or, in the order of the index, right behind it.
+    /// Returns the part of the run after a cut, in the given direction. The cut is before the place, or after it in the
+    /// order of the index.
     fn cut(mut self, place: Place, descending: bool, before: bool) -> Run {
         let mut key = self.from[..self.tag_len].to_vec();
         key.extend_from_slice(&place.to_bytes());
@@ -74,18 +75,18 @@ impl Run {
         self
     }
 
-    /// The places of its entries.
+    /// Iterates over the places of the entries.
     pub(super) fn places(
         &self,
         view: &View,
         descending: bool,
     ) -> impl Iterator<Item = Result<Place, StoreError>> + use<> {
         let (keys, tag_len) = (view.keys(self.shelf, &self.from, &self.to), self.tag_len);
-        // What is no place was not written by this program.
+        // A key without a valid place was not written by this program.
         in_direction(keys, descending).filter_map(move |key| key.map(|key| place_of(&key, tag_len)).transpose())
     }
 
-    /// Its entries.
+    /// Iterates over the entries.
     pub(super) fn entries(&self, view: &View, descending: bool) -> Entries<'static> {
         let (entries, tag_len) = (view.entries(self.shelf, &self.from, &self.to), self.tag_len);
         let listed =
@@ -101,23 +102,23 @@ fn in_direction<'i, T: 'i>(
     if descending { Box::new(items.rev()) } else { Box::new(items) }
 }
 
-/// A link as an index has it.
+/// An index entry: a link as far as the index knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Listed {
     pub(super) place: Place,
     pub(super) marks: Marks,
-    /// Whether it has all tags that it must have.
+    /// True if the link has all required tags.
     pub(super) has_all: bool,
 }
 
-/// Entries of an index, one after the other.
+/// A sequence of index entries.
 pub(super) type Entries<'v> = Box<dyn Iterator<Item = Result<Listed, StoreError>> + 'v>;
 
-/// The same, the next one of which can be looked at before it is taken.
+/// A sequence of index entries whose next one can be peeked at.
 type Ahead = Peekable<Entries<'static>>;
 
-/// Candidates for a list: those of the runs, each once; or those of the first run, and whether the others have them as
-/// well.
+/// Returns the candidates for a list. If a link must have all tags, these are the entries of the first run, each with
+/// the result for the other runs; otherwise the union of all runs, each link once.
 pub(super) fn candidates<'v>(filter: &Filter, runs: &[Run], view: &'v View, descending: bool) -> Entries<'v> {
     match filter.has_all() {
         true => Box::new(Common::of(runs, view, descending)),
@@ -125,7 +126,7 @@ pub(super) fn candidates<'v>(filter: &Filter, runs: &[Run], view: &'v View, desc
     }
 }
 
-/// The entries of several runs, each place once, in the order of all.
+/// The union of several runs, each place once, in their common order.
 struct Merged {
     runs: Vec<Ahead>,
     descending: bool,
@@ -165,8 +166,8 @@ impl Iterator for Merged {
     }
 }
 
-/// The entries of one run, each with whether other runs have its place. The others keep up with it: by single steps
-/// while they are near, else by a look-up.
+/// The intersection of several runs: the entries of the first one, each with true if all other runs have its place. The
+/// others follow by single steps over a short distance, and by a seek over a longer one.
 struct Common<'v> {
     first: Ahead,
     others: Vec<(Run, Ahead)>,
@@ -184,7 +185,7 @@ impl<'v> Common<'v> {
         Common { first, others, view, descending }
     }
 
-    /// Whether a run has that place. It is not asked for an earlier one again.
+    /// True if a run has the place. Places must be asked for in order.
     fn has(&mut self, number: usize, place: Place) -> Result<bool, StoreError> {
         let (run, entries) = &mut self.others[number];
         let wanted = place.to_bytes();
@@ -225,34 +226,34 @@ impl Iterator for Common<'_> {
     }
 }
 
-/// What is to be collected.
+/// The demand of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// So many of those that are asked for are passed over.
+    /// Number of matches to skip.
     pub(super) skip: u64,
-    /// So many are collected.
+    /// Number of matches to collect.
     pub(super) count: usize,
-    /// For so long candidates are looked at.
+    /// Longest duration of the scan.
     pub(super) time_max: Duration,
 }
 
-/// What a walk has come to.
+/// The result of a scan.
 #[derive(Debug)]
 pub(super) struct Walked {
     pub(super) links: Vec<Arc<Link>>,
-    /// How many of the candidates are asked for that were looked at.
+    /// Number of matches so far, including skipped ones.
     pub(super) matched: u64,
-    /// Whether all candidates were looked at.
+    /// True if all candidates were tested.
     pub(super) complete: bool,
-    /// Behind what the next page begins, if there may be one.
+    /// The place after which the next page begins, if there may be one.
     pub(super) next: Option<Behind>,
 }
 
-/// Looks at candidates until the page is full and the rest is counted, or the bound is reached. `sift` says of each whether
-/// it is asked for, and gives the link if it is wanted.
+/// Tests candidates until the page is full and the rest is counted, or a bound is reached. `sift` tests one, and
+/// returns its link if it matches and is wanted.
 ///
 /// # Errors
-/// Where candidates or links cannot be read.
+/// If candidates or links cannot be read.
 pub(super) fn walk<T>(
     candidates: impl Iterator<Item = Result<T, StoreError>>,
     wanted: Wanted,

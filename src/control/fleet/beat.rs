@@ -1,5 +1,5 @@
-//! Says every second that this node is there, and hears of the others: what they have seen of the counters, and who has
-//! gone, so that one of those left takes over what they had leased.
+//! The heartbeat thread. Every second it tells Redis that this node is alive, and hears of the other nodes: what they
+//! have seen of the counters, and which of them are gone, so that a remaining node takes over their leases.
 
 use std::io;
 use std::sync::PoisonError;
@@ -18,16 +18,16 @@ use crate::stats::MemberStats;
 use crate::store::links::StoreError;
 use crate::store::redis::{Beat, Heard, Redis};
 
-/// Between two heartbeats.
+/// Interval between two heartbeats.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The same while Redis does not answer: so that its return is noticed soon.
+/// Interval between two heartbeats while Redis does not answer, short enough to notice its return soon.
 const EVERY_WHILE_AWAY: Duration = Duration::from_millis(250);
 
-/// How long a heartbeat may take.
+/// Timeout of a heartbeat.
 const BEAT_TIME: Duration = Duration::from_millis(500);
 
-/// How often the instant of the last heartbeat is written down, for the next process.
+/// Interval at which the time of the last heartbeat is stored for the next process.
 const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts the thread.
@@ -44,13 +44,13 @@ pub(super) fn start(shared: &Shared, lengths: Vec<CodeLength>, taken: Sender<Run
     std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())
 }
 
-/// The time since the machine was started, also while it slept: no clock that anybody sets.
+/// Returns the time since the machine was booted, including sleep. No clock setting affects it.
 pub fn since_boot() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
-/// Tells one start of the machine from another.
+/// Returns an identifier of the current boot of the machine; empty if it cannot be read.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -73,7 +73,7 @@ impl Heart {
         }
     }
 
-    /// One heartbeat. Returns whether it was answered.
+    /// Sends one heartbeat. Returns true if it was answered.
     fn beat(&mut self) -> bool {
         let seen = match self.seen() {
             Ok(seen) => seen,
@@ -107,7 +107,7 @@ impl Heart {
         }
     }
 
-    /// Another key than ours is the fleet's: nothing is shared until that is over. Redirects go on.
+    /// Stops all sharing because the fleet in Redis has another key, until that changes. Redirects continue.
     fn keep_apart(&self, theirs: &str) {
         let stats = &self.shared.stats;
         stats.fleet.same_key.store(false, Ordering::Release);
@@ -153,8 +153,8 @@ impl Heart {
         self.take_over(now);
     }
 
-    /// Notes once that this store is a fleet's, before the first code is leased: from then on its codes may not come from
-    /// its own counter.
+    /// Notes in the store that it belongs to a fleet, once and before the first code is leased: from then on, codes may
+    /// not come from its own counter.
     fn join(&mut self) {
         let links = &self.shared.links;
         if self.has_joined || self.shared.stats.writes_refused.load(Ordering::Acquire) {
@@ -175,7 +175,7 @@ impl Heart {
         }
     }
 
-    /// What was leased may be used for another while, unless others may have taken it meanwhile.
+    /// Extends the lease of this node, unless other nodes may have taken over its codes meanwhile.
     fn confirm_lease(&self, sent: Duration, now: Duration) {
         let mut lease = self.shared.lease.lock().unwrap_or_else(PoisonError::into_inner);
         lease.confirm(sent, now);
@@ -185,7 +185,7 @@ impl Heart {
         }
     }
 
-    /// Keeps what others have seen of the counters, and from time to time when Redis was heard last.
+    /// Stores what others have seen of the counters, and from time to time the time of the last heartbeat.
     fn keep(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
         let links = &self.shared.links;
         let mut batch = links.batch();
@@ -195,8 +195,8 @@ impl Heart {
                 batch.set_floor(length.get(), *floor);
             }
         }
-        // The next process goes by this when it decides what is still its own: nothing may be, while codes of an earlier
-        // one are yet to be thrown away, or when this one came back too late.
+        // The next process decides by this time which codes are still its own. None are while codes of an earlier
+        // process are still to be discarded, or if this process came back too late.
         let is_own = self.shared.is_resumed.load(Ordering::Acquire) && !self.shared.lease().is_lost();
         if is_own && self.written_down.is_none_or(|at| at.elapsed() >= WRITE_DOWN_EVERY) {
             batch.set_heard(&boot_id(), sent);
@@ -226,7 +226,7 @@ impl Heart {
         *fleet.about.lock().unwrap_or_else(PoisonError::into_inner) = (self.shared.settings.node.clone(), servers);
     }
 
-    /// Takes over what nodes had leased that have gone.
+    /// Takes over the leases of nodes that are gone.
     fn take_over(&mut self, now: Duration) {
         let me = self.shared.settings.node.clone();
         for (gone, beat) in self.members.gone(now, self.shared.settings.reclaim_after) {
@@ -241,7 +241,7 @@ impl Heart {
                         "took over the unused codes of a node that is gone"
                     );
                     for (length, start, len) in leases {
-                        // Without a replenisher the node is on its way out.
+                        // Without a replenisher the node is shutting down.
                         let _ = self.taken.send(Run { length, start: Counter(start), len });
                     }
                 }

@@ -1,4 +1,4 @@
-//! Counter values from Redis, for the replenisher.
+//! Leases of counter values from Redis, for the replenisher's thread.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,25 +12,25 @@ use crate::alarms::Alarm;
 use crate::fleet::lease::{is_replicated, margin};
 use crate::store::redis::{Redis, Trouble};
 
-/// How long a lease may take: nobody waits for it but the replenisher, and replicas have to confirm it.
+/// Timeout of a lease. Only the replenisher waits for it, and replicas have to confirm it.
 const LEASE_TIME: Duration = Duration::from_secs(1);
 
-/// Where a node of a fleet gets counter values from.
+/// The source of counter values for a node of a fleet.
 pub struct FleetCounter {
     shared: Shared,
     redis: Redis,
-    /// Whether this node was part of the fleet when it started. A counter below what a newcomer brings along is no
-    /// surprise, until it has leased values of that length once.
+    /// True if this node was part of the fleet when it started. If not, a counter below its own values is no surprise,
+    /// until it has leased values of that length once.
     was_here: bool,
     leased: HashSet<CodeLength>,
     made: Instant,
 }
 
 impl FleetCounter {
-    /// Makes ready.
+    /// Returns the source, without connecting.
     ///
     /// # Errors
-    /// When the certificates cannot be used.
+    /// If the store cannot be read, or the certificates for Redis cannot be used.
     pub fn new(shared: &Shared) -> io::Result<FleetCounter> {
         let was_here = shared.links.is_of_fleet().map_err(io::Error::other)?;
         Ok(FleetCounter {
@@ -42,10 +42,10 @@ impl FleetCounter {
         })
     }
 
-    /// Leases `want` values of a length, all of them above what this node has seen.
+    /// Leases `want` values of a length, all of them above `seen`.
     ///
     /// # Errors
-    /// Why there are none now; values may be lost then, which costs nothing.
+    /// A description of why no lease is possible now. Values may be lost then, which does no harm.
     pub fn lease(&mut self, length: CodeLength, want: u64, seen: u64) -> Result<Run, String> {
         self.wait_for_a_heartbeat()?;
         let stats = &self.shared.stats;
@@ -74,10 +74,10 @@ impl FleetCounter {
         Ok(Run { length, start: Counter(granted.start), len: want })
     }
 
-    /// The same without anything that keeps values from being given twice.
+    /// Leases values without the guards against giving a value twice.
     ///
     /// # Errors
-    /// Why there are none now.
+    /// A description of why no lease is possible now.
     #[cfg(feature = "faults")]
     pub fn lease_unguarded(&mut self, length: CodeLength, want: u64) -> Result<Run, String> {
         let start = self.redis.increment(length, want, &self.shared.settings.node, LEASE_TIME);
@@ -85,8 +85,8 @@ impl FleetCounter {
         Ok(Run { length, start: Counter(start), len: want })
     }
 
-    /// What is leased before the first heartbeat would be taken at once by a node that has watched the silence of an
-    /// earlier process for long enough. That heartbeat is on its way when the node starts.
+    /// Waits for the first heartbeat, which is under way when the node starts. Another node that has missed an earlier
+    /// process for long enough would at once take over a lease from before that heartbeat.
     fn wait_for_a_heartbeat(&self) -> Result<(), String> {
         while !self.shared.lease().has_begun() {
             if self.made.elapsed() >= LEASE_TIME {
@@ -97,28 +97,28 @@ impl FleetCounter {
         Ok(())
     }
 
-    /// How often others may have taken what this node had leased before.
+    /// Returns how often other nodes may have taken over leases of this node.
     pub fn losses(&self) -> u32 {
         self.shared.lease().losses()
     }
 
-    /// No code is left of an earlier process that may be another node's.
+    /// Notes that no codes of an earlier process are left that may belong to another node.
     pub fn resumed(&self) {
         self.shared.is_resumed.store(true, Ordering::Release);
     }
 
-    /// Gives a lease back whose values are used up. That it may not arrive costs nothing: whoever takes it over finds all
-    /// of its codes taken.
+    /// Releases a lease whose values are used up. It does no harm if the message is lost: a node that takes over the
+    /// lease finds all of its codes in use.
     pub fn release(&mut self, run: Run) {
         if let Err(trouble @ Trouble::Refused(_)) = self.redis.release(run.length, run.start.0, LEASE_TIME) {
             tracing::warn!(%trouble, "a lease could not be released");
         }
     }
 
-    /// Which of these codes have a state in Redis.
+    /// Returns for each code whether it has a state in Redis.
     ///
     /// # Errors
-    /// When that cannot be asked for all of them.
+    /// If Redis does not answer for all of them.
     pub fn are_used(&mut self, codes: &[carom_shards::Code]) -> Result<Vec<bool>, String> {
         let mut used = Vec::with_capacity(codes.len());
         for some in codes.chunks(512) {

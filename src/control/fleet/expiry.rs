@@ -1,10 +1,10 @@
-//! Asks Redis to remove links whose time is over. It does so only where it has the very link that this node has: with the
-//! same version, and with the same fields. Whoever has moved the end of a link has changed it there, so a node that has not
-//! heard of that is told no.
+//! Asks Redis to remove expired links. Redis removes a link only if it has the very link that this node has: of the
+//! same version, with the same fields. A change of the end is a change in Redis too, so a node that has not heard of it
+//! is refused.
 //!
-//! Nothing is done here with a yes. It comes back through the stream, to this node as to all others; and if Redis loses it
-//! before, then the link is still everywhere, and due. So there is nothing to be kept in the outbox, and without Redis
-//! nothing expires.
+//! This module does nothing with an accepted removal. It comes back through the stream, to this node as to all others.
+//! If Redis loses it before that, every node still has the link, and it is still due. So removals need no outbox, and
+//! without Redis no link is removed.
 
 use std::io;
 use std::time::Duration;
@@ -19,30 +19,30 @@ use crate::link::{Due, Link};
 use crate::stats::unix_ms;
 use crate::store::redis::{Change, Changed, Redis, Trouble};
 
-/// How long Redis may take: nobody waits for it.
+/// Timeout of a request. Only the expiry thread waits for it.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Speaks to Redis for who removes links.
+/// The connection of the expiry thread to Redis.
 pub struct FleetExpiry {
     shared: Shared,
     redis: Redis,
 }
 
 impl FleetExpiry {
-    /// Makes ready to speak.
+    /// Returns a connection that is opened on first use.
     ///
     /// # Errors
-    /// If the operating system refuses something, or the certificates cannot be used.
+    /// If the operating system refuses something, or the certificates for Redis cannot be used.
     pub(super) fn new(shared: &Shared) -> io::Result<FleetExpiry> {
         Ok(FleetExpiry { redis: shared.redis()?, shared: shared.clone() })
     }
 
-    /// Asks for the end of those of these links that are as their entries say.
+    /// Asks Redis to remove those of these links that still end when their entries say.
     pub fn expire(&mut self, ends: &[Due], until_ms: u64) -> Removed {
         self.remove(ends, until_ms, Link::end)
     }
 
-    /// Asks for the end of those of these links that are still to be deleted as their entries say.
+    /// Asks Redis to delete those of these links whose deletion is still scheduled as their entries say.
     pub fn discard(&mut self, deletions: &[Due], until_ms: u64) -> Removed {
         self.remove(deletions, until_ms, Link::deletion)
     }
@@ -64,9 +64,9 @@ impl FleetExpiry {
         for answer in self.redis.change(&changes, ANSWER_TIME) {
             match answer {
                 Ok(Changed { verdict: Verdict::Accepted(_), .. }) => self.shared.stats.expiry.expired.add(1),
-                // It was changed, or is gone; or Redis has yet to hear of it.
+                // The link was changed or is gone; or Redis has yet to hear of it.
                 Ok(_) => left = true,
-                // What Redis refuses of one code must not keep the others waiting; the alarm names it.
+                // A refusal of one code must not keep the others waiting. The alarm names it.
                 Err(refused @ Trouble::Refused(_)) => {
                     note_trouble(&self.shared.stats, &refused);
                     left = true;
