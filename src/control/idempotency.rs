@@ -1,4 +1,4 @@
-//! Creates that repeat an earlier one: which link they are answered with.
+//! Answers creates whose idempotency key was used before, with the link of that earlier create.
 
 use crate::fleet::State;
 use crate::mail::{Order, StoreAnswer, StoreRequest, Ticket};
@@ -8,11 +8,11 @@ use crate::store::links::Links;
 use super::plan::Stored;
 use super::writer::look_up;
 
-/// Told to clients where the index of idempotency keys cannot be read.
+/// The error text for clients while the index of idempotency keys cannot be read.
 const UNREADABLE: &str = "the store cannot be read at present";
 
-/// The answer to a create whose idempotency key has made a link already; `None` for any other order. What Redis may have
-/// accepted is decided as any other create: it exists by now.
+/// Returns the answer to a create whose idempotency key has created a link already; `None` for any other order. A
+/// create that Redis may have accepted is decided like any other, because its link exists by now.
 pub(super) fn answer(links: &Links, stats: &NodeStats, order: &Order) -> Option<(Ticket, StoreAnswer)> {
     let Order::Client(StoreRequest::Create { link, ticket, .. }, ground) = order else { return None };
     let asked = link.labels.idempotency?;

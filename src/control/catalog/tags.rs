@@ -337,7 +337,6 @@ pub(super) fn page(mut tags: Counted, query: &TagQuery) -> TagPage {
 ///
 /// # Errors
 /// If the store cannot be read.
-/// If the store cannot be read.
 pub(super) fn add_visits(
     page: &mut TagPage,
     scope: &Scope,

@@ -1,7 +1,8 @@
-//! Reads the streams, brings the outbox to Redis, and compares everything of a partition whose place was lost.
+//! The follower thread: it reads the streams of changes, delivers the outbox to Redis, and compares every partition
+//! whose position in its stream was lost.
 //!
-//! One thread does all three in turn, in small pieces, so that none keeps the others from going on. It sleeps on the
-//! queue of deliveries, [`POLL`] at most: that is how old a change of another node may get before it is seen.
+//! The thread takes turns between the three, in small pieces, so that none blocks the others. It sleeps on the queue of
+//! deliveries for at most [`POLL`], which bounds how old a change of another node can get before this node sees it.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -27,31 +28,31 @@ mod compare;
 
 use compare::Compare;
 
-/// Between two looks at the streams while they are quiet.
+/// Interval between two reads of the streams while they are quiet.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The same while Redis does not answer.
+/// Interval between two reads while Redis does not answer.
 const POLL_WHILE_AWAY: Duration = Duration::from_millis(250);
 
-/// Entries that are read from one stream at once. A hundred microseconds of a server's time.
+/// Number of entries read from one stream at once: about a hundred microseconds of a server's time.
 const READ_COUNT: usize = 512;
 
-/// States that are brought to Redis at once.
+/// Number of states delivered to Redis at once.
 const DELIVER_COUNT: usize = 256;
 
-/// How often the writer hears that time goes by.
+/// Interval between two ticks for the writer.
 const TICK_EVERY: Duration = Duration::from_secs(2);
 
-/// What has not come by after this time was lost.
+/// Time after which an expected entry that was not seen counts as lost.
 const LATE: Duration = Duration::from_secs(5);
 
-/// Orders that wait for the writer at most, of a few hundred links each.
+/// Largest number of orders that wait for the writer, each of a few hundred links.
 const ORDERS_MAX: u64 = 64;
 
-/// How long reading and bringing may take: nobody waits for them but other nodes.
+/// Timeout of reads and deliveries. No client waits for them, only other nodes.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Prepares the thread.
+/// Prepares the thread, and connects to nothing yet.
 pub(super) fn prepare(
     shared: &Shared,
     writer: SyncSender<Order>,
@@ -81,25 +82,25 @@ pub(super) struct Follower {
     redis: Redis,
     writer: SyncSender<Order>,
     deliveries: Receiver<Delivery>,
-    /// What must be brought to Redis.
+    /// The changes to deliver to Redis.
     queue: VecDeque<Delivery>,
-    /// Where the node stands in each stream; none where it has no place.
+    /// The position of the node in each stream. A stream whose position was lost has no entry.
     positions: HashMap<Partition, Position>,
     compare: Option<Compare>,
     must_compare: Vec<Partition>,
-    /// Entries that a comparison has made in a stream and that have not come by. No empty sets.
+    /// Stream entries that a comparison has made and that were not read back yet. Never an empty set.
     expected: HashMap<Partition, BTreeSet<EntryId>>,
-    /// Partitions whose comparison has ended, and only waits for that.
+    /// Partitions whose comparison only waits for its entries, with the time when that wait began.
     ending: HashMap<Partition, Instant>,
-    /// When the writer was last told that time goes by.
+    /// The time of the last tick for the writer.
     ticked: Instant,
-    /// Orders that the writer had not taken when the places were read.
+    /// Number of orders that the writer had dropped when the positions were last read.
     dropped: u64,
-    /// Orders that the writer was given.
+    /// Number of orders sent to the writer.
     told: Cell<u64>,
 }
 
-/// Whether there is more to do at once.
+/// The urgency of the next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pace {
     Busy,
@@ -107,12 +108,12 @@ enum Pace {
     Away,
 }
 
-/// The writer is gone: the node is on its way out.
+/// The writer has ended, because the node is shutting down.
 struct Ended;
 
 impl Follower {
-    /// Starts the thread: not before all links have been read back, or what was read then would take the place of what
-    /// other nodes have done since.
+    /// Starts the thread. All links must have been read back before, or older states would overwrite newer changes of
+    /// other nodes.
     pub(super) fn start(self) -> io::Result<JoinHandle<()>> {
         std::thread::Builder::new().name("redis-follow".to_owned()).spawn(move || self.run())
     }
@@ -128,13 +129,13 @@ impl Follower {
             match self.deliveries.recv_timeout(wait) {
                 Ok(delivery) => self.queue.push_back(delivery),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The writer has ended. Whatever is left stays in the outbox.
+                // The writer has ended. Undelivered changes stay in the outbox.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// One piece of everything.
+    /// Does one piece of each kind of work.
     fn turn(&mut self) -> Result<Pace, Ended> {
         self.queue.extend(self.deliveries.try_iter());
         let stats = &self.shared.stats;
@@ -151,7 +152,7 @@ impl Follower {
         }
         if self.ticked.elapsed() >= TICK_EVERY {
             self.ticked = Instant::now();
-            // What was to come by and was lost may be ahead of all that does.
+            // An expected entry that was lost may have an identifier ahead of all that come.
             self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
             self.ending.retain(|_, since| since.elapsed() < LATE);
             if self.shared.stats.fleet.outbox.get() > 0 && self.tell(Order::Tick).is_err() {
@@ -159,7 +160,7 @@ impl Follower {
             }
         }
         let mut pace = Pace::Quiet;
-        // Each by itself: of a cluster one server may be away.
+        // Each kind by itself: in a cluster, one server may be away.
         for work in [Self::read, Self::deliver, Self::compare] {
             match work(self) {
                 Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
@@ -174,7 +175,7 @@ impl Follower {
         Ok(pace)
     }
 
-    /// Reads from the store where the node stands, at the start and after the writer has left something out.
+    /// Reads the positions from the store, at the start and after the writer has dropped orders.
     fn take_places(&mut self) -> Result<(), StoreError> {
         self.dropped = self.shared.stats.fleet.orders_dropped.get();
         self.positions.clear();
@@ -182,7 +183,7 @@ impl Follower {
         self.expected.clear();
         self.ending.clear();
         self.compare = None;
-        // What the writer was told of them may be among what it left out.
+        // Deliveries that are waiting may concern dropped orders, so the outbox is read again.
         self.queue = self.shared.links.outbox()?.into();
         for partition in Partition::all() {
             if let Some(position) = self.shared.links.position(partition)? {
@@ -196,13 +197,13 @@ impl Follower {
         Ok(())
     }
 
-    /// Says how many partitions are still to be compared: those without a place will have to be.
+    /// Publishes the number of partitions still to be compared, including those without a position.
     fn count_what_is_left(&self) {
         let lost = usize::from(PARTITIONS) - self.positions.len();
         self.shared.stats.fleet.comparing.set((self.must_compare.len() + lost) as u64);
     }
 
-    /// Gives the writer something to do. Waits while it has a lot to do: each order may hold hundreds of links.
+    /// Sends the writer an order. Blocks while too many wait: each may have hundreds of links.
     fn tell(&self, order: Order) -> Result<(), Stopped> {
         while self.told.get().saturating_sub(self.shared.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
             if self.shared.is_stopping() {
@@ -214,7 +215,7 @@ impl Follower {
         self.writer.send(order).map_err(|_| Stopped::Ended)
     }
 
-    /// Reads all streams once. Returns whether there may be more.
+    /// Reads all streams once. Returns true if there may be more entries.
     fn read(&mut self) -> Result<bool, Stopped> {
         let mut places: Vec<(Partition, Position)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
@@ -236,7 +237,7 @@ impl Follower {
         trouble.map_or(Ok(more), |trouble| Err(Stopped::Trouble(trouble)))
     }
 
-    /// Takes what was read from one stream.
+    /// Handles the entries that were read from one stream.
     fn take(&mut self, partition: Partition, position: Position, entries: Vec<Entry>) -> Result<(), Stopped> {
         match follow::judge(Some(position), entries) {
             Read::Quiet => Ok(()),
@@ -268,7 +269,7 @@ impl Follower {
         }
     }
 
-    /// Takes a new place at the end of streams whose old place is gone. What lies before it is compared.
+    /// Moves to the end of streams whose position was lost. Everything before it must be compared.
     fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
         for (&partition, end) in lost.iter().zip(self.redis.ends(lost, ANSWER_TIME)) {
             let at = end?;
@@ -279,7 +280,7 @@ impl Follower {
             if !self.must_compare.contains(&partition) {
                 self.must_compare.push(partition);
             }
-            // One that is under way may have passed what is new now.
+            // A comparison under way may have passed codes that changed since.
             if let Some(compare) = &mut self.compare {
                 compare.again(partition);
             }
@@ -288,7 +289,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Brings some of the outbox to Redis, in order. Returns whether there is more.
+    /// Delivers some of the outbox to Redis, in order. Returns true if more is left.
     fn deliver(&mut self) -> Result<bool, Stopped> {
         if self.queue.is_empty() {
             return Ok(false);
@@ -328,13 +329,13 @@ impl Follower {
         }
     }
 
-    /// The present state of a code in the store; `None` where there is none that can be read.
+    /// Returns the current state of a code in the store; `None` if it has none or cannot be read.
     fn stored(&self, code: &Code) -> Option<State> {
         State::from_value(*code, &self.shared.links.get(code).ok()??)
     }
 }
 
-/// Why a piece of work was not finished.
+/// Reasons why a piece of work was not finished.
 enum Stopped {
     Trouble(Trouble),
     Ended,

@@ -1,9 +1,10 @@
-//! Asks Redis about every change that a client wants: whether a code is free, what there is to change or delete.
+//! The gateway thread: it asks Redis about each change that a client wants, before the writer decides. For a create
+//! that is whether the code is free; for a change or delete, the link as Redis has it.
 //!
-//! Requests that arrive while others are out are put to Redis as soon as it has said anything, so that one round trip serves
-//! many. Each goes on with its own answer: a server of a cluster that stands still is waited for by nobody who asks
-//! another. Redis may take [`super::FleetSettings::answer_time`]; after that the request goes on without it, and until that
-//! server speaks nobody asks it again.
+//! Requests that arrive while others wait are sent to Redis as soon as it has answered anything, so that one round trip
+//! serves many. Each continues with its own answer: in a cluster, a stalled server delays only requests to that server.
+//! The timeout is [`super::FleetSettings::answer_time`]; after that the request continues without Redis, and that
+//! server is not asked again until it answers.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,10 +26,10 @@ use crate::mail::{Ground, Order, StoreRequest, WriterQueue};
 use crate::stats::unix_ms;
 use crate::store::redis::{Answer, Change, Changed, Redis, Ticket, Trouble};
 
-/// How long a new request waits at most while others wait for Redis.
+/// Longest delay of a new request while others wait for Redis.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Starts the thread; it ends when all senders are gone.
+/// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, claims) = (shared.redis()?, Claims::new()?);
@@ -42,7 +43,7 @@ pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(W
     Ok((sender, thread))
 }
 
-/// Numbers that no other link of the fleet has, but by a chance of one in 10^19 for each pair.
+/// A source of random claim numbers. Two links of a fleet share one with a probability of one in 10^19.
 struct Claims(Pcg64);
 
 impl Claims {
@@ -52,7 +53,7 @@ impl Claims {
         Ok(Claims(Pcg64::from_seed(seed)))
     }
 
-    /// Never zero, which stands for links from before the fleet.
+    /// Returns the next claim. Never zero, which stands for links from before the fleet.
     fn next(&mut self) -> u64 {
         self.0.next_u64().max(1)
     }
@@ -63,22 +64,22 @@ struct Gateway {
     redis: Redis,
     writer: SyncSender<Order>,
     claims: Claims,
-    /// To who looks for links that are there already.
+    /// The queue of the thread that looks for existing links.
     reuse: SyncSender<StoreRequest>,
-    /// What Redis has yet to answer.
+    /// The requests that wait for Redis.
     asked: HashMap<Ticket, Asked>,
 }
 
-/// A request of which Redis was asked something.
+/// A request that waits for Redis.
 struct Asked {
     request: StoreRequest,
-    /// Until when it waits.
+    /// The end of its timeout.
     deadline: Instant,
-    /// What Redis is to do; none while it is asked which link there is to change or delete.
+    /// The change that Redis was asked for; `None` while Redis is asked for the link to change or delete.
     change: Option<(Code, Change)>,
 }
 
-/// The node is on its way out.
+/// The node is shutting down.
 struct Ended;
 
 impl Gateway {
@@ -86,14 +87,14 @@ impl Gateway {
         while self.turn(receiver).is_ok() {}
     }
 
-    /// Takes what has come from either side. With nothing to wait for from Redis it sleeps until there is a request.
+    /// Handles requests and answers that have arrived. Sleeps until a request comes if none waits for Redis.
     fn turn(&mut self, receiver: &Receiver<Order>) -> Result<(), Ended> {
         let first = if self.asked.is_empty() { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
         let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len()).min(GATEWAY_BATCH);
         for order in first.into_iter().chain(receiver.try_iter().take(room)) {
             let Some(request) = self.prepare(order) else { continue };
             if self.is_repeated(&request) {
-                // The writer has its link. Should it be forgotten in this very moment, nothing is made.
+                // The writer has the link. If its idempotency key is forgotten just now, the create fails.
                 self.tell(request, Ground::Unheard { asked: false, alone: false })?;
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
@@ -107,7 +108,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Gives a new link its first version. Whatever is no request of a client goes on as it is.
+    /// Gives a new link its first version. Passes on orders that are no requests of clients.
     fn prepare(&mut self, order: Order) -> Option<StoreRequest> {
         match order {
             Order::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
@@ -117,21 +118,22 @@ impl Gateway {
             }
             Order::Client(request, _) => Some(request),
             other => {
-                // Nobody but clients sends here; the writer knows what to do with the rest.
+                // Only clients send here. The writer knows what to do with other orders.
                 let _ = self.writer.send(other);
                 None
             }
         }
     }
 
-    /// Whether the idempotency key of a create has made a link that this node knows.
+    /// True if the idempotency key of a create has created a link that this node knows.
     fn is_repeated(&self, request: &StoreRequest) -> bool {
         let StoreRequest::Create { link, .. } = request else { return false };
         let made = link.labels.idempotency.map(|asked| self.shared.links.created_with(&asked.key, unix_ms()));
         made.is_some_and(|made| !matches!(made, Ok(None)))
     }
 
-    /// Gives a request away for which a link that is there already may do. If too many wait there, a new one is made.
+    /// Hands a request that an existing link may answer to the thread that looks for one. If its queue is full, a new
+    /// link is created.
     fn hand_over(&self, request: StoreRequest) -> Option<StoreRequest> {
         if !reuse::is_wanted(&request, self.shared.settings.dedupe) {
             return Some(request);
@@ -142,11 +144,11 @@ impl Gateway {
         }
     }
 
-    /// Begins to ask Redis about a request.
+    /// Sends the first question about a request to Redis.
     fn ask(&mut self, request: StoreRequest) -> Result<(), Ended> {
         let deadline = Instant::now() + self.shared.settings.answer_time;
         if let Some(theirs) = self.of_another_app(&request) {
-            // Redis may have forgotten it; then it must not be talked into another link, or its end.
+            // Redis may have lost the link. A request of another app must not replace or end it there.
             return self.tell(request, Ground::Held(theirs));
         }
         if let Err(why) = self.shared.may_change() {
@@ -158,7 +160,7 @@ impl Gateway {
                 self.put(request, deadline, change);
             }
             StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
-                // A change or delete is of the link that is there now, and of no later one.
+                // First the current state: a change or delete concerns the link as it is now, not a later one.
                 let ticket = self.redis.put_state(code, deadline);
                 self.asked.insert(ticket, Asked { request, deadline, change: None });
             }
@@ -169,7 +171,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// The link that this node has under the code of a request, where whoever asks may not touch it.
+    /// Returns the link under the code of a request, if this node has it and the app of the request may not touch it.
     fn of_another_app(&self, request: &StoreRequest) -> Option<State> {
         let (code, by) = match request {
             StoreRequest::Create { link, .. } if link.origin == Origin::Custom => (&link.code, None),
@@ -187,7 +189,7 @@ impl Gateway {
         (!may).then_some(State::Link(mine))
     }
 
-    /// The state that this node has of a code.
+    /// Returns the state of a code on this node.
     fn mine(&self, code: &Code) -> Option<State> {
         self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value))
     }
@@ -197,12 +199,12 @@ impl Gateway {
         self.asked.insert(ticket, Asked { request, deadline, change: Some(change) });
     }
 
-    /// Gives the writer a request that Redis has answered, or asks the next question.
+    /// Continues with an answer of Redis: passes the request to the writer, or asks the next question.
     fn go_on(&mut self, asked: Asked, answer: Answer) -> Result<(), Ended> {
         let Asked { request, deadline, change } = asked;
         match (change, &request) {
             (Some((code, change)), StoreRequest::Change { .. }) => match answer.changed(code, &change) {
-                // Somebody else was faster: what this changes is the link as it is now.
+                // Another change came first: this one applies to the link as it is now.
                 Ok(Changed { verdict: Verdict::Held(state), .. }) if Instant::now() < deadline => {
                     self.change(request, deadline, Some(state))
                 }
@@ -210,7 +212,7 @@ impl Gateway {
             },
             (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
             (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
-                // Redis has its time for the offer from when it is made, whatever the store takes.
+                // The timeout of the offer starts here, however long the store takes.
                 Ok(state) => self.change(request, Instant::now() + self.shared.settings.answer_time, state),
                 Err(trouble @ Trouble::Refused(_)) => self.decide(request, Err(trouble), None),
                 Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
@@ -233,7 +235,7 @@ impl Gateway {
         }
     }
 
-    /// Offers the changed link: as the next state after what Redis has, or after what this node has where that is newer.
+    /// Offers the changed link to Redis, as the next state after the newer one of Redis and this node.
     fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), Ended> {
         let StoreRequest::Change { code, patch, by, .. } = &request else { return Ok(()) };
         let now = rules::newest(self.mine(code), theirs);
@@ -249,7 +251,7 @@ impl Gateway {
                 self.put(request, deadline, change);
                 Ok(())
             }
-            // There is nothing to change, or not like this: the writer says why.
+            // The link is gone or the change does not apply: the writer tells the client why.
             (Some(state), None) => self.tell(request, Ground::Held(state)),
             (None, _) => self.tell(request, Ground::Absent),
         }
@@ -274,18 +276,18 @@ impl Gateway {
     }
 }
 
-/// Returns the claim that a delete names: of the link in Redis or, where Redis has none, of the link on this node. The
-/// outbox may bring that link to Redis between the two questions; a delete that named nothing would leave it there.
+/// Returns the claim that a delete names: of the link in Redis or, if Redis has none, of the link on this node. The
+/// outbox may bring that link to Redis between the two questions; a delete without a claim would leave it there.
 fn claim_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) -> u64 {
     theirs.or_else(mine).map_or(0, |state| state.version().claim)
 }
 
-/// Whether whoever asks may delete that link.
+/// True unless this is a delete by an app that may not delete the link.
 fn is_within(request: &StoreRequest, link: &Link) -> bool {
     if let StoreRequest::Delete { by, .. } = request { by.has(link) } else { true }
 }
 
-/// What an answer of Redis means for the request that asked for a change.
+/// Returns what an answer of Redis means for the request that asked for a change.
 pub(super) fn ground(shared: &Shared, answer: Result<Changed, Trouble>, change: Option<&Change>) -> Ground {
     let alone = shared.settings.accept_without_redis && shared.lease_holds();
     match answer {

@@ -1,8 +1,9 @@
-//! Looks codes up in Redis that a core does not know, for a client that waits: 20 milliseconds at most.
+//! The look-up thread: it asks Redis for codes that a core does not know, while a client waits for at most 20
+//! milliseconds.
 //!
-//! Questions that came meanwhile are put together, and each is answered by itself: whoever asks a server of a cluster does
-//! not wait for another one. What is found goes to the client, and to the writer as well, so that the next client is
-//! answered from memory.
+//! Questions that arrive meanwhile are sent together, and each is answered by itself: in a cluster, a slow server
+//! delays only its own questions. A link that is found goes to the client's core and to the writer, so that the next
+//! client is answered from memory.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,13 +21,13 @@ use crate::mail::{LookUp, LookedUp, Order, ToCore};
 use crate::store::links::StoreError;
 use crate::store::redis::{Answer, Redis, Ticket};
 
-/// Less than this is not enough for a question.
+/// Shortest time in which Redis can answer. With less than that left, it is not asked.
 const TIME_MIN: Duration = Duration::from_millis(2);
 
-/// How long a new question waits at most while others wait for Redis.
+/// Longest delay of a new question while others wait for Redis.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Starts the thread; it ends when all senders are gone.
+/// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(SyncSender<LookUp>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
     let looker = Looker { redis: shared.redis()?, shared: shared.clone(), writer, asked: HashMap::new() };
@@ -38,7 +39,7 @@ struct Looker {
     shared: Shared,
     redis: Redis,
     writer: SyncSender<Order>,
-    /// Who waits for what Redis has yet to answer.
+    /// The look-ups that wait for each answer of Redis.
     asked: HashMap<Ticket, Vec<LookUp>>,
 }
 
@@ -58,7 +59,7 @@ impl Looker {
         }
     }
 
-    /// Whether this node knows of a delete that Redis does not, or not any more.
+    /// True if this node knows of a delete that Redis does not know, or has lost.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -67,11 +68,11 @@ impl Looker {
         Ok(State::from_value(*code, &value).is_some_and(|mine| rules::is_over(&mine, theirs)))
     }
 
-    /// Begins to look these up.
+    /// Sends look-ups to Redis.
     fn ask(&mut self, look_ups: impl Iterator<Item = LookUp>) {
         let mut by_code: HashMap<Code, Vec<LookUp>> = HashMap::new();
         for look_up in look_ups {
-            // The way to this thread and back takes some of the time, too.
+            // The ways to this thread and back take some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
             if is_late || !self.shared.has_same_key() {
                 self.tell(&look_up, &LookedUp::Unconfirmed);
@@ -114,14 +115,14 @@ impl Looker {
         }
         self.shared.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
-            // A writer that is busy will hear of them from the stream.
+            // A busy writer will get these links from the stream.
             let _ = self.writer.try_send(Order::LookedUp(states));
         }
     }
 
     fn tell(&self, look_up: &LookUp, found: &LookedUp) {
         let LookUp { code, core, token, in_doubt, .. } = *look_up;
-        // Where the store may have it, nobody else can say that there is none.
+        // If the store may have the link, neither an empty answer nor none proves that it does not exist.
         let is_absent = matches!(found, LookedUp::Missing | LookedUp::Unconfirmed);
         let found = if in_doubt && is_absent { &LookedUp::Unknown } else { found };
         self.shared.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone() });

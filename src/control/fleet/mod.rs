@@ -1,15 +1,15 @@
-//! The threads that speak to Redis, for a node that shares its code space with others. What they do is decided in
-//! [`crate::fleet`] and in [`super::plan`]; here it is carried out, with bounds on time and memory.
+//! The threads that speak to Redis, on a node that shares its code space with others. [`crate::fleet`] and
+//! [`super::plan`] decide what to do; this module carries it out, with bounds on time and memory.
 //!
-//! * [`gateway`] asks Redis about every change that a client wants, before the writer decides it; `reuse` finds out whether
-//!   a link that is there already will do;
-//! * [`follower`] reads the streams, brings the outbox to Redis, and compares everything where a place was lost;
-//! * [`beat`] says that this node is there, hears of the others, and takes over from those that have gone;
-//! * [`expiry`] asks for the end of links whose time is over;
-//! * [`look`] asks for codes that a core does not know;
-//! * [`counter`] takes counter values for the replenisher.
+//! * [`gateway`] asks Redis about each change that a client wants, before the writer decides it; `reuse` finds out
+//!   whether an existing link will do;
+//! * [`follower`] reads the streams, delivers the outbox to Redis, and compares everything after a position was lost;
+//! * [`beat`] sends heartbeats, hears of other nodes, and takes over the leases of those that are gone;
+//! * [`expiry`] asks Redis to remove expired links;
+//! * [`look`] looks up codes that a core does not know;
+//! * [`counter`] leases counter values for the replenisher.
 //!
-//! Each has its own connections. None is waited for by a core.
+//! Each has its own connections. No core waits for any of them.
 
 pub mod beat;
 pub mod counter;
@@ -38,26 +38,26 @@ use crate::stats::NodeStats;
 use crate::store::links::Links;
 use crate::store::redis::{Redis, RedisSettings, Trouble};
 
-/// What a node of a fleet is told by its operator.
+/// The settings of a node of a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSettings {
-    /// How to reach Redis.
+    /// The addresses and credentials of Redis.
     pub redis: Arc<RedisSettings>,
     /// The name of this node.
     pub node: String,
-    /// How long Redis may take to answer before it counts as away.
+    /// Timeout of Redis, after which it counts as away.
     pub answer_time: Duration,
-    /// Whether changes are taken that Redis could not be asked about.
+    /// True if the node accepts changes that Redis could not be asked about.
     pub accept_without_redis: bool,
-    /// After how long of silence a node's counter values are taken over.
+    /// Time of silence after which another node takes over the counter values of a node.
     pub reclaim_after: Duration,
-    /// For how long a link that was used is the answer to a request for one like it.
+    /// Time since its last use for which an existing link answers a create of the same kind; `None` turns that off.
     pub dedupe: Option<Duration>,
-    /// The fingerprint of the secret key.
+    /// The fingerprint of the code secret.
     pub fingerprint: String,
 }
 
-/// What the threads of a fleet share.
+/// The state that the threads of a fleet share.
 #[derive(Clone)]
 pub struct Shared {
     /// The settings.
@@ -66,47 +66,47 @@ pub struct Shared {
     pub links: Links,
     /// The mailboxes of the cores.
     pub post: Post,
-    /// Where to count.
+    /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
-    /// Whether leased counter values may still be used without asking.
+    /// The lease of this node: while it lasts, leased counter values may be used without asking Redis.
     pub lease: Arc<Mutex<Lease>>,
-    /// Set when no code is left of an earlier process that may be another node's by now.
+    /// True once no codes of an earlier process are left that may belong to another node.
     pub is_resumed: Arc<AtomicBool>,
-    /// Set when the node is on its way out.
+    /// True once the node is shutting down.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Shared {
-    /// Whether the threads should end.
+    /// True if the threads should end.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Whether leased counter values may be used without asking.
+    /// True if leased counter values may be used without asking Redis.
     pub fn lease_holds(&self) -> bool {
         self.lease().holds(beat::since_boot())
     }
 
-    /// The lease as it is now.
+    /// Returns a copy of the lease.
     fn lease(&self) -> Lease {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the fleet is known to have the same secret key, so that anything may be shared.
+    /// True if the fleet is known to have the same code secret, which is the condition for sharing anything.
     pub fn has_same_key(&self) -> bool {
         self.stats.fleet.same_key.load(Ordering::Acquire)
     }
 
-    /// Whether Redis may be asked for a change that a client wants.
+    /// Checks whether Redis may be asked for a change that a client wants.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     fn may_change(&self) -> Result<(), &'static str> {
         if !self.has_same_key() {
             return Err("the code secret of the fleet is not known yet");
         }
         if self.stats.writes_refused.load(Ordering::Acquire) {
-            // The writer says why. Redis must not have what a client is told was not done.
+            // The writer tells the client why. Redis must not get a change that a client will hear was refused.
             return Err("the store does not accept writes");
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Shared {
     }
 }
 
-/// The running threads.
+/// A handle on the running threads.
 pub struct Fleet {
     threads: Vec<JoinHandle<()>>,
     follower: Option<Follower>,
@@ -125,7 +125,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Begins to follow the others, once all links have been read back.
+    /// Starts to follow the other nodes. All links must have been read back before.
     ///
     /// # Errors
     /// If the operating system cannot start a thread.
@@ -134,7 +134,7 @@ impl Fleet {
         threads.into_iter().try_for_each(|thread| thread.map(|thread| self.threads.push(thread)))
     }
 
-    /// Ends the threads that do not end with their queues, and waits for all. Only after the cores have ended.
+    /// Stops the threads and waits for all of them. Call it after the cores have ended.
     pub fn stop(self) {
         drop(self.follower);
         self.stop.store(true, Ordering::Release);
@@ -145,24 +145,24 @@ impl Fleet {
     }
 }
 
-/// What starting the threads gives.
+/// The running threads, and the ways to reach them.
 pub struct Started {
-    /// The threads.
+    /// The handle on the threads.
     pub fleet: Fleet,
-    /// Where cores send changes.
+    /// The queue to which cores send changes.
     pub gateway: WriterQueue,
-    /// Where cores send codes that they do not know.
+    /// The queue to which cores send codes that they do not know.
     pub look_ups: LookUpQueue,
-    /// Who asks for the end of links.
+    /// The connection through which the expiry thread removes links.
     pub expiry: FleetExpiry,
-    /// Runs that were taken over from nodes that have gone, for the replenisher.
+    /// Runs of counter values that were taken over from nodes that are gone, for the replenisher.
     pub reclaimed: Receiver<Run>,
 }
 
-/// Starts the threads. `writer` is the queue of the store's writer, `deliveries` what it wants brought to Redis.
+/// Starts the threads. `writer` is the queue of the store's writer; `deliveries` brings its changes for Redis.
 ///
 /// # Errors
-/// If the operating system cannot start a thread, or the certificates cannot be used.
+/// If the operating system cannot start a thread, or the certificates for Redis cannot be used.
 pub fn start(
     shared: &Shared,
     writer: SyncSender<Order>,
@@ -179,7 +179,7 @@ pub fn start(
     Ok(Started { fleet, gateway, look_ups, expiry, reclaimed })
 }
 
-/// Counts a question that got no answer, and says so once for a while.
+/// Counts an error of Redis, and raises an alarm if Redis refused a command.
 fn note_trouble(stats: &NodeStats, trouble: &Trouble) {
     stats.fleet.errors.add_shared(1);
     if let Trouble::Refused(what) = trouble {

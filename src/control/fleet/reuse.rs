@@ -1,10 +1,10 @@
-//! Finds links that are there already, for requests that one of them will do for, before a code is claimed.
+//! The reuse thread: before a code is claimed, it looks for an existing link that can answer a create.
 //!
-//! What was asked for without a window is looked for in the local store. Within the window, Redis names one code for all
-//! nodes; who names the first one makes its link. Either way nothing is given as the answer that this node or Redis knows
-//! to be gone: each code is looked at in both places. An entry may name a code whose link another node is about to make;
-//! that is waited for. One that names nothing is replaced. While Redis does not answer, what the local store has decides,
-//! as on a node alone; and whatever goes wrong here, a new link is never wrong.
+//! A create without a window is looked up in the local store. Within the window, Redis names one code for all nodes;
+//! the node that names it first creates its link. Either way, a link that this node or Redis knows to be gone is never
+//! the answer, so each code is looked up in both places. An entry may name a code whose link another node is about to
+//! create; the search waits for that. An entry whose code has no link is replaced. While Redis does not answer, the
+//! local store decides, as on a single node. If anything fails here, a new link is created, which is always correct.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,14 +26,15 @@ use crate::mail::{Ground, Order, StoreRequest};
 use crate::stats::unix_ms;
 use crate::store::redis::{Change, Recent, Redis, Trouble};
 
-/// Times that Redis is asked which code it is. The second time an entry that was wrong is replaced; the third, somebody
-/// else has done that.
+/// Number of times that Redis is asked for a code. The second time replaces a wrong entry; the third time, another node
+/// has replaced it.
 const ROUNDS: usize = 3;
 
-/// How long to wait before a link is looked for again that another node is about to make. Each wait is twice as long.
+/// First pause before looking again for a link that another node is about to create. Each further pause is twice as
+/// long.
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
-/// What was sent to the writer a moment ago, and may not be in the store yet.
+/// Codes that were sent to the writer a moment ago, and may not be in the store yet.
 #[derive(Default)]
 struct Making(HashMap<UrlKey, (Code, Instant)>);
 
@@ -55,38 +56,38 @@ impl Making {
     }
 }
 
-/// How far a search is.
+/// The progress of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Step {
-    /// Redis is to say which code it is.
+    /// Ask Redis for a code.
     Ask,
-    /// This code is to be looked at.
+    /// Look up this code.
     Look(Code),
-    /// This is the answer; with its state, where the store does not have it.
+    /// This code is the answer, with its state if the store does not have it.
     Found(Code, Option<State>),
-    /// There is none.
+    /// No link will do.
     Nothing,
 }
 
-/// A search for a link that will do for one request, or for several of a turn that want the same.
+/// A search for an existing link, on behalf of one request or of several like ones in a turn.
 struct Search<'r> {
     link: &'r Arc<Link>,
     reuse: Reuse,
     key: UrlKey,
-    /// Whose it is, by place.
+    /// The requests, as indexes into the turn.
     requests: Vec<usize>,
-    /// The link that this node would give.
+    /// The link that this node would answer with.
     here: Option<Code>,
-    /// What Redis has named and is wrong.
+    /// The code that Redis has named and that is wrong.
     wrong: Vec<u8>,
-    /// Whether Redis was told the code of the request.
+    /// True if Redis was told the code of the request.
     offered: bool,
-    /// What Redis has said to the claim of the request's own code.
+    /// The answer of Redis to the claim of the request's own code.
     claimed: Option<Ground>,
     step: Step,
 }
 
-/// Whether a link that is there already may do for a request; only then it comes here.
+/// True if an existing link may answer a request. Only such requests come to this thread.
 pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> bool {
     match request {
         StoreRequest::Create { reuse: Reuse::Any, .. } => true,
@@ -95,8 +96,8 @@ pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> boo
     }
 }
 
-/// Starts the thread; it ends when all senders are gone. It waits for Redis with each turn, so it has a connection of its
-/// own: nobody else waits for an entry that names nothing, or for one server of a cluster.
+/// Starts the thread. It ends when all senders are gone. It waits for Redis in each turn, so it has a connection of its
+/// own: no other thread waits for an entry without a link, or for a slow server of a cluster.
 pub(super) fn start(
     shared: &Shared,
     writer: SyncSender<Order>,
@@ -120,7 +121,7 @@ impl Searcher {
             let requests: Vec<_> = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1)).collect();
             let grounds = self.reuser.grounds(&self.shared, &mut self.redis, &requests);
             for (request, ground) in requests.into_iter().zip(grounds) {
-                // In the order in which they came: who waits for the link of another request comes behind it.
+                // In the order of arrival: a request that is answered with the link of another one comes after it.
                 self.reuser.note(&self.shared, &request, &ground);
                 if self.writer.send(Order::Client(request, ground)).is_err() {
                     return;
@@ -130,24 +131,24 @@ impl Searcher {
     }
 }
 
-/// Finds links that are there already; keeps what it needs from turn to turn.
+/// The search for existing links, with the state that it keeps from turn to turn.
 #[derive(Default)]
 struct Reuser {
     making: Making,
 }
 
 impl Reuser {
-    /// For each request the link that will do, or else what Redis says to the claim of its own code.
+    /// Returns for each request the link that will do, or else the answer of Redis to the claim of its own code.
     fn grounds(&mut self, shared: &Shared, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<Ground> {
         let mut turn = Turn { shared, redis, now_ms: unix_ms(), begin: Instant::now() };
         self.making.age();
         let mut searches = self.begin(&turn, requests);
-        // The time of Redis begins when it is asked, whatever the store took.
+        // The timeout of Redis starts when it is asked, however long the store took.
         turn.begin = Instant::now();
         for _ in 0..ROUNDS {
             if shared.has_same_key() {
                 turn.ask(&mut searches);
-                // What other nodes may be waiting for comes before what this one waits for.
+                // Claims come first: other nodes may be waiting for these links.
                 turn.claim(&mut searches);
                 turn.look(&mut searches, &self.making);
             } else {
@@ -155,7 +156,7 @@ impl Reuser {
             }
         }
         for search in &mut searches {
-            // Whatever is still open had no time left.
+            // A search that is still open has run out of time.
             if matches!(search.step, Step::Ask | Step::Look(_)) {
                 search.decide_here();
             }
@@ -166,7 +167,7 @@ impl Reuser {
         grounds.into_iter().map(|ground| ground.expect("every request has its search")).collect()
     }
 
-    /// Forgets a link that will not be made after all.
+    /// Forgets a link that will not be created after all.
     fn note(&mut self, shared: &Shared, request: &StoreRequest, ground: &Ground) {
         let is_taken = !shared.stats.writes_refused.load(Ordering::Acquire);
         let will_be = match ground {
@@ -179,7 +180,7 @@ impl Reuser {
         }
     }
 
-    /// What is to be searched for, and what this node knows.
+    /// Returns the searches of a turn, with what this node knows.
     fn begin<'r>(&mut self, turn: &Turn<'_>, requests: &'r [StoreRequest]) -> Vec<Search<'r>> {
         let mut searches: Vec<Search<'r>> = Vec::new();
         let mut known: HashMap<(UrlKey, Reuse), usize> = HashMap::new();
@@ -187,7 +188,7 @@ impl Reuser {
             let StoreRequest::Create { link, reuse, .. } = request else { continue };
             let key = link.url_key();
             if link.origin == Origin::Custom {
-                // Only the link of that very slug will do.
+                // Only the link with this very slug will do.
                 let search = Search::new(link, *reuse, key, at);
                 let is_here = turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
                 searches.push(match is_here {
@@ -202,7 +203,7 @@ impl Reuser {
             }
             known.insert((key, *reuse), searches.len());
             let search = self.search(turn, Search::new(link, *reuse, key, at));
-            // Until it is known otherwise, this one is going to be made.
+            // The link of this request will be created, unless the search finds one.
             if search.here.is_none() {
                 self.making.add(key, link.code);
             }
@@ -211,10 +212,10 @@ impl Reuser {
         searches
     }
 
-    /// A search for a link with a code of its own, with what this node knows.
+    /// Fills in a search for a generated code with what this node knows.
     fn search<'r>(&self, turn: &Turn<'_>, search: Search<'r>) -> Search<'r> {
         let (links, stats) = (&turn.shared.links, &turn.shared.stats);
-        // What is in the store by now is found there, or is no answer any more.
+        // Once the code is in the store, the store decides.
         let making = self.making.code(search.key).filter(|code| turn.state(code).is_none());
         let find = |which| urls::find(links, stats, search.link, which, turn.now_ms).or(making);
         if search.reuse == Reuse::Any
@@ -231,7 +232,7 @@ impl Reuser {
         }
     }
 
-    /// Says what became of a search.
+    /// Turns a finished search into the answers of its requests.
     fn end(&mut self, mut search: Search<'_>, grounds: &mut [Option<Ground>]) {
         let existing = |code: Code, found: Option<State>, spare: bool| Some(Ground::Existing { code, found, spare });
         let mut others = &search.requests[..];
@@ -249,7 +250,7 @@ impl Reuser {
                 if search.link.origin == Origin::Issued {
                     self.making.add(search.key, search.link.code);
                 }
-                // The first one makes the link, and the writer hears of it before the others.
+                // The first request creates the link, and the writer gets it before the others.
                 grounds[others[0]] = search.claimed.take();
                 others[1..].iter().for_each(|&at| grounds[at] = existing(search.link.code, None, true));
             }
@@ -272,14 +273,14 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// Goes on without Redis.
+    /// Decides without Redis.
     fn decide_here(&mut self) {
         if !matches!(self.step, Step::Found(..)) {
             self.step = self.here.map_or(Step::Nothing, |code| Step::Found(code, None));
         }
     }
 
-    /// The code that was looked at is not the answer. Where Redis has named it, it is to name another one.
+    /// Rejects a code that was looked up. If Redis can name codes, it is asked for another one.
     fn reject(&mut self, code: Code, has_window: bool) {
         if self.here == Some(code) {
             self.here = None;
@@ -290,7 +291,7 @@ impl<'r> Search<'r> {
     }
 }
 
-/// What one turn works with.
+/// The inputs of one turn.
 struct Turn<'t> {
     shared: &'t Shared,
     redis: &'t mut Redis,
@@ -303,19 +304,19 @@ impl Turn<'_> {
         self.shared.settings.dedupe
     }
 
-    /// What the store has under a code.
+    /// Returns the state of a code in the store.
     fn state(&self, code: &Code) -> Option<State> {
         let value = self.shared.links.get(code).ok().flatten()?;
         State::from_value(*code, &value)
     }
 
-    /// Whether Redis may still be asked. All of the questions may take as long as one of them: whatever was asked last is
-    /// waited for in full, since a server that is given too little time counts as away.
+    /// True if Redis may still be asked. All questions of a turn share one timeout, but the last one still gets its
+    /// full time: a server that is given too little time would count as away.
     fn has_time(&self) -> bool {
         self.begin.elapsed() < self.shared.settings.answer_time
     }
 
-    /// Lets Redis name a code for each search that needs one.
+    /// Has Redis name a code for each search that needs one.
     fn ask(&mut self, searches: &mut [Search<'_>]) {
         let Some(window) = self.window() else { return };
         let mut asking: Vec<&mut Search<'_>> = searches.iter_mut().filter(|search| search.step == Step::Ask).collect();
@@ -345,7 +346,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Claims the codes of links that are to be made.
+    /// Claims the codes of links that are to be created.
     fn claim(&mut self, searches: &mut [Search<'_>]) {
         let is_open = |search: &&mut Search<'_>| search.step == Step::Nothing && search.claimed.is_none();
         let mut open: Vec<&mut Search<'_>> = searches.iter_mut().filter(is_open).collect();
@@ -363,14 +364,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Looks at the codes that may be the answer.
+    /// Looks up the codes that may be the answer.
     fn look(&mut self, searches: &mut [Search<'_>], making: &Making) {
-        // Half of the time, so that the other half is left to replace what names nothing.
+        // Half of the timeout, so that the other half is left to replace entries without a link.
         let patience = self.shared.settings.answer_time / 2;
         let mut wait = FIRST_WAIT;
         loop {
             for search in searches.iter_mut() {
-                // It is on its way to the writer, which looks itself.
+                // The link is on its way to the writer, which will look it up itself.
                 if let Step::Look(code) = search.step
                     && making.code(search.key) == Some(code)
                     && self.state(&code).is_none()
@@ -403,19 +404,19 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether the link of a code is like the one that is wanted, for all that this node and Redis know.
+    /// Judges the link of a code, by what this node and Redis know of it.
     fn judge(&self, link: &Link, code: Code, answer: Result<Option<State>, Trouble>) -> Judgement {
         let here = self.state(&code);
         let is_here = here.as_ref().is_some_and(|state| is_live_like(state, link, self.now_ms));
         match answer {
             Ok(Some(there)) if is_live_like(&there, link, self.now_ms) => match here {
                 Some(_) if is_here => Judgement::Is(None),
-                // This node knows of a delete that Redis does not, or not any more.
+                // This node knows of a delete that Redis does not know, or has lost.
                 Some(mine) if rules::is_over(&mine, &there) => Judgement::Other,
                 _ => Judgement::Is(Some(there)),
             },
             Ok(Some(_)) => Judgement::Other,
-            // Redis has yet to hear of it, or has lost it.
+            // Redis does not know the link yet, or has lost it.
             Ok(None) if is_here => Judgement::Is(None),
             Ok(None) if here.is_none() => Judgement::Nothing,
             Ok(None) => Judgement::Other,
@@ -427,14 +428,14 @@ impl Turn<'_> {
     }
 }
 
-/// What is under a code that may be the answer.
+/// The result of looking up a code.
 enum Judgement {
-    /// What is wanted; with its state, where this node does not have it.
+    /// A link that will do, with its state if this node does not have it.
     Is(Option<State>),
-    /// Nothing, and nothing ever was.
+    /// No state, neither now nor before.
     Nothing,
-    /// Something else, or what is left of it.
+    /// Another link, or a tombstone.
     Other,
-    /// Redis does not say.
+    /// Redis did not answer.
     Unheard,
 }

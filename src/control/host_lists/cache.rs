@@ -1,4 +1,4 @@
-//! The last good dynamic part of a list of hosts, kept for a restart while it cannot be read.
+//! The cache of a host list: its last valid dynamic part, kept for a restart while the source cannot be read.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::source::Named;
 
-/// What was last read from that source, if anything was.
+/// Returns the text that was last read from `source`; `None` if there is none of that source.
 ///
 /// # Errors
-/// If there is something that cannot be read.
+/// If the cache file cannot be read or is malformed.
 pub(super) fn read(data_dir: &Path, name: &str, source: &Named) -> io::Result<Option<Vec<u8>>> {
     let text = match fs::read(data_dir.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -27,13 +27,13 @@ pub(super) fn read(data_dir: &Path, name: &str, source: &Named) -> io::Result<Op
     }
 }
 
-/// Keeps what was read. After a crash either this or what was kept before is there.
+/// Writes a text to the cache. After a crash, the cache has the old or the new one.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file cannot be written.
 pub(super) fn write(data_dir: &Path, name: &str, source: &Named, text: &[u8]) -> io::Result<()> {
     let hosts: Value = serde_json::from_slice(text)?;
-    // The file while it is being written.
+    // The name of the new file until the rename.
     let new = data_dir.join(format!("{name}.new"));
     let mut file = File::create(&new)?;
     file.write_all(&serde_json::to_vec_pretty(&json!({"source": source.shown, "key": source.key, "hosts": hosts}))?)?;

@@ -1,10 +1,11 @@
-//! Lists of hosts: those that new links may lead to, and those that no link leads to. Each has a static part, from the
-//! settings, and a dynamic part that is read again and again from a file, from Redis, or from an HTTP address ([`source`]).
+//! Host lists: the allow list of hosts that new links may lead to, and the block list of hosts that no link leads to,
+//! old or new. Each has a static part from the settings, and a dynamic part that a thread reads again and again from a
+//! file, from Redis, or from an HTTP address ([`source`]).
 //!
-//! The dynamic part is a JSON object whose values are hosts. One that is something else counts as empty where hosts are
-//! allowed; where they are blocked, the last good one goes on, because nobody wants to be led there by a typing error. One
-//! that cannot be read is what it was when it last could be; for the next process that is kept in the data directory. Each
-//! core is told of a list as a whole. Only who makes or changes a link asks what is allowed: no redirect does.
+//! The dynamic part is a JSON object whose values are hosts. If it is malformed, the allow list counts it as empty, and
+//! the block list keeps the last valid one, because a typing error must not unblock hosts. If it cannot be read, the
+//! last one read stays in use; the data directory keeps it for the next process. Each core gets every list as a whole.
+//! Only creates and changes of links check the allow list; redirects check the block list, too.
 
 mod cache;
 pub mod source;
@@ -23,52 +24,53 @@ use crate::hosts::{HostPattern, Hosts};
 use crate::mail::{Post, ToCore};
 use crate::stats::{HostListStats, NodeStats, unix_ms};
 
-/// How often the dynamic part is read. With the time that reading may take a change holds within five seconds.
+/// Interval between two reads of the dynamic part. Together with the longest read, a change takes effect within five
+/// seconds.
 const READ_EVERY: Duration = Duration::from_secs(2);
 
-/// After how long a list is read again that makes no sense.
+/// Pause before a malformed list is read again.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Entries that are named in an alarm.
+/// Number of invalid entries that an alarm names.
 const NAMED: usize = 3;
 
-/// What a list is for.
+/// The kind of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Hosts that new links may lead to.
     Allow,
-    /// Hosts that no link leads to.
+    /// Hosts that no link leads to: redirects there are blocked, too.
     Block,
 }
 
 impl Kind {
-    /// What people call the list.
+    /// Returns the name of the list in messages.
     fn name(self) -> &'static str {
         if self == Kind::Allow { "allow list" } else { "block list" }
     }
 
-    /// The names of its alarms.
+    /// Returns the alarms of the list.
     fn alarms(self) -> &'static Alarms {
         if self == Kind::Allow { &ALLOW_ALARMS } else { &BLOCK_ALARMS }
     }
 
-    /// Where its last good dynamic part is kept, in the data directory.
+    /// Returns the name of the cache file in the data directory.
     fn file_name(self) -> &'static str {
         if self == Kind::Allow { "allowlist-cache.json" } else { "blocklist-cache.json" }
     }
 
-    /// What there is to know of it.
+    /// Returns the statistics of the list.
     fn stats(self, node: &NodeStats) -> &HostListStats {
         if self == Kind::Allow { &node.allow_list } else { &node.block_list }
     }
 
-    /// What a core is told.
+    /// Returns the message that brings the list to a core.
     fn message(self, hosts: Arc<Hosts>) -> ToCore {
         if self == Kind::Allow { ToCore::Hosts(hosts) } else { ToCore::Blocked(hosts) }
     }
 }
 
-/// The names of the alarms of a list.
+/// The alarms of a list.
 struct Alarms {
     unreadable: Alarm,
     malformed: Alarm,
@@ -90,30 +92,30 @@ const BLOCK_ALARMS: Alarms = Alarms {
     unkept: Alarm::BlockListUnkept,
 };
 
-/// What a list is made of.
+/// The inputs of a list.
 pub struct HostListSetup {
-    /// What it is for.
+    /// The kind of the list.
     pub kind: Kind,
     /// The static part.
     pub hosts: Vec<HostPattern>,
-    /// Where the dynamic part is read.
+    /// The source of the dynamic part; `None` if the list is static.
     pub source: Option<(Source, Named)>,
-    /// Where the last good one is kept.
+    /// The data directory, which has the cache.
     pub data_dir: PathBuf,
-    /// The mailboxes of the cores and of the admin listener, where links are made as well.
+    /// The mailboxes of the cores and of the admin listener, which create links.
     pub post: Post,
-    /// Counters and alarms.
+    /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
 }
 
-/// The thread that reads the list.
+/// A handle on the thread that reads the list.
 pub struct HostList {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl HostList {
-    /// Ends the thread.
+    /// Stops the thread and waits for it.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread {
@@ -123,8 +125,8 @@ impl HostList {
     }
 }
 
-/// Tells the cores of a list, and begins to read its dynamic part. What was read before a restart holds at once; where
-/// there is nothing, the first read is waited for.
+/// Sends a list to the cores, and starts to read its dynamic part. The cached part is used at once; without one, this
+/// call blocks for the first read.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -159,18 +161,18 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     Ok(HostList { stop, thread: Some(thread) })
 }
 
-/// A dynamic part that is as it should be.
+/// A valid dynamic part.
 #[derive(PartialEq, Debug)]
 struct Good {
     text: Vec<u8>,
     patterns: Vec<HostPattern>,
-    /// Values that are no hosts, and why.
+    /// Entries that are no valid hosts, with the reason.
     wrong: Vec<String>,
 }
 
-/// What reading has come to.
+/// The result of reading the dynamic part.
 enum Found {
-    /// The last good one again, which it is nearly always.
+    /// The last valid one again, which is the usual case.
     Same,
     New(Good),
     Malformed(String),
@@ -180,23 +182,23 @@ enum Found {
 struct Reader {
     kind: Kind,
     hosts: Vec<HostPattern>,
-    /// The last one that was as it should be.
+    /// The last valid dynamic part.
     good: Option<Good>,
-    /// Whether what stands there now makes no sense, and so counts as empty.
+    /// True if the source is malformed at present.
     is_malformed: bool,
-    /// Whether the last good one is on disk.
+    /// True if the cache has the last valid one.
     is_kept: bool,
-    /// The dynamic part that the cores know.
+    /// The dynamic part that the cores have.
     told: Option<Vec<HostPattern>>,
     data_dir: PathBuf,
     post: Post,
     stats: Arc<NodeStats>,
 }
 
-/// Reads a dynamic part.
+/// Parses a dynamic part.
 ///
 /// # Errors
-/// What is wrong with it as a whole.
+/// A description of what is wrong with it as a whole.
 fn parse(text: Vec<u8>) -> Result<Good, String> {
     let value: Value = serde_json::from_slice(&text).map_err(|error| format!("is not valid JSON ({error})"))?;
     let Value::Object(object) = value else { return Err("is not a JSON object".to_owned()) };
@@ -212,7 +214,7 @@ fn parse(text: Vec<u8>) -> Result<Good, String> {
 }
 
 impl Reader {
-    /// What was read before a restart holds until more is known.
+    /// Loads the cached dynamic part, which is in use until the first read.
     fn recall(&mut self, source: &Named) {
         match cache::read(&self.data_dir, self.kind.file_name(), source) {
             Ok(text) => self.good = text.and_then(|text| parse(text).ok()),
@@ -222,7 +224,7 @@ impl Reader {
         }
     }
 
-    /// Reads the list. What makes no sense may be half of what is being written: then it is another one a moment later.
+    /// Reads the list. A malformed text may be half written, so it is read again a moment later.
     fn renew(&mut self, source: &mut Source, named: &Named) {
         let mut found = self.understand(source.read());
         if matches!(found, Found::Malformed(_)) && !self.is_malformed {
@@ -240,7 +242,7 @@ impl Reader {
         }
     }
 
-    /// Takes what was read, or that it could not be.
+    /// Handles the result of a read.
     fn take(&mut self, found: Found, source: &Named) {
         self.is_malformed = matches!(found, Found::Malformed(_));
         if !self.is_malformed {
@@ -254,7 +256,7 @@ impl Reader {
             Found::New(mut good) => {
                 self.report_wrong(&good.wrong, source);
                 if self.kind == Kind::Block && !good.wrong.is_empty() {
-                    // What is wrong now may have been one of those.
+                    // An invalid entry may be a misspelt host of the last list, so hosts of that stay blocked.
                     let before = self.good.take().map_or(Vec::new(), |before| before.patterns);
                     good.patterns.extend(
                         before.into_iter().filter(|pattern| !good.patterns.contains(pattern)).collect::<Vec<_>>(),
@@ -300,13 +302,13 @@ impl Reader {
         self.stats.alarms.happened(self.kind.alarms().entries, text);
     }
 
-    /// The dynamic part that holds now. Of what is blocked, the last good one holds whatever has come since.
+    /// Returns the dynamic part in effect. The block list keeps the last valid one, even while its source is malformed.
     fn dynamic(&self) -> &[HostPattern] {
         let is_lost = self.is_malformed && self.kind == Kind::Allow;
         self.good.as_ref().filter(|_| !is_lost).map_or(&[], |good| &good.patterns)
     }
 
-    /// Keeps the last good one for the next process, if that is not done yet.
+    /// Writes the last valid dynamic part to the cache, if it is not there yet.
     fn keep_on_disk(&mut self, source: &Named) {
         let Some(good) = self.good.as_ref().filter(|_| !self.is_kept) else { return };
         match cache::write(&self.data_dir, self.kind.file_name(), source, &good.text) {
@@ -324,7 +326,7 @@ impl Reader {
         }
     }
 
-    /// Tells the cores, if they do not know.
+    /// Sends the list to the cores, if it has changed.
     fn tell(&mut self) {
         let known = self.kind.stats(&self.stats);
         known.configured.store(true, Ordering::Relaxed);
@@ -417,7 +419,7 @@ mod tests {
         let mut third = reader(dir.path());
         third.recall(&named("a file"));
         assert_eq!(third.good.map(|good| good.patterns), Some(Vec::new()), "an empty list is one, too");
-        // What was read elsewhere says nothing.
+        // A cache of another source is ignored.
         let mut other = reader(dir.path());
         other.recall(&named("another file"));
         assert_eq!(other.good, None);
@@ -434,7 +436,7 @@ mod tests {
         assert_eq!(holding(&reader), ["b.example", "a.example"], "a typing error lets nobody through");
         take(&mut reader, Ok(b"{}"));
         assert!(holding(&reader).is_empty() && on(&reader).is_empty());
-        // The two lists are kept apart.
+        // The two lists have separate caches.
         assert!(cache::read(dir.path(), Kind::Allow.file_name(), &named("a file")).unwrap().is_none());
         assert!(cache::read(dir.path(), Kind::Block.file_name(), &named("a file")).unwrap().is_some());
     }

@@ -1,4 +1,4 @@
-//! Where the dynamic part of a list of hosts is read.
+//! The source from which the dynamic part of a host list is read.
 
 use std::fmt;
 use std::fs::File;
@@ -11,23 +11,23 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::store::http::HttpText;
 use crate::store::redis::{Redis, Trouble};
 
-/// Longest list that is read, bytes: some hundred thousand hosts.
+/// Largest size of a list in bytes: some hundred thousand hosts.
 const LEN_MAX: u64 = 16 * 1024 * 1024;
 
-/// How long reading may take.
+/// Timeout of a read.
 const READ_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How a place is called.
+/// The name of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// In messages.
+    /// The name in messages.
     pub shown: String,
-    /// What stands for it where it must not be taken for another. Says nothing of secrets in an address.
+    /// A hash that tells this source from all others. It reveals no secret in an address.
     pub(super) key: String,
 }
 
 impl Named {
-    /// The name of a place, and all that makes it another than others.
+    /// Returns a name from the text for messages, and from the whole address with all that tells it from others.
     pub fn new(shown: String, whole: &str) -> Named {
         Named { shown, key: format!("{:016x}", xxh3_64(whole.as_bytes())) }
     }
@@ -39,26 +39,26 @@ impl fmt::Display for Named {
     }
 }
 
-/// A place where the list is.
+/// A source of a list.
 pub enum Source {
     /// A file.
     File(PathBuf),
-    /// A key of the fleet.
+    /// A key in the fleet's Redis.
     Redis(Box<Redis>, &'static str),
-    /// What an HTTP address answers.
+    /// The response of an HTTP address.
     Http(Box<HttpText>),
 }
 
 impl Source {
-    /// An HTTP address.
+    /// Returns the source for an HTTP address.
     pub fn http(url: &str) -> Source {
         Source::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX)))
     }
 
-    /// The list as it is now.
+    /// Reads the list. Blocks for up to [`READ_TIME_MAX`].
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// A description of why it cannot be read.
     pub fn read(&mut self) -> Result<Vec<u8>, String> {
         match self {
             Source::File(path) => read_file(path).map_err(|error| error.to_string()),

@@ -1,9 +1,9 @@
-//! The file of an image: a header and pages of one size, each with a checksum. No threads, no policy.
+//! The file format of an image: a header, and pages of one size, each with a checksum. No threads, no policy.
 //!
-//! A page has the form of a page in memory ([`carom_shards::map::sealed`]), with its checksum where a map reads nothing, so
-//! that it is read into its place, checked by itself, and pages are read in parallel. All records of a page have one owner
-//! among [`Image::cores`]. The checksum covers the number of the page, the position of the image and who owns what: a page
-//! that turns up at another place or comes from an older image is damaged.
+//! A page has the same form as in memory ([`carom_shards::map::sealed`]); its checksum is in bytes that a map does not
+//! read. So a page is read straight into its place and checked by itself, and pages are read in parallel. All records
+//! of a page have one owner among [`Image::cores`]. The checksum covers the number of the page, the position of the
+//! image, and its assignment of owners. A page at a wrong place, or from an older image, therefore counts as damaged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,27 +16,27 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::store::links::LogPosition;
 
-/// The name of the file in a data directory.
+/// Name of the file in a data directory.
 pub const FILE_NAME: &str = "links.image";
 
 const MAGIC: &[u8; 8] = b"caromimg";
 
-/// The form of the file. An image of another form is not read.
+/// Version of the format. Images of other versions are not read.
 const VERSION: u32 = 2;
 
 const HEADER_LEN: usize = 4096;
 
-/// Bytes of the shortest record: 8 of its head and one of its code at least, in units of eight.
+/// Bytes of the shortest record: 8 for its head and at least one for its code, rounded up to a multiple of eight.
 const RECORD_BYTES_MIN: u64 = 16;
 
-/// Why an image cannot be used. The store has everything that it had.
+/// Reasons why an image cannot be used. No data is lost then, because the store has everything.
 #[derive(Debug)]
 pub(crate) enum Unusable {
-    /// The operating system refused to read it.
+    /// The operating system cannot read it.
     Io(io::Error),
-    /// A program of another version made it.
+    /// Another version of the program wrote it.
     OtherVersion(u32),
-    /// Some byte is not what was written.
+    /// A checksum or a number is wrong.
     Damaged(String),
 }
 
@@ -54,20 +54,20 @@ impl std::fmt::Display for Unusable {
 #[derive(Debug)]
 pub(crate) struct Image {
     file: File,
-    /// The image has every change of links up to there.
+    /// The position of the change log up to which the image has every change of links.
     pub(crate) position: LogPosition,
-    /// How many records it has.
+    /// Number of records.
     pub(crate) records: u64,
-    /// How many pages.
+    /// Number of pages.
     pub(crate) pages: u64,
-    /// The order of its records.
+    /// The hasher by which the records are sorted.
     pub(crate) hasher: CodeHasher,
-    /// Each page has records of one of so many owners.
+    /// Number of cores among which the records have owners. Each page has records of one owner.
     pub(crate) cores: CoreCount,
 }
 
 impl Image {
-    /// Opens an image and checks its header and length; `None` where there is no file.
+    /// Opens an image and checks its header and length. Returns `None` if the file does not exist.
     pub(crate) fn open(path: &Path) -> Result<Option<Image>, Unusable> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -90,7 +90,7 @@ impl Image {
         if wanted != Some(len) {
             return Err(damaged(format!("it has {len} bytes, which are not {pages} pages")));
         }
-        // A core makes room for so many.
+        // A core reserves memory for this many records.
         if records > len / RECORD_BYTES_MIN {
             return Err(damaged(format!("it cannot have {records} records")));
         }
@@ -124,7 +124,7 @@ fn offset(page: u64) -> u64 {
     HEADER_LEN as u64 + page * PAGE_BYTES as u64
 }
 
-/// A number that stands for the owners of an image: its hash seed and its number of cores.
+/// Returns a hash of what decides the owners in an image: its hash seed and its number of cores.
 fn owners(hasher: CodeHasher, cores: CoreCount) -> u64 {
     xxh3_64_with_seed(&(cores.get() as u64).to_le_bytes(), hasher.seed())
 }
@@ -133,12 +133,12 @@ fn checksum(records: &[u8], LogPosition(position): LogPosition, owners: u64, pag
     xxh3_64_with_seed(records, position.rotate_left(32) ^ owners ^ page)
 }
 
-/// The name of an image in the making.
+/// Returns the path of an unfinished image.
 pub(super) fn unfinished(path: &Path) -> PathBuf {
     path.with_extension("image.new")
 }
 
-/// An image in the making, under another name until it is whole.
+/// A writer of an image, under a temporary name until it is whole.
 #[derive(Debug)]
 pub(super) struct ImageWriter {
     file: File,
@@ -166,7 +166,7 @@ impl ImageWriter {
         Ok(ImageWriter { file, path, unfinished, position, hasher, cores, page, records: 0, pages: 0 })
     }
 
-    /// Adds a record. Returns how many bytes were written to the file for it.
+    /// Adds a record. Returns the number of bytes written to the file for it.
     pub(super) fn push(&mut self, record: Sealed<'_>) -> io::Result<usize> {
         self.records += 1;
         if self.page.push(record) {
@@ -179,7 +179,7 @@ impl ImageWriter {
         }
     }
 
-    /// Ends the page, if it has records: the next ones have another owner.
+    /// Ends the page, if it has records. The next records may have another owner.
     pub(super) fn end_page(&mut self) -> io::Result<()> {
         if self.page.is_empty() {
             return Ok(());
@@ -193,13 +193,13 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Makes what was written so far durable, so that the disk is never given much at once.
+    /// Syncs what was written so far, so that the disk never gets much at once.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.sync_data()
     }
 
-    /// Ends the image and puts it in the place of an earlier one, durably. Returns its bytes.
+    /// Ends the image and renames it over the old one, durably. Returns its size in bytes.
     pub(super) fn finish(&mut self) -> io::Result<u64> {
         self.end_page()?;
         let mut header = [0; HEADER_LEN];
@@ -219,7 +219,7 @@ impl ImageWriter {
         Ok(offset(self.pages))
     }
 
-    /// Removes what was written and has not become an image.
+    /// Removes the unfinished image.
     pub(super) fn abandon(self) {
         let _ = std::fs::remove_file(&self.unfinished);
     }

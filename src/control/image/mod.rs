@@ -1,11 +1,11 @@
-//! The image of the map: a file from which a start loads links faster than from the store.
+//! The image of the link map: a file from which a start loads links faster than from the store.
 //!
-//! An image has the records of all links as they were at a [`LogPosition`], some of them newer, in the pages of a map
-//! ([`carom_shards::map::sealed`]), sorted as the index of a core is: a core adopts them as they are. The change log of the
-//! store says which links changed since; a start takes these from the store and all others from the image. So a start after
-//! a kill costs what a start after a clean stop does, and nothing must be written when the node stops. [`start`] runs the
-//! thread that makes another image when many links have changed. Whatever is wrong with an image, the store is read
-//! instead ([`super::loader`]).
+//! An image has the records of all links as of a [`LogPosition`], or newer, in pages as a map has them in memory
+//! ([`carom_shards::map::sealed`]). They are sorted like the index of a core, so a core adopts pages unchanged. The
+//! change log of the store says which links changed since; a start takes these from the store and all others from the
+//! image. So a start after a kill costs as much as one after a clean stop, and a shutdown writes nothing. [`start`]
+//! runs the thread that makes a new image once many links have changed. If an image is unusable for any reason, the
+//! store is read instead ([`super::loader`]).
 
 mod file;
 mod sorter;
@@ -35,17 +35,17 @@ use self::file::ImageWriter;
 pub(super) use self::file::{Image, Unusable};
 use self::sorter::Sorter;
 
-/// The hasher that the image in a data directory was made with; `None` where there is no image that can be read. A start
-/// takes it for all cores: its secrecy is that of the data directory.
+/// Returns the hasher of the image in a data directory; `None` if there is no readable image. A start uses it for all
+/// cores: it is as secret as the data directory.
 pub fn hasher_of(data_dir: &Path) -> Option<CodeHasher> {
     Some(Image::open(&data_dir.join(FILE_NAME)).ok()??.hasher)
 }
 
-/// Opens the image in a data directory and finds out which links have changed since. `None` where there is none, or none
-/// that is worth to be used: the log then says why.
+/// Opens the image in a data directory and finds the links that have changed since. Returns `None` if there is no
+/// image, or none worth using; then the log has the reason.
 ///
 /// # Errors
-/// If the operating system refused to read the store.
+/// If the operating system cannot read the store.
 pub(super) fn open(
     links: &Links,
     data_dir: &Path,
@@ -86,10 +86,10 @@ pub(super) fn open(
     Ok(Some((image, ChangedCodes::new(codes, hasher))))
 }
 
-/// Removes an image that cannot be used.
+/// Logs that an image cannot be used, and removes it.
 pub(super) fn give_up(data_dir: &Path, why: &dyn std::fmt::Display) {
     let path = data_dir.join(FILE_NAME);
-    // A warning, no alarm: nothing is lost, and the node makes another image.
+    // A warning, not an alarm: no data is lost, and the node makes another image.
     tracing::warn!(
         "the image of the links {} cannot be used ({why}); all links are read from the store",
         path.display()
@@ -106,22 +106,22 @@ fn remove(data_dir: &Path) {
 /// Inputs of the thread that makes images.
 #[derive(Debug)]
 pub struct ImageSetup {
-    /// The store.
+    /// The store of links.
     pub links: Links,
     /// The hasher of the process.
     pub hasher: CodeHasher,
-    /// How many cores own links.
+    /// Number of cores that own links.
     pub cores: CoreCount,
     /// The data directory, which contains the image.
     pub data_dir: PathBuf,
-    /// How many links had changed since the image that the node has loaded; `None` where it has loaded none, or one for
+    /// Number of links that had changed since the loaded image; `None` if the node has loaded no image, or one for
     /// another number of cores.
     pub replayed: Option<u64>,
-    /// How many changes had been committed when that was found out ([`Links::changes`]).
+    /// Number of committed changes ([`Links::changes`]) when `replayed` was counted.
     pub changes: u64,
 }
 
-/// The thread that makes images.
+/// A handle on the thread that makes images.
 #[derive(Debug)]
 pub struct ImageMaker {
     stop: Arc<AtomicBool>,
@@ -129,7 +129,7 @@ pub struct ImageMaker {
 }
 
 impl ImageMaker {
-    /// Ends the thread. An image in the making is given up.
+    /// Stops the thread and waits for it. It abandons an unfinished image.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -137,7 +137,7 @@ impl ImageMaker {
     }
 }
 
-/// Starts the thread that makes images. To be called after all links are loaded.
+/// Starts the thread that makes images. Call it after all links are loaded.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -155,7 +155,7 @@ pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
     let run = move || {
         let_cores_go_first();
         maker.remove_unfinished();
-        // The load has left free memory in the heaps of its threads.
+        // Loading has left free memory in the heaps of its threads.
         let mut was_busy = true;
         while !maker.stop.load(Ordering::Acquire) {
             std::thread::park_timeout(IMAGE_LOOK_EVERY);
@@ -174,15 +174,16 @@ struct Maker {
     cores: CoreCount,
     path: PathBuf,
     disk: DiskGuard,
-    /// [`Links::changes`] when the image was begun; before the start of the node by so many less. `None` without an image.
+    /// Value of [`Links::changes`] when the last image was begun, which may be a wrapped number from before the start
+    /// of the node. `None` without an image.
     made_at: Option<u64>,
     stop: Arc<AtomicBool>,
 }
 
-/// Why there is no new image.
+/// Reasons why no image was made.
 enum NotMade {
     Stopped,
-    /// There will be one when the damage is repaired; the start has reported it.
+    /// The store is damaged. The start has reported it, and images follow once it is repaired.
     Damaged,
     Failed(String),
 }
@@ -200,7 +201,7 @@ impl From<StoreError> for NotMade {
 }
 
 impl Maker {
-    /// Makes an image if it is time to. Returns whether it was.
+    /// Makes an image if one is due. Returns true if it tried.
     fn look(&mut self) -> bool {
         let links = self.links.approximate_len();
         let changes = self.links.changes();
@@ -218,7 +219,7 @@ impl Maker {
             }
             Err(NotMade::Stopped) => {}
             Err(not_made) => {
-                // Tried again after as many changes: the next start reads what it needs from the store.
+                // The next attempt comes after as many changes. Until then, a start reads what it needs from the store.
                 self.made_at = Some(changes);
                 if let NotMade::Failed(error) = not_made {
                     tracing::warn!("cannot write the image of the links to {}: {error}", self.path.display());
@@ -228,7 +229,7 @@ impl Maker {
         true
     }
 
-    /// Removes what a process left that was killed while it made an image: there may not be another one for long.
+    /// Removes unfinished files of a process that was killed: the next image may be long in coming.
     fn remove_unfinished(&self) {
         for path in [file::unfinished(&self.path), sorter::unsorted(&self.path)] {
             match std::fs::remove_file(&path) {
@@ -239,14 +240,15 @@ impl Maker {
         }
     }
 
-    /// Whether the disk has room for another image, the records that are sorted for it, and as much again for the store.
+    /// True if the disk has room for another image, the records that are sorted for it, and as much again for the
+    /// store.
     fn has_room(&self) -> bool {
         let expected = self.links.disk_bytes().max(self.path.metadata().map_or(0, |metadata| metadata.len()));
         self.disk.space().is_ok_and(|space| space.free > space.reserve() + 3 * expected)
     }
 
     fn make(&self) -> Result<(u64, u64), NotMade> {
-        // Before the scan: a link that changes meanwhile is in the log from there on.
+        // The position comes before the scan: a link that changes during it is in the log after that position.
         let mut writer = ImageWriter::begin(&self.path, self.links.log_position(), self.hasher, self.cores)?;
         let made = self.fill(&mut writer).and_then(|records| Ok((records, writer.finish()?)));
         if made.is_err() {
@@ -255,7 +257,7 @@ impl Maker {
         made
     }
 
-    /// Gives all links to the writer in their order; all that they have is durable then.
+    /// Gives all links to the writer, in their order, and syncs the store.
     fn fill(&self, writer: &mut ImageWriter) -> Result<u64, NotMade> {
         let mut pace = Pace::default();
         let mut sorter = self.sorter()?;
@@ -280,7 +282,7 @@ impl Maker {
                 records += 1;
             }
         }
-        // What the image says must not be lost by a power failure that leaves the image.
+        // A power failure must not take links from the store that the image has.
         self.links.sync()?;
         Ok(records)
     }
@@ -290,7 +292,7 @@ impl Maker {
         Ok(Sorter::new(&self.path, self.hasher, self.cores, self.links.approximate_len(), record_bytes)?)
     }
 
-    /// Bytes that a record has in the image, about: the mean of a few in each part of the store.
+    /// Estimates the bytes of a record in the image: the mean of a few in each part of the store.
     fn record_bytes(&self) -> Result<u64, StoreError> {
         let (mut bytes, mut seen) = (0, 0);
         for part in parts() {
@@ -307,13 +309,14 @@ impl Maker {
         Ok(u64::checked_div(bytes, seen).unwrap_or(RECORD_BYTES_BESIDE_TARGET as u64))
     }
 
-    /// Gives the sorter what the map needs of a record: nothing of a tombstone, and neither titles nor tags.
+    /// Gives the sorter the part of a record that the map needs: no tombstones, and neither titles nor tags.
     fn sort(&self, sorter: &mut Sorter, pace: &mut Pace, key: &[u8], value: &[u8]) -> Result<(), NotMade> {
         let decoded = record::decode(key, value);
         let entry = match &decoded {
             Ok(RecordRef::Tombstone(_)) => return Ok(()),
             Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
-            // A start asks the store again, and reports what is still damaged: another program may be able to read it.
+            // A start reads this record from the store and reports it if it is still damaged: another version of the
+            // program may be able to read it.
             Err(_) => Entry::Damaged,
         };
         let code = Code::from_key(key).map_err(|_| NotMade::Damaged)?;
@@ -326,11 +329,11 @@ impl Maker {
         self.pause(pace, written, || writer.sync())
     }
 
-    /// Waits for the disk when much was written, so that it is never given much at once.
+    /// Waits for the disk once much was written, so that it never gets much at once.
     fn pause(&self, pace: &mut Pace, written: usize, sync: impl FnOnce() -> io::Result<()>) -> Result<(), NotMade> {
         if pace.is_due(written) {
             sync()?;
-            // Others write too, and what is kept free is for the store: it does not survive the end of the disk.
+            // Other programs write, too. The reserve is for the store, which does not survive a full disk.
             if self.disk.space().is_ok_and(|space| space.free < space.reserve()) {
                 return Err(NotMade::Failed("the disk is nearly full".to_owned()));
             }
@@ -340,15 +343,15 @@ impl Maker {
     }
 }
 
-/// Bytes of a record without its target, about.
+/// Average bytes of a record besides its target.
 const RECORD_BYTES_BESIDE_TARGET: usize = 24;
 
-/// Bytes that were written since the disk was waited for.
+/// Number of bytes written since the last wait for the disk.
 #[derive(Default)]
 struct Pace(usize);
 
 impl Pace {
-    /// Whether so much was written that the disk is to be waited for. Counts from the beginning then.
+    /// True if enough was written to wait for the disk. Then the count restarts.
     fn is_due(&mut self, written: usize) -> bool {
         self.0 += written;
         let is_due = self.0 >= IMAGE_SYNC_BYTES;

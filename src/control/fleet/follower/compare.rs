@@ -1,10 +1,10 @@
-//! Compares everything of some partitions with Redis, in both directions: after a place in a stream was lost, and when a
-//! node is new.
+//! Compares all codes of some partitions with Redis, in both directions: on a new node, and after the position in a
+//! stream was lost.
 //!
-//! First down: every code that Redis has, and that differs here, is taken. Then up: every code that the store has and
-//! that Redis lacks, or has an older state of, is offered. It goes on in pieces beside the streams, and takes as long as
-//! it takes; that it is needed is on disk, so a crash begins it anew. It is over for a partition when every entry that
-//! it has made in the stream has come by: should Redis lose one before, everything is compared again.
+//! The first pass goes down: it adopts every code of Redis that differs here. The second goes up: it offers every code
+//! of the store that Redis lacks or has in an older state. A comparison runs in pieces beside the streams, without a
+//! time limit. The need for it is on disk, so it starts over after a crash. The comparison of a partition is complete
+//! once every stream entry it has made was read back. If Redis loses one before, everything is compared again.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,15 +19,15 @@ use crate::fleet::{Partition, State};
 use crate::mail::Order;
 use crate::store::redis::{Change, Scan, Trouble};
 
-/// Codes of one piece.
+/// Number of codes in one piece.
 const PIECE: usize = 512;
 
-/// How often its progress is logged.
+/// Interval between two progress messages in the log.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// A comparison under way.
 pub(super) struct Compare {
-    /// What it is about. Partitions that are added later are compared after it.
+    /// The partitions to compare. Partitions that are added later are compared after it.
     which: BTreeSet<Partition>,
     phase: Phase,
     compared: u64,
@@ -36,19 +36,19 @@ pub(super) struct Compare {
 
 enum Phase {
     Down(Scan),
-    /// Behind this key of the store.
+    /// Up, after this key of the store.
     Up(Vec<u8>),
 }
 
 impl Compare {
-    /// A partition whose place was lost once more must be compared from the beginning.
+    /// Takes a partition out of this comparison: its position was lost again, so it must be compared from the start.
     pub(super) fn again(&mut self, partition: Partition) {
         self.which.remove(&partition);
     }
 }
 
 impl Follower {
-    /// Goes on with what must be compared. Returns whether there is more.
+    /// Continues the comparison. Returns true if more is left.
     pub(super) fn compare(&mut self) -> Result<bool, Stopped> {
         self.count_what_is_left();
         let Some(compare) = self.compare.take() else { return self.begin_to_compare() };
@@ -57,7 +57,7 @@ impl Follower {
             Phase::Down(scan) => self.down(&which, scan, &mut compared),
             Phase::Up(behind) => self.up(&which, &behind, &mut compared),
         };
-        // After trouble the walk begins anew: a cluster may have moved what it had not seen.
+        // After an error the walk starts over: a cluster may have moved codes that it had not seen.
         let Some(phase) = next? else {
             self.end_comparing(&which)?;
             return Ok(false);
@@ -72,13 +72,13 @@ impl Follower {
     }
 
     fn begin_to_compare(&mut self) -> Result<bool, Stopped> {
-        // What only waits for its entries to come by is as good as done.
+        // Partitions that only wait for their entries are left out.
         let which: BTreeSet<Partition> =
             self.must_compare.iter().copied().filter(|of| !self.ending.contains_key(of)).collect();
         if which.is_empty() {
             return Ok(false);
         }
-        // What an earlier one has made, which did not come to its end, is of no interest.
+        // The entries of an earlier, unfinished comparison no longer matter.
         self.expected.retain(|partition, _| self.ending.contains_key(partition));
         let scan = self.redis.scan(ANSWER_TIME)?;
         tracing::info!(partitions = which.len(), "comparing links with Redis");
@@ -86,7 +86,7 @@ impl Follower {
         Ok(true)
     }
 
-    /// Takes some of what Redis has and this node has not.
+    /// Adopts some codes that Redis has and that differ here.
     fn down(
         &mut self,
         which: &BTreeSet<Partition>,
@@ -100,7 +100,7 @@ impl Follower {
         *compared += codes.len() as u64;
         let (known, mut wanted): (Vec<Code>, Vec<Code>) =
             codes.into_iter().partition(|code| self.shared.links.get(code).is_ok_and(|value| value.is_some()));
-        // Of what is here already the version is enough, which is much shorter.
+        // For a code that is here already the head of its state decides, which is much shorter than the state.
         for (code, head) in known.iter().zip(self.redis.heads(&known, ANSWER_TIME)) {
             let Some(head) = self.leave_out(head)? else { continue };
             if self.stored(code).is_none_or(|state| differs(code, &state, &head)) {
@@ -117,7 +117,7 @@ impl Follower {
         Ok(Some(Phase::Down(scan)))
     }
 
-    /// Offers some of what this node has and Redis has not.
+    /// Offers some codes that this node has and Redis lacks.
     fn up(&mut self, which: &BTreeSet<Partition>, behind: &[u8], compared: &mut u64) -> Result<Option<Phase>, Stopped> {
         let page = match self.shared.links.page(behind, PIECE) {
             Ok(page) => page,
@@ -148,7 +148,7 @@ impl Follower {
         Ok(Some(Phase::Up(last)))
     }
 
-    /// What Redis refuses of one code must not keep the others from being compared; the alarm names it.
+    /// Skips a code that Redis refuses: it must not keep the others from being compared. The alarm names it.
     fn leave_out<T>(&self, answer: Result<T, Trouble>) -> Result<Option<T>, Stopped> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -179,7 +179,7 @@ impl Follower {
         tracing::info!("all links have been compared with Redis");
         for partition in which {
             if self.expected.contains_key(partition) {
-                // It is over when all that it has made has come by.
+                // The comparison is complete once all entries it has made were read back.
                 self.ending.insert(*partition, Instant::now());
             } else {
                 self.compared(*partition)?;
@@ -195,7 +195,7 @@ impl Follower {
         self.tell(Order::Compared(partition))
     }
 
-    /// Sees whether what a comparison has made comes by.
+    /// Checks off the entries that a comparison has made, as they are read back.
     pub(super) fn expect(&mut self, partition: Partition, entries: &[Entry], to: Position) -> Result<(), Stopped> {
         let Some(expected) = self.expected.get_mut(&partition) else { return Ok(()) };
         entries.iter().for_each(|entry| _ = expected.remove(&entry.id));
@@ -206,19 +206,19 @@ impl Follower {
         self.expected.remove(&partition);
         match (self.ending.remove(&partition).is_some(), is_lost) {
             (true, false) => self.compared(partition),
-            // Redis has lost some of it: everything is compared from the beginning.
+            // Redis has lost an entry: the partition is compared from the start.
             (_, true) => {
                 self.compare.iter_mut().for_each(|compare| compare.again(partition));
                 Ok(())
             }
-            // Of a comparison under way there may be more; its end finds none missing.
+            // A comparison under way may make more entries; its end will find none missing.
             (false, false) => Ok(()),
         }
     }
 }
 
-/// Whether Redis has another state. After a loss, two changes may have given one link the same version; so its record has
-/// to be the same as well, of which the head has the checksum.
+/// True if Redis has another state. After a loss of data, two changes may have given a link the same version, so the
+/// records must be equal too. The head has the checksum of the record.
 fn differs(code: &Code, state: &State, head: &[u8]) -> bool {
     !state.to_text(code).starts_with(head)
 }
