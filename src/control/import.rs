@@ -1,9 +1,9 @@
-//! Takes links from NDJSON into a store that no node has open.
+//! Imports links from NDJSON into a store that no node has open.
 //!
-//! One thread cuts the input into chunks of whole lines, some threads parse them, look their codes up and encode records,
-//! and the caller's thread, alone, decides: chunk after chunk in the order of the input. What is new is collected, sorted
-//! and written as whole files of the store, past its journal. A line that says what is stored already is taken as it is,
-//! so an import that was cut off can be repeated.
+//! One thread cuts the input into chunks of whole lines. Several threads parse them, look up their codes and encode
+//! records. The caller's thread alone decides, chunk by chunk in the order of the input. It collects and sorts new
+//! records, and writes them as whole files of the store, past the journal. A line that matches a stored link counts as
+//! unchanged, so an import that was cut off can be repeated.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -30,63 +30,64 @@ use crate::long_url::Authority;
 use crate::record;
 use crate::store::links::{Links, StoreError};
 
-/// Chunks that wait between two stages.
+/// Number of chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;
 
-/// What an import works with.
+/// Inputs of an import.
 #[derive(Debug)]
 pub struct ImportSetup {
     /// The store.
     pub links: Links,
-    /// The data directory, whose disk is watched.
+    /// The data directory, whose free disk space is watched.
     pub data_dir: PathBuf,
     /// The code space, for lines without a code.
     pub space: CodeSpace,
-    /// Whether the directory belongs to a node of a fleet: then lines without a code get none, since Redis gives out the
-    /// counter values, and everything is brought to the other nodes when this one is started.
+    /// True if the directory belongs to a node of a fleet. Lines without a code are then refused, since Redis hands out
+    /// the counter values; all other links reach the other nodes once this node is started.
     pub of_fleet: bool,
-    /// Length of codes issued, as configured.
+    /// The configured length of generated codes.
     pub length: CodeLength,
-    /// The authorities that the service answers to.
+    /// The authorities under which the service is reached.
     pub own: Vec<Authority>,
     /// The domains of the service.
     pub domains: Domains,
-    /// How many threads parse.
+    /// Number of threads that parse.
     pub threads: usize,
-    /// Bytes of the input, where known.
+    /// Size of the input in bytes, if known.
     pub total_bytes: Option<u64>,
-    /// Whether the messages go to a terminal, so that progress is drawn.
+    /// True if the messages go to a terminal, so that progress is drawn.
     pub terminal: bool,
 }
 
-/// What became of the lines.
+/// The result of an import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ImportSummary {
-    /// Links that are new in the store.
+    /// Number of links that are new in the store.
     pub taken: u64,
-    /// Lines that say what was stored already.
+    /// Number of lines that match a stored link.
     pub unchanged: u64,
-    /// Lines that were not taken.
+    /// Number of lines that were refused.
     pub refused: u64,
-    /// How long it took.
+    /// Duration of the import.
     pub time: Duration,
 }
 
 impl ImportSummary {
-    /// Whether every line is in the store.
+    /// True if every line is in the store.
     pub fn is_complete(&self) -> bool {
         self.refused == 0
     }
 }
 
-/// Why an import ended early. What was said to be taken up to then may be in the store or not: repeat it.
+/// Reasons why an import ended early. Links counted as taken up to then may or may not be in the store: repeat the
+/// import.
 #[derive(Debug)]
 pub enum ImportError {
     /// The store failed.
     Store(StoreError),
     /// The input cannot be read.
     Input(io::Error),
-    /// There is no room. Repeat the import when there is.
+    /// The disk is full. Repeat the import once there is space.
     DiskFull,
     /// All codes of all lengths are used up.
     NoCodes,
@@ -111,10 +112,10 @@ impl From<StoreError> for ImportError {
     }
 }
 
-/// Imports everything from `input`; reports, progress and the summary go to `messages`.
+/// Imports everything from `input`. Reports, progress and the summary go to `messages`.
 ///
 /// # Errors
-/// [`ImportError`] where it could not go on. Lines that are not taken are no error: the summary counts them.
+/// [`ImportError`] if the import ended early. Refused lines are no error: the summary counts them.
 pub fn import(
     setup: &ImportSetup,
     input: &mut (dyn Read + Send),
@@ -126,7 +127,7 @@ pub fn import(
     import_by(IMPORT_SORTED_BYTES, setup, input, messages)
 }
 
-/// Notes, before the first link, that everything must be compared with Redis when the node is started.
+/// Notes, before the first link is imported, that everything must be compared with Redis when the node is started.
 fn bring_everything(links: &Links) -> Result<(), StoreError> {
     let mut batch = links.batch();
     Partition::all().for_each(|partition| batch.set_compare(partition, true));
@@ -134,7 +135,7 @@ fn bring_everything(links: &Links) -> Result<(), StoreError> {
     links.sync()
 }
 
-/// The same with generations of another size.
+/// Imports with generations of `sorted_bytes` bytes.
 fn import_by(
     sorted_bytes: usize,
     setup: &ImportSetup,
@@ -154,7 +155,7 @@ fn import_by(
                 scope.spawn(move || parse_all(setup, generation, &chunks_out, &parsed_in))
             })
             .collect();
-        // Each end is held by its stage alone, so that an early end of one is noticed by the one before.
+        // Each stage alone holds its end of a channel, so that a stage notices the early end of its neighbour.
         drop((chunks_out, parsed_in));
         let result = committer.take_all(&parsed_out, messages);
         drop(parsed_out);
@@ -164,27 +165,27 @@ fn import_by(
         let read = reader.join().expect("panics abort");
         result.and(read.map_err(ImportError::Input))
     });
-    // What was decided is kept, however it ended.
+    // The decisions so far are written, even after an error.
     let written = committer.write().and_then(|()| Ok(setup.links.sync()?));
     result.and(written)?;
     Ok(committer.finish(messages))
 }
 
-/// Decides and writes, alone.
+/// The stage that decides and writes, on the caller's thread.
 struct Committer<'s> {
     setup: &'s ImportSetup,
-    /// How many generations are in the store: collections that were written together.
+    /// Number of generations in the store. A generation is a collection of records that was written together.
     generation: &'s AtomicU64,
     disk: DiskGuard,
     issuer: Issuer,
     fresh: Vec<GeneratedCode>,
-    /// Records that are taken and not yet in the store, the generation in the making.
+    /// The records of the next generation: taken, but not in the store yet.
     records: Vec<u8>,
-    /// How many bytes of them make a generation.
+    /// Size in bytes at which they make a generation.
     sorted_bytes: usize,
-    /// Where they are in `records`.
+    /// The place of each of them in `records`.
     collected: HashMap<Code, Range<usize>>,
-    /// The codes of the generation before.
+    /// The codes of the last generation.
     last: HashSet<Code>,
     summary: ImportSummary,
     input_bytes: u64,
@@ -254,13 +255,14 @@ impl<'s> Committer<'s> {
         Ok(())
     }
 
-    /// Puts what was collected into the store and begins a new generation.
+    /// Writes the collected records to the store, and begins a new generation.
     fn write(&mut self) -> Result<(), ImportError> {
         let mut sorted: Vec<_> = self.collected.iter().map(|(code, range)| (SortKey::new(code), range)).collect();
         sorted.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         if !sorted.is_empty() {
             let records = || sorted.iter().map(|(key, range)| (key.bytes(), &self.records[(*range).clone()]));
-            // The indexes come first: whatever happens, no link is without its entry, and entries without a link do no harm.
+            // Index entries are written before links. After a crash every link then has its entries, and entries
+            // without a link do no harm.
             let mut entries = Entries::default();
             records().for_each(|(key, record)| entries.add(key, record));
             entries.ingest(&self.setup.links)?;
@@ -272,7 +274,7 @@ impl<'s> Committer<'s> {
         Ok(())
     }
 
-    /// Decides one line: collects its record, or gives the reason why not.
+    /// Decides one line: collects its record, or returns the reason for refusing it.
     fn decide(&mut self, chunk: &Parsed, item: &Item) -> Result<Result<(), &'static str>, ImportError> {
         let Some((code, range)) = &item.coded else {
             if self.setup.of_fleet {
@@ -311,7 +313,7 @@ impl<'s> Committer<'s> {
         self.summary.taken += 1;
     }
 
-    /// Whether the code may have come into the store after this chunk's look-up.
+    /// True if the code may have been stored since this chunk looked it up.
     fn may_have_changed(&self, chunk: &Parsed, code: &Code) -> bool {
         match self.generation.load(Ordering::Relaxed) - chunk.generation {
             0 => false,
@@ -320,12 +322,12 @@ impl<'s> Committer<'s> {
         }
     }
 
-    /// Gives a line without a code a fresh one.
+    /// Gives a line without a code a new one.
     fn issue(&mut self, item: &Item) -> Result<(), ImportError> {
         let link = item.link.as_deref().expect("a line without a code keeps its link");
         loop {
             let code = self.next_code()?.within(link.labels.domain_id());
-            // A counter that was set back gives codes a second time; so each is looked up.
+            // After the counter was set back it repeats codes, so each code is looked up.
             if self.collected.contains_key(&code) || self.setup.links.get(&code)?.is_some() {
                 continue;
             }
@@ -341,7 +343,7 @@ impl<'s> Committer<'s> {
         while self.fresh.is_empty() {
             let want = IMPORT_RUN_LEN.min(self.issuer.remaining());
             let run = self.issuer.issue(want).ok_or(ImportError::NoCodes)?;
-            // The mark is durable before any link that needs it.
+            // The mark is durable before any link that depends on it.
             let mut mark = self.setup.links.batch();
             mark.set_high_water(run.length.get(), run.end().0);
             self.setup.links.commit(mark)?;
@@ -440,7 +442,7 @@ mod tests {
         (summary.taken, summary.unchanged, summary.refused)
     }
 
-    /// Lines enough for several chunks.
+    /// Returns enough lines for several chunks.
     fn many(count: usize) -> Vec<u8> {
         let mut out = Vec::new();
         for number in 0..count {
@@ -467,7 +469,7 @@ mod tests {
         let summary = export(&first.links, 2, &mut exported, &mut messages, false).unwrap();
         assert!(summary.is_complete());
         assert_eq!(summary.links, 20_000);
-        // An export is taken whole by an empty store, and exported again it is the same.
+        // An empty store takes the whole export, and exporting it again gives the same bytes.
         let second = setup(&dir.path().join("b"));
         assert_eq!(counts(&run(&second, &exported).0), (20_000, 0, 0));
         let mut again = Vec::new();
@@ -544,7 +546,7 @@ mod tests {
         input.extend(&again);
         input.extend(b"{\"shortCode\":\"c0000001\",\"longUrl\":\"https://example.org/other\"}\n");
         assert_eq!(counts(&run(&setup(&dir.path().join("a")), &input).0), (30_000, 30_000, 1));
-        // The same where every chunk is a generation, so that a code may come into the store after its look-up.
+        // With every chunk a generation, a code may be stored after its look-up.
         let setup = setup(&dir.path().join("b"));
         let summary = import_by(1, &setup, &mut &input[..], &mut Vec::new()).unwrap();
         assert_eq!(counts(&summary), (30_000, 30_000, 1));
@@ -555,7 +557,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let setup = setup(dir.path());
         let mut input = Vec::new();
-        // Two chunks' worth of lines for one code each, alternating, so that look-ups run ahead of the decisions.
+        // Two chunks of lines for a few codes, alternating, so that look-ups run ahead of the decisions.
         for number in 0..60_000 {
             let line =
                 format!("{{\"shortCode\":\"c{}\",\"longUrl\":\"https://example.org/{}\"}}\n", number % 7, number % 7);

@@ -1,5 +1,5 @@
-//! The first stages of an import: cutting the input into chunks of whole lines, and turning lines into records with what
-//! the store says of their codes. Decides nothing; see [`super::import`].
+//! The first stages of an import: they cut the input into chunks of whole lines, and turn lines into records, with what
+//! the store has under their codes. They decide nothing; see [`super::import`].
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -26,11 +26,11 @@ pub(super) struct Chunk {
     pub(super) number: u64,
     pub(super) first_line: u64,
     pub(super) bytes: Vec<u8>,
-    /// A line, by its number, that was too long and left out behind this chunk.
+    /// The number of a line after this chunk that was too long and skipped.
     pub(super) too_long: Option<u64>,
 }
 
-/// Cuts the input into chunks; ends early when nobody takes them any more.
+/// Cuts the input into chunks. Ends early once the receivers are gone.
 pub(super) fn cut(input: &mut dyn Read, chunks: &SyncSender<Chunk>) -> io::Result<()> {
     let mut rest = Vec::new();
     let (mut number, mut line, mut skipping) = (0, 1, false);
@@ -40,7 +40,7 @@ pub(super) fn cut(input: &mut dyn Read, chunks: &SyncSender<Chunk>) -> io::Resul
         let room = (IMPORT_CHUNK_BYTES - before) as u64;
         let ended = Read::take(&mut *input, room).read_to_end(&mut bytes)? < room as usize;
         if skipping {
-            // The end of a line that was given up.
+            // The rest of a line that was too long.
             let end = memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1);
             skipping = end == bytes.len() && !ended;
             bytes.drain(..end);
@@ -65,35 +65,35 @@ pub(super) fn cut(input: &mut dyn Read, chunks: &SyncSender<Chunk>) -> io::Resul
     }
 }
 
-/// A line's link, ready to be decided on.
+/// The link of a line, ready for the decision.
 pub(super) struct Item {
     pub(super) line: u64,
-    /// The code and its record in the chunk's buffer; `None` where a code is to be issued.
+    /// The code, and the place of its record in the chunk's buffer; `None` if the link needs a new code.
     pub(super) coded: Option<(Code, Range<usize>)>,
-    /// The link with everything; the code is a stand-in where one is to be issued.
+    /// The link in full, if it is needed. Its code is a stand-in if the link needs a new one.
     pub(super) link: Option<Box<Link>>,
-    /// What the look-up before found.
+    /// The result of the look-up.
     pub(super) found: Found,
 }
 
-/// What is stored under the code of a line, compared with the line.
+/// The stored state of a code, compared with the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     Absent,
     Same,
     Other,
     Tombstone,
-    /// A slug of a fleet that is free again after so many revisions.
+    /// The free slug of a fleet, at a revision.
     Freed {
         rev: u32,
     },
     Damaged,
 }
 
-/// A chunk whose lines are parsed.
+/// A parsed chunk.
 pub(super) struct Parsed {
     pub(super) number: u64,
-    /// How many generations were in the store before its codes were looked up.
+    /// Number of generations in the store before the codes were looked up.
     pub(super) generation: u64,
     pub(super) records: Vec<u8>,
     pub(super) items: Vec<Item>,
@@ -180,14 +180,14 @@ impl Parsed {
         let start = self.records.len();
         record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), &link, &mut self.records);
         let range = start..self.records.len();
-        // What the line does not say matters when it is compared again, which is rare: then the link itself is needed.
+        // The full link is needed only for a line without a date or origin, if it is compared again, which is rare.
         let link = (unsaid.0 || unsaid.1).then(|| Box::new(link));
         self.items.push(Item { line, coded: Some((code, range)), link, found });
         Ok(())
     }
 }
 
-/// Compares a link with what is stored under its code. What the line did not say (date, origin) may be anything.
+/// Compares a link with the stored state of its code. A date or origin that the line does not have matches any.
 fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> Result<Found, StoreError> {
     let stored = match links.get(&link.code) {
         Ok(Some(stored)) => stored,
@@ -208,7 +208,7 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
     })
 }
 
-/// Whether a stored link leads to the same place in the same way, and the same is noted of it.
+/// True if a stored link has the same destination, policy and labels.
 fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
     let Labels { title, tags, crawlable, default_end, app, app_version, domain, delete_at_ms: _, idempotency: _ } =
         &link.labels;
@@ -219,7 +219,7 @@ fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
     stored.policy == link.policy && stored.target == link.target && is_labelled && is_noted && is_owned
 }
 
-/// Compares a line with a record of the same import.
+/// Compares a line with a record that was stored or collected after the look-up of its chunk.
 pub(super) fn same(code: &Code, stored: &[u8], item: &Item, record: &[u8]) -> Found {
     if stored == record {
         return Found::Same;

@@ -1,5 +1,5 @@
-//! The entries that a record has in the indexes beside the links, for those who write past the writer: an import, a store
-//! that an earlier version made, and links that were found in a broken journal.
+//! The index entries of records that bypass the writer: those of an import, of a store that an earlier version made,
+//! and of links that were found in a broken journal.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::record::{self, RecordRef};
 use crate::store::links::catalog::Entry;
 use crate::store::links::{Batch, Index, Links, Of, StoreError, UrlUse, parts};
 
-/// How often the log is told how far the making of indexes is.
+/// Interval between two progress messages while an index is built.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// The entries of some links.
+/// The index entries of some links.
 #[derive(Debug, Default)]
 pub struct Entries {
     urls: Vec<UrlEntry>,
@@ -26,7 +26,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Adds those of a record, if it is that of a link.
+    /// Adds the entries of a record, if it is a link.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         let (Ok(code), Ok(RecordRef::Link(link))) = (Code::from_key(key), record::decode(key, value)) else { return };
         let link = link.to_link(code);
@@ -35,12 +35,12 @@ impl Entries {
         self.lists.append(&mut catalog::listing(&link).entries());
     }
 
-    /// How many links they are of.
+    /// Returns the number of links that were added.
     fn links(&self) -> usize {
         self.urls.len()
     }
 
-    /// Writes those of one index to a batch.
+    /// Adds the entries of one index to a batch.
     fn put(&self, index: Index, batch: &mut Batch) {
         match index {
             Index::Urls => self.urls.iter().for_each(|entry| batch.set_url(entry, entry.created_ms)),
@@ -49,18 +49,18 @@ impl Entries {
         }
     }
 
-    /// Writes those of some indexes to the store.
+    /// Commits the entries of some indexes to the store.
     fn write(&self, links: &Links, indexes: &[Index]) -> Result<(), StoreError> {
         let mut batch = links.batch();
         indexes.iter().for_each(|index| self.put(*index, &mut batch));
         links.commit(batch)
     }
 
-    /// Adds all to the store durably and without the journal. They may be there already, if an import was cut off before it
-    /// added the links. Nobody else may write meanwhile.
+    /// Adds all entries to the store, durably and without the journal. Entries may exist already, if an import was cut
+    /// off before it added the links. No other thread may write meanwhile.
     ///
     /// # Errors
-    /// After one, some of them may not be in the store.
+    /// If the store fails. Then some entries may be missing from it.
     pub fn ingest(self, links: &Links) -> Result<(), StoreError> {
         let uses: Vec<UrlUse> = self.urls.into_iter().map(|entry| (entry, entry.created_ms)).collect();
         links.ingest_urls(uses)?;
@@ -69,7 +69,7 @@ impl Entries {
     }
 }
 
-/// What an index is called.
+/// Returns the name of an index in messages.
 fn name(index: Index) -> &'static str {
     match index {
         Index::Urls => "long URLs",
@@ -78,8 +78,8 @@ fn name(index: Index) -> &'static str {
     }
 }
 
-/// Makes the indexes that a store does not have, because an earlier version made it: all of them in one scan. Cut off, it
-/// begins anew with the next start. Nobody else may write meanwhile.
+/// Builds all indexes that a store lacks because an earlier version made it, in one scan. If it is cut off, the next
+/// start builds them from the beginning. No other thread may write meanwhile.
 ///
 /// # Errors
 /// If the store fails.
@@ -98,7 +98,7 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     tracing::info!("building the index of {names} for about {about} records; this happens once");
     let (mut told, mut count, mut entries, mut written) = (start, 0, Entries::default(), Ok(()));
     for part in parts() {
-        // What cannot be read of the store is reported when the links are read back.
+        // Unreadable records are reported when the links are read back.
         links.scan(part, |key, value| {
             entries.add(key, value);
             if entries.links() >= INDEX_BATCH {
@@ -125,7 +125,7 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Makes the entries of links that were found in a broken journal, where nothing else of their commit may be left.
+/// Writes the entries of links that were found in a broken journal, because the rest of their commit may be lost.
 ///
 /// # Errors
 /// If the store fails.
@@ -148,7 +148,7 @@ mod tests {
     use crate::link::Origin;
     use crate::store::links::catalog::Shelf;
 
-    /// A store with some links that are in no index.
+    /// Fills a store with some links that are in no index.
     fn without_entries(node: &TestNode) -> Vec<Code> {
         let names = ["a", "b", "gone"];
         let mut batch = node.links.batch();
@@ -166,7 +166,7 @@ mod tests {
         names.map(|name| Code::parse(name.as_bytes()).unwrap()).to_vec()
     }
 
-    /// How many entries each index has; in that of long URLs, those of the link without an end.
+    /// Returns the number of entries of each index; for that of long URLs, only those of the link without an end.
     fn entries(links: &Links) -> [usize; 3] {
         let key = link("b", Origin::Custom).url_key();
         let dates = links.view().keys(Shelf::Dates, b"", b"").count();

@@ -1,8 +1,9 @@
-//! Whether everything that a store holds is what it should be: every record can be read, no code has two, and each index has an
-//! entry for each link and none that is of none.
+//! Checks a whole store: every record can be read, no code occurs twice, and each index has exactly one entry for each
+//! link.
 //!
-//! The entries that the links should have are compared with those that are there by sums of their hashes, which need no memory and
-//! no look-ups; only where these differ are the entries looked at, some at a time, to say which are too many or too few.
+//! The expected index entries and the actual ones are compared by sums of their hashes, which needs no memory and no
+//! look-ups. Only if the sums differ are the entries themselves compared, some at a time, to find the missing and the
+//! surplus ones.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,13 +20,13 @@ use crate::store::links::catalog::Shelf;
 use crate::store::links::dump::is_sound;
 use crate::store::links::{Index, Of, complete_index, is_grave, stored_end, stored_url};
 
-/// What is wrong is named so many times; the rest is counted.
+/// Number of errors that are described. Further ones are counted.
 const NAMED: usize = 100;
 
-/// Entries that are looked at together where an index is not right: about 100 MB.
+/// Number of entries that are compared at a time if an index is wrong: about 100 MB.
 const TOGETHER: u64 = 4_000_000;
 
-/// The indexes, and what they are called for people.
+/// The sections of indexes, each with its index and its name for people.
 const INDEXES: [(Section, Index, &str); 4] = [
     (Section::Urls, Index::Urls, "the index of long URLs"),
     (Section::Ends, Index::Ends, "the index of expiry dates"),
@@ -33,44 +34,45 @@ const INDEXES: [(Section, Index, &str); 4] = [
     (Section::Tags, Index::Lists, "the index of tags"),
 ];
 
-/// What each record is given to: its section, its key and its value.
+/// A receiver of records, which gets the section, the key and the value of each.
 pub type Each<'e> = &'e mut dyn FnMut(Section, &[u8], &[u8]);
 
-/// Where records come from: a store, or a backup of one. They can be read again and again.
+/// A source of records, which is a store or a backup of one. It can be read several times.
 pub trait Records {
-    /// Why they cannot be read.
+    /// The error of a failed read.
     type Error;
 
-    /// Gives all of them to `each`, section by section, in the order of their keys.
+    /// Passes all records to `each`, section by section, in the order of their keys.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the records cannot be read.
     fn each(&mut self, each: Each<'_>) -> Result<(), Self::Error>;
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Records of each section.
+    /// Number of records of each section.
     pub counts: Counts,
-    /// Links among them.
+    /// Number of links among them.
     pub links: u64,
-    /// What is wrong, the first of it in words.
+    /// Descriptions of the first errors.
     pub wrong: Vec<String>,
-    /// How much is wrong.
+    /// Number of errors.
     pub wrong_count: u64,
-    /// Whether keys stand there twice or out of order: no store can be made of that.
+    /// True if keys occur twice or out of order: no store can be restored from that.
     pub is_disordered: bool,
     /// Indexes that lack entries of links.
     pub incomplete: Vec<Index>,
-    /// Indexes that an earlier version did not know: the next start makes them.
+    /// Indexes that an earlier version did not have. The next start builds them.
     pub missing: Vec<&'static str>,
-    /// Entries of indexes that are of no link: they do no harm. What is left of an import that was cut off, or of a damaged record.
+    /// Number of index entries without a link. They do no harm: an import that was cut off leaves them, or a damaged
+    /// record does.
     pub surplus: u64,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     pub fn is_good(&self) -> bool {
         self.wrong_count == 0
     }
@@ -89,7 +91,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The sum of the hashes of some entries, which does not depend on their order.
+/// A sum of the hashes of entries, which does not depend on their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Sum {
     sum: u128,
@@ -103,10 +105,10 @@ impl Sum {
     }
 }
 
-/// Looks at all records.
+/// Checks all records. Calls `told` with the counts from time to time.
 ///
 /// # Errors
-/// If they cannot be read.
+/// If the records cannot be read.
 pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Result<Report, R::Error> {
     let mut report = Report::default();
     let (mut should_be, mut are) = ([Sum::default(); Section::ALL.len()], [Sum::default(); Section::ALL.len()]);
@@ -156,7 +158,7 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Re
     Ok(report)
 }
 
-/// The link of a record; none where it is that of something that was removed.
+/// Returns the link of a record; `None` for a tombstone.
 fn read_link(key: &[u8], value: &[u8]) -> Result<Option<Link>, String> {
     let code = Code::from_key(key).map_err(|error| format!("the key {error}"))?;
     if code.key(&mut [0; CODE_KEY_LEN_MAX]) != key {
@@ -168,7 +170,7 @@ fn read_link(key: &[u8], value: &[u8]) -> Result<Option<Link>, String> {
     }
 }
 
-/// The entries that a link should have.
+/// Passes the index entries that a link should have to `each`.
 fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
     each(Section::Urls, &stored_url(&link.url_entry()));
     if let Some(due) = link.end() {
@@ -183,23 +185,23 @@ fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
     }
 }
 
-/// The entry that a stored key and value are, if the section is an index and links have such entries.
+/// Passes an entry of an index to `each`, if its section has entries of links.
 fn with_entry(section: Section, key: &[u8], value: &[u8], each: impl FnOnce(&[u8])) {
     match section {
         Section::Urls => each(key),
-        // The others are of codes that lie unused.
+        // Graves are entries of unused codes.
         Section::Ends if !is_grave(key) => each(key),
         Section::Dates | Section::Tags => each(&listed(key, value)),
         _ => {}
     }
 }
 
-/// Key and value of an entry of lists, told apart.
+/// Joins the key and the value of an entry of lists, unambiguously.
 fn listed(key: &[u8], value: &[u8]) -> Vec<u8> {
     [&(key.len() as u32).to_le_bytes(), key, value].concat()
 }
 
-/// Says which entries of an index are missing, and counts those that are of no link.
+/// Reports the missing entries of an index, and counts the surplus ones.
 fn compare<R: Records>(
     records: &mut R,
     index: Section,
@@ -232,7 +234,7 @@ fn compare<R: Records>(
         if missing.is_empty() {
             continue;
         }
-        // Their links are found by one more look at them.
+        // One more pass finds the links of the missing entries.
         records.each(&mut |section, key, value| {
             if section == Section::Links
                 && let Ok(Some(link)) = read_link(key, value)
@@ -258,7 +260,7 @@ mod tests {
 
     type Stored = (Section, Vec<u8>, Vec<u8>);
 
-    /// What a store notes of its indexes.
+    /// Returns the marks that a store keeps of its indexes.
     fn marks() -> Vec<Stored> {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = crate::store::links::Links::open(dir.path(), "key").unwrap();
@@ -273,7 +275,7 @@ mod tests {
         marks
     }
 
-    /// Some links with all their entries, in their order.
+    /// Returns some links with all their entries, in order.
     fn records() -> Vec<Stored> {
         let mut all: Vec<Stored> = marks();
         for (at, name) in ["aa", "bb", "cc"].into_iter().enumerate() {
@@ -342,7 +344,7 @@ mod tests {
         let at = all.iter().position(|(section, key, _)| *section == Section::Links && key == b"bb").unwrap();
         all.remove(at);
         let report = look(all);
-        // Of the long URL, the end, the date; and the tags that it has.
+        // The entries of the long URL, the end, the date, and the tags.
         assert!(report.is_good() && report.surplus >= 3 && report.links == 2, "{report:?}");
     }
 

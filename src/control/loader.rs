@@ -1,10 +1,10 @@
-//! Loads all links at start and hands each to the core that owns it.
+//! Loads all links at the start, and sends each to the core that owns it.
 //!
-//! Threads read the image of the map ([`super::image`]) page by page, each of which its owner adopts as it is, and from the
-//! store the links that changed since the image was made. Without an image that can be used they scan the store part by
-//! part and sort records by owner into batches; cores decode them, so that all of them work at once. What waits for the
-//! cores is bounded: a page or batch gives its share back when the core drops it. A core takes a record only where it has
-//! nothing newer, so the order does not matter.
+//! Several threads read the image of the map ([`super::image`]) page by page, and each owner adopts its pages
+//! unchanged. Links that changed since the image was made come from the store. Without a usable image, the threads scan
+//! the store part by part and sort records by owner into batches; the cores decode these, so that all of them work at
+//! once. The bytes in flight are bounded: a page or batch returns its share when the core drops it. A core keeps a
+//! newer record that it has already, so the order does not matter.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,32 +23,33 @@ use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
 use crate::store::links::{DamagedRange, Links, Part, StoreError, parts};
 
-/// How long a loader sleeps while the cores have enough to do: a few batches' time.
+/// Pause of a loader while enough bytes are in flight: the time of a few batches.
 const WAIT: Duration = Duration::from_micros(500);
 
-/// What was read back.
+/// The result of loading.
 #[derive(Clone, Debug, Default)]
 pub struct LoadReport {
-    /// Records given to cores. Those of an image count even where a change has overtaken them; damaged ones of an image are
-    /// given as the store has them.
+    /// Number of records sent to cores. Records of an image count even if a change has replaced them since. A damaged
+    /// record of an image is read from the store instead.
     pub records: u64,
-    /// Tombstones left out.
+    /// Number of tombstones, which are skipped.
     pub tombstones: u64,
-    /// What could not be read at all.
+    /// The ranges of keys that could not be read at all.
     pub damaged: Vec<DamagedRange>,
-    /// How long it took, up to the last batch being posted.
+    /// Time until the last batch was posted.
     pub time: Duration,
-    /// How many links had changed since the image was made; `None` where all links were read from the store.
+    /// Number of links that had changed since the image was made; `None` if all links were read from the store.
     pub replayed: Option<u64>,
-    /// Whether the image was made for another number of cores: the next start should find one of this number.
+    /// True if the image was made for another number of cores. An image for this number should replace it before the
+    /// next start.
     pub is_of_other_cores: bool,
 }
 
-/// Loads everything and returns when the last batch is posted, followed by [`ToCore::LoadDone`] for every core. The image
-/// of the map is looked for in `data_dir`.
+/// Loads all links. Returns once the last batch and then [`ToCore::LoadDone`] are posted to every core. The image of
+/// the map is looked for in `data_dir`.
 ///
 /// # Errors
-/// If the operating system refused to read. Damage is no error: it is reported, and the rest is served.
+/// If the operating system cannot read. Damage is no error: it is reported, and all other links are served.
 pub fn load(
     links: &Links,
     post: &Post,
@@ -85,7 +86,7 @@ pub fn load(
     Ok(report)
 }
 
-/// What the loaders share.
+/// The state that the loading threads share.
 struct Shared<'a> {
     links: &'a Links,
     post: &'a Post,
@@ -98,15 +99,15 @@ struct Shared<'a> {
     tombstones: AtomicU64,
 }
 
-/// An image that is loaded, and how far.
+/// An image that is being loaded, and the progress.
 struct FromImage {
     image: Image,
     changed: Arc<ChangedCodes>,
-    /// How many commits had ended before it was asked what has changed.
+    /// Number of commits that had ended before the changed links were asked for.
     as_of: u64,
     next_page: AtomicU64,
     next_changed: AtomicUsize,
-    /// Why the image turned out to be of no use.
+    /// The reason why the image turned out to be unusable.
     unusable: Mutex<Option<Unusable>>,
     is_unusable: AtomicBool,
 }
@@ -119,8 +120,8 @@ impl FromImage {
 }
 
 impl Shared<'_> {
-    /// Loads all links from the image and the changes since from the store. `None` where that was not possible: cores may
-    /// then have some links, and the store has all of them.
+    /// Loads all links from the image, and the changed ones from the store. Returns `None` if that fails: cores may
+    /// have some links then, and the store has all of them.
     fn load_image(&self, data_dir: &Path) -> Result<Option<LoadReport>, StoreError> {
         let as_of = self.links.commits();
         let Some((image, changed)) = image::open(self.links, data_dir, self.hasher)? else { return Ok(None) };
@@ -155,14 +156,14 @@ impl Shared<'_> {
         Ok(LoadReport { records, damaged: damaged.into_iter().flatten().collect(), ..LoadReport::default() })
     }
 
-    /// Tells the cores about how many links will come.
+    /// Tells each core about how many links to expect.
     fn begin(&self, links: usize) {
         for mailbox in self.post.all() {
             mailbox.post(ToCore::LoadBegin { links: links / self.cores.get() });
         }
     }
 
-    /// Lets a thread for each core work, and logs how far they are.
+    /// Runs `work` on a thread for each core, and logs the progress.
     fn in_parallel<T: Send>(&self, work: impl Fn() -> Result<T, StoreError> + Sync) -> Result<Vec<T>, StoreError> {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -179,7 +180,7 @@ impl Shared<'_> {
         self.cores.cores().map(|_| LoadBatch::default()).collect()
     }
 
-    /// Reads pages of the image, and then links that changed since, until none is left.
+    /// Reads pages of the image, and then changed links, until none is left.
     fn read_image(&self, source: &FromImage) -> Result<(), StoreError> {
         let mut batches = self.batches();
         let next_page = || source.next_page.fetch_add(1, Ordering::Relaxed);
@@ -201,8 +202,9 @@ impl Shared<'_> {
         self.replay(source, batches)
     }
 
-    /// Reads a page of the image and gives it to its owner, or to all cores where it was made by another number of them.
-    /// Returns the codes whose records could not be read when the image was made: the store may know more.
+    /// Reads a page of the image and sends it to its owner, or to all cores if the image was made for another number of
+    /// them. Returns the codes whose records were unreadable when the image was made: the store may be able to read
+    /// them now.
     fn read_page(&self, source: &FromImage, number: u64) -> Result<Vec<Code>, Unusable> {
         let page = source.image.read(number)?;
         let first = page.records().next().map(|(code, _)| owner(self.hasher.hash(&code), self.cores));
@@ -227,7 +229,7 @@ impl Shared<'_> {
         Ok(damaged)
     }
 
-    /// Reads links that changed since the image was made from the store, and sends what the batches have.
+    /// Reads links that changed since the image was made from the store, and sends the remaining batches.
     fn replay(&self, source: &FromImage, mut batches: Vec<LoadBatch>) -> Result<(), StoreError> {
         let next = || source.next_changed.fetch_add(1, Ordering::Relaxed);
         while let Some(codes) = source.changed.codes().chunks(REPLAYED_AT_ONCE).nth(next()) {
@@ -240,7 +242,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Reads links from the store of which the image does not tell what they are.
+    /// Reads links from the store that the image does not have as they are.
     fn look_up(&self, source: &FromImage, batches: &mut [LoadBatch], codes: &[Code]) -> Result<(), StoreError> {
         for code in codes {
             match self.links.get(code) {
@@ -259,12 +261,12 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Scans parts until none is left.
+    /// Scans parts of the store until none is left.
     fn scan(&self, parts: &[Part], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
         let mut batches = self.batches();
         let mut damaged = Vec::new();
         while let Some(&part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // Before the read: the owner drops what was changed since.
+            // Counted before the read: the owner drops records that were changed since.
             let as_of = self.links.commits();
             let unread = self.links.scan(part, |key, value| {
                 self.take(&mut batches, key, value, as_of);
@@ -285,7 +287,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Puts a record into the batch of its owner.
+    /// Adds a record to the batch of its owner.
     fn take(&self, batches: &mut [LoadBatch], key: &[u8], value: &[u8], as_of: u64) {
         let Ok(code) = Code::from_key(key) else {
             self.stats.store_damaged.add_shared(1);
@@ -305,7 +307,7 @@ impl Shared<'_> {
             batch.as_of = as_of;
         }
         batch.push(key, value);
-        // The next record may be of any length; stopping a longest one early keeps the buffer from growing.
+        // The next record may have any length. Sending early for the longest one keeps the buffer from growing.
         if batch.bytes.len() + LONGEST_RECORD > LOAD_BATCH_BYTES {
             self.send(core, std::mem::take(batch));
         }
@@ -321,7 +323,7 @@ impl Shared<'_> {
         self.post.to(core).post(ToCore::Load(batch));
     }
 
-    /// Waits while the cores have enough to do.
+    /// Waits while enough bytes are in flight.
     fn wait_for_cores(&self) {
         while self.in_flight.load(Ordering::Acquire) > LOAD_IN_FLIGHT_MAX {
             std::thread::sleep(WAIT);
@@ -336,7 +338,7 @@ impl Shared<'_> {
         self.stats.alarms.raise(Alarm::StoreDamaged, text);
     }
 
-    /// One line a second for loads that take longer.
+    /// Logs a line each second until the load is done.
     fn log_progress(&self, done: &AtomicBool) {
         let mut before = 0;
         loop {
@@ -356,19 +358,20 @@ impl Shared<'_> {
     }
 }
 
-/// The page of an image that is read in this turn: a page of each owner in turns, so that all cores are at work, and those of
-/// one in their order. `None` when all have been read; in some turns there is no page with the number.
+/// Returns the number of the page to read in a turn. Turns alternate between owners, so that all cores have work, and
+/// take the pages of an owner in order. Returns `None` after the last turn; some turns yield a number past the last
+/// page.
 fn page_in_turn(turn: u64, pages: u64, cores: CoreCount) -> Option<u64> {
-    // Owners have about as many pages each, one behind the other.
+    // Each owner has about as many pages, and those of one owner are adjacent.
     let cores = cores.get() as u64;
     let run = pages.div_ceil(cores);
     (turn < run * cores).then(|| turn % cores * run + turn / cores)
 }
 
-/// Changed links that a thread looks up together: neighbours share blocks of the store.
+/// Number of changed links that a thread looks up together: neighbours share blocks of the store.
 const REPLAYED_AT_ONCE: usize = 256;
 
-/// Bytes that one record takes in a batch at most, generously.
+/// Upper bound for the bytes of one record in a batch.
 const LONGEST_RECORD: usize = 4 * 1024;
 
 #[cfg(test)]

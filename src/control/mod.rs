@@ -1,7 +1,7 @@
-//! Threads that may block, so that cores need not: the store's writer, readers and fetchers, those who
-//! make lists, the loader at start, the replenisher; and the commands that work on a data directory without a node, import and export.
+//! Threads that may block, so that cores need not: writer, readers and fetchers of the store, list threads, the loader,
+//! the replenisher and others. Also the commands that work on a data directory without a node: import and export.
 //!
-//! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
+//! Nothing here knows sockets or HTTP. Cores are reached through [`crate::mail`] alone.
 
 pub mod access_log;
 pub mod allowances;

@@ -1,7 +1,7 @@
-//! One link as one line of JSON, as import and export write it: the fields of the API.
+//! The NDJSON form of a link: one line of JSON with the fields of the API, for import and export.
 //!
-//! Reading is total and says what is wrong; unknown fields are skipped, so that what other shorteners export can be read.
-//! Nothing here reads files or knows the store.
+//! The parser accepts any bytes and reports what is wrong. It skips unknown fields, so that exports of other shorteners
+//! can be read. Nothing here reads files or knows the store.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,47 +19,47 @@ use crate::link::Origin;
 use crate::long_url::{Authority, LongUrl, LongUrlError};
 use crate::record::LinkRef;
 
-/// What a line says, checked.
+/// The valid content of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// The code; `None` where one is to be issued.
+    /// The code; `None` if the link needs a new one.
     pub code: Option<Code>,
-    /// Where it leads.
+    /// The destination.
     pub target: LongUrl,
-    /// How it redirects.
+    /// The rules for its redirects.
     pub policy: Policy,
-    /// When it was made; `None` means now.
+    /// The creation time in milliseconds since 1970 UTC; `None` means now.
     pub created_ms: Option<u64>,
-    /// How it came by its code, where the line says.
+    /// The origin of the code, if the line has it.
     pub origin: Option<Origin>,
-    /// What people note of it.
+    /// The labels: title, tags, app and so on.
     pub labels: Labels,
 }
 
-/// Why a line is not taken. The fault of who wrote it.
+/// Reasons why a line is refused. The input is at fault, not the service.
 #[derive(Debug)]
 pub enum LineError {
-    /// No JSON object of the right fields.
+    /// The line is no JSON object with the fields of a link.
     Json(serde_json::Error),
-    /// `shortCode` is no code.
+    /// `shortCode` is not a valid code.
     Code(CodeError),
-    /// `shortCode` is a name of the service.
+    /// `shortCode` is reserved by the service.
     Reserved,
-    /// `longUrl` may not be a target.
+    /// `longUrl` is not a valid destination.
     LongUrl(LongUrlError),
-    /// A date is none.
+    /// A field is not a valid date.
     Date(&'static str, DateError),
-    /// `redirectStatus` is none.
+    /// `redirectStatus` is not a redirect.
     Status(u64),
-    /// `origin` is neither.
+    /// `origin` is neither "issued" nor "custom".
     Origin,
-    /// `title` or `tags` cannot be kept.
+    /// `title` or `tags` is not valid.
     Label(&'static str, LabelError),
-    /// `app` is no name.
+    /// `app` is not a valid name.
     App(NameError),
-    /// `appVersion` cannot be kept.
+    /// `appVersion` is not valid.
     AppVersion,
-    /// `domain` is none.
+    /// `domain` is not a valid domain name.
     Domain(DomainNameError),
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for LineError {
 
 impl std::error::Error for LineError {}
 
-/// A text that is borrowed where it has no escapes. Inside an `Option`, a bare `Cow` would always be copied.
+/// A text that is borrowed unless it has escapes. Inside an `Option`, a bare `Cow` would always be copied.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -145,11 +145,11 @@ struct RawMeta<'a> {
     max_visits: Option<NonZeroU32>,
 }
 
-/// Reads one line. `own` are the authorities that the service answers to. A domain need not be one that is served: it may be
+/// Parses one line. `own` are the authorities of the service itself. The domain need not be served: it may be
 /// configured after the import.
 ///
 /// # Errors
-/// [`LineError`] with the first reason that was met.
+/// [`LineError`] with the first error found.
 pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, LineError> {
     let raw: Raw<'_> = serde_json::from_slice(line).map_err(LineError::Json)?;
     let code = raw.short_code.map(|text| Code::parse(text.0.as_bytes())).transpose().map_err(LineError::Code)?;
@@ -202,7 +202,8 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
         cache_seconds: raw.cache_seconds,
         valid_since_ms,
         valid_until_ms,
-        // As in the API; but an export of ours that does not say it is from before links could.
+        // The default is that of the API, except for an export of carom without the field: links could not forward
+        // queries then.
         forward_query: raw.forward_query.unwrap_or(origin.is_none()),
         archived: raw.archived.unwrap_or(false),
         max_visits: raw.max_visits.or(meta.max_visits),
@@ -210,7 +211,7 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
     Ok(Line { code, target, policy, created_ms, origin, labels })
 }
 
-/// Writes one line, with its end, behind what is in `out`.
+/// Appends the line of a link to `out`, with its line end.
 pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"shortCode\":\"");
     out.extend_from_slice(code.slug(&mut [0; CODE_LEN_MAX]));
@@ -268,7 +269,8 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     });
 }
 
-/// A target is printable ASCII, so only two characters need an escape, and hardly any target has one.
+/// Appends a destination. It is printable ASCII, so only two characters need an escape, and hardly any destination has
+/// one.
 fn push_escaped(mut text: &[u8], out: &mut Vec<u8>) {
     while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
         out.extend_from_slice(&text[..at]);

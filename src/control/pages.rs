@@ -1,8 +1,8 @@
 //! The thread that reads the store page by page, for exports over HTTP.
 //!
-//! Nothing is kept from one page to the next but the last key, which comes with the next request: a client that does not
-//! read holds nothing here. So an export is no picture of one instant. A link that is there all the time is told once; of
-//! others it depends on when its page is read.
+//! No state is kept between two pages except the last key, which comes with the next request, so a slow client costs
+//! nothing here. An export is therefore not a snapshot. A link that exists throughout is included once; whether others
+//! are depends on when their page is read.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::store::links::{Links, parts};
 /// Starts the thread. It ends when all senders are gone.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
     post: &Post,
@@ -44,8 +44,8 @@ pub fn start(
     )
 }
 
-/// What stands behind a key: about so many bytes of lines, of so many records at most. Of damaged records only those are told
-/// who may see all links: nobody knows whose they are.
+/// Returns the page after a key: about `bytes` bytes of lines, from at most `records` records. Damaged records are
+/// reported only to a client that may see all links, because their owner is unknown.
 fn page(
     links: &Links,
     stats: &NodeStats,
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    /// All lines, read in pages of those bounds, and what was damaged.
+    /// Returns all lines, read in pages of the given bounds, and the reports of damage.
     fn read_all(node: &TestNode, bounds: (usize, usize)) -> (Vec<u8>, Vec<String>) {
         let (mut lines, mut damaged, mut behind) = (Vec::new(), Vec::new(), Vec::new());
         loop {

@@ -1,10 +1,10 @@
-//! What each write in a group commit leads to: the rules for codes, without a disk.
+//! The rules for codes: what each order in a group commit leads to, without a disk.
 //!
-//! Orders are decided as they arrive, each against what is stored and what those before it in the same commit will have
-//! changed. A code that was issued once is never given again: a tombstone stays of it. A slug that somebody chose is free
-//! again after a delete; in a fleet a tombstone stays of it, too, to keep the order of its states. In a fleet, Redis was asked before ([`Ground`]), or what
-//! others did comes in through the streams, and [`crate::fleet`] says who is right. Nothing here writes or answers; see
-//! [`super::writer`].
+//! Orders are decided as they arrive. Each is decided against what is stored and what earlier orders of the same commit
+//! will have changed. A generated code is never issued twice: a tombstone of it remains. A custom slug is free again
+//! after a delete, but in a fleet its tombstone remains as well, to keep the order of its states. In a fleet, Redis was
+//! asked before ([`Ground`]), or changes of other nodes come in through the streams, and [`crate::fleet`] resolves
+//! conflicts. Nothing here writes or answers; see [`super::writer`].
 
 mod ends;
 mod reuse;
@@ -31,35 +31,35 @@ use crate::patch::{Contrary, Patch};
 use crate::record::Tombstone;
 use crate::store::links::UrlUse;
 
-/// A code that a commit has looked at.
+/// A code that a commit has looked up.
 #[derive(Debug)]
 struct Looked {
-    /// What is stored.
+    /// The stored state.
     before: Stored,
-    /// What will be.
+    /// The state after the commit.
     after: Stored,
-    /// Where the index of long URLs has that, if it is a link and new.
+    /// The entry in the index of long URLs, for a link that this commit puts.
     entry: Option<UrlEntry>,
-    /// Whether that is to be written.
+    /// True if the new state is to be written.
     is_new: bool,
-    /// Whether there was no link in between.
+    /// True if the code was without a link at some point of this commit.
     ended: bool,
 }
 
-/// A group commit in the making.
+/// A group commit in the making. It is decided on the writer's thread.
 #[derive(Debug)]
 pub struct Plan<'o> {
     outbox: &'o mut Outbox,
-    /// When this commit happens, in milliseconds since 1970 UTC.
+    /// The time of this commit, in milliseconds since 1970 UTC.
     now_ms: u64,
-    /// For how long a link that was used is the answer to a request for one like it, in milliseconds.
+    /// Time since its last use for which an existing link answers a create of the same kind, in milliseconds.
     window_ms: Option<u64>,
     codes: HashMap<Code, Looked>,
-    /// Links that this commit puts, by what they have in common with others. Some of them may be gone again.
+    /// The links that this commit puts, by the key of their long URL. Some of them may be gone again.
     puts: HashMap<UrlKey, Vec<UrlEntry>>,
-    /// Links that are the answer to a request that renews their window.
+    /// The links that answer a request, and whose window this renews.
     used: HashSet<Code>,
-    /// Whether somebody is told of a link that was there before.
+    /// True if this commit confirms an existing link to a client.
     vouches: bool,
     positions: HashMap<Partition, Position>,
     compare: HashMap<Partition, bool>,
@@ -67,12 +67,12 @@ pub struct Plan<'o> {
     outcomes: Vec<Outcome>,
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
-    /// Whether somebody is told that something is durable.
+    /// True if this commit tells a client that a change is durable.
     acknowledges: bool,
 }
 
 impl<'o> Plan<'o> {
-    /// An empty commit.
+    /// Returns an empty commit.
     pub fn new(outbox: &'o mut Outbox, now_ms: u64) -> Plan<'o> {
         Plan {
             outbox,
@@ -92,14 +92,14 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// The same commit where links that were used within the window are given again.
+    /// Turns on reuse: a link that was used within the window answers a create of the same kind.
     #[must_use]
     pub fn with_window(self, window_ms: Option<u64>) -> Plan<'o> {
         Plan { window_ms, ..self }
     }
 
-    /// Looks at the codes of new links before they are decided on, in the order in which that costs least. What is found is
-    /// what would be found then: this commit has not written yet.
+    /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
+    /// stay valid, because this commit has not written yet.
     pub fn foresee(&mut self, orders: &[Order], look_up: impl Fn(&Code) -> Stored) {
         let code = |order: &Order| match order {
             Order::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
@@ -113,13 +113,13 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Decides one order where there is no index of long URLs.
+    /// Decides one order, without an index of long URLs.
     pub fn add(&mut self, order: Order, look_up: impl Fn(&Code) -> Stored) {
         self.decide(order, look_up, |_, _| Vec::new());
     }
 
-    /// Decides one order. `look_up` says what is stored under a code; it is asked once for each code. `alike` says what the
-    /// index of long URLs has.
+    /// Decides one order. `look_up` returns the stored state of a code, and is called once for each code. `alike`
+    /// returns entries of the index of long URLs.
     pub fn decide(
         &mut self,
         order: Order,
@@ -157,7 +157,7 @@ impl<'o> Plan<'o> {
                 | StoreRequest::ReadEdits { ticket, .. },
                 _,
             ) => {
-                // Reads have their own queue. One that comes here all the same gets an answer.
+                // Reads have their own queue, but one that comes here still gets an answer.
                 self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
             }
             Order::Followed(followed) => self.follow(followed, look_up),
@@ -187,22 +187,23 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Whether somebody is told that something is durable, so that the commit must be synced.
+    /// True if this commit tells a client that a change is durable, so it must be synced.
     pub fn acknowledges(&self) -> bool {
         self.acknowledges
     }
 
-    /// Whether somebody is told of a link that was there before: then that must be synced, by whatever commit.
+    /// True if this commit confirms an existing link to a client. That link must be synced first, by this commit or
+    /// another.
     pub fn vouches(&self) -> bool {
         self.vouches
     }
 
-    /// Conflicts that were found, for a person to know.
+    /// Returns the conflicts that were found, for the log and the operator.
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
     }
 
-    /// What to write, and what to tell whom in the order of the orders.
+    /// Returns the writes of the commit, and the outcomes in the sequence of the orders.
     pub fn finish(mut self) -> (Writes, Vec<Outcome>) {
         let (urls, ends) = (self.url_writes(), self.end_writes());
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
@@ -221,7 +222,7 @@ impl<'o> Plan<'o> {
                 writes.states.push((code, state));
             }
         }
-        // Neighbours share most of the way through the store's memtables.
+        // Neighbours share most of the path through the store's memtables.
         writes.states.sort_unstable_by_key(|(code, _)| *code);
         writes.urls.sort_unstable_by_key(|(entry, _)| *entry);
         writes.positions.extend(self.positions);
@@ -237,7 +238,7 @@ impl<'o> Plan<'o> {
         self.codes.entry(*code).or_insert_with(looked).after.clone()
     }
 
-    /// Changes what is under a code. It was looked at before.
+    /// Sets the state of a code that was looked up before.
     fn set(&mut self, code: Code, after: Stored) {
         let entry = reuse::entry_of(&after);
         if let Some(entry) = entry {
@@ -266,11 +267,11 @@ impl<'o> Plan<'o> {
                 self.held(link.code, state, before);
                 self.answer(ticket, StoreAnswer::Taken);
             }
-            // Redis had nothing to say against it, but nobody knows whether it has it.
+            // Redis did not refuse, but whether it has the link is unknown.
             Ground::Absent => self.answer(ticket, StoreAnswer::Unconfirmed(NONSENSE)),
-            // What was to be the answer is gone.
+            // The link that was to be the answer is gone.
             Ground::Existing { .. } => self.answer(ticket, StoreAnswer::Taken),
-            // Redis has done it, and the stream was faster than its answer.
+            // Redis has accepted it, and the stream was faster than the answer.
             Ground::Unheard { .. } if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) => {
                 self.confirm(link.code, before, (ticket, StoreAnswer::Created));
             }
@@ -296,7 +297,7 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Says that there is no link, where there may be one of somebody else.
+    /// Answers that the link does not exist, because it may belong to another app.
     fn hide(&mut self, code: Code, ticket: Ticket, ground: Ground, before: &Stored) {
         if let Ground::Held(state) = ground {
             self.held(code, state, before);
@@ -304,14 +305,14 @@ impl<'o> Plan<'o> {
         self.answer(ticket, StoreAnswer::NotFound);
     }
 
-    /// A link has turned up whose client was told that it was not made.
+    /// Takes back a link that has turned up after its client heard that it was not created.
     fn take_back(&mut self, code: Code, state: &State, before: &Stored) {
         let is_own = self.outbox.is_undelivered(&code);
         self.outbox.note(code, None);
         let gone = state.deleted(self.now_ms);
         let mine = before.state().filter(|mine| mine.is_link());
         if let Some(mine) = mine.filter(|mine| rules::is_conflict(mine, state)) {
-            // Redis has lost a link and made that one instead.
+            // Redis has lost a link and accepted that one instead.
             if is_own {
                 let version = Version { rev: gone.version().rev, ..mine.version() };
                 self.set(code, Stored::Held(mine.with_version(version)));
@@ -339,14 +340,14 @@ impl<'o> Plan<'o> {
                 let answer = if is_still_here { StoreAnswer::Refused(NOT_IN_REDIS) } else { StoreAnswer::NotFound };
                 self.answer(ticket, answer);
             }
-            // If it was asked and has done it, the stream will tell.
+            // If Redis was asked and did it, the stream will say so.
             Ground::Unheard { alone: false, asked } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
             Ground::Alone | Ground::Absent | Ground::Existing { .. } | Ground::Unheard { .. } => match before {
                 Stored::Held(state) if state.is_link() => {
                     let gone = state.deleted(self.now_ms);
                     self.delete_here(code, &gone, ticket, &ground);
                 }
-                // What a damaged record was cannot be told, so its code may have been issued.
+                // The origin of a damaged record is unknown, so its code counts as issued.
                 Stored::Damaged => {
                     let version = Version::default();
                     let gone = Tombstone { deleted_ms: self.now_ms, origin: Origin::Issued, version };
@@ -363,14 +364,14 @@ impl<'o> Plan<'o> {
         if !matches!(ground, Ground::Alone) {
             self.outbox.note(code, None);
         } else if gone.is_free() {
-            // Nobody else has to hear of it.
+            // On a single node, no other node has to hear of it.
             self.set(code, Stored::Absent);
         }
     }
 
     fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: Ground, before: &Stored) {
         match ground {
-            // Its client was told that it was not made, so it goes.
+            // The client of this link heard that it was not created, so it is removed.
             Ground::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
                 self.held(code, state, before);
                 self.answer(ticket, StoreAnswer::NotFound);
@@ -385,8 +386,8 @@ impl<'o> Plan<'o> {
                 self.held(code, state, before);
                 self.answer(ticket, answer);
             }
-            // Two nodes that change one link without hearing of each other would each undo what the other has done. If it
-            // was asked and has done it, the stream will tell.
+            // Without Redis, two nodes that change one link would undo each other's change. If Redis was asked and did
+            // it, the stream will say so.
             Ground::Unheard { asked, .. } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
             Ground::Absent | Ground::Existing { .. } if before.state().is_some_and(State::is_link) => {
                 self.answer(ticket, StoreAnswer::Refused(NOT_IN_REDIS));
@@ -406,8 +407,8 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Redis has accepted what a client asked for; it may have come through the stream already, or be over; or Redis has
-    /// forgotten what this node knows.
+    /// Handles a change that Redis has accepted. It may have come through the stream already, or be outdated; or Redis
+    /// may have lost the state that this node has.
     fn accepted(
         &mut self,
         code: Code,
@@ -429,13 +430,14 @@ impl<'o> Plan<'o> {
             return;
         }
         if mine == state {
-            // It was found, or has come by before it was found again. Only the stream proves that Redis has it.
+            // The state is known from a look-up, or came through the stream before that. Only the stream proves that
+            // Redis has it.
             self.confirm(code, before, (ticket, done));
             self.outbox.note(code, Some(echo));
             return;
         }
         let raised = state.version().rev.max(mine.version().rev).saturating_add(1);
-        // A delete is of what this node has as well, even if Redis had forgotten that and held another link.
+        // A delete covers the link of this node as well, even if Redis had lost it and held another one.
         let ends_both = !state.is_link() && rules::is_conflict(mine, state);
         if matches!(rules::offer(Some(state), mine), Verdict::Held(_)) && !ends_both {
             self.report_conflict(code, mine, state);
@@ -445,7 +447,7 @@ impl<'o> Plan<'o> {
             self.outbox.note(code, (!is_behind).then_some(echo));
             return;
         }
-        // What is here goes before that: it is newer, or Redis has lost it.
+        // The state of this node wins: it is newer, or Redis has lost it.
         if mine.version().claim == state.version().claim {
             self.confirm(code, before, (ticket, done));
         } else if state.is_link() {
@@ -461,7 +463,7 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Redis holds something else than what a client asked for.
+    /// Handles a refusal: Redis holds another state than the client asked for.
     fn held(&mut self, code: Code, state: State, before: &Stored) {
         if !self.outbox.is_undelivered(&code) && rules::adopts(before.state(), &state) {
             let is_theirs = !self.outbox.is_withdrawn(&code, &state);
@@ -472,7 +474,7 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// What a client asked for has happened already: it is told when that is synced, and when the owner has it.
+    /// Confirms a change that has happened already. The client hears of it once it is synced and the owner has it.
     fn confirm(&mut self, code: Code, before: &Stored, notify: (Ticket, StoreAnswer)) {
         self.acknowledges = true;
         match before.state() {
@@ -504,12 +506,12 @@ impl<'o> Plan<'o> {
         self.positions.insert(partition, to);
     }
 
-    /// Takes over what another node did, unless Redis has yet to hear of something newer from this one.
+    /// Adopts a change of another node, unless this node has a newer one that Redis does not know yet.
     fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> Stored) {
         if !self.outbox.is_undelivered(&code) {
             let before = self.stored(&code, look_up);
             if rules::adopts(before.state(), &state) {
-                // Where time has ended a link, nobody was it.
+                // A link that expired has no author of its removal.
                 let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
                 let is_of_time = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
                 self.adopt_over(code, state, &before);
@@ -520,7 +522,7 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Notes what became of a link that was there before, if anything did.
+    /// Notes the change of a link in its history, if it has changed.
     fn note_edit(&mut self, code: Code, before: &Stored, author: &Author) {
         let after = self.codes.get(&code).map(|looked| &looked.after);
         let edit = link_of(before)
@@ -549,13 +551,13 @@ impl<'o> Plan<'o> {
 
     fn report_conflict(&mut self, code: Code, ours: &State, theirs: &State) {
         let is_other = ours.is_link() && ours.version().claim != theirs.version().claim;
-        // Of what has yet to be brought again nobody need have known: then a late revision proves nothing.
+        // Other nodes need not have known a state that is to be delivered again, so a later revision proves nothing.
         if rules::is_conflict(ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
             self.conflict(code, ours.version(), theirs.version());
         }
     }
 
-    /// Both this node and Redis may see that a link was displaced.
+    /// Notes a conflict once: both this node and Redis may report that a link was displaced.
     fn conflict(&mut self, code: Code, lost: Version, kept: Version) {
         let conflict = Conflict { code, lost, kept };
         if !self.conflicts.contains(&conflict) {
@@ -563,7 +565,7 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Redis has answered what was brought to it.
+    /// Handles the answers of Redis to deliveries.
     fn delivered(&mut self, delivered: Vec<Delivered>, look_up: impl Fn(&Code) -> Stored) {
         for Delivered { delivery, sent, verdict, echo } in delivered {
             if !self.outbox.is_current(delivery) {
@@ -588,7 +590,7 @@ impl<'o> Plan<'o> {
                     self.outbox.accepted(delivery, echo);
                 }
                 (Verdict::Same, Some(echo)) if is_sent => self.outbox.accepted(delivery, echo),
-                // Something else is here by now, which came through the stream; that is brought instead.
+                // The state here has changed since, through the stream, and is delivered instead.
                 _ => self.outbox.note_theirs(code),
             }
         }
@@ -613,8 +615,8 @@ impl<'o> Plan<'o> {
     }
 }
 
-/// Whether whoever asks may touch what is under a code. Nobody knows whose a damaged record is. What Redis has accepted was
-/// looked at before it was asked.
+/// True if the scope of a client may touch the state of a code. A damaged record may belong to any app. A change that
+/// Redis has accepted was checked before.
 fn is_within(by: &Scope, before: &Stored, ground: &Ground) -> bool {
     let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
     match (before, ground) {
@@ -626,7 +628,7 @@ fn is_within(by: &Scope, before: &Stored, ground: &Ground) -> bool {
     }
 }
 
-/// The link that is there, if one is.
+/// Returns the link of a stored state, if it is one.
 fn link_of(stored: &Stored) -> Option<&Arc<Link>> {
     match stored {
         Stored::Held(State::Link(link)) => Some(link),
@@ -634,7 +636,7 @@ fn link_of(stored: &Stored) -> Option<&Arc<Link>> {
     }
 }
 
-/// What the index of idempotency keys must have of a link that is new to this node.
+/// Returns the entry for the index of idempotency keys, for a link that is new to this node.
 fn created_with(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>, now_ms: u64) -> Option<(KeyHash, u64, Code)> {
     let link = after?;
     let idempotency = link.labels.idempotency?;
@@ -643,12 +645,12 @@ fn created_with(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>, now_ms: u
     (!is_known && is_recent).then_some((idempotency.key, link.created_ms, link.code))
 }
 
-/// What a client is told who asked for a link or for its end.
+/// Returns the answer to a create or a delete.
 fn created_or_deleted(state: &State) -> StoreAnswer {
     if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted }
 }
 
-/// What a client is told who asked for a change.
+/// Returns the answer to a change.
 fn changed(state: &State) -> StoreAnswer {
     match state {
         State::Link(link) => StoreAnswer::Changed(Arc::clone(link)),
@@ -656,12 +658,13 @@ fn changed(state: &State) -> StoreAnswer {
     }
 }
 
-/// The answer to a request that the store cannot decide: what Redis may have done already can only not be confirmed.
+/// Returns the answer to a request that the store cannot decide: unconfirmed if Redis may have done it already,
+/// otherwise refused.
 pub(super) fn refused(ground: &Ground, reason: &'static str) -> StoreAnswer {
     if ground.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
 }
 
-/// What a state means for the owner of its code.
+/// Returns the message for the owner of a code about its new state.
 fn change_of(code: Code, state: &State) -> Change {
     match state {
         State::Link(link) => Change::Put(Arc::clone(link)),
@@ -669,7 +672,7 @@ fn change_of(code: Code, state: &State) -> Change {
     }
 }
 
-/// The version of a new link in the place of what is stored; `None` where the code is taken.
+/// Returns the version of a new link that replaces the stored state; `None` if the code is taken.
 fn next_version(link: &Link, before: &Stored) -> Option<Version> {
     match before {
         Stored::Absent => Some(link.version),

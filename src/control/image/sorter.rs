@@ -1,7 +1,8 @@
-//! Sorts the records of an image by owner, and those of an owner as its index is sorted. No threads, no policy.
+//! Sorts the records of an image by owner, and within an owner in the order of its index. No threads, no policy.
 //!
-//! Records go to parts, each a range of the order, through a small buffer into a file without a name; then one part after
-//! the other is read back and sorted in memory. So memory is bounded by the size of a part and the number of buffers.
+//! Each part is a range of that order. Records go to their part, through a small buffer, into a file without a name.
+//! Then one part after the other is read back and sorted in memory. So the size of a part and the number of buffers
+//! bound the memory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -23,16 +24,16 @@ pub(super) struct Sorter {
     end: u64,
     hasher: CodeHasher,
     cores: CoreCount,
-    /// Links of a core, about.
+    /// Approximate number of links of a core.
     links: usize,
-    /// Parts of a core.
+    /// Number of parts of a core.
     per_core: usize,
     parts: Vec<Unsorted>,
-    /// The next part to be sorted.
+    /// The number of the next part to sort.
     next: usize,
 }
 
-/// A part: what is in memory of it, and where the rest is in the file.
+/// An unsorted part: its buffer in memory, and the places of its other records in the file.
 #[derive(Debug, Default)]
 struct Unsorted {
     buffer: Vec<u8>,
@@ -44,31 +45,31 @@ struct Unsorted {
 struct Extent {
     at: u64,
     len: usize,
-    /// Checksum of the bytes: the disk may give back others than it was given.
+    /// Checksum of the bytes, because the disk may return others than were written.
     sum: u64,
 }
 
-/// A part in its order.
+/// A sorted part.
 #[derive(Debug)]
 pub(super) struct Part {
     bytes: Vec<u8>,
-    /// Place in the order, where the record begins, and where it ends.
+    /// For each record its place in the order, and its start and end in `bytes`.
     order: Vec<(u32, u32, u32)>,
-    /// Whether its records are the first ones of a core.
+    /// True if its records are the first ones of a core.
     pub(super) begins_core: bool,
 }
 
-/// The name of the file with records, before it loses it.
+/// Returns the path of the file of records, until it is unlinked.
 pub(super) fn unsorted(path: &Path) -> PathBuf {
     path.with_extension("image.sort")
 }
 
 impl Sorter {
-    /// Begins to sort about so many links, whose records have about so many bytes each; the file is beside `path` until it
-    /// loses its name.
+    /// Begins to sort about `links` records of about `record_bytes` bytes each. The file is created beside `path` and
+    /// unlinked at once.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// If the file cannot be created.
     pub(super) fn new(
         path: &Path,
         hasher: CodeHasher,
@@ -90,14 +91,14 @@ impl Sorter {
         (owner(hash, self.cores), index_order(hash, self.links))
     }
 
-    /// Adds an entry. Returns how many bytes were written to the file for it.
+    /// Adds an entry. Returns the number of bytes written to the file for it.
     pub(super) fn push(&mut self, code: &Code, entry: &Entry<'_>) -> io::Result<usize> {
         let (core, order) = self.place(code);
         let orders = u64::from(index_order_max(self.links)) + 1;
         let within = (u64::from(order) * self.per_core as u64 / orders) as usize;
         let part = &mut self.parts[core.index() * self.per_core + within];
         if part.buffer.capacity() == 0 {
-            // Left alone, a buffer would grow to twice as much.
+            // By itself, a buffer would grow to twice the size.
             part.buffer.reserve_exact(IMAGE_BUFFER_BYTES + sealed::RECORD_BYTES_MAX);
         }
         sealed::append(&mut part.buffer, code, entry);
@@ -112,12 +113,12 @@ impl Sorter {
         Ok(len)
     }
 
-    /// Makes what was written so far durable, so that the disk is never given much at once.
+    /// Syncs what was written so far, so that the disk never gets much at once.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// The next part in the order; `None` after the last.
+    /// Returns the next part in order; `None` after the last one.
     pub(super) fn next_part(&mut self) -> io::Result<Option<Part>> {
         let Some(unsorted) = self.parts.get_mut(self.next).map(std::mem::take) else { return Ok(None) };
         let stored: usize = unsorted.extents.iter().map(|extent| extent.len).sum();
@@ -172,7 +173,7 @@ mod tests {
             let entry = Entry::Link { policy: Policy::default(), target: b"https://example.org/target" };
             let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
             while sorter.push(&codes.next().unwrap(), &entry).unwrap() == 0 {}
-            // Another letter in a target: a record like any other, of the same code.
+            // Changes a letter in a target: the record stays valid and keeps its code.
             let mut bytes = vec![0; sorter.end as usize];
             sorter.file.read_exact_at(&mut bytes, 0).unwrap();
             let at = memchr::memmem::find(&bytes, b"target").expect("a target is in the file");

@@ -1,4 +1,4 @@
-//! Images against the store that they were made of.
+//! Tests of images against the store that they were made from.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ fn stored(node: &TestNode) -> Targets {
     targets
 }
 
-/// Runs a start and returns the links that the cores receive. A record may come twice after an unusable image, with the
+/// Runs a start and returns the links that the cores receive. After an unusable image, a record may come twice with the
 /// same destination.
 fn loaded(node: &TestNode, dir: &Path) -> (LoadReport, Targets) {
     let report = loader::load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir).unwrap();
@@ -134,7 +134,7 @@ fn links_come_from_the_image_and_changes_since_from_the_store() {
     remove(&node, "c2", false);
     remove(&node, "c3", true);
     let (report, targets) = loaded(&node, dir.path());
-    // Three changed links are in the image as they were; two come from the store as they are.
+    // The image has three changed links as they were before; two of them come from the store as they are now.
     assert_eq!((report.replayed, report.records), (Some(4), 4_999 + 2));
     assert_eq!(targets, stored(&node));
     assert_eq!(targets["c1"], "https://example.org/new");
@@ -211,7 +211,7 @@ fn a_header_that_cannot_be_is_refused() {
     make(&node, dir.path());
     let path = dir.path().join(FILE_NAME);
     let whole = std::fs::read(&path).unwrap();
-    // Records, pages, cores.
+    // Numbers of records, pages and cores.
     for (at, number) in [(24, u64::MAX), (24, 100_000), (32, u64::MAX), (32, 1 << 45), (48, 0), (48, u64::MAX)] {
         let mut image = whole.clone();
         image[at..at + 8].copy_from_slice(&number.to_le_bytes());
@@ -337,7 +337,7 @@ fn a_damaged_record_is_in_the_image_too() {
 fn a_record_that_was_damaged_when_the_image_was_made_is_taken_from_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let node = filled(dir.path(), 100);
-    // As a program does that cannot read a record of a later one.
+    // As a version of the program does that cannot read a record of a later one.
     let path = dir.path().join(FILE_NAME);
     let mut writer = ImageWriter::begin(&path, node.links.log_position(), node.hasher, node.cores).unwrap();
     let mut sorter = Sorter::new(&path, node.hasher, node.cores, 100, 128).unwrap();
@@ -366,7 +366,7 @@ fn a_record_that_was_damaged_when_the_image_was_made_is_taken_from_the_store() {
 fn an_image_that_cannot_get_its_name_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let node = filled(&dir.path().join("data"), 300);
-    // A folder with something in it is in the way.
+    // A directory that is not empty is in the way.
     std::fs::create_dir_all(dir.path().join(FILE_NAME).join("something")).unwrap();
     assert!(maker(&node, dir.path()).make().is_err());
     assert!(!dir.path().join("links.image.new").exists());
