@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Starts so many threads, named with their numbers, that call `begin` and then give each item of a queue of that length to `work`.
-/// They end when all senders are gone.
+/// Starts `threads` threads, named with their numbers. Each calls `begin` once, then `work` for each item it takes from
+/// a queue of `queue_len` items. They end when all senders are gone.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub(super) fn start<T: Send + 'static>(
     name: &str,
     threads: usize,
@@ -32,7 +32,7 @@ pub(super) fn start<T: Send + 'static>(
 }
 
 fn serve<T>(receiver: &Mutex<Receiver<T>>, work: impl Fn(T)) {
-    // One waits in the channel and the others for the lock: whoever comes first takes the next.
+    // One thread waits in the channel and the others for the lock; the next to get in takes the next item.
     let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(item) = next() {
         work(item);

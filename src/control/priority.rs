@@ -1,4 +1,4 @@
-//! Keeps threads that work in the background out of the way of the cores.
+//! Keeps background threads out of the way of the cores.
 
 use std::sync::OnceLock;
 
@@ -10,25 +10,26 @@ static CORE_CPUS: OnceLock<Vec<usize>> = OnceLock::new();
 /// The niceness of a background thread on a CPU without a core (nice(2)): other threads of the node go first.
 const NICENESS: i32 = 10;
 
-/// The niceness of a background thread that shares its CPU with a core. The lowest priority that still gets a seventieth of a
-/// busy CPU: a thread that gets nothing (SCHED_IDLE) could hold a lock of the store for as long as redirects keep the CPU busy.
+/// The niceness of a background thread that shares its CPU with a core. This is the lowest priority that still gets a
+/// seventieth of a busy CPU. A thread that gets nothing (SCHED_IDLE) could hold a lock of the store for as long as
+/// redirects keep the CPU busy.
 const NICENESS_BESIDE_CORES: i32 = 19;
 
-/// Tells which CPUs cores are pinned to, before any thread asks.
+/// Sets the CPUs that cores are pinned to. Call it before any background thread starts.
 pub fn set_core_cpus(cpus: &[usize]) {
-    // A second node in one process, as tests have it, shares the machine.
+    // A second node in the same process, as in tests, runs on the same machine.
     let _ = CORE_CPUS.set(cpus.to_vec());
 }
 
-/// Moves this thread, for whose answers clients wait, to the CPUs that no core is pinned to, and lowers its priority. Seccomp
-/// may forbid it; then the thread goes on as it is.
+/// Moves this thread, whose answers clients wait for, to the CPUs without a core, and lowers its priority. If seccomp
+/// forbids that, the thread stays as it is.
 pub(super) fn let_cores_go_first() {
     leave_core_cpus();
     set_niceness(NICENESS);
 }
 
-/// Moves this thread, for which nobody waits, to the CPUs that no core is pinned to, or gives it the lowest priority where there
-/// is none. Seccomp may forbid it; then the thread goes on as it is.
+/// Moves this thread, which no client waits for, to the CPUs without a core. If every CPU has a core, it gets the
+/// lowest priority instead. If seccomp forbids that, the thread stays as it is.
 pub(super) fn run_in_the_background() {
     set_niceness(if leave_core_cpus() { NICENESS } else { NICENESS_BESIDE_CORES });
 }
@@ -40,7 +41,7 @@ fn set_niceness(niceness: i32) {
     }
 }
 
-/// Whether this thread is on CPUs without a core from now on.
+/// Moves this thread to the CPUs without a core. Returns false if there are none, or it failed.
 fn leave_core_cpus() -> bool {
     let Some(cores) = CORE_CPUS.get() else { return false };
     let Ok(allowed) = sched_getaffinity(None) else { return false };
@@ -48,7 +49,7 @@ fn leave_core_cpus() -> bool {
     free.count() > 0 && sched_setaffinity(None, &free).is_ok()
 }
 
-/// The CPUs of a set that are not among some.
+/// Returns the CPUs of `allowed` that are not in `cores`.
 fn without(allowed: &CpuSet, cores: &[usize]) -> CpuSet {
     let mut free = CpuSet::new();
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu) && !cores.contains(cpu)).for_each(|cpu| free.set(cpu));

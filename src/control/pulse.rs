@@ -1,4 +1,5 @@
-//! Looks at the counters each second and keeps what they grew by. Raises an alarm when visits are not counted.
+//! The pulse thread: it samples the counters each second and keeps their rates. It raises an alarm when visits are not
+//! counted.
 
 use std::io;
 use std::sync::Arc;
@@ -12,17 +13,17 @@ use crate::stats::{CoreStats, NodeStats};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long no visit may have been dropped before the alarm ends.
+/// Time without a dropped visit after which the alarm clears.
 const CALM: Duration = Duration::from_secs(60);
 
-/// The thread that looks.
+/// A handle on the pulse thread.
 pub struct Watcher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Watcher {
-    /// Ends it.
+    /// Stops the thread and waits for it.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -30,7 +31,7 @@ impl Watcher {
     }
 }
 
-/// Begins to look at the counters of these cores.
+/// Starts the thread that samples the counters of these cores.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -45,7 +46,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
             if until.load(Ordering::Acquire) {
                 return;
             }
-            // Somebody else may have woken it.
+            // The thread may have woken up early.
             if at.elapsed() < EVERY {
                 continue;
             }
@@ -60,7 +61,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
     Ok(Watcher { stop, thread })
 }
 
-/// Watches for visits that are not counted.
+/// A watch on visits that were not counted.
 #[derive(Default)]
 struct Dropped {
     seen: u64,
@@ -68,7 +69,7 @@ struct Dropped {
 }
 
 impl Dropped {
-    /// Raises the alarm when more were dropped, and clears it after a while without.
+    /// Raises the alarm if more visits were dropped, and clears it after [`CALM`] without any.
     fn look(&mut self, stats: &NodeStats, now: Instant) {
         let dropped = stats.visits_dropped.get();
         if dropped > self.seen {
@@ -83,7 +84,7 @@ impl Dropped {
     }
 }
 
-/// What was counted since the start.
+/// Sums of the counters since the start.
 struct Totals {
     cores: Vec<(u64, u64)>,
     changes: u64,
@@ -99,7 +100,7 @@ impl Totals {
         }
     }
 
-    /// What came in a second since then: a thread that was kept waiting has seen more than one.
+    /// Returns the rates per second since `before`. A thread that was delayed has covered more than one second.
     fn since(&self, before: &Totals, time: Duration) -> Beat {
         let rate = |now: u64, before: u64| (now.wrapping_sub(before) as f64 / time.as_secs_f64()).round() as u32;
         let cores = self.cores.iter().zip(&before.cores);

@@ -1,4 +1,4 @@
-//! Threads that read whole records for cores: listings and details need more than a redirect does, and a core must not
+//! Threads that read whole records for cores. Details of a link need more than a redirect does, and a core must not
 //! wait for a disk.
 
 use std::io;
@@ -53,19 +53,19 @@ pub fn start(
     )
 }
 
-/// What the store has under a code.
+/// The result of reading a code.
 pub(super) enum Read {
-    /// This link.
+    /// A link.
     Link(Arc<Link>),
-    /// Nothing, or what is left of a link.
+    /// No record, or a tombstone.
     Nothing,
-    /// A record that cannot be decoded, or a block that cannot be read; and why.
+    /// A record that cannot be decoded, or a block that cannot be read; and the reason.
     Damaged(String),
-    /// The operating system refused to read. That was counted and logged.
+    /// The operating system refused to read. The error was counted and logged.
     Unreadable,
 }
 
-/// Reads the link of a code.
+/// Reads the link of a code. Blocks for the disk.
 pub(super) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
     match links.get(code) {
         Ok(None) => Read::Nothing,
@@ -96,7 +96,7 @@ fn answer(links: &Links, stats: &NodeStats, visits: &Visits, code: Code) -> Stor
     }
 }
 
-/// Visits of a link that is there, or of all.
+/// Returns the visits of an existing link, or of all links.
 fn answer_visits(links: &Links, stats: &NodeStats, visits: &Visits, subject: Subject) -> StoreAnswer {
     stats.store_selects.add_shared(1);
     if let Subject::Link(code) = subject {
@@ -139,7 +139,7 @@ mod tests {
         let mut record = Vec::new();
         record::encode_link(b"abc", &link, &mut record);
         batch.put(&link.code, &record);
-        // The same record under another key is not that key's.
+        // A record is valid only under its own key.
         batch.put(&Code::parse(b"moved").unwrap(), &record);
         record.clear();
         record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);

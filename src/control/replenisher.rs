@@ -1,8 +1,9 @@
-//! The thread that keeps every core supplied with fresh codes, so that no core waits for a counter, a disk or a shuffle.
+//! The replenisher thread: it supplies every core with fresh codes, so that no core waits for a counter, a disk or a
+//! shuffle.
 //!
-//! Before a code reaches a core, three things are on disk, in this order: the mark beside the links that no counter may
-//! fall below, the row with the segment, and the row's cursor behind the code. A crash between any two loses unused codes
-//! and nothing else. Which values come next and how many is decided in `carom_shards::segment`.
+//! Before a code reaches a core, three things are on disk, in this order: the high-water mark in the store of links,
+//! below which no counter may fall; the row with the segment; and the row's cursor after the code. A crash between any
+//! two loses unused codes and nothing else. `carom_shards::segment` decides which values come next, and how many.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,13 +25,13 @@ use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::{IdTable, Row};
 use crate::store::links::Links;
 
-/// How often the replenisher looks by itself.
+/// Interval between two looks at the queues without being asked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long it rests after an error, so that hungry cores do not make it try all the time.
+/// Pause after an error, so that hungry cores do not cause constant retries.
 const REST_AFTER_ERROR: Duration = Duration::from_millis(250);
 
-/// Codes that are moved to a core at once at least, while it has enough: each move is a write to disk.
+/// Smallest number of codes that are moved to a core at once: each move is a write to disk.
 const MOVE_MIN: usize = 1_024;
 
 /// The receiving end of a core's codes. Belongs to that core alone.
@@ -41,7 +42,7 @@ pub struct CodeSource {
 }
 
 impl CodeSource {
-    /// A fresh code, if there is one; asks for more in time. Without one, wait for [`ToCore::CodesReady`].
+    /// Takes a fresh code, and asks for more in time. If it returns `None`, wait for [`ToCore::CodesReady`].
     #[inline]
     pub fn take(&mut self) -> Option<GeneratedCode> {
         let code = self.codes.dequeue();
@@ -51,18 +52,19 @@ impl CodeSource {
         code.and_then(GeneratedCode::from_bits)
     }
 
-    /// How many codes are there.
+    /// Returns the number of codes in the queue.
     pub fn remaining(&self) -> usize {
         self.codes.len()
     }
 
-    /// How many there can be.
+    /// Returns the capacity of the queue.
     pub fn capacity(&self) -> usize {
         self.codes.capacity()
     }
 }
 
-/// Wakes the replenisher. Cheap to clone; costs a system call only when nobody has asked since it last looked.
+/// Wakes the replenisher. Cheap to clone. Costs a system call only for the first request after the replenisher has
+/// looked.
 #[derive(Clone, Debug)]
 pub struct RefillBell {
     asked: Arc<AtomicBool>,
@@ -70,7 +72,7 @@ pub struct RefillBell {
 }
 
 impl RefillBell {
-    /// Asks it to look at the queues.
+    /// Asks the replenisher to look at the queues.
     pub fn ask(&self) {
         if !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::AcqRel) {
             self.thread.unpark();
@@ -78,50 +80,50 @@ impl RefillBell {
     }
 }
 
-/// What the replenisher works with.
+/// Inputs of the replenisher.
 pub struct ReplenisherSetup {
-    /// The store, for the marks.
+    /// The store of links, which has the marks.
     pub links: Links,
-    /// The id table.
+    /// The id table, which has the segments.
     pub ids: IdTable,
     /// The code space.
     pub space: CodeSpace,
-    /// Length of new codes, as configured.
+    /// The configured length of new codes.
     pub length: CodeLength,
-    /// The cores' mailboxes.
+    /// The mailboxes of the cores.
     pub post: Post,
-    /// How many cores use codes.
+    /// Number of cores that use codes.
     pub cores: CoreCount,
-    /// Where to count for the node.
+    /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
-    /// Where to count for each core.
+    /// The counters of each core.
     pub core_stats: Vec<Arc<CoreStats>>,
-    /// Where counter values come from in a fleet; without it they come from the marks in the store.
+    /// The source of counter values in a fleet; `None` takes them from the marks in the store.
     pub fleet: Option<FleetSource>,
-    /// Codes of links that have expired, to be given again.
+    /// Codes of expired links, to be reused.
     pub recycled: Receiver<Vec<GeneratedCode>>,
 }
 
-/// Counter values that a node of a fleet gets from elsewhere.
+/// The source of counter values for a node of a fleet.
 pub struct FleetSource {
     /// The counter that all nodes share.
     pub counter: FleetCounter,
-    /// Runs that were taken over from nodes that have gone.
+    /// Runs that were taken over from nodes that are gone.
     pub reclaimed: Receiver<Run>,
-    /// Whether what an earlier process had leased is still this node's.
+    /// True if the leases of the last process still belong to this node.
     pub keeps_rows: bool,
 }
 
 /// A running replenisher.
 pub struct Replenisher {
-    /// The cores' ends, in the order of the cores.
+    /// The receiving ends for the cores, in their order.
     pub sources: Vec<CodeSource>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Replenisher {
-    /// Ends the thread and waits for it. Codes in the queues are lost.
+    /// Stops the thread and waits for it. Codes in the queues are lost.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -129,7 +131,7 @@ impl Replenisher {
     }
 }
 
-/// Why the replenisher could not be started, or a segment not be prepared.
+/// The reason why the replenisher cannot start, or cannot prepare a segment.
 #[derive(Debug)]
 pub struct ReplenishError(String);
 
@@ -145,7 +147,8 @@ fn failed(error: impl std::fmt::Display) -> ReplenishError {
     ReplenishError(error.to_string())
 }
 
-/// Starts the replenisher with what the id table holds. Queues are filled by the thread, so cores may start at once.
+/// Starts the replenisher with the segments of the id table. Cores may start at once, because the thread itself fills
+/// their queues.
 ///
 /// # Errors
 /// If the marks or the id table cannot be read, or the operating system cannot start a thread.
@@ -156,7 +159,7 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
     let mut supplies = Vec::new();
     let mut consumers = Vec::new();
     for core in setup.cores.cores() {
-        // Queues live as long as the process: leaking them once gives both ends a life without a lock or a count.
+        // Queues live as long as the process. Leaking them once gives both ends a lifetime without a lock or a count.
         let (producer, consumer) = Box::leak(Box::new(Queue::<u64, CODES_QUEUE_LEN>::new())).split();
         let low = Arc::new(AtomicUsize::new(CODES_LOW));
         consumers.push((consumer, Arc::clone(&low)));
@@ -171,7 +174,7 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
     }
     let next_id = rows.last().map_or(1, |row| row.id + 1);
     for row in rows {
-        // A node with fewer cores than before shares the rows of the missing ones out.
+        // If the node has fewer cores than before, the others share the rows of the missing ones.
         let index = row.core.index() % supplies.len();
         supplies[index].rows.push_back(row);
     }
@@ -184,7 +187,7 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
     Ok(Replenisher { sources, stop, thread })
 }
 
-/// An issuer above every mark, and the rows that may go on being used.
+/// Returns an issuer above every mark, and the rows that may still be used.
 fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError> {
     let mut marks = Vec::new();
     for length in CodeLength::MIN.and_longer() {
@@ -201,8 +204,8 @@ fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError
     let keeps_rows = setup.fleet.as_ref().is_none_or(|fleet| fleet.keeps_rows);
     let mut kept = Vec::new();
     for row in rows {
-        // An id table that missed a lease may have missed used codes too. Each would be refused when it is inserted, but
-        // that costs a create one try after another.
+        // An id table that missed a lease may also have missed used codes. The store would refuse each of them, but
+        // that costs a create many retries.
         if !keeps_rows || table_is_old || row.run.length < setup.length || row.cursor == row.codes.len() {
             setup.ids.remove(row.id).map_err(failed)?;
         } else {
@@ -210,27 +213,27 @@ fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError
         }
     }
     if let Some(fleet) = &setup.fleet {
-        // From here on the time of each heartbeat is written down, which a next process would go by.
+        // From here on the time of each heartbeat is stored, and the next process relies on it.
         setup.ids.flush().map_err(failed)?;
         fleet.counter.resumed();
     }
     Ok((issuer, kept))
 }
 
-/// What one core is supplied from.
+/// The supply of one core.
 struct Supply {
     core: CoreId,
     queue: Producer<'static, u64>,
-    /// Below this many codes in its queue the core asks.
+    /// Number of codes in the queue below which the core asks for more.
     low: Arc<AtomicUsize>,
     rows: VecDeque<Row>,
     sizer: SegmentSizer,
-    /// When its last segment was leased.
+    /// The time of the last lease for this core.
     leased: Option<Instant>,
 }
 
 impl Supply {
-    /// Codes of expired links that are not in the queue yet.
+    /// Returns the number of reused codes that are not in the queue yet.
     fn recycled_left(&self) -> usize {
         let recycled = self.rows.iter().filter(|row| row.run.len == 0);
         recycled.map(|row| row.codes.len() - row.cursor).sum()
@@ -248,14 +251,14 @@ struct Worker {
     next_id: u64,
     asked: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
-    /// How often what others may have taken over was thrown away.
+    /// Number of times that codes were discarded because other nodes may have taken them over.
     given_up: u32,
 }
 
 impl Worker {
     fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
-            // Cleared before the look, so that who asks during it is heard afterwards.
+            // Cleared before the look, so that a request during it leads to another look.
             self.asked.store(false, Ordering::Release);
             self.publish();
             let mut supplies = std::mem::take(&mut self.supplies);
@@ -292,22 +295,22 @@ impl Worker {
                 }
             }
         }
-        // What was gathered in the last moment is on disk for the next start.
+        // Codes that were gathered at the last moment are stored for the next start.
         let mut supplies = std::mem::take(&mut self.supplies);
         if let Err(error) = self.take_recycled(&mut supplies) {
             tracing::warn!(%error, "cannot save the codes of expired links for reuse; these codes stay unused");
         }
     }
 
-    /// Makes segments of codes that were in use before. They are used after those that are there. If they cannot be written
-    /// they are lost, as they are by a crash.
+    /// Makes segments of codes to reuse, which come after the existing ones. If they cannot be stored they are lost, as
+    /// in a crash.
     fn take_recycled(&mut self, supplies: &mut [Supply]) -> Result<(), ReplenishError> {
         while let Ok(codes) = self.setup.recycled.try_recv() {
             let Some(supply) = supplies.iter_mut().min_by_key(|supply| supply.left()) else { return Ok(()) };
             let mut seed = [0; 16];
             getrandom::fill(&mut seed).map_err(failed)?;
             let count = codes.len() as u64;
-            // They come from many runs, all of them behind the marks.
+            // The codes come from many runs, all of them below the marks.
             let run = Run { length: self.setup.length, start: Counter(0), len: 0 };
             self.add_row(supply, run, Segment::reshuffle(codes, seed))?;
             self.setup.stats.expiry.recycled.add(count);
@@ -315,27 +318,27 @@ impl Worker {
         Ok(())
     }
 
-    /// Throws away what another node may have taken over by now: it would make links alone with these codes, and lose them
-    /// to this node. What is in the queues of the cores cannot be called back.
+    /// Discards codes that another node may have taken over by now: without Redis, links with these codes could be
+    /// created here and then lost to that node. Codes in the queues of the cores cannot be recalled.
     fn give_up(&self, supply: &mut Supply) -> Result<(), ReplenishError> {
         let rows = std::mem::take(&mut supply.rows);
         rows.iter().try_for_each(|row| self.setup.ids.remove(row.id).map_err(failed))
     }
 
-    /// Gives one core what it lacks.
+    /// Supplies one core with what it lacks.
     fn supply(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
-        // While no link can be written none needs a code, and a full disk has no room for a row.
+        // While writes are refused no link needs a code, and a full disk has no room for a row.
         if self.setup.stats.writes_refused.load(Ordering::Acquire) {
             return Ok(());
         }
         self.take_reclaimed(supply)?;
-        // What is leased first is moved first, so that a core need not wait for its whole reserve.
+        // The first segment is leased and moved first, so that a core need not wait for its whole reserve.
         if supply.left() < supply.low.load(Ordering::Relaxed) {
             self.lease(supply)?;
         }
         self.move_codes(supply)?;
         if self.setup.fleet.is_some() && supply.left() < FLEET_RESERVE {
-            // Without Redis there is none to be had, and there are enough for now.
+            // A failure does no harm: Redis may be away, and the core has enough codes for now.
             match self.lease(supply) {
                 Ok(()) => self.asked.store(true, Ordering::Release),
                 Err(error) => tracing::debug!(%error, "new short codes cannot be prepared now"),
@@ -397,7 +400,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The next counter values: this node's own, or the fleet's.
+    /// Returns the next counter values, from this node's own counter or the fleet's.
     fn next_run(&mut self, want: u64) -> Result<Run, ReplenishError> {
         let used_up = || failed("all codes of all lengths are used up");
         let Some(fleet) = &mut self.setup.fleet else { return self.issuer.issue(want).ok_or_else(used_up) };
@@ -425,7 +428,7 @@ impl Worker {
         Err(used_up())
     }
 
-    /// The codes of a run, shuffled.
+    /// Returns the codes of a run, shuffled.
     fn codes_of(&self, run: Run) -> Result<Vec<GeneratedCode>, ReplenishError> {
         let mut seed = [0; 16];
         getrandom::fill(&mut seed).map_err(failed)?;
@@ -440,7 +443,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes over what a node that has gone had leased: the codes of it that no link uses, here or anywhere.
+    /// Adopts a lease of a node that is gone: those of its codes that no link uses, neither here nor in Redis.
     fn take_reclaimed(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
         let Some(fleet) = &mut self.setup.fleet else { return Ok(()) };
         let Ok(run) = fleet.reclaimed.try_recv() else { return Ok(()) };
@@ -515,7 +518,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Takes codes as a core would, waiting where there are none.
+    /// Takes codes as a core does, and waits when there are none.
     fn take(source: &mut CodeSource, count: usize) -> Vec<GeneratedCode> {
         let mut codes = Vec::new();
         let start = Instant::now();
@@ -566,7 +569,7 @@ mod tests {
         let mut replenisher = begin(&node, dir.path(), 7);
         assert_eq!(take(&mut replenisher.sources[0], 100), codes[123..223]);
         replenisher.stop();
-        // The cursor lies behind all that was in the queue.
+        // The cursor is after all codes that were in the queue.
         let mut replenisher = begin(&node, dir.path(), 7);
         let first = take(&mut replenisher.sources[0], 1)[0];
         let at = codes.iter().position(|&code| code == first).expect("the row goes on");
@@ -574,7 +577,7 @@ mod tests {
         replenisher.stop();
     }
 
-    /// The alarm that the codes of a length come to an end: whether it was raised, and whether it is over.
+    /// Returns whether the alarm that codes of a length run out was raised, and whether it has cleared.
     fn ending(node: &TestNode) -> (bool, bool) {
         let alarms = node.stats.alarms.list();
         let alarm = alarms.iter().find(|alarm| alarm.alarm == Alarm::CodesUsedUp);
@@ -597,7 +600,7 @@ mod tests {
                 taken.extend(take(source, 1_000));
                 *grown = longer(&taken);
             }
-            // Counters are published after the alarm that they give rise to.
+            // Counters are published after the alarm that they cause.
             let (length, remaining) = (node.stats.issuer_length.get(), node.stats.issuer_remaining.get());
             let (raised, over) = ending(&node);
             assert!(raised || remaining > ALL / 10, "no alarm with {remaining} codes left");
@@ -607,7 +610,7 @@ mod tests {
         let text = node.stats.alarms.list()[0].text.clone();
         assert!(text.starts_with("9") && text.contains("% of the codes of 3 characters"), "{text}");
         assert!(taken.iter().all(|code| seen.insert(*code)), "a code came twice");
-        // Every one of them is used before the first longer one, but for `api`, which no link may have.
+        // All short codes are used before the first longer one, except `api`, which no link may have.
         let short = taken.iter().filter(|code| code.to_code().len() == 3).count() as u64;
         let reserved_in_any_case = 8;
         assert_eq!(short, ALL - reserved_in_any_case);

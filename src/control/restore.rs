@@ -1,4 +1,4 @@
-//! A new store, made of a backup.
+//! Makes a new store from a backup.
 
 use std::fmt;
 use std::io::Read;
@@ -12,26 +12,26 @@ use crate::backup::{Counts, Section};
 use crate::store::links::dump::NewStore;
 use crate::store::links::{Links, StoreError, StoredRecord, is_grave};
 
-/// Codes that a node may have given out in each second since the backup was taken, on average: many times what a large service
-/// makes (500 million links a month are 200 a second). What it gave out then is known to nobody any more but to those who have the
-/// links, so these codes are never given out again.
+/// Codes that a node may have issued in each second since the backup, on average. That is many times what a large
+/// service creates (500 million links a month are 200 a second). Codes that were issued after the backup are unknown,
+/// so all of these are skipped for good.
 const CODES_PER_SECOND: u64 = 200_000;
 
-/// The least that is passed over: for bursts, and for codes that were prepared and not given out yet.
+/// Smallest number of codes to skip: for bursts, and for codes that were prepared but not issued yet.
 const CODES_AT_LEAST: u64 = 10_000_000;
 
-/// The shortest codes that may be given out by themselves.
+/// Length of the shortest generated codes.
 const SHORTEST: usize = 6;
 
-/// Longest key that the store takes, bytes.
+/// Longest key that the store accepts, in bytes.
 const KEY_LEN_MAX: usize = u16::MAX as usize;
 
-/// Why a store could not be made.
+/// Reasons why a restore failed.
 #[derive(Debug)]
 pub enum RestoreError {
-    /// The backup is not what was written.
+    /// The backup is damaged.
     Backup(FrameError),
-    /// The store does not take it.
+    /// The new store cannot be written.
     Store(StoreError),
 }
 
@@ -58,16 +58,16 @@ impl From<StoreError> for RestoreError {
     }
 }
 
-/// The records of a stream, one after the other.
+/// A stream of records, section by section.
 struct Stream<R> {
     reader: FrameReader<R>,
-    /// Those of the last frame, the last of them first.
+    /// The records of the last frame, in reverse order.
     waiting: Vec<(Section, StoredRecord)>,
     is_over: bool,
 }
 
 impl<R: Read> Stream<R> {
-    /// Looks at the next record, which stays there.
+    /// Returns the section of the next record, without taking it.
     fn peek(&mut self) -> Result<Option<Section>, FrameError> {
         while self.waiting.is_empty() && !self.is_over {
             let waiting = &mut self.waiting;
@@ -80,18 +80,18 @@ impl<R: Read> Stream<R> {
         Ok(self.waiting.last().map(|(section, _)| *section))
     }
 
-    /// Takes the next record of a section; none where that is over.
+    /// Takes the next record of a section; `None` after the last one.
     fn next_of(&mut self, section: Section) -> Result<Option<StoredRecord>, FrameError> {
         let is_of = self.peek()? == Some(section);
         Ok(self.waiting.pop_if(|_| is_of).map(|(_, record)| record))
     }
 }
 
-/// Makes a store in `dir`, which is not there yet, of what `input` has, and puts visits that are not in it to the data directory. `told`
-/// hears how far it is.
+/// Makes a store in `dir`, which must not exist yet, from the backup in `input`. Visits that are outside the store go
+/// to `data_dir`. Calls `told` with the progress.
 ///
 /// # Errors
-/// What is wrong with the backup or the disk. What is in `dir` then is of no use.
+/// A description of what is wrong with the backup or the disk. The content of `dir` is then of no use.
 pub fn restore(
     input: impl Read,
     dir: &Path,
@@ -111,13 +111,13 @@ pub fn restore(
         let mut last: Vec<u8> = Vec::new();
         store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
             let mut next = stream.next_of(section)?;
-            // Codes of links that had ended may have been given to others since. They stay unused.
+            // Graves are not restored: their codes may have been reused since the backup. They stay unused.
             while next.as_ref().is_some_and(|(key, _)| section == Section::Ends && is_grave(key)) {
                 next = stream.next_of(section)?;
             }
             told(stream.reader.counts());
             if let Some((key, _)) = &next {
-                // The library panics at such keys; checksums do not see what was written wrongly.
+                // The store's library panics on such keys, and a checksum does not catch a wrong write.
                 if key.is_empty() || key.len() > KEY_LEN_MAX {
                     let what = format!("{section}: a key of {} bytes", key.len());
                     return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
@@ -139,8 +139,8 @@ pub fn restore(
     Ok(*stream.reader.counts())
 }
 
-/// Sees to it that no code is given out again that was given out after the backup was taken, so many seconds ago, of whatever length it
-/// was. Returns by how much the counters were raised.
+/// Makes sure that no code is issued again that was issued in the `seconds` since the backup, of any length. Returns by
+/// how much the counters were raised.
 ///
 /// # Errors
 /// If the store fails.

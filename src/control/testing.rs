@@ -1,4 +1,4 @@
-//! A node without cores, for tests of the control threads: mailboxes that the test itself reads.
+//! A node without cores, for tests of the control threads: the test itself reads the mailboxes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::store::links::Links;
 /// The fingerprint that tests open stores with.
 pub(crate) const KEY: &str = "0123456789abcdef";
 
-/// A node's mail, and what the control threads share.
+/// A node's mail, and the state that control threads share.
 pub(crate) struct TestNode {
     pub(crate) links: Links,
     pub(crate) post: Post,
@@ -33,7 +33,7 @@ pub(crate) struct TestNode {
 }
 
 impl TestNode {
-    /// A node of some cores and the admin core, with its store in `data_dir`.
+    /// Returns a node of `cores` cores and the admin core, with its store in `data_dir`.
     pub(crate) fn new(data_dir: &Path, cores: usize) -> TestNode {
         let (links, _) = Links::open(&data_dir.join("links"), KEY).unwrap();
         let bell = Arc::new(File::options().write(true).open("/dev/null").unwrap());
@@ -78,7 +78,7 @@ impl TestNode {
         }
     }
 
-    /// The next message for core 0.
+    /// Waits for the next message for core 0.
     pub(crate) fn next_mail(&self) -> ToCore {
         self.mail[0].recv_timeout(Duration::from_secs(10)).unwrap()
     }
@@ -107,14 +107,14 @@ impl TestNode {
     }
 }
 
-/// The request to create a link, for the ticket of a token at core 0.
+/// Returns the order to create a link, for the ticket of `token` at core 0.
 pub(crate) fn create(link: Link, token: u64) -> Order {
     let ticket = Ticket { core: CoreId(0), token };
     let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket };
     Order::Client(request, Ground::Alone)
 }
 
-/// The request to delete a link.
+/// Returns the order to delete a link, for the ticket of `token` at core 0.
 pub(crate) fn delete(code: &str, token: u64) -> Order {
     let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
     let request = StoreRequest::Delete {

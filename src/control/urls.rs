@@ -1,4 +1,4 @@
-//! Finds links that are there already by what they lead to.
+//! Finds existing links by their destination.
 
 use carom_shards::Code;
 
@@ -8,25 +8,25 @@ use crate::link::{Link, Origin, UrlKey};
 use crate::stats::NodeStats;
 use crate::store::links::{Links, UrlUse};
 
-/// Which of the links that are alike are looked at first, and whether the rest counts.
+/// The order in which links of one destination are tried, and which of them count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alike {
     /// All of them, the oldest first.
     Oldest,
-    /// Those that were used at this instant or later, in milliseconds since 1970 UTC; the newest first.
+    /// Links used at this instant or later, in milliseconds since 1970 UTC; the newest first.
     UsedSince(u64),
 }
 
 impl Alike {
-    /// Whether a link that came by its code in this way may be the one. Within a window a URL has one code, whatever slugs
+    /// True if a link with a code of this origin may be the answer. Within a window a URL has one code, whatever slugs
     /// are chosen for it meanwhile.
     pub fn admits(self, origin: Origin) -> bool {
         self == Alike::Oldest || origin == Origin::Issued
     }
 }
 
-/// What the index says of a key, in the order to look at it. An index that cannot be read says nothing: then a new link is
-/// made, which is never wrong.
+/// Returns the index entries of a key, in the order to try them. If the index cannot be read there are none, so that a
+/// new link is created, which is always correct.
 pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: Alike) -> Vec<UrlUse> {
     let found = match which {
         Alike::Oldest => links.oldest_urls(key, ALIKE_LOOKED_AT),
@@ -43,7 +43,7 @@ pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: Alike) -> Vec
     uses
 }
 
-/// The first link in the store that is like this one and can be followed now.
+/// Returns the first stored link that is like `link` and has not expired.
 pub fn find(links: &Links, stats: &NodeStats, link: &Link, which: Alike, now_ms: u64) -> Option<Code> {
     let codes = alike(links, stats, link.url_key(), which).into_iter().map(|(entry, _)| entry.code);
     codes.into_iter().find(|code| {
@@ -54,7 +54,7 @@ pub fn find(links: &Links, stats: &NodeStats, link: &Link, which: Alike, now_ms:
     })
 }
 
-/// Whether a state is a link that is like this one and can be followed now.
+/// True if a state is a link that is like `link` and has not expired.
 pub fn is_live_like(state: &State, link: &Link, now_ms: u64) -> bool {
     matches!(state, State::Link(found) if found.is_like(link) && !found.is_over(now_ms))
 }

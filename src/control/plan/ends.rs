@@ -1,7 +1,8 @@
-//! The end of a link's life: which links that are over go for good, and which of their codes are free again.
+//! The end of a link: removes expired links, and frees those of their codes that may be reused.
 //!
-//! Whoever orders this has read the index of ends some time ago. What decides is the link as the commit finds it: one whose
-//! end was moved, that was deleted, or whose slug belongs to another by now has another end than the entry, and stays.
+//! The order comes from a thread that read the index of ends some time ago, so the link as the commit finds it decides.
+//! A link stays if its end was moved, if it was deleted, or if its slug belongs to another link by now: its end then
+//! differs from the entry.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,24 +16,24 @@ use crate::link::{Due, Link, Origin};
 use crate::mail::{Change, Swept};
 use crate::store::links::Of;
 
-/// What a commit does to the index of ends beyond what follows from its links.
+/// The changes of a commit to the index of ends, besides those that follow from its links.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// Entries of links that are not there, or have another end.
+    /// Entries whose link is gone or has another end.
     stale: Vec<Due>,
-    /// Entries of deletions that were called off, or carried out by others.
+    /// Entries of deletions that were cancelled, or that another node carried out.
     called_off: Vec<Due>,
-    /// Codes that lie unused from now on, and may be given again some time.
+    /// Codes that are unused from now on and may be reused later.
     graves: Vec<Due>,
-    /// Graves that are no more.
+    /// Graves that are removed.
     opened: HashSet<Due>,
-    /// What to tell who ordered it, if anybody did.
+    /// The report for the thread that gave the order, if one did.
     swept: Option<Swept>,
 }
 
 impl Plan<'_> {
-    /// Removes those of these links that are as their entries say, and over at that instant. With `recycles` their codes get
-    /// a grave where somebody can find them.
+    /// Removes those of these links that end as their entries say and have expired by `until_ms`. With `recycles`,
+    /// their generated codes get a grave in the index.
     pub(super) fn expire(&mut self, ends: Vec<Due>, until_ms: u64, recycles: bool, look_up: impl Fn(&Code) -> Stored) {
         let mut expired = 0;
         for due in ends {
@@ -50,7 +51,7 @@ impl Plan<'_> {
         self.sweep.swept.get_or_insert_default().expired += expired;
     }
 
-    /// Deletes those of these links that are still to be deleted as their entries say, and whose time has come.
+    /// Deletes those of these links whose deletion is still scheduled as their entries say, and due by `until_ms`.
     pub(super) fn discard(&mut self, deletions: Vec<(Due, Author)>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
         for (due, author) in deletions {
             let before = self.stored(&due.code, &look_up);
@@ -75,7 +76,7 @@ impl Plan<'_> {
             self.set(code, Stored::Absent);
         } else {
             self.set(code, Stored::Held(gone));
-            // Neither a private code nor one that came from elsewhere was drawn from the pool.
+            // Private codes and codes from elsewhere were not generated from the code space.
             if recycles && GeneratedCode::from_code(&code.within(None)).is_some() {
                 self.sweep.graves.push(Due { at_ms: self.now_ms, code });
             }
@@ -83,8 +84,9 @@ impl Plan<'_> {
         self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
     }
 
-    /// Forgets that these codes were ever given, where nothing else has happened to them since that instant or an earlier one.
-    /// From then on they are only known to who ordered it, so it must be durable before that is told.
+    /// Forgets these codes, unless something has happened to them since their grave was made. Only graves up to
+    /// `until_ms` are opened. The thread that gave the order is then the only one to know the codes, so the commit must
+    /// be durable before it hears of them.
     pub(super) fn unearth(&mut self, graves: Vec<Due>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
         let mut codes = Vec::new();
         for grave in graves {
@@ -104,12 +106,12 @@ impl Plan<'_> {
         self.sweep.swept.get_or_insert_default().codes.extend(codes);
     }
 
-    /// What to tell who has ordered links to be removed or codes to be freed; `None` where nobody has.
+    /// Takes the report on removed links and freed codes; `None` if this commit had no such order.
     pub fn take_swept(&mut self) -> Option<Swept> {
         self.sweep.swept.take().map(|swept| Swept { is_done: true, ..swept })
     }
 
-    /// What the index of ends must have after this commit: an entry, and whether it is there. None comes twice.
+    /// Returns the changes to the index of ends: each entry once, with true to add it and false to remove it.
     pub(super) fn end_writes(&mut self) -> Vec<(Of, Due, bool)> {
         let Sweep { stale, called_off, graves, opened, .. } = std::mem::take(&mut self.sweep);
         let mut writes = Vec::new();
@@ -122,7 +124,7 @@ impl Plan<'_> {
                 }
             }
         }
-        // What this commit schedules again, or has dealt with above, is left alone.
+        // Entries that this commit schedules again, or has handled above, are left alone.
         let decided: HashSet<Due> = self
             .codes
             .values()
@@ -132,7 +134,7 @@ impl Plan<'_> {
         let called_off: HashSet<Due> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
         writes.extend(called_off.into_iter().map(|due| (Of::Deletion, due, false)));
         if !stale.is_empty() {
-            // What was changed in this commit may be among them, and have that very end again.
+            // A link that this commit changed may have a stale entry's very end again.
             let decided: HashSet<Due> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
             let decided: HashSet<Due> = writes.iter().map(|(_, due, _)| *due).chain(decided).collect();
             let stale: HashSet<Due> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
@@ -144,7 +146,7 @@ impl Plan<'_> {
     }
 }
 
-/// Where the index of ends has a link.
+/// Returns the entry of a link in the index of ends, if it has an end.
 fn end_of(stored: &Stored) -> Option<Due> {
     match stored {
         Stored::Held(State::Link(link)) => link.end(),
@@ -152,7 +154,7 @@ fn end_of(stored: &Stored) -> Option<Due> {
     }
 }
 
-/// Where the index of ends has the deletion of a link.
+/// Returns the entry of a link's scheduled deletion in the index of ends, if it has one.
 fn deletion_of(stored: &Stored) -> Option<Due> {
     match stored {
         Stored::Held(State::Link(link)) => link.deletion(),
@@ -176,7 +178,7 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000_000;
 
-    /// A store with its index of ends, as the writer keeps them.
+    /// A model of the store and its index of ends.
     #[derive(Clone, PartialEq, Debug)]
     struct Shelf {
         states: HashMap<Code, State>,
@@ -194,7 +196,8 @@ mod tests {
     }
 
     impl Shelf {
-        /// One commit: what the sweeper hears, the answers, and the codes that owners were told to forget.
+        /// Makes one commit. Returns the report for the expiry thread, the answers, and the codes that owners must
+        /// forget.
         fn commit(&mut self, orders: Vec<Order>) -> (Option<Swept>, Vec<StoreAnswer>, Vec<Code>) {
             let mut outbox = Outbox::default();
             let mut plan = Plan::new(&mut outbox, self.now_ms);
@@ -241,7 +244,7 @@ mod tests {
             self.states.insert(link.code, State::Link(Arc::new(link)));
         }
 
-        /// The entries of the index are those of the links, and of what expired.
+        /// Checks that the index has exactly the entries of the links and graves.
         fn check(&self) {
             let end = |state: &State| if let State::Link(link) = state { link.end() } else { None };
             assert_eq!(self.ends, self.states.values().filter_map(end).collect());
@@ -324,7 +327,7 @@ mod tests {
         shelf.commit(vec![change("back", archived(false)), change("noted", title), schedule("again", 300)]);
         shelf.check();
         let due: Vec<Due> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
-        // Too early nothing happens.
+        // Before its time, nothing is deleted.
         let (swept, ..) = shelf.commit(vec![discard(&due, 99)]);
         assert_eq!((swept.unwrap().is_done, shelf.deletions.len()), (true, 4));
         let (swept, _, mut removed) = shelf.commit(vec![discard(&due, 100)]);
@@ -335,7 +338,8 @@ mod tests {
         assert!(shelf.states[&code("issued1")].is_buried() && shelf.graves.is_empty(), "its code is given to nobody");
         assert!(shelf.states[&code("back")].is_link() && shelf.states[&code("again")].is_link());
         shelf.check();
-        // Called off, and scheduled again for the same instant, in the commit that would have carried it out.
+        // The deletion is cancelled, or scheduled again for the same instant, in the commit that would have carried it
+        // out.
         let later = Due { at_ms: 300, code: code("again") };
         shelf.commit(vec![change("again", archived(true)), discard(&[later], 300)]);
         assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty());
@@ -370,7 +374,7 @@ mod tests {
         assert_eq!(at("slug"), None, "anybody may choose it");
         assert!(["later11", "moved11", "endless"].iter().all(|text| at(text).is_some_and(State::is_link)));
         assert_eq!(shelf.graves, BTreeSet::from([due(NOW, "issued1")]), "a private code is nobody else's");
-        // Entries that say something else than the links are gone.
+        // Entries that do not match their links are gone.
         shelf.check();
     }
 
@@ -389,7 +393,7 @@ mod tests {
         assert_eq!(swept.unwrap().expired, 0, "its end was moved just before");
         shelf.check();
         assert_eq!(shelf.ends, BTreeSet::from([due(9_000, "abcdefg")]));
-        // Away and back in one commit: it is as it was, and due.
+        // The end is moved and moved back in one commit: the link is due as before.
         let mut shelf = start(Origin::Issued);
         let (swept, ..) = shelf.commit(vec![long(), again(), extend("abcdefg", Some(100))]);
         assert_eq!((swept.unwrap().expired, shelf.ends.len()), (0, 1));
@@ -398,12 +402,12 @@ mod tests {
         let (swept, answers, _) = shelf.commit(vec![again(), long()]);
         assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::NotFound][..]));
         shelf.check();
-        // A code that a person deleted has no grave: nobody is given it again.
+        // A code whose link a person deleted has no grave: it is never reused.
         let mut shelf = start(Origin::Issued);
         let (swept, ..) = shelf.commit(vec![delete("abcdefg"), again()]);
         assert_eq!((swept.unwrap().expired, shelf.graves.len()), (0, 0));
         shelf.check();
-        // A slug that expired, and is somebody else's in the same commit, with the same end or another one.
+        // A slug expires and is taken again in the same commit, with the same end or another one.
         for end_ms in [100, 300] {
             let mut shelf = start(Origin::Custom);
             let next =
@@ -439,21 +443,21 @@ mod tests {
         assert_eq!(swept.unwrap().codes, [code("abcdefg")]);
         assert_eq!((shelf.states.get(&code("abcdefg")), shelf.graves.len()), (None, 2));
         assert_eq!(taken(&mut shelf), [StoreAnswer::Created]);
-        // The same grave once more, as after a loss of power, and now there is a link.
+        // The same grave appears again, as after a power failure, and the code has a link by now.
         for _ in 0..2 {
             shelf.graves.insert(graves[0]);
             let (swept, ..) = shelf.commit(vec![unearth(&graves[..1], u64::MAX)]);
             assert_eq!(swept.unwrap().codes, []);
             assert!(!shelf.graves.contains(&graves[0]));
-            // And then one that a person has deleted.
+            // Then one whose link a person has deleted.
             shelf.now_ms += 1;
             shelf.commit(vec![delete("abcdefg")]);
         }
     }
 
     proptest! {
-        /// Whatever happens in whatever groups, the index is what the links are, no link goes that is not over, and no code
-        /// is given out that has a link or was deleted by a person.
+        /// Checks, for any orders in any groups, that the index matches the links. No link is removed before its end,
+        /// and no code is freed that has a link or whose link a person deleted.
         #[test]
         fn the_index_is_what_the_links_are(
             steps in proptest::collection::vec((0usize..7, 0usize..4, 0u64..6, any::<bool>()), 1..60),
@@ -500,25 +504,25 @@ mod tests {
         }
     }
 
-    /// How long a code of the model lies unused, in milliseconds.
+    /// Time for which a code of the model stays unused, in milliseconds.
     const AFTER_MS: u64 = 5;
 
-    /// A node that gives codes again, with what each kind of crash takes of it.
+    /// A model of a node that reuses codes, and of what each kind of crash takes from it.
     #[derive(Default, Debug)]
     struct Recycling {
         shelf: Shelf,
-        /// What is synced of it.
+        /// The synced part of the store.
         synced: Shelf,
-        /// Codes that nobody has but the thread that gathers them.
+        /// Codes that only the expiry thread knows.
         gathered: Vec<Code>,
         /// The id table: rows with their cursors.
         rows: Vec<(Vec<Code>, usize)>,
-        /// The same as it was before; its library promises nothing for a loss of power.
+        /// An earlier state of the id table: its library promises nothing after a power failure.
         older_rows: Vec<(Vec<Code>, usize)>,
-        /// What the core has.
+        /// The codes in the queue of the core.
         queue: Vec<Code>,
-        /// Links that were acknowledged and do not end, codes that a person deleted, and when each link was removed for its
-        /// age.
+        /// Acknowledged links without an end; codes whose link a person deleted; and the time when each expired link
+        /// was removed.
         lasting: BTreeSet<Code>,
         deleted: HashSet<Code>,
         removed: HashMap<Code, u64>,
@@ -532,7 +536,7 @@ mod tests {
             Recycling { older_rows: rows.clone(), rows, ..Recycling::default() }
         }
 
-        /// One commit. What somebody is told of is synced.
+        /// Makes one commit, and syncs it if its result is told to anybody.
         fn commit(&mut self, order: Order, told: bool) -> (Option<Swept>, Vec<StoreAnswer>, Vec<Code>) {
             let done = self.shelf.commit(vec![order]);
             if told {
@@ -575,7 +579,7 @@ mod tests {
                     self.lasting.remove(&code);
                     self.deleted.insert(code);
                 }
-                // Killed: memory is gone. Without power, what was not synced is gone, too, and the table may be older.
+                // A kill loses the memory. A power failure loses unsynced data too, and may set the table back.
                 11 | 12 => {
                     (self.gathered, self.queue) = (Vec::new(), Vec::new());
                     if step == 12 {
@@ -588,7 +592,7 @@ mod tests {
             self.shelf.check();
         }
 
-        /// The core makes a link with its next code: one that is over at once, or one that does not end.
+        /// Creates a link with the core's next code: one that expires at once, or one without an end.
         fn create(&mut self, ends: bool) {
             let (now_ms, Some(code)) = (self.shelf.now_ms, self.queue.pop()) else { return };
             let end_ms = if ends { now_ms } else { u64::MAX >> 16 };
@@ -611,8 +615,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
-        /// Wherever it is killed, and whatever a loss of power takes: no code has two links, comes back before its time, or
-        /// after a person has deleted it.
+        /// Checks, for a kill or a power failure at any step, that no code gets two links, is reused before its time,
+        /// or is reused after a person has deleted its link.
         #[test]
         fn a_crash_anywhere_gives_no_code_twice(steps in proptest::collection::vec((0usize..13, 0usize..7), 1..200)) {
             let mut node = Recycling::new();

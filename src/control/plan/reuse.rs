@@ -1,4 +1,4 @@
-//! Answers requests for a link with one that is there already.
+//! Answers a create with an existing link.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::mail::{Change, Ground, StoreAnswer, Ticket};
 use crate::store::links::UrlUse;
 
 impl Plan<'_> {
-    /// Answers a create with a link that is there already, if there is one that the request allows.
+    /// Answers a create with an existing link, if one exists that the request allows. Returns true if it did.
     pub(super) fn answer_existing(
         &mut self,
         (link, reuse): (&Link, Reuse),
@@ -29,7 +29,7 @@ impl Plan<'_> {
                 }
                 self.live_like(code, link, &look_up)
             }
-            // Somebody else was faster, and has made the very link.
+            // Another request came first and has created the very link.
             Ground::Held(state) if reuse == Reuse::Any && link.origin == Origin::Custom => {
                 let before = self.stored(&link.code, &look_up);
                 self.held(link.code, state.clone(), &before);
@@ -39,7 +39,7 @@ impl Plan<'_> {
             _ => None,
         };
         let Some(existing) = existing else { return false };
-        // One that was asked for without a window does not renew it.
+        // A create without a window does not renew the window of a link.
         if self.window_ms.is_some() && reuse == Reuse::Recent {
             self.used.insert(existing.code);
         }
@@ -48,14 +48,14 @@ impl Plan<'_> {
             Ground::Existing { spare, .. } => *spare,
             _ => link.origin == Origin::Issued,
         };
-        // Through the owner: it may yet have to hear of the link itself.
+        // The answer goes through the owner, which may not have the link yet.
         let change = Change::Put(Arc::clone(&existing));
         let notify = Some((ticket, StoreAnswer::Existing { link: Arc::clone(&existing), spare }));
         self.outcomes.push(Outcome::Apply { code: existing.code, change, notify });
         true
     }
 
-    /// What a node alone has for a request.
+    /// Finds an existing link for a create, on a single node.
     fn find_alike(
         &mut self,
         link: &Link,
@@ -82,7 +82,7 @@ impl Plan<'_> {
         found.into_iter().find_map(|entry| self.live_like(&entry.code, link, &look_up).filter(admitted))
     }
 
-    /// The link of a code, if it is like this one and can be followed now.
+    /// Returns the link of a code, if it is like `link` and has not expired.
     fn live_like(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> Stored) -> Option<Arc<Link>> {
         match self.stored(code, look_up) {
             Stored::Held(state) if is_live_like(&state, link, self.now_ms) => match state {
@@ -93,7 +93,7 @@ impl Plan<'_> {
         }
     }
 
-    /// What the index of long URLs must have after this commit.
+    /// Returns the changes to the index of long URLs: each entry, with the time of its last use or `None` to remove it.
     pub(super) fn url_writes(&self) -> Vec<(UrlEntry, Option<u64>)> {
         let mut writes = Vec::new();
         for (code, Looked { before, after, entry, is_new, .. }) in &self.codes {
@@ -104,8 +104,8 @@ impl Plan<'_> {
             let (old, new) = (entry_of(before), if *is_new { *entry } else { entry_of(after) });
             writes.extend(old.filter(|_| old != new).map(|old| (old, None)));
             if let Some(new) = new.filter(|_| old != new || is_used) {
-                // To make a link is to use it. When it was made is known by the second; it may have been long ago, on
-                // another node.
+                // Creating a link uses it. The creation time is in whole seconds, and may be long past if another node
+                // created the link.
                 let made_ms = new.created_ms.saturating_add(999).min(self.now_ms);
                 writes.push((new, Some(if is_used { self.now_ms } else { made_ms })));
             }
@@ -114,7 +114,7 @@ impl Plan<'_> {
     }
 }
 
-/// Where the index of long URLs has a link.
+/// Returns the entry of a link in the index of long URLs.
 pub(super) fn entry_of(stored: &Stored) -> Option<UrlEntry> {
     match stored {
         Stored::Held(State::Link(link)) => Some(link.url_entry()),
@@ -137,7 +137,7 @@ mod tests {
 
     const WINDOW: u64 = 2_000;
 
-    /// A store with its index, as the writer keeps them.
+    /// A model of the store and its index of long URLs.
     #[derive(Clone, PartialEq, Default, Debug)]
     struct Shelf {
         states: HashMap<Code, State>,
@@ -183,14 +183,14 @@ mod tests {
             }
         }
 
-        /// One request in a commit of its own: its answer.
+        /// Makes a commit of one request and returns the answer.
         fn one(&mut self, order: Order) -> StoreAnswer {
             self.commit(&mut Outbox::default(), vec![order]).0.remove(0).1
         }
 
-        /// What becomes of a create: the code of the answer, and whether it was there before.
+        /// Creates a link. Returns the code of the answer, and true if it existed before.
         fn create(&mut self, code: &str, url: &str, reuse: Reuse) -> (String, bool) {
-            // As the API does it: by the second.
+            // The API rounds to whole seconds.
             let link = Link { created_ms: self.now_ms / 1_000 * 1_000, ..wanted(code, url) };
             match self.one(create(link, reuse, Ground::Alone, 1)) {
                 StoreAnswer::Created => (code.to_owned(), false),
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(shelf.create("e", "http://x/", Reuse::Recent), new("e"));
         shelf.now_ms += 1;
         assert_eq!(shelf.create("f", "http://x/", Reuse::Recent), was("e"));
-        // Without a window: the oldest one, which is then used no more recently than before.
+        // Without a window: the oldest link, and its last use stays as it was.
         assert_eq!(shelf.create("g", "http://x/", Reuse::Any), was("a"));
         shelf.now_ms += WINDOW;
         assert_eq!(shelf.create("h", "http://x/", Reuse::Recent), new("h"));
@@ -276,12 +276,12 @@ mod tests {
         for reuse in [Reuse::Recent, Reuse::Any] {
             shelf = Shelf { now_ms: shelf.now_ms, ..Shelf::default() };
             shelf.create("a", "http://x/", reuse);
-            // Deleted and asked for again in one commit, then in the next one.
+            // Deleted and created again in one commit, then in the next one.
             let orders = vec![delete("a"), create(wanted("b", "http://x/"), reuse, Ground::Alone, 1), delete("b")];
             assert_eq!(shelf.commit(&mut Outbox::default(), orders).0[1].1, StoreAnswer::Created);
             assert_eq!(shelf.create("c", "http://x/", reuse), new("c"));
             assert_eq!(shelf.urls.len(), 1, "entries go with their links");
-            // The same URL in another way, each way with a link of its own.
+            // The same URL with other policies, each of which gets a link of its own.
             let later = Policy { valid_until_ms: Some(shelf.now_ms + 10), ..Policy::default() };
             let dated = |code| Link { policy: later, ..wanted(code, "http://x/") };
             assert_eq!(shelf.one(create(dated("d"), reuse, Ground::Alone, 1)), StoreAnswer::Created);
@@ -326,7 +326,7 @@ mod tests {
         }
         assert_eq!(shelf.one(delete("slug")), StoreAnswer::Deleted);
         assert_eq!(shelf.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
-        // A free slug that stands for another URL now leaves no entry of the first.
+        // A free slug that now leads to another URL leaves no entry for the first one.
         assert_eq!(shelf.one(delete("slug")), StoreAnswer::Deleted);
         assert_eq!(shelf.one(slug("slug", "http://z/", Reuse::Never)), StoreAnswer::Created);
         assert_eq!(shelf.urls.len(), 2);
@@ -374,8 +374,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for in whatever groups: the index has each link once and nothing else, and of one commit of
-        /// many requests becomes what becomes of one commit for each.
+        /// Checks, for any requests in any groups, that the index has each link once and nothing else. A commit of many
+        /// requests must do what one commit for each of them does.
         #[test]
         fn the_index_is_what_the_links_are(
             requests in proptest::collection::vec((0usize..6, 0usize..3, 0usize..5, any::<bool>()), 1..40),

@@ -1,4 +1,4 @@
-//! What every kind of order leads to.
+//! Tests of the decision on every kind of order.
 
 use super::*;
 use crate::apps::Scope;
@@ -72,7 +72,7 @@ fn answer_of(outcome: &Outcome) -> Option<StoreAnswer> {
     outcome.answer().map(|(_, answer)| answer.clone())
 }
 
-/// What one order leads to: the first answer, and what is under its code afterwards if that changes.
+/// Decides one order. Returns the first answer, and the new state of its code if that changes.
 fn decide(outbox: &mut Outbox, stored: &Stored, order: Order) -> (Option<StoreAnswer>, Option<Option<State>>) {
     let mut plan = Plan::new(outbox, NOW);
     plan.add(order, |_| stored.clone());
@@ -169,7 +169,7 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     assert_eq!(decide(&mut outbox, &theirs, create_on(unheard(false), &slug)), (Some(StoreAnswer::Taken), None));
     let came_by = decide(&mut outbox, &Stored::Held(slug.clone()), create_on(unheard(true), &slug));
     assert_eq!(came_by, (Some(StoreAnswer::Created), None), "the stream was faster than the answer");
-    // Redis may have taken it: the link is deleted when it turns up.
+    // Redis may have accepted it: the link is deleted when it turns up.
     let refused = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &slug));
     assert_eq!((refused, outbox.len()), ((Some(StoreAnswer::NeedsRedis { asked: true }), None), 0));
     let (_, write) = decide(&mut outbox, &Stored::Absent, Order::Found(vec![(code(), slug.clone())]));
@@ -239,7 +239,7 @@ fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
 #[test]
 fn what_redis_has_forgotten_is_not_forgotten_here() {
     let accepted = |state: &State| Ground::Accepted { state: state.clone(), echo: echo(5) };
-    // Redis has given a slug away that this node knows to be taken.
+    // Redis has granted a slug that is taken on this node.
     let (mine, new) = (state(Origin::Custom, 3, 7), state(Origin::Custom, 1, 8));
     let mut outbox = Outbox::default();
     let (answer, write) = decide(&mut outbox, &Stored::Held(mine.clone()), create_on(accepted(&new), &new));
@@ -247,7 +247,7 @@ fn what_redis_has_forgotten_is_not_forgotten_here() {
     assert_eq!(outbox.take_deliveries().len(), 1, "Redis hears of it");
     assert_eq!(rules::offer(Some(&new), &mine), Verdict::Accepted(mine.clone()));
     assert!(outbox.is_withdrawn(&code(), &new));
-    // A delete that Redis did to an older state than the one that is here.
+    // Redis has applied a delete to an older state than the one on this node.
     let gone = state(Origin::Custom, 1, 7).deleted(NOW);
     let (answer, write) = decide(&mut outbox, &Stored::Held(mine), delete_on(accepted(&gone)));
     let left = write.flatten().expect("a tombstone");
@@ -262,7 +262,7 @@ fn an_answer_of_redis_that_is_old_undoes_nothing() {
     let mut outbox = Outbox::default();
     let late = decide(&mut outbox, &gone, create_on(Ground::Held(mine.clone()), &new));
     assert_eq!(late, (Some(StoreAnswer::Taken), None), "the delete came through the stream meanwhile");
-    // Deleted while Redis was away, and not brought there yet.
+    // Deleted while Redis was away, and not delivered yet.
     decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Unheard { asked: false, alone: true }));
     let held = decide(&mut outbox, &gone, create_on(Ground::Held(mine), &new));
     assert_eq!(held, (Some(StoreAnswer::Taken), None));
@@ -282,7 +282,7 @@ fn a_gap_brings_everything_of_the_partition_again() {
 }
 
 proptest! {
-    /// One commit of many requests does what one commit for each of them does.
+    /// Checks that a commit of many requests does what one commit for each of them does.
     #[test]
     fn grouping_changes_nothing(
         requests in proptest::collection::vec((0usize..4, any::<bool>(), any::<bool>()), 0..40),

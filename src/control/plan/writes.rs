@@ -1,4 +1,4 @@
-//! What a commit begins with and what it leads to: states, writes, and what to tell whom.
+//! The input and the result of a commit: stored states, writes, and outcomes.
 
 use carom_shards::Code;
 
@@ -12,21 +12,21 @@ use crate::link::{Due, UrlEntry, Version};
 use crate::mail::{Change, StoreAnswer, Ticket};
 use crate::store::links::Of;
 
-/// What is under a code.
+/// The stored state of a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stored {
-    /// Nothing, and nothing ever was.
+    /// No state, neither now nor before.
     Absent,
-    /// A link, or what is left of one.
+    /// A link or a tombstone.
     Held(State),
-    /// Something that cannot be decoded or read.
+    /// A record that cannot be decoded or read.
     Damaged,
-    /// Nobody can say now: the read failed for a reason that may pass.
+    /// Unknown: the read failed for a reason that may pass.
     Unknown,
 }
 
 impl Stored {
-    /// The state, if there is one that can be read.
+    /// Returns the state, if there is a readable one.
     pub fn state(&self) -> Option<&State> {
         match self {
             Stored::Held(state) => Some(state),
@@ -34,7 +34,7 @@ impl Stored {
         }
     }
 
-    /// Whether it is a link that may be followed only so often, or may have been one.
+    /// True if it is, or may have been, a link with `maxVisits`.
     pub(super) fn is_limited(&self) -> bool {
         match self {
             Stored::Held(State::Link(link)) => link.policy.max_visits.is_some(),
@@ -44,29 +44,29 @@ impl Stored {
     }
 }
 
-/// What to tell whom, once everything is durable.
+/// A message to send once everything is durable.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The owner of the code applies the change, then gives the answer to the ticket of who asked for it, if anybody did.
+    /// The owner of the code applies the change, then passes the answer on to the client, if one waits.
     Apply {
-        /// The code.
+        /// The code whose owner gets the change.
         code: Code,
-        /// The change.
+        /// The change to apply.
         change: Change,
-        /// Whom to tell what.
+        /// The ticket of the client and its answer.
         notify: Option<(Ticket, StoreAnswer)>,
     },
-    /// Nothing changes for the owner.
+    /// The client gets an answer, and no owner gets a change.
     Answer {
-        /// Whom to tell.
+        /// The ticket of the client.
         ticket: Ticket,
-        /// What to tell.
+        /// The answer for it.
         answer: StoreAnswer,
     },
 }
 
 impl Outcome {
-    /// Whom it is for in the end, and what they are told.
+    /// Returns the ticket of the client that waits, and its answer.
     pub fn answer(&self) -> Option<(Ticket, &StoreAnswer)> {
         match self {
             Outcome::Apply { notify, .. } => notify.as_ref().map(|(ticket, answer)| (*ticket, answer)),
@@ -75,46 +75,46 @@ impl Outcome {
     }
 }
 
-/// Two links that cannot both have their code; the one that Redis has stays.
+/// A conflict of two links for one code. The link in Redis stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
-    /// The code.
+    /// The code of both links.
     pub code: Code,
-    /// What is given up.
+    /// The version of the link that is lost.
     pub lost: Version,
-    /// What stays.
+    /// The version of the link that stays.
     pub kept: Version,
 }
 
-/// What a commit must write.
+/// The writes of a commit.
 #[derive(Debug, Default)]
 pub struct Writes {
-    /// The last state of each code that changes; `None` where nothing of it is to stay.
+    /// The last state of each code that changes; `None` removes the record.
     pub states: Vec<(Code, Option<State>)>,
-    /// The index of long URLs: when the link of an entry was last used; `None` where the entry is to go.
+    /// Changes to the index of long URLs: the time when the link of an entry was last used; `None` removes the entry.
     pub urls: Vec<(UrlEntry, Option<u64>)>,
-    /// The index of ends: an entry, and whether it is to be there.
+    /// Changes to the index of ends: an entry, with true to add it and false to remove it.
     pub ends: Vec<(Of, Due, bool)>,
-    /// Links that lists have in another place now, or no more, or as new.
+    /// Links that are new on lists, have moved there, or are removed.
     pub relisted: Vec<Relisted>,
-    /// The outbox.
+    /// Changes to the outbox.
     pub outbox: OutboxWrites,
-    /// New places in the streams.
+    /// New positions in the streams.
     pub positions: Vec<(Partition, Position)>,
-    /// Partitions that must be compared as a whole, or need it no more.
+    /// Partitions that must be compared as a whole (true), or no longer need to be (false).
     pub compare: Vec<(Partition, bool)>,
-    /// Codes that change whose link could be followed only so often, and whether that link has ended.
+    /// Codes that change and had a link with `maxVisits`, and true if that link has ended.
     pub limited: Vec<(Code, bool)>,
-    /// Codes whose link has ended, and its visits with it.
+    /// Codes whose link has ended, so that its visits are dropped.
     pub ended: Vec<Code>,
-    /// Links that were created with an idempotency key: its hash, when, and their code.
+    /// Links that were created with an idempotency key: the hash of the key, the creation time, and the code.
     pub created_with: Vec<(KeyHash, u64, Code)>,
-    /// What was done to links, for those who ask later.
+    /// Entries for the history of links.
     pub edits: Vec<(Code, Edit)>,
 }
 
 impl Writes {
-    /// Whether nothing is to be written.
+    /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
             && self.urls.is_empty()

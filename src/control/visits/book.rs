@@ -1,14 +1,14 @@
-//! All counts of a node, and the order in which they come to the disk.
+//! The book of visits: all counts of a node, and the way they take to the disk.
 //!
-//! Visits are counted in `fresh`. Twice a second that goes to the log and into the tallies of its hour. When an hour is
-//! over, or the tallies or the log are large, a *fold* begins: a new log is begun, and the tallies of the old one are
-//! written to the store, as rows under its number, some at a time. When all are synced, a mark says so, and the log is
-//! removed. Rows of a log that is not marked do not count: its tallies, in memory or read back from it, do. So a crash
-//! at any point counts each visit once.
+//! Visits are first counted in `fresh`. Twice a second these go to the log, and into the tallies of their hour. A
+//! *fold* begins when an hour is over, or when the tallies or the log are large. It begins a new log, and writes the
+//! tallies of the old one to the store, some at a time, as rows under the number of that log. Once all rows are synced,
+//! a mark says so, and the log is removed. Rows of a log without a mark do not count; its tallies do, from memory or
+//! read back from the log. So a crash at any point counts each visit once.
 //!
-//! Rows of one link are put together when there are many.
+//! Subjects with many rows have them merged into one.
 //!
-//! That a link has ended is in the store before anybody hears of it here, and stays there until the log has it.
+//! The end of a link is in the store before this module hears of it, and stays there until the log has it.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -34,29 +34,29 @@ use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Row, Subject, Tally, name_of_day};
 
-/// Rows of one subject that are put together.
+/// Number of rows of one subject from which they are merged.
 const ROWS_MANY: usize = 32;
 
-/// Rows that are looked at in one step of the search for such subjects.
+/// Number of rows that one step of the search for such subjects reads.
 const TIDY_STEP: usize = 4_000;
 
-/// For how long an order by visits is good, milliseconds: to make it, all candidates are looked up.
+/// Time for which a ranking by visits stays valid, in milliseconds: to make one, all candidates are looked up.
 const RANKED_FOR_MS: u64 = 5_000;
 
-/// Milliseconds from the end of one search for them to the beginning of the next.
+/// Time from the end of one search for subjects with many rows to the start of the next, in milliseconds.
 const TIDY_EVERY_MS: u64 = 3_600_000;
 
-/// What the log has that a loss of power could take.
+/// The part of the log that a power failure could take.
 pub(super) struct Unsynced {
     file: Arc<File>,
     links: Links,
-    /// Links of which it says that they have ended.
+    /// Links whose end it notes.
     ended: Vec<Ended>,
 }
 
 impl Unsynced {
-    /// Makes it durable. Then the store need not say any more which links have ended; what it forgets too late would be
-    /// taken for another end by the next process.
+    /// Syncs it. Then the store may forget which links have ended; if it forgot too late, the next process would take
+    /// that for another end.
     ///
     /// # Errors
     /// If the disk fails.
@@ -80,28 +80,28 @@ pub(super) struct Book {
     ended: Receiver<Vec<Ended>>,
     hour: u32,
     now_ms: u64,
-    /// Counted since the last write to the log, in the present hour; and links that have ended since.
+    /// Visits of the current hour since the last write to the log, and links that have ended since.
     fresh: Tally,
     fresh_ended: Vec<Ended>,
-    /// Rows of these could not be removed, because there was no room.
+    /// True if rows of these links could not be removed, because there was no room.
     has_rows_left: bool,
-    /// Links of which the log says that they have ended; it is not synced.
+    /// Links whose end is in the log, but not synced.
     logged_ended: Vec<Ended>,
-    /// Counted since the last fold, by hour. The log has it.
+    /// Visits since the last fold, by hour. The log has them.
     tallies: Vec<(u32, Tally)>,
     log: Log,
-    /// Tallies of logs that were begun before this one, the oldest first.
+    /// The tallies of earlier logs that are being folded, oldest first.
     folds: VecDeque<Fold>,
-    /// The last log whose rows are all stored.
+    /// The number of the last log whose rows are all stored.
     folded: u32,
-    /// Where the search for subjects with many rows is, and when it may begin anew.
+    /// The position of the search for subjects with many rows, and the time from which it may start again.
     tidied: Vec<u8>,
     tidy_at_ms: u64,
     leaders: Leaders,
-    /// How often the candidates were followed when somebody last asked, and when that was.
+    /// The counts of the candidates when a ranking was last asked for, and that time.
     ranked: Vec<(Code, Counts)>,
     ranked_ms: u64,
-    /// A write has failed: nothing more is stored.
+    /// True once a write has failed: from then on nothing is stored.
     failed: bool,
 }
 
@@ -116,14 +116,14 @@ impl Book {
         std::fs::create_dir_all(dir)?;
         let folded = links.visits_folded().map_err(io::Error::other)?;
         let mut folds: VecDeque<Fold> = VecDeque::new();
-        // Those that ended so shortly before a crash that the log may not say so.
+        // Links that ended so shortly before a crash that the log may lack them.
         let ended_last = links.visits_ended().map_err(io::Error::other)?;
         let mut gone = Vec::new();
         let mut last = folded;
         for seq in log::seqs(dir)? {
             last = last.max(seq);
             if seq <= folded {
-                // Its rows are stored; the crash came before it was removed.
+                // The rows of this log are stored; the crash came before it was removed.
                 log::remove(dir, seq)?;
                 continue;
             }
@@ -137,10 +137,10 @@ impl Book {
                 let tally = of_hour(&mut tallies, piece.hour);
                 piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
             })?;
-            // Some of its rows may be stored already: under the same number they take the place of each other.
+            // Some rows may be stored already. Rows under the same number replace each other.
             folds.push_back(Fold::new(seq, tallies));
         }
-        // A log that a crash may have cut off is not written to again.
+        // A log that a crash may have torn is never appended to.
         let log = Log::begin(dir, last + 1)?;
         let mut book = Book {
             dir: dir.to_owned(),
@@ -170,15 +170,15 @@ impl Book {
         Ok(book)
     }
 
-    /// The thread that empties the rings.
+    /// Returns the intake, which another thread uses to empty the rings.
     pub(super) fn intake(&self) -> Arc<Mutex<Intake>> {
         Arc::clone(&self.intake)
     }
 
-    /// Takes over what the intake has, after it has emptied the rings.
+    /// Empties the rings, and takes over what the intake has counted.
     pub(super) fn collect(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
-        // Links that have ended are asked for first: visits that come after that may be those of another link.
+        // Ended links are taken first: visits that come after may belong to another link of the same code.
         let ended: Vec<Ended> = self.ended.try_iter().flatten().collect();
         let weight = self.weight();
         let taken = {
@@ -200,29 +200,29 @@ impl Book {
         }
     }
 
-    /// Begins an hour, if it is another one.
+    /// Begins an hour, if it is a new one.
     fn turn_to(&mut self, hour: u32) {
         if hour == self.hour {
             return;
         }
         self.write_log();
-        // What could not be written belongs to the hour before, and so does what is added to it.
+        // Visits that could not be written belong to the last hour, and so do those that are added to them.
         if self.fresh.is_empty() {
             self.hour = hour;
         }
     }
 
-    /// Memory for what was counted and is not in the store, bytes.
+    /// Returns the memory for visits that are not in the store, in bytes.
     fn weight(&self) -> usize {
         self.not_stored().map(|(_, tally)| tally.weight()).sum()
     }
 
-    /// Whether a fold is under way and should end soon, because much was counted since it began.
+    /// True if a fold is under way and should end soon, because many visits were counted since it began.
     pub(super) fn is_pressed(&self) -> bool {
         !self.folds.is_empty() && self.weight() > VISITS_TALLIED_BYTES / 2
     }
 
-    /// Links have ended, and their visits with them.
+    /// Drops the visits of links that have ended.
     fn forget(&mut self, ended: Vec<Ended>) {
         let codes: Vec<Code> = ended.iter().map(|ended| ended.code).collect();
         for code in &codes {
@@ -232,7 +232,7 @@ impl Book {
             self.fresh.remove(&subject);
         }
         self.forget_stored(&codes);
-        // The store has it for the next process.
+        // The store keeps the ends for the next process.
         if !self.failed {
             self.fresh_ended.extend(ended);
         }
@@ -253,7 +253,7 @@ impl Book {
         let mut batch = self.links.batch();
         for code in codes {
             let rows = match self.links.visits_of(&Subject::Link(*code).name()) {
-                // Nobody is told of them, either. The others go.
+                // Damaged rows are never shown, so they may stay. The others are removed.
                 Err(StoreError::Damaged(what)) => {
                     self.damaged(&what);
                     continue;
@@ -265,9 +265,9 @@ impl Book {
         if batch.is_empty() { Ok(()) } else { self.links.commit(batch) }
     }
 
-    /// Writes what was counted since the last time to the log.
+    /// Writes the visits since the last call to the log.
     pub(super) fn write_log(&mut self) {
-        // Without room it is kept in memory until there is some again.
+        // Without room, they stay in memory until there is some again.
         if !self.may_write() || self.fresh.is_empty() && self.fresh_ended.is_empty() {
             return;
         }
@@ -281,18 +281,18 @@ impl Book {
         }
     }
 
-    /// What was written since this was last asked, to be synced while others read counts.
+    /// Takes the part of the log written since the last call, to be synced without a lock.
     pub(super) fn take_unsynced(&mut self) -> Option<Unsynced> {
         let file = self.log.take_unsynced()?;
         Some(Unsynced { file, links: self.links.clone(), ended: std::mem::take(&mut self.logged_ended) })
     }
 
-    /// Whether what was written is durable.
+    /// Notes the result of a sync.
     pub(super) fn synced(&mut self, synced: Result<(), StoreError>) {
         synced.unwrap_or_else(|error| self.fail(&error));
     }
 
-    /// What was new is in the log.
+    /// Moves fresh counts to the tallies, once they are in the log.
     fn enter_fresh(&mut self) {
         self.logged_ended.append(&mut self.fresh_ended);
         let fresh = std::mem::take(&mut self.fresh);
@@ -300,22 +300,22 @@ impl Book {
         tally.add(&fresh);
         let leaders = &mut self.leaders;
         fresh.each(|subject, row| {
-            // What is followed once in that time does not rise far before the next search.
+            // A link with a single visit in that time cannot rise far before the next search.
             if let (Subject::Link(code), true) = (subject, row.counts.total > 1) {
                 leaders.rises(code, tally.row(&subject).counts.total);
             }
         });
     }
 
-    /// The links whose apps must be known to go on.
+    /// Returns the links whose apps the next step needs.
     pub(super) fn next_links(&self) -> Vec<Code> {
         self.folds.front().map(Fold::next_links).unwrap_or_default()
     }
 
-    /// Goes on with what is not urgent. `apps` knows the next links.
+    /// Does one step of the work that is not urgent. `apps` must know the links of [`Book::next_links`].
     pub(super) fn go_on(&mut self, apps: &Apps) {
         if !self.may_write() {
-            // What cannot be kept is dropped, and said: memory has an end.
+            // Memory is bounded: visits that cannot be stored are dropped and counted as such.
             if self.fresh.weight() > VISITS_TALLIED_BYTES {
                 self.stats.visits_dropped.add_shared(self.fresh.row(&Subject::All).counts.total);
                 self.fresh = Tally::default();
@@ -325,7 +325,7 @@ impl Book {
         let done = match self.folds.pop_front() {
             Some(mut fold) => {
                 let done = self.fold_some(&mut fold, apps);
-                // As long as its rows do not count, what is in memory does.
+                // Until its rows count, the tallies in memory do.
                 if self.folded < fold.seq {
                     self.folds.push_front(fold);
                 }
@@ -344,7 +344,7 @@ impl Book {
     fn is_fold_due(&self) -> bool {
         let is_over = self.tallies.iter().any(|(hour, _)| *hour != self.hour);
         let bytes: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
-        // Half, so that the rest can be counted while these are written.
+        // Half, so that visits can be counted while these are written.
         is_over || bytes > VISITS_TALLIED_BYTES / 2 || self.log.len > VISITS_LOG_BYTES
     }
 
@@ -365,7 +365,7 @@ impl Book {
         if !is_done {
             return Ok(());
         }
-        // The rows first, and only then that they are all there.
+        // The rows are synced before the mark that says so.
         self.links.sync()?;
         let mut batch = self.links.batch();
         batch.set_visits_folded(fold.seq);
@@ -374,20 +374,20 @@ impl Book {
         self.folded = fold.seq;
         for seq in log::seqs(&self.dir).unwrap_or_default() {
             if seq <= self.folded {
-                // One that stays is removed at the next start.
+                // A log that stays is removed at the next start.
                 let _ = log::remove(&self.dir, seq);
             }
         }
         Ok(())
     }
 
-    /// Looks for subjects with many rows, and puts those together.
+    /// Searches for subjects with many rows, one step at a time, and merges them.
     fn tidy_some(&mut self) -> Result<(), StoreError> {
         if self.now_ms < self.tidy_at_ms {
             return Ok(());
         }
         let rows = match self.links.visits_behind(&self.tidied, TIDY_STEP) {
-            // The search ends there; what it would have found further on stays as it is.
+            // The search ends at the damage; rows after it stay as they are.
             Err(StoreError::Damaged(what)) => {
                 self.damaged(&what);
                 Vec::new()
@@ -418,7 +418,7 @@ impl Book {
         let mut batch = self.links.batch();
         for row in &rows {
             if add_stored(&mut history, row).is_err() {
-                // They stay as they are, and whoever asks for them is told.
+                // Damaged rows stay as they are, and a request for them gets an error.
                 return Ok(());
             }
             if row.place != TOGETHER {
@@ -431,7 +431,7 @@ impl Book {
         self.links.commit(batch)
     }
 
-    /// The links that may be among those that were followed most, if these should be looked up anew.
+    /// Returns the links that may be among the most visited ones, if the ranking is out of date.
     pub(super) fn take_candidates(&mut self) -> Option<Vec<Code>> {
         if self.now_ms < self.ranked_ms + RANKED_FOR_MS {
             return None;
@@ -447,12 +447,12 @@ impl Book {
         Some(codes)
     }
 
-    /// How often candidates were followed.
+    /// Sets the ranking from the counts of the candidates.
     pub(super) fn rank(&mut self, counted: impl Iterator<Item = (Code, Counts)>) {
         self.ranked = counted.filter(|(_, counts)| counts.total > 0).collect();
     }
 
-    /// The links that were followed most, as of some seconds ago.
+    /// Returns the most visited links, as of some seconds ago.
     pub(super) fn most_visited(&self, count: usize, without_bots: bool) -> Vec<Code> {
         let key = |counts: &Counts| if without_bots { counts.total.saturating_sub(counts.bots) } else { counts.total };
         let mut ranked: Vec<(Code, u64)> = self.ranked.iter().map(|(code, counts)| (*code, key(counts))).collect();
@@ -460,12 +460,12 @@ impl Book {
         ranked.into_iter().take(count).map(|(code, _)| code).collect()
     }
 
-    /// How often a subject was visited, as far as the rings were emptied.
+    /// Returns the number of visits of a subject, as of the last time the rings were emptied.
     pub(super) fn counts(&self, subject: Subject) -> Result<Counts, StoreError> {
         let mut counts = Counts::default();
         for row in self.links.visits_of(&subject.name())? {
             if row.place.1 <= self.folded {
-                // Both forms begin with them.
+                // Both forms of a row begin with the counts.
                 counts.add(Counts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
             }
         }
@@ -473,14 +473,14 @@ impl Book {
         Ok(counts)
     }
 
-    /// Everything that is known of the visits of a subject, as far as the rings were emptied.
+    /// Returns the history of a subject, as of the last time the rings were emptied.
     pub(super) fn history(&self, subject: Subject) -> Result<History, StoreError> {
         let mut history = self.stored(&subject.name())?;
         self.not_stored().for_each(|(hour, tally)| history.add(hour, &tally.row(&subject)));
         Ok(history)
     }
 
-    /// What is stored of the visits under a name.
+    /// Returns the stored part of a history.
     pub(super) fn stored(&self, name: &[u8]) -> Result<History, StoreError> {
         let mut history = History::default();
         for row in self.links.visits_of(name)? {
@@ -491,23 +491,24 @@ impl Book {
         Ok(history)
     }
 
-    /// What was counted and is not stored, or does not count there yet, by hour.
+    /// Iterates over the tallies that are not stored, or whose rows do not count yet, by hour.
     fn not_stored(&self) -> impl Iterator<Item = (u32, &Tally)> {
         let tallies = self.folds.iter().flat_map(|fold| &fold.tallies).chain(&self.tallies);
         tallies.map(|(hour, tally)| (*hour, tally)).chain([(self.hour, &self.fresh)])
     }
 
-    /// The same of some hours, by what links are of.
+    /// Returns the visits of some hours that are not stored, by parts of the links.
     pub(super) fn unstored(&self, hours: &Range<u32>) -> Unstored {
         Unstored::of(self.not_stored().filter(|(hour, _)| hours.contains(hour)).map(|(_, tally)| tally))
     }
 
-    /// The store, which can be read without keeping anybody here waiting.
+    /// Returns the store, which can be read without the lock of the book.
     pub(super) fn links(&self) -> Links {
         self.links.clone()
     }
 
-    /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many: of each hour the most frequent.
+    /// Returns the visits by referring host on `days`, counted from 1970 UTC, summed over all links. Each hour has only
+    /// its most frequent hosts.
     pub(super) fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
         let mut all = HashMap::new();
         let mut add = |hosts: Vec<(Box<[u8]>, u64)>| {
@@ -535,7 +536,7 @@ impl Book {
     fn fail(&mut self, error: &dyn std::fmt::Display) {
         if !std::mem::replace(&mut self.failed, true) {
             self.stats.store_errors.add_shared(1);
-            // The store has them for the next process.
+            // The store keeps the ends for the next process.
             self.fresh_ended = Vec::new();
             let text = format!(
                 "visits cannot be stored ({error}); carom counts in memory and loses new visits at a restart; check the disk, then restart"
@@ -545,7 +546,7 @@ impl Book {
     }
 }
 
-/// Adds a stored row.
+/// Adds a stored row to a history.
 fn add_stored(history: &mut History, row: &VisitRow) -> Result<(), StoreError> {
     if row.place == TOGETHER {
         history.merge(&History::decode(&row.value).ok_or_else(|| damaged(row))?);
@@ -564,7 +565,7 @@ pub(super) fn locked(intake: &Mutex<Intake>) -> MutexGuard<'_, Intake> {
     intake.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The tally of an hour.
+/// Returns the tally of an hour.
 pub(super) fn of_hour(tallies: &mut Vec<(u32, Tally)>, hour: u32) -> &mut Tally {
     let at = tallies.iter().position(|(of, _)| *of == hour).unwrap_or_else(|| {
         tallies.push((hour, Tally::default()));
