@@ -1,4 +1,4 @@
-//! Threads that do what is too long for a core: they draw QR codes, and read and write long JSON documents.
+//! Threads for work that takes too long on a core: they draw QR codes, and read and write long JSON documents.
 
 use std::io;
 use std::thread::JoinHandle;

@@ -1,11 +1,12 @@
-//! The one thread that writes links: group commit, insert only if absent, and nothing acknowledged before it is synced.
+//! The writer: the one thread that writes links. It does group commits, inserts a link only if its code is free, and
+//! acknowledges only after a sync.
 //!
-//! Everything that arrived while the last sync ran goes into one commit with one sync. Then owners are told what
-//! changed, one bundle for each core, and they answer who waits. A write or sync that failed is never tried again: after
-//! it nobody knows what is on disk, so the node refuses writes and goes on redirecting. A full disk is met before that
-//! (see [`super::disk`]) and is over by itself.
+//! All orders that arrived during the last sync go into one commit with one sync. Then each owner gets its changes in
+//! one bundle, and answers the clients that wait. A failed write or sync is never retried, because it is unknown what
+//! reached the disk. The node then refuses writes and continues to redirect. A full disk is detected before it causes a
+//! failed write (see [`super::disk`]), and writes resume once there is space.
 //!
-//! Who is right about a code is decided in [`super::plan`]; cores are known here only as mailboxes.
+//! [`super::plan`] decides conflicts over a code. The writer knows cores only as mailboxes.
 
 use std::io;
 use std::path::PathBuf;
@@ -32,46 +33,46 @@ use crate::record;
 use crate::stats::{NodeStats, unix_ms, unix_nanos};
 use crate::store::links::{Ended, Links, StoreError};
 
-/// How often a writer that waits for room looks whether there is some.
+/// Interval between two checks for free space while the disk is full.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// How often a writer without work looks.
+/// Interval between two checks while there is no work.
 const LOOK_IDLE: Duration = Duration::from_secs(1);
 
-/// Told to clients while the disk is full.
+/// The error text for clients while the disk is full.
 pub const DISK_FULL: &str = "the disk is full";
 
-/// Told to clients after a failed write.
+/// The error text for clients after a failed write.
 pub const FAILED: &str = "the store failed and accepts no writes until the node is restarted";
 
-/// What the writer works with.
+/// Inputs of the writer.
 #[derive(Clone, Debug)]
 pub struct WriterSetup {
-    /// The store.
+    /// The store of links.
     pub links: Links,
-    /// Its indexes for lists.
+    /// The indexes of the store, for lists.
     pub catalog: Arc<Catalog>,
-    /// The cores' mailboxes.
+    /// The mailboxes of the cores.
     pub post: Post,
-    /// The hasher of the process, to find owners.
+    /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
-    /// How many cores own links.
+    /// Number of cores that own links.
     pub cores: CoreCount,
-    /// Where to count.
+    /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
-    /// The data directory, whose disk is watched.
+    /// The data directory, whose free disk space is watched.
     pub data_dir: PathBuf,
-    /// For how long a link that was used is the answer to a request for one like it.
+    /// Time since its last use for which an existing link answers a create of the same kind; `None` turns that off.
     pub dedupe: Option<Duration>,
-    /// Who brings changes to Redis; nobody where a node is alone.
+    /// The queue of changes to deliver to Redis; `None` for a single node.
     pub deliveries: Option<Sender<Delivery>>,
-    /// Who gives out the visits of limited links.
+    /// The queue of the thread that grants visits of links with `maxVisits`.
     pub allowances: AllowanceQueue,
-    /// Who counts visits, and forgets those of links that have ended.
+    /// The channel on which the counting threads learn of ended links.
     pub ended: Sender<Vec<Ended>>,
-    /// Who removes links whose time is over, and waits to hear of it.
+    /// The channel on which the expiry thread waits for reports on its orders.
     pub sweeper: Sender<Swept>,
-    /// Promises to break on purpose.
+    /// The promises to break, for tests.
     #[cfg(feature = "faults")]
     pub faults: super::faults::Faults,
 }
@@ -87,7 +88,7 @@ pub fn start(setup: WriterSetup) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     Ok((sender, thread))
 }
 
-/// Whether writes are taken.
+/// The state of the store: accepts writes, is full, or has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Health {
     Good,
@@ -103,9 +104,10 @@ struct Writer {
     bundles: Vec<Vec<ToCore>>,
     record: Vec<u8>,
     outbox: Outbox,
-    /// Whether states were committed and not synced. What was there at the start may have been.
+    /// True if states may be committed but not synced. True at the start, because the last process may have left some.
     unsynced: bool,
-    /// Whether something of the streams was left out: then all that follows is, until it is read again.
+    /// True once an order from the streams was dropped. All further ones are dropped too, until the follower reads the
+    /// streams again.
     left_out: bool,
     #[cfg(feature = "faults")]
     synced: super::faults::SyncedLog,
@@ -143,7 +145,7 @@ impl Writer {
         tracing::debug!("the writer stopped");
     }
 
-    /// One group commit: what is there now, at most [`COMMIT_WRITES_MAX`].
+    /// Makes one group commit of the orders that have arrived, at most [`COMMIT_WRITES_MAX`].
     fn take_turn(&mut self, first: Order, receiver: &Receiver<Order>) {
         let mut orders = Vec::with_capacity(64);
         orders.push(first);
@@ -194,7 +196,7 @@ impl Writer {
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
             if !ended.is_empty() {
-                // Without a receiver the node is on its way out.
+                // Without a receiver the node is shutting down.
                 let _ = self.setup.ended.send(ended);
             }
             if !writes.limited.is_empty() {
@@ -210,8 +212,8 @@ impl Writer {
         self.refuse_outcomes(&outcomes, FAILED);
     }
 
-    /// Writes what a commit changes. What nobody waits for is durable with the next sync, and until then a loss of power
-    /// takes the place in the stream with it.
+    /// Writes the changes of a commit. Changes from other nodes become durable with the next sync; until then a power
+    /// failure takes them together with their position in the stream.
     fn write(&mut self, writes: &Writes, ended: &[Ended]) -> Result<(), StoreError> {
         if writes.is_empty() {
             return Ok(());
@@ -236,7 +238,7 @@ impl Writer {
         let gone = writes.limited.iter().filter(|(_, is_over)| *is_over);
         gone.for_each(|(code, _)| batch.remove_allowance(code));
         ended.iter().for_each(|ended| batch.end_visits(ended));
-        // A link that nobody can tell the history of can still be changed.
+        // A link stays changeable even if its history cannot be read.
         if let Err(error) = self.setup.links.add_edits(&mut batch, unix_nanos(), &writes.edits) {
             self.setup.stats.store_errors.add_shared(1);
             tracing::error!(%error, "cannot add to the history of a link: its earlier entries cannot be read");
@@ -252,15 +254,16 @@ impl Writer {
         self.setup.catalog.commit(batch, &writes.relisted)
     }
 
-    /// Tells who speaks to Redis what must be brought there. It is on disk by now.
+    /// Hands changes to the thread that delivers them to Redis. They are on disk by now.
     fn hand_deliveries_over(&mut self) {
         if let Some(deliveries) = &self.setup.deliveries {
-            // Without a receiver the node is on its way out, and everything is brought after the next start.
+            // Without a receiver the node is shutting down, and everything is delivered after the next start.
             let _ = self.outbox.take_deliveries().into_iter().try_for_each(|delivery| deliveries.send(delivery));
         }
     }
 
-    /// What must be true before anyone is told. A build with faults may be asked to tell first and to sync when it is due.
+    /// Does what must be done before clients are told. A build with faults may tell them first, and sync when that is
+    /// due.
     fn make_durable(&mut self) -> bool {
         #[cfg(feature = "faults")]
         if self.setup.faults.ack_before_sync && !self.synced.is_due() {
@@ -269,7 +272,7 @@ impl Writer {
         self.sync()
     }
 
-    /// Makes everything committed durable. After a failure there is no other try.
+    /// Syncs all commits. A failure is final.
     fn sync(&mut self) -> bool {
         #[cfg(feature = "faults")]
         self.synced.before_sync(&self.setup.data_dir);
@@ -285,7 +288,7 @@ impl Writer {
         result.map_err(|error| self.fail(&error)).is_ok()
     }
 
-    /// Gives every core what is for it after the commit of that number, in one bundle.
+    /// Sends every core its messages after the commit with that number, in one bundle.
     fn tell(&mut self, outcomes: Vec<Outcome>, commit: u64) {
         let setup = &self.setup;
         for outcome in outcomes {
@@ -303,11 +306,11 @@ impl Writer {
     }
 
     fn tell_sweeper(&self, swept: Option<Swept>) {
-        // Without a receiver the node is on its way out.
+        // Without a receiver the node is shutting down.
         let _ = swept.map(|swept| self.setup.sweeper.send(swept));
     }
 
-    /// Answers those whose commit has failed: what it would have written may be on disk all the same.
+    /// Answers the clients of a failed commit: its writes may be on disk all the same.
     fn refuse_outcomes(&mut self, outcomes: &[Outcome], reason: &'static str) {
         for (ticket, answer) in outcomes.iter().filter_map(Outcome::answer) {
             let answer = match answer.is_of_write() {
@@ -319,7 +322,8 @@ impl Writer {
         self.post_bundles();
     }
 
-    /// Refuses what clients ask for. What others did must be read again from the streams: the place there stays.
+    /// Refuses the requests of clients. Changes of other nodes are dropped and must be read again: the positions in the
+    /// streams stay.
     fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
         for order in orders {
             if matches!(order, Order::Expire { .. } | Order::Discard { .. } | Order::Unearth { .. }) {
@@ -364,7 +368,7 @@ impl Writer {
         self.setup.stats.alarms.raise(Alarm::StoreFailed, text);
     }
 
-    /// Changes between taking writes and refusing them for want of room.
+    /// Switches between accepting writes and refusing them for lack of space.
     fn check_room(&mut self) {
         if self.health == Health::Failed {
             return;
@@ -388,13 +392,13 @@ impl Writer {
         }
     }
 
-    /// How long to wait for a request before something is due by itself.
+    /// Returns how long to wait for an order before other work is due.
     fn patience(&self) -> Duration {
         #[cfg(feature = "faults")]
         if self.setup.faults.ack_before_sync {
             return self.synced.patience();
         }
-        // Others write to the disk, too: visits do while no link is made.
+        // Other threads write to the disk, too: visits, for example, while no link is created.
         if self.health == Health::Full { LOOK_AGAIN } else { LOOK_IDLE }
     }
 
@@ -407,7 +411,7 @@ impl Writer {
     }
 }
 
-/// The outbox as it is on disk.
+/// Restores the outbox from the store.
 fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
     let mut places = Vec::new();
     for partition in Partition::all() {
@@ -416,7 +420,7 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
     Ok(Outbox::restore(links.outbox()?, places))
 }
 
-/// What is under a code now.
+/// Returns the stored state of a code.
 pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
     match links.get(code) {
         Ok(None) => Stored::Absent,
@@ -436,7 +440,7 @@ pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
     }
 }
 
-/// Says that links were given up because others have their codes.
+/// Logs links that were dropped because other nodes have their codes, and raises an alarm.
 fn report(stats: &NodeStats, conflicts: &[Conflict]) {
     for Conflict { code, lost, kept } in conflicts {
         stats.fleet.conflicts.add(1);
@@ -453,7 +457,7 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
     }
 }
 
-/// Whether an order tells of other nodes.
+/// True if an order comes from the fleet's threads.
 fn is_of_fleet(order: &Order) -> bool {
     !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Discard { .. } | Order::Unearth { .. })
 }
@@ -572,7 +576,8 @@ mod fault_tests {
         }
     }
 
-    /// Creates links one after another, cuts the power right after the last acknowledgement, and counts what is missing.
+    /// Creates links one after another, cuts the power right after the last acknowledgement, and counts what is
+    /// missing.
     fn lost_of_acknowledged(ack_before_sync: bool) -> usize {
         let dir = tempfile::tempdir().unwrap();
         let (data, after) = (dir.path().join("data"), dir.path().join("after"));
@@ -596,7 +601,7 @@ mod fault_tests {
         assert_eq!(lost_of_acknowledged(false), 0);
     }
 
-    /// The control: a writer that breaks the promise is caught by the same test.
+    /// A control experiment: the test catches a writer that breaks the promise.
     #[test]
     fn a_writer_that_acknowledges_too_early_is_caught() {
         assert!(lost_of_acknowledged(true) > 0);

@@ -1,4 +1,4 @@
-//! What of the visits is not in the store, for backups of it: the logs that were not folded at the moment of a view.
+//! Copies of visits for backups: the logs that were not folded into the store at the moment of a view.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,21 +9,21 @@ use super::{FOLDER, log};
 use crate::store::links::Links;
 use crate::store::links::catalog::View;
 
-/// How often it is tried to see the store and the logs at one moment: a fold takes much longer than a look.
+/// Attempts to read the store and the logs of one moment. A fold takes much longer than an attempt.
 const TRIES: usize = 10;
 
-/// The store at one moment, and logs by their numbers.
+/// A view of the store, and logs by their numbers.
 pub type Seen = (View, Vec<(u32, Vec<u8>)>);
 
-/// The store as it is now, and the logs whose rows are not in it, each with its number.
+/// Returns a view of the store, and the logs whose rows it lacks, each with its number.
 ///
 /// # Errors
-/// If they cannot be read.
+/// If the store or the logs cannot be read, or if folds interfered with every attempt.
 pub fn view_with_logs(links: &Links, data_dir: &Path) -> io::Result<Seen> {
     let dir = data_dir.join(FOLDER);
     for _ in 0..TRIES {
-        // A log that is open here can be read although it is removed a moment later. One that the view does not have was not
-        // removed before it, and what began after the first look is found by the second.
+        // An open log stays readable after it is removed. A log that the view lacks is removed only after the view, and
+        // the second pass finds one that was begun after the first pass.
         let mut logs = BTreeMap::new();
         open_all(&dir, &mut logs)?;
         let view = links.view();
@@ -51,10 +51,10 @@ fn open_all(dir: &Path, logs: &mut BTreeMap<u32, File>) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds a piece of a log to a data directory where nobody counts.
+/// Appends a piece to a log in a data directory that no node has open.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the piece cannot be written.
 pub fn put_log(data_dir: &Path, seq: u32, bytes: &[u8]) -> io::Result<()> {
     let dir = data_dir.join(FOLDER);
     fs::create_dir_all(&dir)?;

@@ -1,4 +1,4 @@
-//! A fold: the tallies of one log on their way to the store, some rows at a time.
+//! A fold: it moves the tallies of one log into the store, some rows at a time.
 
 use std::collections::HashMap;
 
@@ -8,24 +8,24 @@ use super::parts::Apps;
 use crate::store::links::Batch;
 use crate::visits::tally::{Counts, Part, Row, Subject, Tally, name_of_day};
 
-/// Rows that are written at once: a few milliseconds, for which a question waits.
+/// Number of rows written at once. That takes a few milliseconds, for which a reader of counts waits.
 pub(super) const FOLD_STEP: usize = 2_000;
 
-/// Tallies that are being written to the store.
+/// The tallies that are being written to the store.
 #[derive(Debug)]
 pub(super) struct Fold {
-    /// The number of their log, under which the rows stand.
+    /// The number of their log, under which the rows are stored.
     pub(super) seq: u32,
-    /// What is written, by hour.
+    /// The tallies to write, by hour.
     pub(super) tallies: Vec<(u32, Tally)>,
-    /// What is still to be written, from the end.
+    /// The rows that remain to be written, in reverse order.
     todo: Vec<(u32, Subject)>,
-    /// Visits by hour of the parts that links are of, as far as the links were written.
+    /// Visits by hour and part (app or domain), summed over the links written so far.
     parts: HashMap<(u32, Part), Counts>,
 }
 
 impl Fold {
-    /// What is to be written of the tallies of a log.
+    /// Returns the fold of a log's tallies.
     pub(super) fn new(seq: u32, tallies: Vec<(u32, Tally)>) -> Fold {
         let subjects = tallies.iter().flat_map(|(hour, tally)| tally.subjects().map(|subject| (*hour, subject)));
         let mut todo: Vec<(u32, Subject)> = subjects.collect();
@@ -34,13 +34,13 @@ impl Fold {
         Fold { seq, tallies, todo, parts: HashMap::new() }
     }
 
-    /// The links whose rows are written next.
+    /// Returns the links whose rows are written next.
     pub(super) fn next_links(&self) -> Vec<Code> {
         let next = self.todo.iter().rev().take(FOLD_STEP);
         next.filter_map(|(_, subject)| if let Subject::Link(code) = subject { Some(*code) } else { None }).collect()
     }
 
-    /// Puts the next rows into a batch. `apps` knows their links. Returns whether those were the last.
+    /// Adds the next rows to a batch. `apps` must know their links. Returns true if no rows remain.
     pub(super) fn put_some(&mut self, batch: &mut Batch, apps: &Apps) -> bool {
         let mut value = Vec::new();
         let mut put = |name: &[u8], hour: u32, row: &Row| {

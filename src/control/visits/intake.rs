@@ -1,6 +1,7 @@
-//! The intake: empties the rings of the cores into tallies, and waits for nothing.
+//! The intake: it empties the rings of the cores into tallies, and never waits for a disk.
 //!
-//! The book takes these tallies over when it has time. While it writes or syncs, the rings go on being emptied here.
+//! The book takes over these tallies when it has time. While the book writes or syncs, the intake continues to empty
+//! the rings.
 
 use std::sync::Arc;
 
@@ -10,13 +11,13 @@ use crate::stats::NodeStats;
 use crate::visits::tally::{Subject, Tally};
 use crate::visits::{Visit, VisitReceiver};
 
-/// What was taken out of the rings and is not in the book yet.
+/// Visits that were taken out of the rings and are not in the book yet.
 pub(super) struct Intake {
     receivers: Vec<VisitReceiver>,
     stats: Arc<NodeStats>,
-    /// By hour, the earlier one first.
+    /// The tallies by hour, earlier hours first.
     tallies: Vec<(u32, Tally)>,
-    /// Memory for what the book has, bytes.
+    /// Memory of the book's counts, in bytes.
     in_book: usize,
     #[cfg(feature = "faults")]
     is_deaf: bool,
@@ -34,7 +35,7 @@ impl Intake {
         }
     }
 
-    /// Empties the rings. Returns how many visits there were.
+    /// Empties the rings. Returns the number of visits.
     pub(super) fn drain(&mut self, now_ms: u64) -> usize {
         #[cfg(feature = "faults")]
         if self.is_deaf {
@@ -56,7 +57,7 @@ impl Intake {
         found
     }
 
-    /// Gives away what was counted, by hour. `in_book` is the memory that the book has for visits, in bytes.
+    /// Takes the tallies, by hour. `in_book` is the memory of the book's counts, in bytes.
     pub(super) fn take(&mut self, in_book: usize) -> Vec<(u32, Tally)> {
         let taken = std::mem::take(&mut self.tallies);
         self.in_book = in_book + taken.iter().map(|(_, tally)| tally.weight()).sum::<usize>();

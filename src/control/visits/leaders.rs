@@ -1,8 +1,9 @@
-//! Which links are followed most: found while all rows are looked at, and among those that are followed now.
+//! Finds the most visited links, from a search of all rows and from the links visited at present.
 //!
-//! The search goes over everything that is stored, once an hour, and keeps the links with the largest counts. What rises in
-//! between is seen when it is written to the log. Both are candidates; how often each was followed is looked up when
-//! somebody asks. So the order is exact among the candidates, and a link that is missing was followed less than all of
+//! The search reads everything that is stored, once an hour, and keeps the links with the largest counts. Links that
+//! rise in between are noticed when their visits are written to the log. Both kinds are candidates, and their counts
+//! are looked up on demand. So the order among candidates is exact. A link that is no candidate had fewer visits than
+//! all of them an hour ago, and few since.
 //! them an hour ago, and little since.
 
 use std::cmp::Reverse;
@@ -13,10 +14,10 @@ use carom_shards::Code;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Row, Subject};
 
-/// Candidates of each kind: as many as a list by visits may have.
+/// Number of candidates of each kind: as many as a list by visits may have.
 const KEPT: usize = crate::limits::LIST_SORTED_MAX;
 
-/// The largest of many.
+/// The links with the largest counts.
 #[derive(Debug, Default)]
 struct Largest(BinaryHeap<Reverse<(u64, Code)>>);
 
@@ -35,22 +36,22 @@ impl Largest {
     }
 }
 
-/// The search and what it has found.
+/// The search and its results.
 #[derive(Debug, Default)]
 pub(super) struct Leaders {
-    /// The subject whose rows are being added up.
+    /// The subject whose rows are being summed up.
     name: Vec<u8>,
     counts: Counts,
     all: Largest,
     without_bots: Largest,
-    /// What the last whole search has found.
+    /// The links that the last whole search found.
     found: HashSet<Code>,
-    /// Links that were followed lately, and how often in the present tallies.
+    /// Links that were visited lately, with their visits in the current tallies.
     rising: HashMap<Code, u64>,
 }
 
 impl Leaders {
-    /// Looks at a stored row; those of a subject follow each other.
+    /// Adds a stored row to the search. The rows of one subject must follow each other.
     pub(super) fn look_at(&mut self, name: &[u8], is_together: bool, value: &[u8]) {
         if self.name != name {
             self.end_subject();
@@ -70,14 +71,14 @@ impl Leaders {
         }
     }
 
-    /// All rows have been looked at.
+    /// Ends the search, after the last row.
     pub(super) fn end_search(&mut self) {
         self.end_subject();
         let (all, without_bots) = (std::mem::take(&mut self.all), std::mem::take(&mut self.without_bots));
         self.found = all.codes().chain(without_bots.codes()).collect();
     }
 
-    /// A link was followed; so often in the present tallies.
+    /// Notes a link that was visited, with its visits in the current tallies.
     pub(super) fn rises(&mut self, code: Code, count: u64) {
         self.rising.insert(code, count);
         if self.rising.len() > 2 * KEPT {
@@ -87,7 +88,7 @@ impl Leaders {
         }
     }
 
-    /// The candidates, each once.
+    /// Returns the candidates, each once.
     pub(super) fn candidates(&self) -> Vec<Code> {
         let rising = self.rising.keys().filter(|code| !self.found.contains(code));
         self.found.iter().chain(rising).copied().collect()
@@ -103,7 +104,7 @@ mod tests {
         let mut leaders = Leaders::default();
         let code = |number: usize| Code::parse(format!("c{number:05}").as_bytes()).unwrap();
         for number in 0..3 * KEPT {
-            // Two rows each, one of them put together of others; the last ones were followed most, by bots.
+            // Two rows each, one of them merged. The last links have the most visits, by bots.
             let mut row = Row::default();
             (0..=number / 100).for_each(|_| row.add(&Row::of_visit(number > 2 * KEPT, b"")));
             let mut history = History::default();

@@ -1,7 +1,7 @@
-//! The log of visits: what was counted since the last fold, so that a crash takes one interval at most.
+//! The log of visits: all counts since the last fold, so that a crash loses the visits of one interval at most.
 //!
-//! A file is a list of pieces: length and checksum, then what was counted in an interval of one hour. A piece that was cut
-//! off by a crash is the end of the file.
+//! A file is a sequence of pieces: length and checksum, then the counts of an interval within one hour. A piece that a
+//! crash cut off ends the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,33 +16,33 @@ use crate::visits::tally::{Row, Subject, Tally, push_number, take_bytes, take_nu
 const ROW: u8 = 1;
 const FORGET: u8 = 2;
 
-/// Length and checksum of a piece.
+/// Bytes of length and checksum of a piece.
 const HEAD_LEN: usize = 12;
 
-/// Longest piece that is read, bytes: far more than an interval makes. A longer one is damage.
+/// Longest piece that is read, in bytes: far more than an interval produces. A longer one counts as damage.
 const PIECE_LEN_MAX: usize = 1 << 30;
 
-/// What a piece tells.
+/// The content of a piece.
 #[derive(Debug)]
 pub(super) struct Piece {
     /// The hour, counted from 1970 UTC.
     pub(super) hour: u32,
-    /// Links that had ended by then; comes before the rows.
+    /// Links that had ended by then. They apply before the rows.
     pub(super) ended: Vec<Code>,
-    /// What was counted.
+    /// The counts.
     pub(super) rows: Vec<(Subject, Row)>,
 }
 
-/// The log that is written.
+/// The log that is being written.
 #[derive(Debug)]
 pub(super) struct Log {
     dir: PathBuf,
     file: Arc<File>,
-    /// Written since the last sync.
+    /// True if bytes were written since the last sync.
     is_dirty: bool,
-    /// Its number: rows that it leads to are stored under it.
+    /// The number of the log, under which its rows are stored.
     pub(super) seq: u32,
-    /// Its length, bytes.
+    /// The length in bytes.
     pub(super) len: u64,
     piece: Vec<u8>,
 }
@@ -51,7 +51,7 @@ fn path(dir: &Path, seq: u32) -> PathBuf {
     dir.join(format!("log-{seq:010}"))
 }
 
-/// The numbers of the logs in a directory, in order.
+/// Returns the numbers of the logs in a directory, in order.
 pub(super) fn seqs(dir: &Path) -> io::Result<Vec<u32>> {
     let mut seqs = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -67,19 +67,20 @@ pub(super) fn remove(dir: &Path, seq: u32) -> io::Result<()> {
     fs::remove_file(path(dir, seq))
 }
 
-/// Gives the pieces of a log to `take`, up to its end or to damage.
+/// Passes the pieces of a log to `take`, up to its end or to damage.
 pub(super) fn read(dir: &Path, seq: u32, take: impl FnMut(Piece)) -> io::Result<()> {
     let bytes = fs::read(path(dir, seq))?;
     let mut rest = &bytes[..];
     std::iter::from_fn(|| take_piece(&mut rest)).for_each(take);
     if !rest.is_empty() {
-        // The piece that a crash cut off, most likely.
+        // Most likely a piece that a crash cut off.
         tracing::warn!(log = seq, bytes = rest.len(), "cannot read the end of a visit log");
     }
     Ok(())
 }
 
-/// What a log holds up to its end or to damage, as bytes: while it is written to, the last piece may not be whole yet.
+/// Returns the whole pieces of a log as bytes, up to its end or to damage. The last piece of a log that is being
+/// written may be incomplete.
 pub(super) fn whole_pieces(mut file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut file, &mut bytes)?;
@@ -90,7 +91,7 @@ pub(super) fn whole_pieces(mut file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a log to read it; none where it is gone.
+/// Opens a log for reading; `None` if it is gone.
 pub(super) fn open(dir: &Path, seq: u32) -> io::Result<Option<File>> {
     match File::open(path(dir, seq)) {
         Ok(file) => Ok(Some(file)),
@@ -99,7 +100,7 @@ pub(super) fn open(dir: &Path, seq: u32) -> io::Result<Option<File>> {
     }
 }
 
-/// Adds to a log of a folder where nobody counts.
+/// Appends to a log in a directory that no node has open.
 pub(super) fn put(dir: &Path, seq: u32, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(path(dir, seq))?;
     file.write_all(bytes)?;
@@ -130,16 +131,16 @@ fn take_piece(rest: &mut &[u8]) -> Option<Piece> {
 }
 
 impl Log {
-    /// Begins a log of that number.
+    /// Begins the log with the number `seq`.
     pub(super) fn begin(dir: &Path, seq: u32) -> io::Result<Log> {
         let file = OpenOptions::new().create(true).append(true).open(path(dir, seq))?;
-        // So that a loss of power does not take the file as a whole.
+        // The directory is synced, so that a power failure does not take the whole file.
         File::open(dir)?.sync_all()?;
         let len = file.metadata()?.len();
         Ok(Log { dir: dir.to_owned(), file: Arc::new(file), is_dirty: false, seq, len, piece: Vec::new() })
     }
 
-    /// The next log, instead of this one, which is durable then.
+    /// Syncs this log and begins the next one.
     pub(super) fn next(&mut self) -> io::Result<Log> {
         if let Some(file) = self.take_unsynced() {
             file.sync_data()?;
@@ -147,7 +148,7 @@ impl Log {
         Log::begin(&self.dir, self.seq + 1)
     }
 
-    /// Writes what was counted in an hour since the last time. It is durable after a sync.
+    /// Writes the counts of an hour since the last call. They are durable after a sync.
     pub(super) fn write(&mut self, hour: u32, ended: &[Code], tally: &Tally) -> io::Result<()> {
         self.piece.clear();
         self.piece.resize(HEAD_LEN, 0);
@@ -175,7 +176,7 @@ impl Log {
         Ok(())
     }
 
-    /// The file, if it was written to since this was last asked: to be synced, while others may read counts.
+    /// Takes the file to sync, if it was written to since the last call. The sync needs no lock of the book.
     pub(super) fn take_unsynced(&mut self) -> Option<Arc<File>> {
         std::mem::take(&mut self.is_dirty).then(|| Arc::clone(&self.file))
     }
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(pieces[1].ended, [code]);
         let row = &pieces[1].rows.iter().find(|(of, _)| *of == subject("abc")).unwrap().1;
         assert_eq!((row.counts.total, row.counts.bots, row.hosts.len()), (2, 1, 1));
-        // Cut off anywhere, the pieces before are whole; damaged anywhere, nothing wrong is read.
+        // Cut off anywhere, all pieces before the cut are read; damaged anywhere, no wrong piece is read.
         for cut in 0..whole.len() {
             fs::write(path(dir.path(), 8), &whole[..cut]).unwrap();
             assert_eq!(read(dir.path(), 8).unwrap().len(), usize::from(cut >= whole.len() / 2));

@@ -1,17 +1,18 @@
-//! Visits are counted here: what cores tell of is added up in memory, written to a log twice a second, and folded into the
-//! store from time to time.
+//! Visit counting. Cores report visits through rings; two threads sum them up in memory, write them to a log twice a
+//! second, and fold them into the store from time to time.
 //!
 //! * [`crate::visits::tally`]: counts in memory, and the stored form of a row;
-//! * [`crate::visits::history`]: what is known of one link, by day and hour;
-//! * `log`: what a crash would take otherwise;
+//! * [`crate::visits::history`]: the visits of one link, by day and hour;
+//! * `log`: the counts that a crash would take otherwise;
 //! * `fold`: the way from the log to the store;
-//! * `parts`: what of it is of which app and domain;
-//! * `intake`: what was taken out of the rings, by a thread that waits for nothing;
+//! * `parts`: visits by app and by domain;
+//! * `intake`: visits taken out of the rings, by a thread that never waits for a disk;
 //! * `book`: all of it together, in order, over crashes;
-//! * `copies`: for backups.
+//! * `leaders`: the most visited links;
+//! * `copies`: copies for backups.
 //!
-//! A redirect pays for a message to a ring and nothing else. Whoever reads counts empties the rings first, so that no visit
-//! that was answered before is missing.
+//! A redirect pays for one message to a ring and nothing else. A reader of counts empties the rings first, so that it
+//! sees every visit that was answered before.
 
 mod book;
 pub mod copies;
@@ -42,25 +43,25 @@ use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Subject};
 
-/// Where the logs are in a data directory.
+/// The folder of the logs in a data directory.
 const FOLDER: &str = "visits";
 
-/// How often the rings are emptied while there is little in them.
+/// Interval between two drains of the rings while they hold fewer than [`BUSY`] visits.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
 
-/// How often while there is much.
+/// Interval between two drains after one of [`BUSY`] visits or more.
 const COLLECT_BUSY: Duration = Duration::from_millis(20);
 
-/// So many visits at once are much: a quarter of a ring.
+/// Number of visits in one drain that counts as busy: a quarter of a ring.
 const BUSY: usize = 2_048;
 
-/// How often what was counted is written to the log: with the time of the write, a crash takes less than a second of it.
+/// Interval between two writes to the log. With the time of the write, a crash loses less than a second of visits.
 const LOG_EVERY: Duration = Duration::from_millis(500);
 
-/// So many links are counted before others get their turn: about a millisecond.
+/// Number of links counted under one lock, before other threads get their turn: about a millisecond.
 const COUNTED_AT_ONCE: usize = 256;
 
-/// Who counts visits, for whoever asks. Cheap to clone.
+/// The counts of visits, for any thread that needs them. Cheap to clone.
 #[derive(Clone)]
 pub struct Visits {
     book: Arc<Mutex<Book>>,
@@ -72,26 +73,26 @@ impl std::fmt::Debug for Visits {
     }
 }
 
-/// The threads that count: one empties the rings, the other writes what they held.
+/// A handle on the threads that count: one empties the rings, the other writes to the log and the store.
 pub struct Counting {
     stop: Arc<AtomicBool>,
     threads: [JoinHandle<()>; 2],
 }
 
-/// What starting to count gives.
+/// The running counting threads, and the ways to reach them.
 pub struct Started {
-    /// Who answers questions.
+    /// The counts of visits.
     pub visits: Visits,
-    /// Where to say that links have ended, before anybody else hears of it.
+    /// The channel on which the writer announces ended links, before any other thread hears of them.
     pub ended: Sender<Vec<Ended>>,
-    /// The threads.
+    /// The handle on the threads.
     pub counting: Counting,
 }
 
-/// Reads back what was counted, and starts to count. The logs are in a folder of the data directory.
+/// Reads back the counts, and starts to count. The logs are in a folder of the data directory.
 ///
 /// # Errors
-/// If logs or store cannot be read, or the operating system cannot start a thread.
+/// If the logs or the store cannot be read, or the operating system cannot start a thread.
 pub fn start(
     data_dir: &Path,
     links: &Links,
@@ -112,7 +113,7 @@ pub fn start(
 }
 
 impl Counting {
-    /// Ends the threads, after a last write. Only after the cores have ended.
+    /// Stops the threads after a last write. Call it after the cores have ended.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads {
@@ -122,8 +123,8 @@ impl Counting {
     }
 }
 
-/// Empties the rings until the node ends. This thread never waits for a disk: a ring holds what a core answers in a few
-/// syncs of a slow one.
+/// Empties the rings until the node ends. This thread never waits for a disk: a ring holds the visits of a core during
+/// a few syncs of a slow disk.
 fn empty(intake: &Mutex<Intake>, until: &AtomicBool) {
     while !until.load(Ordering::Acquire) {
         let found = locked(intake).drain(unix_ms());
@@ -152,7 +153,8 @@ impl Visits {
         self.log();
     }
 
-    /// Goes on with what is not urgent. Nobody waits for the store who asks for counts while links are looked up.
+    /// Does a step of the work that is not urgent. The links are looked up without the lock of the book, so readers of
+    /// counts need not wait for the store.
     fn go_on(&self) {
         let (links, codes) = {
             let book = self.book();
@@ -162,7 +164,8 @@ impl Visits {
         self.book().go_on(&apps);
     }
 
-    /// Writes to the log, durably. Nobody waits for the disk who asks for counts meanwhile.
+    /// Writes to the log and syncs it. The sync runs without the lock of the book, so readers of counts need not wait
+    /// for the disk.
     fn log(&self) {
         let unsynced = {
             let mut book = self.book();
@@ -173,12 +176,13 @@ impl Visits {
             let synced = unsynced.sync();
             self.book().synced(synced);
         }
-        // An old mark is worse than a new one, and better than none: a disk that fails is noticed elsewhere.
+        // An error does no harm: an old mark is worse than a new one, but better than none, and a failing disk is
+        // noticed elsewhere.
         let links = self.book().links();
         let _ = links.flush_mark();
     }
 
-    /// How often the links of these codes were followed.
+    /// Returns the visits of the links with these codes, in their order. Blocks for the store.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -198,7 +202,8 @@ impl Visits {
         Ok(counts)
     }
 
-    /// The codes of so many links that were followed most, those first that were followed most often.
+    /// Returns the codes of the most visited links, at most `count` of them, most visited first. The ranking may be
+    /// some seconds old.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -215,7 +220,7 @@ impl Visits {
         Ok(self.book().most_visited(count, without_bots))
     }
 
-    /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many.
+    /// Returns the visits by referring host on `days`, counted from 1970 UTC, summed over all links.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -225,7 +230,7 @@ impl Visits {
         book.referrers(days)
     }
 
-    /// Everything that is known of the visits of a subject.
+    /// Returns the history of the visits of a subject.
     ///
     /// # Errors
     /// If the store cannot be read.

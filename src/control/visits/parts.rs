@@ -1,8 +1,8 @@
 //! Visits by app and by domain, as [`Part`]s.
 //!
-//! Who counts a visit knows its code, and with it the domain, but not the app: that stands in the link's record. So it is looked
-//! up once for each link that was followed in an hour, when the rows of the hour are written to the store and their
-//! neighbours are read with it. What is not written yet is looked up when somebody asks, up to a bound.
+//! A visit has a code, and with it the domain. The app is only in the link's record. It is looked up once for each link
+//! that was visited in an hour, when the rows of the hour are written to the store, which reads their neighbours
+//! anyway. For visits that are not stored yet, apps are looked up on demand, up to a bound.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,17 +18,17 @@ use crate::stats::unix_ms;
 use crate::store::links::{Links, StoreError};
 use crate::visits::tally::{Counts, Part, Tally};
 
-/// Links that are looked up for one answer, and for how long.
+/// Largest number of links, and longest time, for the look-ups of one answer.
 const LOOKED_UP_MAX: usize = 50_000;
 const LOOK_UP_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// Which app has made each of some links; those that were made without one are missing.
+/// The apps that own some links. Links without an app are missing.
 #[derive(Debug, Default)]
 pub(super) struct Apps(HashMap<Code, Box<str>>);
 
 impl Apps {
-    /// Looks up links in a store; `None` where that is not done in time. What cannot be read has no app here: whoever reads
-    /// the link itself says so.
+    /// Looks up links in a store; `None` if that takes longer than `until`. An unreadable link has no app here; a
+    /// request for the link itself reports the damage.
     pub(super) fn look_up(
         links: &Links,
         codes: impl IntoIterator<Item = Code>,
@@ -49,7 +49,7 @@ impl Apps {
         Some(Apps(apps))
     }
 
-    /// The parts that a link is of.
+    /// Returns the parts that a link belongs to.
     pub(super) fn parts_of(&self, code: &Code) -> impl Iterator<Item = Part> {
         let domain = code.domain().map(Part::Domain);
         self.0.get(code).cloned().map(Part::App).into_iter().chain(domain)
@@ -60,12 +60,12 @@ impl Apps {
 #[derive(Debug, Default)]
 pub(super) struct Unstored {
     of_parts: HashMap<Part, Counts>,
-    /// By link, for their apps; `None` where they are too many.
+    /// Visits by link, from which those by app follow; `None` if there are too many links.
     of_links: Option<HashMap<Code, Counts>>,
 }
 
 impl Unstored {
-    /// Those of some tallies.
+    /// Returns the visits of some tallies.
     pub(super) fn of<'t>(tallies: impl Iterator<Item = &'t Tally>) -> Unstored {
         let (mut of_parts, mut of_links) = (HashMap::new(), Some(HashMap::new()));
         for tally in tallies {
@@ -82,7 +82,7 @@ impl Unstored {
         Unstored { of_parts, of_links }
     }
 
-    /// Adds what an app has in it, as far as that can be looked up now. Returns whether it could.
+    /// Adds the visits by app, if the apps can be looked up in time. Returns true if they could.
     fn look_up_apps(&mut self, links: &Links) -> bool {
         let Some(of_links) = self.of_links.take() else { return false };
         let until = Instant::now() + LOOK_UP_TIME_MAX;
@@ -95,7 +95,7 @@ impl Unstored {
 }
 
 impl Visits {
-    /// How often the links of parts were followed in those hours, counted from 1970 UTC.
+    /// Returns the visits of parts within `hours`, counted from 1970 UTC.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -133,7 +133,7 @@ mod tests {
 
     const HOUR_MS: u64 = 3_600_000;
 
-    /// Starts to count in a directory, as a process does, with nobody at work but the test.
+    /// Opens the counts of a directory as a process does, without the threads.
     fn open(dir: &Path) -> (Visits, VisitSender) {
         let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
         let (sender, receiver) = ring();
@@ -141,7 +141,7 @@ mod tests {
         (Visits { book: Arc::new(Mutex::new(book)) }, sender)
     }
 
-    /// Stores a link, and gives its code.
+    /// Stores a link and returns its code.
     fn put_link(links: &Links, slug: &str, app: Option<&str>, domain: Option<&DomainName>) -> Code {
         let code = Code::parse(slug.as_bytes()).unwrap().within(domain.map(DomainName::id));
         let labels =
@@ -178,7 +178,7 @@ mod tests {
         let parts =
             [Part::App("ops".into()), Part::App("shop".into()), Part::Domain(domain.id()), Part::App("a".into())];
         let mut rounds = 0;
-        // After so many steps of work it is killed: before, in and after folds, and when rows were put together.
+        // The process is killed after so many steps: before, during and after folds, and after rows were merged.
         for steps in [0, 1, 2, 3, 0, 1, 4, 2, 80, 1] {
             let (visits, mut sender) = open(dir.path());
             for step in 0..=steps {
@@ -187,7 +187,7 @@ mod tests {
                     (0..times).for_each(|_| assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), Told::Whole));
                 }
                 rounds += 1;
-                // An hour is over each time, so that a fold is due.
+                // An hour ends each time, so that a fold is due.
                 visits.book().collect((490_000 + rounds) * HOUR_MS);
                 visits.book().write_log();
                 visits.go_on();

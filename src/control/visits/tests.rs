@@ -4,7 +4,7 @@ use super::*;
 use crate::control::testing::KEY;
 use crate::visits::{Told, Visit, ring};
 
-/// Longer than anything here takes, on a busy machine.
+/// Timeout of the tests, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
@@ -18,7 +18,7 @@ fn no_visit_is_dropped_while_the_store_syncs() {
     let visitor = sender.visitor(b"Mozilla/5.0", format!("https://{}.example/", "x".repeat(52)).as_bytes());
     const VISITS: u64 = 20_000;
     {
-        // A fold keeps the book for as long as its sync takes.
+        // A fold holds the lock of the book during its sync.
         let _syncing = visits.book();
         for at in 0..VISITS {
             let begin = Instant::now();

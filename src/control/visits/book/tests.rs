@@ -1,4 +1,4 @@
-//! Tests of the book: what it counts after crashes, deletes and full disks.
+//! Tests of the book: its counts after crashes, deletes and full disks.
 
 use super::*;
 use crate::control::testing::KEY;
@@ -13,7 +13,7 @@ struct Desk {
     ended: Sender<Vec<Ended>>,
 }
 
-/// Opens the book of a directory, as a process that starts does.
+/// Opens the book of a directory, as a new process does.
 fn open(dir: &Path) -> Desk {
     let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
     let (sender, receiver) = ring();
@@ -51,7 +51,7 @@ impl Desk {
 }
 
 impl Desk {
-    /// Every visit here was sent by the same host.
+    /// Checks the referrers of each day; every visit here has the same referrer.
     fn referrers_are_those_of_their_days(&self) {
         let all = self.book.history(Subject::All).unwrap();
         for (day, counts) in &all.days {
@@ -67,14 +67,14 @@ impl Desk {
 fn each_visit_counts_once_whenever_the_process_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = 0;
-    // After so many steps of work it is killed: before, in and after folds.
+    // The process is killed after so many steps: before, during and after folds.
     for steps in [0, 1, 2, 3, 0, 1, 4, 2, 9] {
         let mut desk = open(dir.path());
         assert_eq!((desk.total("abc"), desk.total("slug-of-many-letters")), (expected, expected), "{steps}");
         for step in 0..=steps {
             desk.visit("abc", 2);
             desk.visit("slug-of-many-letters", 2);
-            // An hour is over each time, so that a fold is due.
+            // An hour ends each time, so that a fold is due.
             desk.book.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
             desk.book.write_log();
             desk.go_on();
@@ -87,7 +87,7 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
     assert_eq!(desk.book.history(Subject::All).unwrap().all.counts.total, 2 * expected);
     assert!(desk.book.history(Subject::All).unwrap().days.len() > 1);
     desk.referrers_are_those_of_their_days();
-    // Put together or not.
+    // Before and after rows are merged.
     (0..20).for_each(|_| desk.go_on());
     desk.referrers_are_those_of_their_days();
 }
@@ -129,7 +129,7 @@ fn that_a_link_has_ended_is_known_after_a_crash() {
         desk.book.write_log();
         // In each state of a fold.
         (0..round).for_each(|_| desk.go_on());
-        // Nothing but the commit that ended the link.
+        // Only the commit that ended the link has happened.
         let mut batch = desk.book.links.batch();
         batch.end_visits(&ended("abc"));
         desk.book.links.commit(batch).unwrap();
@@ -213,7 +213,7 @@ fn links_stand_in_the_order_of_their_visits() {
     desk.book.collect(490_001 * HOUR_MS);
     desk.book.write_log();
     assert_eq!(ranking(&mut desk), ["most", "many"]);
-    // Another process knows nothing but what is stored: a fold, and a whole search.
+    // Another process has only the stored counts, and needs a fold and a whole search.
     drop(desk);
     let mut desk = open(dir.path());
     desk.book.collect(490_002 * HOUR_MS);
@@ -233,7 +233,7 @@ fn many_rows_are_put_together() {
         desk.visit("abc", 1);
         desk.book.collect((490_000 + hour) * HOUR_MS);
         desk.book.write_log();
-        // A fold, and a search in between.
+        // A fold, and between folds a search.
         (0..4).for_each(|_| desk.go_on());
         assert_eq!(desk.total("abc"), hour + 1);
     }
@@ -247,7 +247,7 @@ fn invented_referrers_take_no_more_memory_than_there_is_for_visits() {
     let dir = tempfile::tempdir().unwrap();
     let mut desk = open(dir.path());
     let mut told = 0;
-    // No fold goes on meanwhile, as on a disk that hangs.
+    // No fold makes progress, as on a disk that hangs.
     for link in 0..6_500 {
         let code = code(&format!("a{link:06}"));
         for host in 0..120 {
@@ -260,7 +260,7 @@ fn invented_referrers_take_no_more_memory_than_there_is_for_visits() {
         }
     }
     desk.book.collect(490_000 * HOUR_MS);
-    // One turn of the rings may come on top.
+    // One drain of the rings may come on top.
     assert!(desk.book.weight() < VISITS_TALLIED_BYTES + (4 << 20), "{} bytes", desk.book.weight());
     assert!(desk.book.weight() > VISITS_TALLIED_BYTES / 2, "{} bytes: that was no test", desk.book.weight());
     assert!(desk.book.stats.referrers_dropped.get() > 0, "what is not kept is counted");
