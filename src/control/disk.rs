@@ -8,9 +8,9 @@ use crate::limits::{DISK_FREE_MIN, DISK_FREE_MIN_SHARE};
 /// Space of a file system, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
-    /// Free for this process.
+    /// The bytes that are free for this process.
     pub free: u64,
-    /// The size of the file system.
+    /// The size of the file system in bytes.
     pub total: u64,
 }
 

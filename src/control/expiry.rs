@@ -137,7 +137,7 @@ pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
 /// The result of removing some due links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removed {
-    /// All were checked, and the expired ones are removed or will be.
+    /// All of these links were checked, and the expired ones are removed or will be.
     Done {
         /// True if some were left that may still be due.
         left: bool,

@@ -32,17 +32,17 @@ const LOG: &str = "synced.log";
 /// The promises to break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
-    /// Acknowledge first, sync later.
+    /// Makes the writer acknowledge first and sync later.
     pub ack_before_sync: bool,
-    /// Take values from the counter with `INCRBY` alone, and assume that they are new.
+    /// Makes a node take values from the counter with `INCRBY` alone, and assume that they are new.
     pub trust_counter: bool,
-    /// Never empty the rings in which cores report visits.
+    /// Leaves the rings in which cores report visits undrained.
     pub deaf_visits: bool,
-    /// Never answer a core that asks for a link from the store.
+    /// Leaves cores that ask for a link from the store without an answer.
     pub deaf_fetchers: bool,
-    /// Give cores memory for hardly any links.
+    /// Gives cores memory for hardly any links.
     pub little_memory: bool,
-    /// Stall or fail syncs while certain files are in the data directory.
+    /// Stalls or fails syncs while certain files are in the data directory.
     pub sync_on_order: bool,
 }
 

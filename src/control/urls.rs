@@ -11,7 +11,7 @@ use crate::store::links::{Links, UrlUse};
 /// The order in which links of one destination are tried, and which of them count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alike {
-    /// All of them, the oldest first.
+    /// All links, the oldest first.
     Oldest,
     /// Links used at this instant or later, in milliseconds since 1970 UTC; the newest first.
     UsedSince(u64),

@@ -50,7 +50,7 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Stops the thread after a last write, or gives up after [`END_WITHIN`]. Call it after the cores have ended.
+    /// Stops the thread after a last write, or gives up after three seconds. Call it after the cores have ended.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();

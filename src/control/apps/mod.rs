@@ -230,7 +230,7 @@ pub struct Shared {
     pub pruned: Vec<String>,
 }
 
-/// Gives Redis the keys that it lacks, and returns those that it has. Blocks for up to [`SHARE_TIME_MAX`] a request.
+/// Gives Redis the keys that it lacks, and returns those that it has. Each of the requests may take up to two seconds.
 ///
 /// # Errors
 /// If Redis cannot be reached or refuses a request.

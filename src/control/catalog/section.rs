@@ -77,11 +77,11 @@ impl Needle {
 /// The place of the texts of a section.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// In memory: texts of links that were created or changed lately.
+    /// Memory, for texts of links that were created or changed lately.
     Memory(Held),
-    /// In the text file.
+    /// The text file.
     Stored(Arc<Extent>),
-    /// No texts: a search reads the links instead.
+    /// Nowhere: a search reads the links instead.
     None,
 }
 

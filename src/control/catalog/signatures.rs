@@ -46,9 +46,9 @@ pub(super) enum Step {
 /// The next work that makes searches faster.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Make sections from the texts of a section that took new links.
+    /// A section that took new links is to be divided; these are its texts.
     Divide(Range, Vec<Arc<Part>>),
-    /// Make a section from the last links of a range.
+    /// The last links of a range are to be made into a section.
     Sign(Range),
 }
 

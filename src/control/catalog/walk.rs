@@ -23,9 +23,9 @@ pub(super) struct Run {
     pub(super) shelf: Shelf,
     /// Bytes of tag before the place in a key.
     pub(super) tag_len: usize,
-    /// The first key.
+    /// The first key of the run.
     pub(super) from: Vec<u8>,
-    /// The key after the last one; empty at the end of the index.
+    /// The key at which the run ends, which is not part of it; empty at the end of the index.
     pub(super) to: Vec<u8>,
 }
 

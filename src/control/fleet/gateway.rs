@@ -73,7 +73,7 @@ struct Gateway {
 /// A request that waits for Redis.
 struct Asked {
     request: StoreRequest,
-    /// The end of its timeout.
+    /// The time at which the request continues without Redis.
     deadline: Instant,
     /// The change that Redis was asked for; `None` while Redis is asked for the link to change or delete.
     change: Option<(Code, Change)>,

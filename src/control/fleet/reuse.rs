@@ -59,9 +59,9 @@ impl Making {
 /// The progress of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Step {
-    /// Ask Redis for a code.
+    /// Redis is asked for a code next.
     Ask,
-    /// Look up this code.
+    /// This code is looked up next.
     Look(Code),
     /// This code is the answer, with its state if the store does not have it.
     Found(Code, Option<State>),

@@ -172,7 +172,7 @@ struct Good {
 
 /// The result of reading the dynamic part.
 enum Found {
-    /// The last valid one again, which is the usual case.
+    /// The last valid text again, which is the usual case.
     Same,
     New(Good),
     Malformed(String),
@@ -186,7 +186,7 @@ struct Reader {
     good: Option<Good>,
     /// True if the source is malformed at present.
     is_malformed: bool,
-    /// True if the cache has the last valid one.
+    /// True if the cache has the last valid dynamic part.
     is_kept: bool,
     /// The dynamic part that the cores have.
     told: Option<Vec<HostPattern>>,

@@ -55,7 +55,7 @@ impl Source {
         Source::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX)))
     }
 
-    /// Reads the list. Blocks for up to [`READ_TIME_MAX`].
+    /// Reads the list. Blocks for up to two seconds.
     ///
     /// # Errors
     /// A description of why it cannot be read.

@@ -53,7 +53,7 @@ struct Extent {
 #[derive(Debug)]
 pub(super) struct Part {
     bytes: Vec<u8>,
-    /// For each record its place in the order, and its start and end in `bytes`.
+    /// The records in order: the place of each in the index order, and its start and end in `bytes`.
     order: Vec<(u32, u32, u32)>,
     /// True if its records are the first ones of a core.
     pub(super) begins_core: bool,

@@ -4,7 +4,6 @@
 //! rise in between are noticed when their visits are written to the log. Both kinds are candidates, and their counts
 //! are looked up on demand. So the order among candidates is exact. A link that is no candidate had fewer visits than
 //! all of them an hour ago, and few since.
-//! them an hour ago, and little since.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};

@@ -36,7 +36,7 @@ pub(super) struct Compare {
 
 enum Phase {
     Down(Scan),
-    /// Up, after this key of the store.
+    /// The pass up to Redis, after this key of the store.
     Up(Vec<u8>),
 }
 
