@@ -2,7 +2,7 @@
 //!
 //! A core cannot remove codes from its filter, so links that come and go fill it with codes of removed links
 //! ([`CoreStats::wants_codes`]). This thread then asks the cores to begin a new filter, and only after that reads the
-//! store: the core itself adds codes that are put later (see `core::codes`).
+//! store. Codes that are put later are added by the core itself (see `core::codes`).
 
 use std::io;
 use std::sync::Arc;

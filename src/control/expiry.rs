@@ -11,9 +11,9 @@
 //! index of ends. Once enough graves are old enough, four steps follow. First, the writer removes tombstones and graves
 //! of the codes that nothing else has happened to, in one commit, and syncs. Second, it reports these codes. Third,
 //! they are shuffled and written to the id table as a segment. Fourth, the segment is used like any other, with its
-//! cursor on disk ahead of each code. Between the first and the third step the codes are only in memory, so a crash
-//! loses up to a segment of them, but no code can be in two places. A power failure may undo steps. The check for that
-//! is the one that every code passes: a code with a link or a tombstone is never given to another link, whatever the id
+//! cursor on disk ahead of each code. Between the first and the third step the codes are only in memory. So a crash
+//! loses up to a segment of them, but no code can be in two places. A power failure may undo steps. The check that
+//! every code passes covers that: a code with a link or a tombstone is never given to another link, whatever the id
 //! table says.
 
 use std::io;

@@ -12,7 +12,7 @@
 //!   the file `fail-sync` is.
 //!
 //! In every such build the writer also keeps `synced.log` in the data directory. After each sync it appends a line with
-//! the name of a journal and its number of synced bytes, so that [`power_loss`] can take from a copy of the directory
+//! the name of a journal and its number of synced bytes. From that, [`power_loss`] takes from a copy of the directory
 //! what a loss of power would.
 
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! The first stages of an import: they cut the input into chunks of whole lines, and turn lines into records, with what
-//! the store has under their codes. They decide nothing; see [`super::import`].
+//! The first stages of an import. They cut the input into chunks of whole lines, turn lines into records, and look up
+//! what the store has under their codes. They decide nothing; see [`super::import`].
 
 use std::io::{self, Read};
 use std::ops::Range;

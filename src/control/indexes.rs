@@ -1,5 +1,5 @@
-//! The index entries of records that bypass the writer: those of an import, of a store that an earlier version made,
-//! and of links that were found in a broken journal.
+//! The index entries of records that bypass the writer. These come from an import, from a store that an earlier version
+//! made, or from links that were found in a broken journal.
 
 use std::time::{Duration, Instant};
 

@@ -2,8 +2,9 @@
 //! shuffle.
 //!
 //! Before a code reaches a core, three things are on disk, in this order: the high-water mark in the store of links,
-//! below which no counter may fall; the row with the segment; and the row's cursor after the code. A crash between any
-//! two loses unused codes and nothing else. `carom_shards::segment` decides which values come next, and how many.
+//! the row with the segment, and the row's cursor after the code. No counter may fall below the high-water mark. A
+//! crash between any two loses unused codes and nothing else. `carom_shards::segment` decides which values come next,
+//! and how many.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -318,8 +319,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Discards codes that another node may have taken over by now: without Redis, links with these codes could be
-    /// created here and then lost to that node. Codes in the queues of the cores cannot be recalled.
+    /// Discards codes that another node may have taken over by now. Without Redis, this node could create links with
+    /// them and later lose these to the other node. Codes in the queues of the cores cannot be recalled.
     fn give_up(&self, supply: &mut Supply) -> Result<(), ReplenishError> {
         let rows = std::mem::take(&mut supply.rows);
         rows.iter().try_for_each(|row| self.setup.ids.remove(row.id).map_err(failed))

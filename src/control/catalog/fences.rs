@@ -1,6 +1,6 @@
 //! A sparse index over a sorted index: it keeps every so-many-th key as a fence, with the number of entries up to the
-//! next fence. So it finds the rank of any key, or the entry of any rank, by reading one run of entries. It takes some
-//! 70 bytes for each 2,000 to 4,000 entries.
+//! next fence. So the rank of any key, and the entry of any rank, are found by reading one run of entries. Fences take
+//! some 70 bytes for each 2,000 to 4,000 entries.
 //!
 //! Nothing here reads an index. The code that changes an index reports each change, and adds a fence once a run has
 //! grown long.

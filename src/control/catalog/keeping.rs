@@ -1,5 +1,5 @@
-//! Keeps the search sections over a restart: reads those of the last process, adds what has changed since, and writes
-//! them from time to time and at shutdown.
+//! Keeps the search sections over a restart. It reads those of the last process, adds what has changed since, and
+//! writes them from time to time and at shutdown.
 
 use std::collections::BTreeSet;
 use std::io;

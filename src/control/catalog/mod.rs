@@ -1,7 +1,7 @@
 //! The catalog of links: indexes by date and by tag in the store, and counts in memory of how many entries come before
 //! any of them.
 //!
-//! The writer commits through [`Catalog::commit`], so that counts and store change together: a reader that takes a
+//! The writer commits through [`Catalog::commit`], so that counts and store change together. A reader that takes a
 //! [`View`] with counts under the same lock sees both as of one moment. After a start a background thread makes the
 //! counts ([`counting`]); until then lists come without them. [`list`] finds a page, on the threads of [`listers`].
 

@@ -19,7 +19,8 @@ const BITS_LOG2: u32 = 17;
 pub(super) const SIGNATURE_BYTES: usize = BITS as usize / 8;
 
 /// Number of set bits with which a section is full: a random n-gram is then found with a probability of one in three.
-/// For a term with two rare n-grams, one section in nine is read in vain: about 100 MB of texts for 10 million links.
+/// For a term with two rare n-grams, the others being in every section, one section in nine is read in vain: about 100
+/// MB of texts for 10 million links.
 const FILLED: u32 = BITS / 3;
 
 /// Largest number of links in a new section.

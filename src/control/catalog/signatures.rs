@@ -1,10 +1,11 @@
-//! An n-gram filter over the index of links by date. Its signatures say which sections may contain a term and where the
-//! texts of each section are, so that a search skips most sections and reads the others in one piece, without reading
-//! their links.
+//! An n-gram filter over the index of links by date. It says which sections may contain a term, and where the texts of
+//! each section are. So a search skips most sections, and reads the texts of the others in one piece instead of their
+//! links.
 //!
 //! A section is a thousand or so consecutive links. Its signature is a Bloom filter with one hash (Bloom 1970) of all
-//! sequences of four bytes in their texts: a text has a term only if it has all sequences of the term. It says nothing
-//! of shorter terms. Signatures take some 10 bytes for each link; the texts are in a file ([`super::text_file`]).
+//! sequences of four bytes in their texts. A text has a term only if it has all sequences of the term. The signature
+//! says nothing of shorter terms. Signatures take some 10 bytes for each link; the texts are in a file
+//! ([`super::text_file`]).
 //!
 //! Sections are adjacent and reach to the end of the index. Links before the first section are read one by one: they
 //! are not signed yet ([`super::signing`]), or there is no memory for them. Old texts of a changed link stay in its

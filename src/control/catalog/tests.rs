@@ -1,4 +1,4 @@
-//! Property tests of lists against a plain vector: links come and go, and every list is read by page number and by
+//! Property tests of lists against a plain vector. Links come and go, and every list is read by page number and by
 //! cursor, before, during and after the count.
 
 use std::cell::RefCell;

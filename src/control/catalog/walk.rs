@@ -118,7 +118,7 @@ pub(super) type Entries<'v> = Box<dyn Iterator<Item = Result<Listed, StoreError>
 type Ahead = Peekable<Entries<'static>>;
 
 /// Returns the candidates for a list. If a link must have all tags, these are the entries of the first run, each with
-/// the result for the other runs; otherwise the union of all runs, each link once.
+/// the result for the other runs. Otherwise they are the union of all runs, each link once.
 pub(super) fn candidates<'v>(filter: &Filter, runs: &[Run], view: &'v View, descending: bool) -> Entries<'v> {
     match filter.has_all() {
         true => Box::new(Common::of(runs, view, descending)),

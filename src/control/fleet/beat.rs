@@ -1,5 +1,5 @@
-//! The heartbeat thread. Every second it tells Redis that this node is alive, and hears of the other nodes: what they
-//! have seen of the counters, and which of them are gone, so that a remaining node takes over their leases.
+//! The heartbeat thread. Every second it tells Redis that this node is alive, and hears what the other nodes have seen
+//! of the counters. It also hears which nodes are gone, so that one of the remaining nodes takes over their leases.
 
 use std::io;
 use std::sync::PoisonError;
@@ -153,8 +153,8 @@ impl Heart {
         self.take_over(now);
     }
 
-    /// Notes in the store that it belongs to a fleet, once and before the first code is leased: from then on, codes may
-    /// not come from its own counter.
+    /// Notes in the store that it belongs to a fleet, once and before the first code is leased. From then on, codes may
+    /// not come from the store's own counter.
     fn join(&mut self) {
         let links = &self.shared.links;
         if self.has_joined || self.shared.stats.writes_refused.load(Ordering::Acquire) {

@@ -97,7 +97,7 @@ pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> boo
 }
 
 /// Starts the thread. It ends when all senders are gone. It waits for Redis in each turn, so it has a connection of its
-/// own: no other thread waits for an entry without a link, or for a slow server of a cluster.
+/// own. No other thread then waits for an entry without a link, or for a slow server of a cluster.
 pub(super) fn start(
     shared: &Shared,
     writer: SyncSender<Order>,
@@ -310,8 +310,8 @@ impl Turn<'_> {
         State::from_value(*code, &value)
     }
 
-    /// True if Redis may still be asked. All questions of a turn share one timeout, but the last one still gets its
-    /// full time: a server that is given too little time would count as away.
+    /// True if Redis may still be asked. All questions of a turn share one timeout. The last one still gets its full
+    /// time, because a server that is given too little time would count as away.
     fn has_time(&self) -> bool {
         self.begin.elapsed() < self.shared.settings.answer_time
     }

@@ -1,11 +1,11 @@
 //! Host lists: the allow list of hosts that new links may lead to, and the block list of hosts that no link leads to,
-//! old or new. Each has a static part from the settings, and a dynamic part that a thread reads again and again from a
-//! file, from Redis, or from an HTTP address ([`source`]).
+//! old or new. Each has a static part from the settings and a dynamic part. A thread reads the dynamic part again and
+//! again, from a file, from Redis, or from an HTTP address ([`source`]).
 //!
-//! The dynamic part is a JSON object whose values are hosts. If it is malformed, the allow list counts it as empty, and
-//! the block list keeps the last valid one, because a typing error must not unblock hosts. If it cannot be read, the
-//! last one read stays in use; the data directory keeps it for the next process. Each core gets every list as a whole.
-//! Only creates and changes of links check the allow list; redirects check the block list, too.
+//! The dynamic part is a JSON object whose values are hosts. A malformed allow list counts as empty. A malformed block
+//! list is ignored and the last valid one kept, because a typing error must not unblock hosts. If it cannot be read,
+//! the last one read stays in use; the data directory keeps it for the next process. Each core gets every list as a
+//! whole. Only creates and changes of links check the allow list; redirects check the block list, too.
 
 mod cache;
 pub mod source;

@@ -1,8 +1,8 @@
 //! The end of a link: removes expired links, and frees those of their codes that may be reused.
 //!
 //! The order comes from a thread that read the index of ends some time ago, so the link as the commit finds it decides.
-//! A link stays if its end was moved, if it was deleted, or if its slug belongs to another link by now: its end then
-//! differs from the entry.
+//! Nothing is removed if the end was moved, if the link was deleted, or if its slug belongs to another link by now. The
+//! end then differs from the entry.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -615,8 +615,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
-        /// Checks, for a kill or a power failure at any step, that no code gets two links, is reused before its time,
-        /// or is reused after a person has deleted its link.
+        /// Checks the reuse of codes with a kill or a power failure at any step. No code may get two links, be reused
+        /// before its time, or be reused after a person has deleted its link.
         #[test]
         fn a_crash_anywhere_gives_no_code_twice(steps in proptest::collection::vec((0usize..13, 0usize..7), 1..200)) {
             let mut node = Recycling::new();

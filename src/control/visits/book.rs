@@ -2,7 +2,7 @@
 //!
 //! Visits are first counted in `fresh`. Twice a second these go to the log, and into the tallies of their hour. A
 //! *fold* begins when an hour is over, or when the tallies or the log are large. It begins a new log, and writes the
-//! tallies of the old one to the store, some at a time, as rows under the number of that log. Once all rows are synced,
+//! tallies of the old one to the store: as rows under the number of that log, some at a time. Once all rows are synced,
 //! a mark says so, and the log is removed. Rows of a log without a mark do not count; its tallies do, from memory or
 //! read back from the log. So a crash at any point counts each visit once.
 //!

@@ -1,4 +1,4 @@
-//! Visit counting. Cores report visits through rings; two threads sum them up in memory, write them to a log twice a
+//! Visit counting. Cores report visits through rings. Two threads sum them up in memory, write them to a log twice a
 //! second, and fold them into the store from time to time.
 //!
 //! * [`crate::visits::tally`]: counts in memory, and the stored form of a row;

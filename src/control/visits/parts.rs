@@ -1,8 +1,8 @@
 //! Visits by app and by domain, as [`Part`]s.
 //!
 //! A visit has a code, and with it the domain. The app is only in the link's record. It is looked up once for each link
-//! that was visited in an hour, when the rows of the hour are written to the store, which reads their neighbours
-//! anyway. For visits that are not stored yet, apps are looked up on demand, up to a bound.
+//! that was visited in an hour. That happens when the rows of the hour are written to the store, which reads their
+//! neighbours anyway. For visits that are not stored yet, apps are looked up on demand, up to a bound.
 
 use std::collections::HashMap;
 use std::ops::Range;
