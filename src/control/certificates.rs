@@ -107,7 +107,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Makes the thread read the files now, and log the result.
+    /// Makes the thread read the files now, and log the result. Returns at once.
     pub fn look(&self) {
         self.asked.store(true, Ordering::Release);
         self.thread.thread().unpark();

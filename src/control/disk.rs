@@ -34,8 +34,9 @@ impl DiskGuard {
         DiskGuard { dir, full: false }
     }
 
-    /// True if writes may continue, given that a flush will write `unflushed` bytes once more. Call it before each
-    /// commit: another program can fill the disk between two commits, and the check costs a hundredth of a sync.
+    /// True if writes may continue, given that a flush will write `unflushed` bytes once more. The writer calls it
+    /// before each commit: another program can fill the disk between two commits, and the check costs a hundredth of a
+    /// sync.
     pub fn has_room(&mut self, unflushed: u64) -> bool {
         // If the check fails, writes continue: a full disk then shows as a failed write, which is handled too.
         if let Ok(space) = self.space() {

@@ -1,4 +1,5 @@
-//! Answers creates whose idempotency key was used before, with the link of that earlier create.
+//! Answers creates whose idempotency key was used before, with the link of that earlier create. Runs on the writer's
+//! thread.
 
 use crate::fleet::State;
 use crate::mail::{Order, StoreAnswer, StoreRequest, Ticket};

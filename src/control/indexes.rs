@@ -57,7 +57,7 @@ impl Entries {
     }
 
     /// Adds all entries to the store, durably and without the journal. Entries may exist already, if an import was cut
-    /// off before it added the links. No other thread may write meanwhile.
+    /// off before it added the links. Runs on the calling thread; no other thread may write meanwhile.
     ///
     /// # Errors
     /// If the store fails. Then some entries may be missing from it.
@@ -79,7 +79,7 @@ fn name(index: Index) -> &'static str {
 }
 
 /// Builds all indexes that a store lacks because an earlier version made it, in one scan. If it is cut off, the next
-/// start builds them from the beginning. No other thread may write meanwhile.
+/// start builds them from the beginning. Runs on the calling thread; no other thread may write meanwhile.
 ///
 /// # Errors
 /// If the store fails.

@@ -1,10 +1,11 @@
 //! The rules for codes: what each order in a group commit leads to, without a disk.
 //!
 //! Orders are decided as they arrive. Each is decided against what is stored and what earlier orders of the same commit
-//! will have changed. A generated code is never issued twice: a tombstone of it remains. A custom slug is free again
-//! after a delete, but in a fleet its tombstone remains as well, to keep the order of its states. In a fleet, Redis was
-//! asked before ([`Ground`]), or changes of other nodes come in through the streams, and [`crate::fleet`] resolves
-//! conflicts. Nothing here writes or answers; see [`super::writer`].
+//! will have changed. A deleted link with a generated code leaves a tombstone, so that its code is never issued again;
+//! only codes of expired links may be reused (see `ends`). A custom slug is free again after a delete, but in a fleet
+//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked before ([`Ground`]), or
+//! changes of other nodes come in through the streams, and [`crate::fleet`] resolves conflicts. Nothing here writes or
+//! answers; see [`super::writer`].
 
 mod ends;
 mod reuse;

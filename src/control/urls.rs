@@ -1,4 +1,5 @@
-//! Finds existing links by their destination.
+//! Finds existing links by their destination, for the writer and for the fleet's reuse thread. All functions block for
+//! the store.
 
 use carom_shards::Code;
 

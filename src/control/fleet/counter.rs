@@ -42,7 +42,7 @@ impl FleetCounter {
         })
     }
 
-    /// Leases `want` values of a length, all of them above `seen`.
+    /// Leases `want` values of a length, all of them above `seen`. Blocks for a few seconds at most.
     ///
     /// # Errors
     /// A description of why no lease is possible now. Values may be lost then, which does no harm.

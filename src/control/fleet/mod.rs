@@ -9,7 +9,8 @@
 //! * [`look`] looks up codes that a core does not know;
 //! * [`counter`] leases counter values for the replenisher.
 //!
-//! Each has its own connections. No core waits for any of them.
+//! Each runs on a thread of its own, or on the thread that uses it, with its own connections. No core waits for any of
+//! them.
 
 pub mod beat;
 pub mod counter;

@@ -35,8 +35,8 @@ use self::file::ImageWriter;
 pub(super) use self::file::{Image, Unusable};
 use self::sorter::Sorter;
 
-/// Returns the hasher of the image in a data directory; `None` if there is no readable image. A start uses it for all
-/// cores: it is as secret as the data directory.
+/// Returns the hasher of the image in a data directory; `None` if no image is readable. A start uses it for all cores:
+/// it is as secret as the data directory.
 pub fn hasher_of(data_dir: &Path) -> Option<CodeHasher> {
     Some(Image::open(&data_dir.join(FILE_NAME)).ok()??.hasher)
 }

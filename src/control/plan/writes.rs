@@ -44,7 +44,7 @@ impl Stored {
     }
 }
 
-/// A message to send once everything is durable.
+/// A message that the writer sends once the commit is durable.
 #[derive(Debug)]
 pub enum Outcome {
     /// The owner of the code applies the change, then passes the answer on to the client, if one waits.

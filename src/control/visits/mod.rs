@@ -220,7 +220,8 @@ impl Visits {
         Ok(self.book().most_visited(count, without_bots))
     }
 
-    /// Returns the visits by referring host on `days`, counted from 1970 UTC, summed over all links.
+    /// Returns the visits by referring host on `days`, counted from 1970 UTC, summed over all links. Blocks for the
+    /// store.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -230,7 +231,7 @@ impl Visits {
         book.referrers(days)
     }
 
-    /// Returns the history of the visits of a subject.
+    /// Returns the history of the visits of a subject. Blocks for the store.
     ///
     /// # Errors
     /// If the store cannot be read.
