@@ -174,7 +174,7 @@ impl Catalog {
     /// Commits a batch together with the index entries of the links that it changes. Called by the writer's thread.
     ///
     /// # Errors
-    /// Those of [`Links::commit`].
+    /// Any error of [`Links::commit`].
     pub fn commit(&self, mut batch: Batch, relisted: &[Relisted]) -> Result<(), StoreError> {
         let mut changes = Vec::with_capacity(relisted.len());
         for one in relisted {

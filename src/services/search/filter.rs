@@ -62,7 +62,7 @@ impl<'q> Sift<'q> {
     /// Tests an index entry, which decides for most links without their record.
     ///
     /// # Errors
-    /// Those of [`Sift::look`].
+    /// Any error of [`Sift::look`].
     pub(super) fn look_at_listed(&mut self, view: &View, listed: &Listed, wanted: bool) -> Result<Sifted, StoreError> {
         let Listed { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())

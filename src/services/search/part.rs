@@ -95,7 +95,7 @@ impl Part {
     /// fills a buffer with it.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Any error of `read`.
     pub(super) fn fill(
         &mut self,
         len: usize,
