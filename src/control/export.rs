@@ -12,6 +12,7 @@ use carom_shards::Code;
 
 use super::ndjson;
 use super::progress::{Progress, rate};
+use crate::readable;
 use crate::record::{self, LinkRef, RecordRef};
 use crate::store::links::{Links, Part, StoreError, parts};
 
@@ -118,8 +119,8 @@ pub fn export(
     progress.clear(messages);
     let _ = writeln!(
         messages,
-        "exported {} links in {:.1} s ({}/s), {} damaged",
-        summary.links,
+        "exported {} in {:.1} s ({}/s), {} damaged",
+        readable::count(summary.links, "link"),
         summary.time.as_secs_f64(),
         rate(summary.links, summary.time),
         summary.damaged

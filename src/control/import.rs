@@ -27,6 +27,7 @@ use crate::fleet::Partition;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use crate::link::Link;
 use crate::long_url::Authority;
+use crate::readable;
 use crate::record;
 use crate::store::links::{Links, StoreError};
 
@@ -376,7 +377,8 @@ impl<'s> Committer<'s> {
         let ImportSummary { taken, unchanged, refused, time } = self.summary;
         let _ = writeln!(
             messages,
-            "imported {taken} links, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
+            "imported {}, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
+            readable::count(taken, "link"),
             time.as_secs_f64(),
             rate(taken + unchanged + refused, time)
         );

@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 use super::catalog;
 use crate::backup::{Counts, Section};
 use crate::link::Link;
+use crate::readable;
 use crate::record::{self, RecordRef};
 use crate::store::links::catalog::Shelf;
 use crate::store::links::dump::is_sound;
@@ -85,7 +86,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} links, {} records in all, {} errors", self.links, self.counts.total(), self.wrong_count)
+        let [links, records, errors] =
+            [(self.links, "link"), (self.counts.total(), "record"), (self.wrong_count, "error")]
+                .map(|(number, one)| readable::count(number, one));
+        write!(f, "{links}, {records} in all, {errors}")
     }
 }
 

@@ -7,6 +7,7 @@ use sd_notify::NotifyState;
 
 use crate::config::Settings;
 use crate::domains::Domains;
+use crate::readable;
 
 /// Most domains that are named when clients are let in.
 const ANNOUNCED_MAX: usize = 5;
@@ -24,10 +25,10 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
     let others = if domains.all().len() > ANNOUNCED_MAX { " and others" } else { "" };
     let base_urls = base_urls.join(", ") + others;
     format!(
-        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, console at http://{admin}/admin/, {} cores, data in {}",
+        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, console at http://{admin}/admin/, {}, data in {}",
         env!("CARGO_PKG_VERSION"),
         listening.join(", "),
-        settings.cores.cpus.len(),
+        readable::count(settings.cores.cpus.len() as u64, "core"),
         settings.data_dir.display(),
     )
 }
@@ -35,10 +36,10 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
 /// Says that a signal came, after which new connections are taken for some time or none.
 pub(super) fn tell_of_end(signal: &str, delay: Duration) {
     match delay.as_secs() {
-        0 => tracing::info!("{signal}: finishing open requests, then stopping"),
+        0 => tracing::info!("{signal}: draining; finishing open requests, then stopping"),
         seconds => {
             tracing::info!(
-                "{signal}: no longer ready; accepting new connections for another {seconds} s (drain.delay)"
+                "{signal}: draining; not ready, but accepting connections for another {seconds} s (drain.delay)"
             );
         }
     }

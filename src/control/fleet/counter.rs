@@ -10,6 +10,7 @@ use carom_shards::{CodeLength, Counter, Run};
 use super::Shared;
 use crate::alarms::Alarm;
 use crate::fleet::lease::{is_replicated, margin};
+use crate::readable;
 use crate::store::redis::{Redis, Trouble};
 
 /// How long a lease may take: nobody waits for it but the replenisher, and replicas have to confirm it.
@@ -56,8 +57,8 @@ impl FleetCounter {
         if granted.mended > 0 && is_known {
             stats.fleet.regressions.add_shared(1);
             let text = format!(
-                "the code counter in Redis was {} values behind and was raised; check whether Redis lost data or was restored from an old copy",
-                granted.mended
+                "the code counter in Redis was {} behind, and carom raised it; check whether Redis lost data or was restored from an old copy",
+                readable::count(granted.mended, "value")
             );
             stats.alarms.happened(Alarm::CounterRegressed, text);
         }
