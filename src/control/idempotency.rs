@@ -9,7 +9,7 @@ use super::plan::Stored;
 use super::writer::look_up;
 
 /// Told to clients where the index of idempotency keys cannot be read.
-const UNREADABLE: &str = "the store cannot be read at present";
+const UNREADABLE: &str = "the store cannot be read right now";
 
 /// The answer to a create whose idempotency key has made a link already; `None` for any other order. What Redis may have
 /// accepted is decided as any other create: it exists by now.
