@@ -28,7 +28,7 @@ impl Progress {
         }
         self.drawn = Instant::now();
         let rate = rate(links, self.start.elapsed());
-        let share = self.total_bytes.map_or(String::new(), |total| format!(", {} %", bytes.min(total) * 100 / total));
+        let share = self.total_bytes.map_or(String::new(), |total| format!(", {}%", bytes.min(total) * 100 / total));
         // A terminal that went away is no reason to stop.
         let _ = write!(out, "\r\x1b[K{links} links, {rate}/s{share}");
         let _ = out.flush();

@@ -55,7 +55,7 @@ impl Writing {
         self.thread.thread().unpark();
         // A file on a disk that has hung keeps the thread; it must not keep the process.
         if self.ended.recv_timeout(END_WITHIN) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the last lines of the access log are lost: writing them takes too long");
+            tracing::warn!("the last lines of the access log were lost, because the file or its reader is too slow");
         }
     }
 }
@@ -166,7 +166,7 @@ impl Writer {
             Err(error) => {
                 self.gives_up = true;
                 self.trouble = Some(Trouble { since: Instant::now(), at_opening: !self.target.is_open() });
-                let text = format!("{} cannot be written: {error}; lines of the access log are dropped", self.target);
+                let text = format!("the access log {} cannot be written: {error}; its lines are dropped", self.target);
                 self.stats.alarms.raise(Alarm::AccessLogFailed, text);
             }
             // A file that takes a part of what comes would raise the alarm again and again.

@@ -50,7 +50,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
         } else if let Err(error) = signed {
             // New links would wait for ever, in memory, to be signed.
             catalog.signatures().give_up();
-            tracing::error!(%error, "cannot read links for the search index; until the next start, searches read links one by one");
+            tracing::error!(%error, "cannot read links for the search index; until a restart, searches read every link");
         }
     })
 }
@@ -156,7 +156,7 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
         Err(error) => {
             // Said once, until it goes well again.
             if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
-                tracing::info!(%error, "cannot store link texts for searches; searches take longer");
+                tracing::info!(%error, "cannot store link texts for the search index; searches take longer");
             }
             Source::None
         }
