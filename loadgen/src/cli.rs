@@ -16,7 +16,7 @@ use crate::traffic::{Kind, Mix};
 use crate::units;
 use crate::verdict::Objective;
 
-/// Measures a redirect server: sends requests at times fixed before the run, checks every answer, and reports the latency
+/// Measures a redirect server: sends requests at times planned before the run, checks every answer, and reports the latency
 /// that clients would see.
 ///
 /// Latency counts from the planned send time, so a stall of the server is charged to every request that it delayed (no
@@ -25,10 +25,10 @@ use crate::verdict::Objective;
 #[derive(Parser, Debug)]
 #[command(name = "carom-loadgen", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// Server: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Repeat it to spread connections over several.
+    /// Server: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Can be repeated; connections are spread over all targets.
     #[arg(long, value_name = "ADDR", required = true)]
     target: Vec<String>,
-    /// Links to request: an export of `carom export`, one JSON object with shortCode and longUrl per line.
+    /// Links to request, as written by `carom export`: one JSON object with shortCode and longUrl per line.
     #[arg(long, value_name = "FILE")]
     codes: Option<PathBuf>,
     /// Create this many links through the API, then request them.
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Requests per second in total. With --find-rate, the first rate to try.
     #[arg(long, value_name = "N", default_value = "1000")]
     rate: String,
-    /// Distribution of requests in time.
+    /// Spacing of the planned send times: poisson is random, like many independent users; constant is even.
     #[arg(long, value_enum, default_value = "poisson")]
     arrival: ArrivalName,
     /// Send the next request of a connection as soon as the last one is answered, instead of at planned times.
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     /// How long to send requests before measuring.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     warmup: String,
-    /// Time limit for an answer.
+    /// Timeout of a request.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: String,
     /// Connections in total.
@@ -70,19 +70,19 @@ pub(crate) struct Arguments {
     /// CPUs of the threads, such as 1,3 [default: the last ones available]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Shares of the kinds of requests: redirect, head, miss, create.
+    /// Shares of the kinds of requests (redirect, head, miss, create), such as redirect=95,miss=5.
     #[arg(long, value_name = "SHARES", default_value = "redirect=1")]
     mix: String,
     /// Request popular links more often: the k-th in proportion to 1/k^S [default: all links equally]
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     zipf: Option<String>,
-    /// Header fields of each request: those of a browser, or only Host.
+    /// Header fields of each request: those that a browser sends, or only Host.
     #[arg(long, value_enum, default_value = "browser")]
     headers: HeadersName,
-    /// Additional header field for each request; repeat it for several.
+    /// Additional header field for each request; can be repeated.
     #[arg(short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
-    /// Value of Host, instead of the target.
+    /// Value of the Host header [default: the host and port of the target]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// API key for creates, sent as X-Api-Key. It is never printed.
@@ -91,34 +91,34 @@ pub(crate) struct Arguments {
     /// Use TLS, as with https://.
     #[arg(long)]
     tls: bool,
-    /// Certificates to trust, in PEM.
+    /// CA certificates to trust, in PEM.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// Trust any certificate.
+    /// Do not verify the certificate of the server.
     #[arg(long, conflicts_with = "tls_ca")]
     tls_insecure: bool,
-    /// Name that the server's certificate must have, instead of the target's.
+    /// Server name for TLS (SNI), which the certificate must contain [default: the host of the target]
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
     /// Expected status of redirects [default: any of 301, 302, 303, 307 and 308]
     #[arg(long, value_name = "STATUS")]
     expect_status: Option<u16>,
-    /// Do not check Location, for servers that redirect all requests to one destination.
+    /// Do not check the Location of redirects, for servers that redirect every request to the same destination.
     #[arg(long)]
     no_check_location: bool,
-    /// Objectives, such as p80=5ms,p99=20ms,mean=10ms,errors=0; also p50, p90, p99.9, p99.99, max and rate.
+    /// Objectives, such as p80=5ms,p99=20ms,mean=10ms,errors=0. Also: p50, p90, p99.9, p99.99, max and rate.
     #[arg(long, value_name = "OBJECTIVES")]
     slo: Option<String>,
     /// Seed of all random numbers: the same seed sends the same requests at the same times.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write all results as JSON.
+    /// Write all results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the percentile distribution in milliseconds, in the text format of HdrHistogram's plotters.
+    /// Write the percentile distribution in milliseconds, in the text format that HdrHistogram plotters read.
     #[arg(long, value_name = "FILE")]
     hgrm: Option<PathBuf>,
-    /// Write a histogram for each second, in HdrHistogram's log format.
+    /// Write a histogram of each second, in the log format of HdrHistogram.
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
     /// Write an HTML report with plots.
@@ -134,7 +134,7 @@ const EXIT_CODES: &str = "Exit codes:
     0  every answer was correct, and every objective was met
     1  an objective was missed, or an answer was wrong
     2  invalid options or files
-    3  the generator itself was the bottleneck, so the figures say nothing about the server
+    3  the generator was the bottleneck, so the results say nothing about the server
     4  the target cannot be reached
   130  interrupted by a signal; the results cover the time until then";
 
@@ -237,10 +237,12 @@ impl Arguments {
         if let (Some(rate), Some(duration), false) = (rate, duration, self.closed)
             && rate * duration.as_secs_f64() < 1.0
         {
-            wrong.0.push("--rate and --duration: at this rate, no request is sent in this time".to_owned());
+            wrong.0.push(
+                "--rate and --duration: no request is sent at this rate in this time; raise one of them".to_owned(),
+            );
         }
-        if self.expect_status.is_some_and(|status| !(300..400).contains(&status)) {
-            wrong.0.push("--expect-status: a redirect has a status from 300 to 399".to_owned());
+        if let Some(status) = self.expect_status.filter(|status| !(300..400).contains(status)) {
+            wrong.0.push(format!("--expect-status: {status} is not the status of a redirect; expected 300 to 399"));
         }
         let renew = self.renew.as_deref().map(|text| wrong.take("renew", units::count(text)));
         let zipf = self.zipf.as_deref().map(|text| wrong.take("zipf", exponent(text)));
@@ -266,10 +268,10 @@ impl Arguments {
             }
         };
         if connections < cpus.as_ref().map(|cpus| cpus.len() as u64) && wrong.0.is_empty() {
-            wrong.0.push("--connections: each thread needs at least one".to_owned());
+            wrong.0.push("--connections: each thread needs at least one connection".to_owned());
         }
         if connections < Some(self.target.len() as u64) && wrong.0.is_empty() {
-            wrong.0.push("--connections: each target needs at least one".to_owned());
+            wrong.0.push("--connections: each target needs at least one connection".to_owned());
         }
         let source = match (create, &self.codes) {
             (Some(count), _) => Source::Create(count),
@@ -336,12 +338,13 @@ impl Arguments {
         let wrong =
             |reason: &dyn std::fmt::Display| format!("`{text}` is not an address such as 127.0.0.1:8080: {reason}");
         let address: Option<SocketAddr> = with_port.to_socket_addrs().map_err(|error| wrong(&error))?.next();
-        let address = address.ok_or_else(|| wrong(&"the name has no address"))?;
+        let address = address.ok_or_else(|| wrong(&"the host name has no address"))?;
         let host = self.host.clone().unwrap_or_else(|| place.to_owned());
         visible(&host)?;
         let tls = if is_tls {
             let name = with_port.rsplit_once(':').map_or(place, |(name, _)| name).trim_matches(['[', ']']);
-            let trust = trust.ok_or("TLS needs --tls-ca FILE, or --tls-insecure to trust any certificate")?;
+            let trust =
+                trust.ok_or("TLS needs --tls-ca FILE, or --tls-insecure to skip the verification of certificates")?;
             Some(Tls::new(self.sni.as_deref().unwrap_or(name), trust)?)
         } else {
             None
@@ -366,7 +369,7 @@ impl Arguments {
         for text in list.split(',') {
             let cpu = text.trim().parse().map_err(|_| format!("`{text}` is not a CPU number"))?;
             if !allowed.contains(&cpu) {
-                return Err(format!("this process may not use CPU {cpu}, only {allowed:?}"));
+                return Err(format!("this process may not use CPU {cpu}; choose from {allowed:?}"));
             }
             if cpus.contains(&cpu) {
                 return Err(format!("CPU {cpu} is listed twice; each thread needs its own"));
@@ -381,19 +384,35 @@ impl Arguments {
 }
 
 fn some_time(time: Duration) -> Result<Duration, String> {
-    if time.is_zero() { Err("must be longer than zero".to_owned()) } else { possible_time(time) }
+    if time.is_zero() {
+        Err("the time is zero; expected one such as 500ms or 20s".to_owned())
+    } else {
+        possible_time(time)
+    }
 }
 
 fn possible_time(time: Duration) -> Result<Duration, String> {
-    if time <= TIME_MAX { Ok(time) } else { Err(format!("is longer than a week ({} s)", TIME_MAX.as_secs())) }
+    if time <= TIME_MAX {
+        Ok(time)
+    } else {
+        Err(format!("{} s is longer than a week; expected at most {} h", time.as_secs(), TIME_MAX.as_secs() / 3_600))
+    }
 }
 
 fn possible_rate(rate: f64) -> Result<f64, String> {
-    if rate <= RATE_MAX { Ok(rate) } else { Err(format!("is more than {}/s", units::show_count(RATE_MAX as u64))) }
+    if rate <= RATE_MAX {
+        Ok(rate)
+    } else {
+        Err(format!("{rate:.0}/s is too much; expected at most {}/s", units::show_count(RATE_MAX as u64)))
+    }
 }
 
 fn at_most(count: u64, most: u64) -> Result<u64, String> {
-    if count <= most { Ok(count) } else { Err(format!("is more than {}", units::show_count(most))) }
+    if count <= most {
+        Ok(count)
+    } else {
+        Err(format!("{} is too much; expected at most {}", units::show_count(count), units::show_count(most)))
+    }
 }
 
 /// Makes room for so many open connections.
@@ -421,9 +440,10 @@ fn exponent(text: &str) -> Result<f64, String> {
 }
 
 fn header(field: &str) -> Result<(), String> {
-    let (name, _) = field.split_once(':').ok_or_else(|| format!("`{field}` is not `Name: value`"))?;
+    let (name, _) =
+        field.split_once(':').ok_or_else(|| format!("`{field}` is not a header field such as `Name: value`"))?;
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-        return Err(format!("`{name}` is not a header name"));
+        return Err(format!("`{name}` is not a header name; expected letters, digits, - and _"));
     }
     visible(field)
 }

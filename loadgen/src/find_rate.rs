@@ -82,7 +82,7 @@ pub(crate) fn search(
     match (held, missed) {
         (Some(best), _) => search.confirm(best.rate, limit.as_ref()),
         (None, Some(worst)) => search.end(worst),
-        (None, None) => Err(Failure::usage("the search had no run")),
+        (None, None) => Err(Failure::usage("the search ended before its first run")),
     }
 }
 
@@ -136,7 +136,7 @@ impl Search<'_> {
             report.judged.iter().map(|judged| format!("{} ({})", judged.shown, judged.text)).collect();
         if !reached {
             let without = outcome.record.errors() + outcome.record.counts.unsent;
-            figures.push(format!("{} unanswered", units::show_count(without)));
+            figures.push(format!("{} without an answer", units::show_count(without)));
         }
         let word = if report.verdict == Verdict::Ok && !reached { "not reached" } else { report.verdict.text() };
         let step = Step { rate, held, text: format!("{word}: {}", figures.join(", ")) };

@@ -171,8 +171,12 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
     let record = outcome.record;
     let distinct: HashSet<&str> = record.created.iter().map(|(code, _)| code.as_str()).collect();
     if distinct.len() != record.created.len() {
-        let text = format!("{} links were created, but only {} different codes", record.created.len(), distinct.len());
-        return Err(Failure { code: 1, text: format!("{text}: the server issued codes more than once") });
+        let text = format!(
+            "the server created {} with only {}",
+            units::show_noun(record.created.len() as u64, "link"),
+            units::show_noun(distinct.len() as u64, "different code")
+        );
+        return Err(Failure { code: 1, text: format!("{text}: it issued codes more than once") });
     }
     if record.created.len() as u64 != count {
         let answered = record.created.len();
@@ -184,7 +188,7 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
         };
         return Err(Failure {
             code: 1,
-            text: format!("created {answered} of {count} links; errors: {}{hint}", faults.join(", ")),
+            text: format!("created only {answered} of {count} links; errors: {}{hint}", faults.join(", ")),
         });
     }
     let mut links = Links::default();
@@ -195,7 +199,7 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
         let rate = units::show_count((count as f64 / record.seconds.max(1e-9)) as u64);
         let latency = Summary::of(&record.kind(Kind::Create).actual);
         let p99 = units::show_micros(latency.quantiles[3]);
-        say(&format!("created {} links, {rate}/s, p99 {p99}", units::show_count(count)));
+        say(&format!("created {}, {rate}/s, p99 {p99}", units::show_noun(count, "link")));
     }
     Ok(links)
 }
@@ -216,7 +220,7 @@ impl Console {
         }
         let summary = Summary::of(&interval.latency);
         let end = match self.making {
-            Some(count) => format!(", creating {} links", units::show_count(count)),
+            Some(count) => format!(", creating {}", units::show_noun(count, "link")),
             None => format!(" of {of:.0}"),
         };
         let text = format!(

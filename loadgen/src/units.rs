@@ -46,7 +46,7 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     if value.fract() == 0.0 && value <= 1e15 {
         Ok(value as u64)
     } else {
-        Err(format!("`{text}` is not a whole number"))
+        Err(format!("`{text}` is not a whole number above zero such as 800 or 40k"))
     }
 }
 
@@ -72,6 +72,11 @@ pub(crate) fn show_count(value: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// A number with its noun: `1 link`, `2 links`.
+pub(crate) fn show_noun(value: u64, one: &str) -> String {
+    format!("{} {one}{}", show_count(value), if value == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

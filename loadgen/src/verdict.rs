@@ -91,7 +91,7 @@ impl Objective {
                 Some(index) => (Figure::Quantile(index), micros()?),
                 None => {
                     let known = "mean, p50, p80, p90, p99, p99.9, p99.99, max, errors, rate";
-                    return Err(format!("unknown figure `{name}`; expected one of {known}"));
+                    return Err(format!("unknown measure `{name}`; expected one of {known}"));
                 }
             },
         };
@@ -166,7 +166,7 @@ impl Verdict {
             Verdict::WrongAnswers => "wrong answers",
             Verdict::Bottleneck => "the generator was the bottleneck",
             Verdict::Missed => "objective missed",
-            Verdict::Interrupted => "interrupted; the figures cover the time until then",
+            Verdict::Interrupted => "interrupted; the results cover the time until then",
         }
     }
 
@@ -184,13 +184,13 @@ impl Verdict {
 
 /// Why the generator was the bottleneck, if it was.
 pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> Option<String> {
-    let busy = format!("a thread used {:.0} % of its CPU", record.busiest * 100.0);
+    let busy = format!("a thread used {:.0}% of its CPU", record.busiest * 100.0);
     if !is_open {
         // An open loop sees it in its lag: whoever is kept from the CPU is late.
         if record.displaced > DISPLACED_SHARE {
             let share = record.displaced * 100.0;
             return Some(format!(
-                "other processes used a thread's CPU for {share:.0} % of the time. Reserve CPUs with --cpus"
+                "other processes used a thread's CPU for {share:.0}% of the time. Reserve CPUs with --cpus"
             ));
         }
         return (record.busiest > BUSY_SHARE)

@@ -134,7 +134,9 @@ impl Admitted {
             }
             ["sessions", id] => match console.sessions.end(id) {
                 true => empty(StatusCode::NO_CONTENT),
-                false => Problem::no_route().because("This session does not exist. It may have ended.").into_answer(),
+                false => {
+                    Problem::no_route().because("This session does not exist, or has already ended.").into_answer()
+                }
             },
             ["events"] => self.events(console),
             ["usage"] => context.usage(query).await,

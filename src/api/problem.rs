@@ -36,6 +36,9 @@ pub(super) struct Invalid {
     pub(super) reason: String,
 }
 
+/// Longer values, in JSON, are not repeated in a reason.
+const VALUE_LEN_MAX: usize = 64;
+
 impl Problem {
     fn new(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Problem {
         let mut members = Map::new();
@@ -99,7 +102,12 @@ impl Problem {
 
     /// 404: the API has no such path.
     pub(super) fn no_route() -> Problem {
-        Problem::shlink(StatusCode::NOT_FOUND, "not-found", "Not Found", "The API does not have this path.")
+        Problem::shlink(
+            StatusCode::NOT_FOUND,
+            "not-found",
+            "Not Found",
+            "The API does not have this path. /rest/v3/openapi.json lists all paths.",
+        )
     }
 
     /// 404: the setting `api.compat` does not name this interface.
@@ -159,18 +167,19 @@ impl Problem {
     pub(super) fn too_many_creates(quota: Quota) -> Problem {
         let links = if quota.limit == 1 { "link" } else { "links" };
         let detail = format!("Too many links: this app may create {} {links} per second on this node.", quota.limit);
-        let mut problem = Problem::too_many(detail, quota.wait);
+        let mut problem = Problem::too_many(&detail, quota.wait);
         problem.quota = Some(quota);
         problem
     }
 
     /// 429: from there too many keys came that were none.
     pub(super) fn too_many_failed_keys(wait: Duration) -> Problem {
-        Problem::too_many("This address sent too many invalid API keys. Try again later.", wait)
+        Problem::too_many("This address sent too many invalid API keys.", wait)
     }
 
-    fn too_many(detail: impl Into<String>, wait: Duration) -> Problem {
+    fn too_many(detail: &str, wait: Duration) -> Problem {
         let seconds = seconds(wait).max(1);
+        let detail = format!("{detail} Try again in {seconds} s.");
         let problem = Problem::own(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests", detail);
         // In the body as well: a line of a bulk request has no headers.
         let mut problem = problem.and("retryAfter", seconds);
@@ -191,12 +200,12 @@ impl Problem {
 
     /// 400: the body did not arrive whole.
     pub(super) fn body_broken() -> Problem {
-        Problem::malformed("The request body did not arrive completely.")
+        Problem::malformed("The request body did not arrive completely. Send it again.")
     }
 
     /// 413.
     pub(super) fn body_too_large() -> Problem {
-        let detail = "The request body is longer than this service accepts.";
+        let detail = "The request body is too large. Send a smaller one, or create many links with POST /rest/v3/short-urls/bulk.";
         Problem::own(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Request body too large", detail)
     }
 
@@ -214,13 +223,15 @@ impl Problem {
 
     /// 413, for one line of many.
     pub(super) fn line_too_long(len_max: usize) -> Problem {
-        let detail = format!("The line is longer than {len_max} bytes.");
+        let detail = format!("The line is too long; at most {len_max} bytes are allowed.");
         Problem::own(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Line too large", detail)
     }
 
     /// 500: so many records are missing from an export, among them these.
     pub(super) fn incomplete(count: u64, damaged: &[String]) -> Problem {
-        let detail = format!("{count} damaged records or ranges of records are missing from this export.");
+        let (records, are) =
+            if count == 1 { ("record or range of records", "is") } else { ("records or ranges of records", "are") };
+        let detail = format!("{count} damaged {records} {are} missing from this export.");
         Problem::own(StatusCode::INTERNAL_SERVER_ERROR, "damaged-record", "Damaged record", detail)
             .and("damaged", damaged)
     }
@@ -234,7 +245,9 @@ impl Problem {
 
     /// 503: the core is out of codes.
     pub(super) fn no_code() -> Problem {
-        Problem::unavailable("No short code is available right now. See the status of the node.")
+        Problem::unavailable(
+            "No short code is available right now. Try again in a moment; the status of the node shows the cause.",
+        )
     }
 
     /// 503: all slots that there are for exports, or for bulk requests, are taken.
@@ -252,7 +265,7 @@ impl Problem {
 
     /// 400: there are more tags than are listed.
     pub(super) fn too_many_tags(most: usize) -> Problem {
-        let detail = format!("There are more than {most} tags, too many to list. Filters by tag still work.");
+        let detail = format!("There are more than {most} tags, too many to list. Links can still be filtered by tag.");
         Problem::own(StatusCode::BAD_REQUEST, "too-many-tags", "Too many tags", detail)
     }
 
@@ -266,7 +279,7 @@ impl Problem {
 
     /// 409: another create with the same idempotency key has not been answered yet.
     pub(super) fn create_under_way() -> Problem {
-        let detail = "A request with this Idempotency-Key is in progress. Repeat this one when it has finished.";
+        let detail = "Another request with this Idempotency-Key is in progress. Try again when it has finished.";
         let mut problem = Problem::own(StatusCode::CONFLICT, "request-under-way", "Request in progress", detail);
         problem.retry_after = Some(1);
         problem
@@ -280,8 +293,7 @@ impl Problem {
 
     /// 410: the link that the idempotency key stands for was deleted.
     pub(super) fn created_link_gone() -> Problem {
-        let detail =
-            "The link that was created with this Idempotency-Key is gone. Send a new key to create another one.";
+        let detail = "The link created with this Idempotency-Key is gone. To create another link, send a new key.";
         Problem::own(StatusCode::GONE, "created-link-gone", "Created link is gone", detail)
     }
 
@@ -289,7 +301,7 @@ impl Problem {
     /// themselves would make a second link.
     pub(super) fn unconfirmed(reason: &str) -> Problem {
         let detail = format!(
-            "The request cannot be confirmed: {reason}. The change may already have been made, or may still be made. Read the link before you try again, or retry a create with its Idempotency-Key."
+            "The request cannot be confirmed: {reason}. The change may have been made already, or may still be made. Read the link before you try again, or retry a create with its Idempotency-Key."
         );
         Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
     }
@@ -377,6 +389,15 @@ impl Problem {
 impl Invalid {
     pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
         Invalid { field: field.into(), reason: reason.into() }
+    }
+
+    /// A field whose value is wrong. The reason repeats a short value, but never a destination, which may contain a password.
+    pub(super) fn value(field: &str, reason: &str, value: &Value) -> Invalid {
+        let shown = value.to_string();
+        match field != "longUrl" && shown.len() <= VALUE_LEN_MAX {
+            true => Invalid::new(field, format!("{reason} (got {shown})")),
+            false => Invalid::new(field, reason),
+        }
     }
 }
 

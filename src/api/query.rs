@@ -40,10 +40,12 @@ impl Params {
 
     /// What `read` makes of the value of that name; one that it does not take is noted.
     pub(super) fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-        match self.text(name).map(read)? {
+        let text = self.text(name)?;
+        match read(text) {
             Ok(value) => Some(value),
             Err(reason) => {
-                self.refuse(name, reason);
+                let wrong = Invalid::value(name, &reason, &text.into());
+                self.invalid.push(wrong);
                 None
             }
         }

@@ -26,6 +26,7 @@ use carom_store::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
 use carom_store::links::catalog::View;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
+use carom_telemetry::readable;
 
 /// Buffer size of reads and writes, in bytes.
 const BUFFER_LEN: usize = 1024 * 1024;
@@ -118,10 +119,10 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
     keep(dir, MANIFEST_FILE, manifest.to_text().as_bytes())?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| incomplete(&error))?;
     print(&format!(
-        "backed up {} links, {} records in all, {} bytes, as of {}, to {}\n",
-        counts.of(Section::Links),
-        counts.total(),
-        bytes,
+        "backed up {}, {} in all, {}, as of {}, to {}\n",
+        readable::count(counts.of(Section::Links), "link"),
+        readable::count(counts.total(), "record"),
+        readable::count(bytes, "byte"),
         dates::format(taken_ms),
         dir.display()
     ));
@@ -207,10 +208,10 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
         return Err(not_good(dir, &report));
     }
     print(&format!(
-        "{}: {} links, {} records in all; all records are readable, and the indexes match them\n",
+        "{}: {}, {} in all; all records are readable, and the indexes match them\n",
         dir.display(),
-        report.links,
-        report.counts.total()
+        readable::count(report.links, "link"),
+        readable::count(report.counts.total(), "record")
     ));
     Ok(())
 }
@@ -225,7 +226,7 @@ fn tell(report: &Report) {
         let _ = writeln!(errors, "note: {name} does not exist yet; the next start creates it");
     }
     if report.surplus > 0 {
-        let _ = writeln!(errors, "note: {} index entries have no link; this is harmless", report.surplus);
+        let _ = writeln!(errors, "note: index entries without a link: {}; this is harmless", report.surplus);
     }
 }
 
@@ -411,10 +412,14 @@ fn tell_of_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Resu
     let text = match (revoke_keys, changed.0) {
         (_, 0) => return Ok(()),
         (true, count) => {
-            format!("revoked all {count} valid API keys of the backup; create new ones with `carom app add`")
+            format!(
+                "revoked {} of the backup; create new ones with `carom app add`",
+                readable::count(count as u64, "valid API key")
+            )
         }
         (false, count) => format!(
-            "warning: {count} API keys are valid again, including any that were revoked after {}; revoke those with `carom app revoke` (see `carom app list`), or restore with --revoke-keys",
+            "warning: restored {}, including any that were revoked after {}; revoke those with `carom app revoke` (see `carom app list`), or restore with --revoke-keys",
+            readable::count(count as u64, "valid API key"),
             dates::format(manifest.taken_ms)
         ),
     };
@@ -455,14 +460,18 @@ fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Repo
     File::open(data_dir).and_then(|dir| dir.sync_all()).map_err(|error| incomplete(&error))?;
     let time = progress.elapsed();
     print(&format!(
-        "restored {} links as of {} to {}, in {:.1} s ({}/s)\n",
-        counts.of(Section::Links),
+        "restored {} as of {} to {}, in {:.1} s ({}/s)\n",
+        readable::count(counts.of(Section::Links), "link"),
         dates::format(manifest.taken_ms),
         data_dir.display(),
         time.as_secs_f64(),
         rate(counts.total(), time),
     ));
-    let _ = writeln!(errors, "skipped {raised} codes of each length, which may have been issued since the backup");
+    let _ = writeln!(
+        errors,
+        "skipped {} of each length, because the old node may have issued them since the backup",
+        readable::count(raised, "code")
+    );
     if !manifest.files.contains_key(code_secret::FILE_NAME) {
         let _ = writeln!(
             errors,

@@ -34,10 +34,10 @@ pub enum Command {
     /// Check the settings and print the effective ones, each with its source.
     #[command(name = "check-config", after_help = texts::settings_hint(), after_long_help = texts::settings())]
     CheckConfig {
-        /// Settings file. Without it, only the environment is checked.
+        /// Settings file; without it, only environment variables are checked.
         file: Option<PathBuf>,
     },
-    /// Import links into the data directory of a stopped node: one JSON object per line.
+    /// Import links into the data directory of a stopped node, from one JSON object per line.
     #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
     Import {
         /// Data directory; created if it does not exist.
@@ -46,17 +46,17 @@ pub enum Command {
         /// Settings file of the node, with its base URL and domains [default: CAROM_CONFIG]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// File to read; - reads standard input.
+        /// File to import, or - for standard input.
         #[arg(value_name = "FILE")]
         file: Source,
     },
-    /// Export all links from the data directory of a stopped node: one JSON object per line.
+    /// Export all links from the data directory of a stopped node, as one JSON object per line.
     #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
     Export {
         /// Data directory of the stopped node.
         #[arg(long, value_name = "DIR")]
         data_dir: String,
-        /// File to write; - writes to standard output.
+        /// File to write, or - for standard output.
         #[arg(value_name = "FILE", default_value = "-")]
         file: Source,
     },
@@ -64,9 +64,9 @@ pub enum Command {
     Status(StatusArgs),
     /// Show the status of a node, refreshed every second.
     Top(TopArgs),
-    /// Check that a node is alive, or ready with --ready. The exit code is 0 or 1.
+    /// Check that a node is alive or, with --ready, ready. Exit code 0 means yes, 1 means no.
     Health(HealthArgs),
-    /// Back up a data directory, of a running or a stopped node.
+    /// Back up the data directory of a running or stopped node.
     #[command(after_help = texts::HINT, after_long_help = texts::BACKUP)]
     Backup {
         /// Directory for the backup: empty, or created if it does not exist.
@@ -85,7 +85,7 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Restore a backup to a data directory.
+    /// Restore a backup to a new data directory.
     #[command(after_help = texts::HINT, after_long_help = texts::RESTORE)]
     Restore {
         /// Directory written by `carom backup`.
@@ -101,7 +101,7 @@ pub enum Command {
     /// Manage apps and their API keys.
     #[command(subcommand, after_help = texts::HINT, after_long_help = texts::APPS)]
     App(AppCommand),
-    /// Create or identify the code secret, from which short codes are generated.
+    /// Generate or identify a code secret, from which short codes are generated.
     #[command(subcommand)]
     Key(KeyCommand),
 }
@@ -116,7 +116,7 @@ pub struct ServeArgs {
     /// Directory for links, code secret and all other data; created on first start [default: ./carom-data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<String>,
-    /// Public listener: redirects, pages and the REST API; repeat it for several [default: 127.0.0.1:8080]
+    /// Public listener: redirects, pages and the REST API; can be repeated [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
     /// Admin listener: console, metrics, status, keys; never expose it publicly [default: 127.0.0.1:8081]
@@ -128,7 +128,7 @@ pub struct ServeArgs {
     /// Redis server, or seed servers of a Redis Cluster, shared by all nodes of a fleet [default: none]
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
-    /// URL that short URLs begin with; its host is the default domain [default: http:// and the first listen address]
+    /// URL that short URLs start with; its host is the default domain [default: http:// and the first listen address]
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
     /// Allow listeners that other machines can reach while no API key exists: anyone can then change links
@@ -164,7 +164,7 @@ pub struct TopArgs {
 /// Options of `carom health`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct HealthArgs {
-    /// Check /readyz instead of /healthz; it fails while the node starts or drains.
+    /// Check /readyz instead of /healthz; it returns 503 while the node starts or drains.
     #[arg(long)]
     pub ready: bool,
     /// Which node to ask.
@@ -197,7 +197,7 @@ pub struct AdminPlace {
 /// What to do with apps and their keys.
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum AppCommand {
-    /// Create an API key for a new or existing app. The key is printed once.
+    /// Create an API key for a new or existing app. It is printed only this once.
     Add {
         /// Name of the app: a-z, 0-9, and . _ - after the first character
         #[arg(value_name = "NAME", value_parser = app_name)]
@@ -211,7 +211,7 @@ pub enum AppCommand {
         /// Links that the app may create per second on each node [default: limits.creates_per_second]
         #[arg(long, value_name = "N", value_parser = rate)]
         creates_per_second: Option<NonZeroU32>,
-        /// Limit the key to a domain of domains.serve, or to DEFAULT; repeat it for several [default: all]
+        /// Limit the key to a domain of domains.serve, or to DEFAULT, the default domain; can be repeated [default: all]
         #[arg(long = "domain", value_name = "HOST")]
         domains: Vec<String>,
         /// The data directory.
@@ -233,19 +233,19 @@ pub enum AppCommand {
         #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
         /// ID of the key, as shown by `carom app list` [default: all keys]
-        #[arg(long, value_name = "KEY")]
+        #[arg(long, value_name = "ID")]
         key: Option<String>,
         /// The data directory.
         #[command(flatten)]
         place: AppPlace,
     },
-    /// Create a key that replaces another one.
+    /// Replace a key with a new one; the old key stays valid for a while.
     Rotate {
         /// Name of the app.
         #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
         /// ID of the key, as shown by `carom app list` [default: the only key]
-        #[arg(long, value_name = "KEY")]
+        #[arg(long, value_name = "ID")]
         key: Option<String>,
         /// How long the old key stays valid, such as 0, 30m, 24h or 7d
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = grace)]
@@ -343,8 +343,8 @@ fn role(text: &str) -> Result<Role, String> {
 fn end(text: &str) -> Result<u64, String> {
     let is_day = text.len() == 10;
     let ms = dates::parse(&if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() });
-    match ms.map_err(|error| error.to_string())? {
-        ms if ms <= unix_ms() => Err("the date has already passed".to_owned()),
+    match ms.map_err(|_| "expected a date such as 2030-01-31 or 2030-01-31T12:00:00Z".to_owned())? {
+        ms if ms <= unix_ms() => Err("this date has passed; expected a date in the future".to_owned()),
         ms => Ok(ms),
     }
 }

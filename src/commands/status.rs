@@ -76,9 +76,9 @@ pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
         Ok(text) => print(&format!("{}\n", plain(String::from_utf8_lossy(&text).trim()))),
         Err(why) => {
             let remedy = if arguments.ready {
-                "503 means that the node starts or drains; otherwise check that it runs, and its address (--admin)"
+                "if the answer is 503, the node starts or drains; otherwise check that it runs, and that --admin is its address"
             } else {
-                "check that the node runs, and its address (--admin)"
+                "check that the node runs, and that --admin is its address"
             };
             return Err(Exit::new(Reason::Incomplete, format!("{url}: {why}")).with_remedy(remedy));
         }
@@ -159,13 +159,13 @@ fn key_of(arguments: &NodeArgs) -> Result<Option<String>, Exit> {
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
     match text.trim() {
         key if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Some(key.to_owned())),
-        _ => Err(wrong("the file contains no API key; create one with `carom app add NAME --role admin`")),
+        _ => Err(wrong("the file does not contain an API key; create one with `carom app add NAME --role admin`")),
     }
 }
 
 fn no_answer(url: &str, why: &dyn std::fmt::Display) -> Exit {
     Exit::new(Reason::Incomplete, format!("{url}: {why}")).with_remedy(
-        "check that the node runs; --admin sets its address, and --key-file the API key if it answers 401 or 403",
+        "check that the node runs, and that --admin is its address; if it answers 401 or 403, pass an admin key with --key-file",
     )
 }
 
@@ -207,15 +207,15 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
         "core",
         "CPU",
         "links",
-        "MiB",
+        "memory (MiB)",
         "connections",
         "redirects/s",
         "not found/s",
         "lookups sent/s",
         "codes ready",
-        "p50 µs",
-        "p99 µs",
-        "max µs",
+        "p50 (µs)",
+        "p99 (µs)",
+        "max (µs)",
     ];
     let mut rows = vec![titles.map(str::to_owned)];
     let earlier = cores(before);
@@ -253,27 +253,31 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
 }
 
 fn render_node(page: &mut String, now: &Value, changes: f64) {
-    let writable = if now["store"]["writable"] == true { "writable" } else { "NOT WRITABLE" };
+    let writable = if now["store"]["writable"] == true { "accepting writes" } else { "REFUSING WRITES" };
     let _ = writeln!(
         page,
-        "store   {writable}, {} commits, mean {:.2} ms (sync {:.2} ms), {} writes queued",
-        grouped(number(now, "/store/commits")),
-        number(now, "/store/commitMicrosMean") / 1_000.0,
-        number(now, "/store/syncMicrosMean") / 1_000.0,
-        grouped(number(now, "/store/queue")),
+        "store   {writable}, {}, mean {} (sync {}), {} queued",
+        count(number(now, "/store/commits"), "commit"),
+        readable::latency(number(now, "/store/commitMicrosMean")),
+        readable::latency(number(now, "/store/syncMicrosMean")),
+        count(number(now, "/store/queue"), "write"),
     );
     let left = number(now, "/issuer/remaining");
-    let lasts =
-        if changes > 0.0 { format!("; run out in {} at this rate", span(left / changes)) } else { String::new() };
+    let lasts = if changes > 0.0 {
+        format!("; run out in {} at the current rate", span(left / changes))
+    } else {
+        String::new()
+    };
     let length = number(now, "/issuer/codeLength");
-    let _ = writeln!(page, "codes   {} left, each of {length} characters{lasts}", grouped(left));
+    let _ = writeln!(page, "codes   {} of {length} characters left{lasts}", grouped(left));
     if now["redis"]["configured"] == true {
         let state = if now["redis"]["connected"] == true { "connected" } else { "UNAVAILABLE" };
         let nodes = now["fleet"]["nodes"].as_array().map_or(0, Vec::len);
         let _ = writeln!(
             page,
-            "fleet   Redis {state}, {nodes} nodes, {} unsynced changes, lag {} ms",
-            grouped(number(now, "/fleet/outbox")),
+            "fleet   Redis {state}, {}, {}, lag {} ms",
+            readable::count(nodes as u64, "node"),
+            count(number(now, "/fleet/outbox"), "unsynced change"),
             grouped(number(now, "/fleet/lagMillis")),
         );
     }
@@ -282,8 +286,8 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
             let (fixed, dynamic) = (number(&now[list], "/static"), number(&now[list], "/dynamic"));
             let _ = writeln!(
                 page,
-                "{name}   {} hosts from the settings, {} from the source",
-                grouped(fixed),
+                "{name}   {} from the settings, {} from the source",
+                count(fixed, "host"),
                 grouped(dynamic)
             );
         }
@@ -296,7 +300,7 @@ fn render_alarms(page: &mut String, now: &Value) {
     let _ = writeln!(page, "alarms  {}", if on == 0 { "none".to_owned() } else { format!("{on} ACTIVE") });
     for alarm in alarms.iter().rev().take(ALARMS) {
         let text = |name: &str| plain(alarm[name].as_str().unwrap_or_default());
-        let until = if alarm["cleared"].is_null() { String::new() } else { format!(" until {}", text("cleared")) };
+        let until = if alarm["cleared"].is_null() { String::new() } else { format!(", resolved {}", text("cleared")) };
         let _ = writeln!(page, "  {} since {}{until}\n    {}", text("name"), text("since"), text("text"));
     }
 }
@@ -324,6 +328,11 @@ fn grouped(number: f64) -> String {
     readable::grouped(number.round().max(0.0) as u64)
 }
 
+/// A number without decimals, with its noun.
+fn count(number: f64, one: &str) -> String {
+    readable::count(number.round().max(0.0) as u64, one)
+}
+
 /// Formats a time in its two largest units.
 fn span(seconds: f64) -> String {
     readable::duration(seconds.max(0.0) as u64)
@@ -348,8 +357,8 @@ mod tests {
             "carom 9.9.9   ready   up 1 min 1 s",
             "links 1,500   redirects 10,000/s",
             "link writes 10/s   connections 7",
-            "NOT WRITABLE",
-            "864,000 left, each of 7 characters; run out in 1 d at this rate",
+            "REFUSING WRITES",
+            "864,000 of 7 characters left; run out in 1 d at the current rate",
             "alarms  1 ACTIVE",
             "store_failed since 2026-01-01T00:00:00Z\n    the disk[31m is gone",
         ] {

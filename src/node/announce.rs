@@ -8,6 +8,7 @@ use sd_notify::NotifyState;
 use crate::startup::domains::url_at;
 use carom_model::domains::Domains;
 use carom_settings::Settings;
+use carom_telemetry::readable;
 
 /// Most domains that the announcement names.
 const ANNOUNCED_MAX: usize = 5;
@@ -20,10 +21,10 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
     let others = if domains.all().len() > ANNOUNCED_MAX { " and others" } else { "" };
     let base_urls = base_urls.join(", ") + others;
     format!(
-        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, console at http://{admin}/admin/, {} cores, data in {}",
+        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, console at http://{admin}/admin/, {}, data in {}",
         env!("CARGO_PKG_VERSION"),
         listening.join(", "),
-        settings.cores.cpus.len(),
+        readable::count(settings.cores.cpus.len() as u64, "core"),
         settings.data_dir.display(),
     )
 }
@@ -31,10 +32,10 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
 /// Logs that a signal came, and how long new connections are still accepted.
 pub(super) fn tell_of_end(signal: &str, delay: Duration) {
     match delay.as_secs() {
-        0 => tracing::info!("{signal}: finishing open requests, then stopping"),
+        0 => tracing::info!("{signal}: draining; finishing open requests, then stopping"),
         seconds => {
             tracing::info!(
-                "{signal}: no longer ready; accepting new connections for another {seconds} s (drain.delay)"
+                "{signal}: draining; not ready, but accepting connections for another {seconds} s (drain.delay)"
             );
         }
     }

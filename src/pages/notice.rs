@@ -74,7 +74,7 @@ impl Notice {
             Notice::NotFound => "This link does not exist",
             Notice::Gone => "This link is no longer active",
             Notice::Blocked => "This link is disabled",
-            Notice::TooMany => "Slow down",
+            Notice::TooMany => "Too many requests",
             Notice::Misdirected => "Unknown domain",
             Notice::Damaged => "This link cannot be opened",
             Notice::Unavailable => "Temporarily unavailable",

@@ -57,7 +57,7 @@ impl Writing {
         self.thread.thread().unpark();
         // If the disk has hung, the thread stays blocked in its write; the process must still be able to exit.
         if self.ended.recv_timeout(END_WITHIN) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the last lines of the access log are lost: writing them takes too long");
+            tracing::warn!("the last lines of the access log were lost, because the file or its reader is too slow");
         }
     }
 }
@@ -169,7 +169,7 @@ impl Writer {
             Err(error) => {
                 self.gives_up = true;
                 self.trouble = Some(Trouble { since: Instant::now(), at_opening: !self.target.is_open() });
-                let text = format!("{} cannot be written: {error}; lines of the access log are dropped", self.target);
+                let text = format!("the access log {} cannot be written: {error}; its lines are dropped", self.target);
                 self.stats.alarms.raise(Alarm::AccessLogFailed, text);
             }
             // A file that accepts only part of the lines must not clear and raise the alarm over and over.

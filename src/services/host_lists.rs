@@ -300,7 +300,7 @@ impl Reader {
         }
         let (some, count) = (wrong[..wrong.len().min(NAMED)].join("; "), wrong.len());
         let text =
-            format!("{count} entries of the {} of {source} are not hosts and are ignored: {some}", self.kind.name());
+            format!("entries of the {} of {source} that are not hosts are ignored: {count} ({some})", self.kind.name());
         self.stats.alarms.happened(self.kind.alarms().entries, text);
     }
 

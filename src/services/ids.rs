@@ -462,7 +462,7 @@ impl Worker {
                 free.push(generated);
             }
         }
-        tracing::info!(codes = free.len(), of = run.len, "took over codes from a node that is gone");
+        tracing::info!(codes = free.len(), of = run.len, "took over codes from a node that left the fleet");
         if free.is_empty() {
             self.setup.fleet.as_mut().expect("it was there a moment ago").counter.release(run);
             return Ok(());
@@ -479,8 +479,9 @@ impl Worker {
         }
         if self.issuer.alarm() {
             let percent = self.issuer.used_percent();
-            let text =
-                format!("{percent} % of the codes of {length} characters are used; when all are, new codes get longer");
+            let text = format!(
+                "{percent}% of the codes of {length} characters are used; when all are used, new codes get longer"
+            );
             alarms.raise(Alarm::CodesUsedUp, text);
         }
         self.publish();

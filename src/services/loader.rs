@@ -251,7 +251,7 @@ impl Shared<'_> {
                 }
                 Ok(None) => {}
                 Err(StoreError::Damaged(what)) => {
-                    let why = format!("a link that it does not have as it is cannot be read: {what}");
+                    let why = format!("a link that changed after the image was written cannot be read: {what}");
                     source.give_up(Unusable::Damaged(why));
                     return Ok(());
                 }

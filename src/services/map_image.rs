@@ -60,9 +60,7 @@ pub(super) fn open(
         }
     };
     if image.hasher.seed() != hasher.seed() {
-        tracing::info!(
-            "the image of the links has another hash seed than this process; all links are read from the store"
-        );
+        tracing::info!("the image of the links was written with another hash seed; all links are read from the store");
         return Ok(None);
     }
     let most = image.records / IMAGE_REPLAYED_SHARE + IMAGE_CHANGES_MIN;
@@ -80,7 +78,7 @@ pub(super) fn open(
         return Ok(None);
     }
     if count > most {
-        tracing::info!("{count} changes are newer than the image of the links; all links are read from the store");
+        tracing::info!("the image of the links lacks the last {count} changes; all links are read from the store");
         return Ok(None);
     }
     Ok(Some((image, ChangedCodes::new(codes, hasher))))

@@ -16,6 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use carom_limits::store_files;
 use carom_settings::exit::{Exit, Reason};
+use carom_telemetry::readable;
 
 /// Memory that a core registers with the kernel, in bytes: glommio's buffers.
 const LOCKED_PER_CORE: u64 = 64 * 1024;
@@ -159,12 +160,17 @@ fn judge_locked_memory(limit: Option<u64>, cores: usize, unlimited: bool) -> Res
     match limit {
         Some(limit) if !unlimited && limit < need => {
             let (have, need) = (limit / 1024, need.div_ceil(1024));
-            let what = format!("{cores} cores lock up to {need} KiB of memory, but the limit is {have} KiB");
+            let what = format!("a node of {} locks up to {need} KiB of memory, but the limit is {have} KiB", of(cores));
             let remedy = format!("set `LimitMEMLOCK={need}K` in the unit file, or run `ulimit -l {need}` before carom");
             Err(Exit::new(Reason::LockedMemory, what).with_remedy(remedy))
         }
         _ => Ok(()),
     }
+}
+
+/// The number of cores, for people.
+fn of(cores: usize) -> String {
+    readable::count(cores as u64, "core")
 }
 
 /// True if the process with this `/proc/PID/status` is exempt from the limit on locked memory.
@@ -214,10 +220,13 @@ fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
     if limit >= need {
         return Ok(limit);
     }
-    let what = format!("{cores} cores need {need} open files before the first connection, but the limit is {limit}");
+    let what = format!(
+        "a node of {} needs {need} open files before the first connection, but the limit is {limit}",
+        of(cores)
+    );
     let wanted = need + 65_536;
     let remedy = format!(
-        "set `LimitNOFILE={wanted}` in the unit file, or run `ulimit -n {wanted}` as root before carom; each connection needs one file more"
+        "set `LimitNOFILE={wanted}` in the unit file, or run `ulimit -n {wanted}` as root before carom; each connection needs one more file"
     );
     Err(Exit::new(Reason::OpenFiles, what).with_remedy(remedy))
 }

@@ -72,13 +72,15 @@ impl Rejection {
         match self {
             Rejection::BadRequest => "The request is not well-formed HTTP/1.1.",
             Rejection::NotEncrypted => "This port expects TLS. Use https:// at the start of the address.",
-            Rejection::Timeout => "The request was not complete in time.",
-            Rejection::BodyTooLarge => "The request body is longer than this service accepts.",
+            Rejection::Timeout => "The request did not arrive completely in time. Send it again.",
+            Rejection::BodyTooLarge => "The request body is too large. Send a smaller one.",
             Rejection::ExpectationFailed => "The only supported expectation is \"Expect: 100-continue\".",
-            Rejection::HeadTooLarge => "The request head is too long, or has more than 100 fields.",
+            Rejection::HeadTooLarge => {
+                "The request head is too large, or has more than 100 header fields. Shorten the URL, the cookies or other fields."
+            }
             Rejection::NotImplemented => "The only supported transfer coding is \"chunked\".",
             Rejection::Tunnel => TUNNEL,
-            Rejection::Unavailable => "The service is restarting or full. Try again in a moment.",
+            Rejection::Unavailable => "The service is restarting or at its limit. Try again in a moment.",
             Rejection::VersionNotSupported => "The supported versions are HTTP/1.1 and HTTP/1.0.",
         }
     }

@@ -138,7 +138,8 @@ fn the_status_is_shown_in_a_terminal() {
     (0..50).for_each(|number| _ = node.wire().shorten(&format!("https://example.org/{number}")));
     let (code, said) = status(&node, &[]);
     assert_eq!(code, Some(0), "{said}");
-    for part in ["ready", "links 50", "redirects/s", "store   writable", "left, each of 7 characters", "alarms  none"] {
+    for part in ["ready", "links 50", "redirects/s", "store   accepting writes", "of 7 characters left", "alarms  none"]
+    {
         assert!(said.contains(part), "{part}: {said}");
     }
     // One line for each core.

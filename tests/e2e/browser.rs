@@ -27,7 +27,7 @@ pub(crate) const PHONE: (u32, u32) = (390, 844);
 pub(crate) const SCREEN: (u32, u32) = (1280, 900);
 
 /// What keeps the browser from speaking to anybody but the node, and from waiting for what it would say.
-const ARGUMENTS: [&str; 10] = [
+const ARGUMENTS: [&str; 11] = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -39,7 +39,18 @@ const ARGUMENTS: [&str; 10] = [
     "--disable-dev-shm-usage",
     // Browsers trust this machine by its own names as they trust TLS; under this one it is anybody's.
     "--host-resolver-rules=MAP plain.test 127.0.0.1, MAP acme.example 127.0.0.1",
+    // Date fields follow the language of their page. See `Browser::show_iso_dates`.
+    "--enable-blink-features=LangAttributeAwareFormControlUI",
 ];
+
+/// Changes the language of a page to English as in Sweden, whose dates are as in ISO 8601 and whose day has 24 hours. A field takes
+/// the format of its language when it gets its type.
+const ISO_DATES: &str = "document.documentElement.lang = 'en-SE';
+for (const field of document.querySelectorAll('input[type=date], input[type=datetime-local]')) {
+  const { type } = field;
+  field.type = 'text';
+  field.type = type;
+}";
 
 /// A browser with one window.
 pub(crate) struct Browser {
@@ -130,6 +141,12 @@ impl Browser {
     pub(crate) fn prefer(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.devtools("Emulation.setEmulatedMedia", &json!({"features": features}));
+    }
+
+    /// Shows the dates in the fields of this page as `2026-01-31`, and times as `23:59`. Chromium takes their format from its own
+    /// language, of which Debian's has American English only; neither `--lang` nor the environment changes that.
+    pub(crate) fn show_iso_dates(&self) {
+        self.post("/execute/sync", &json!({"script": ISO_DATES, "args": []}));
     }
 
     /// From now on the browser is in that zone.

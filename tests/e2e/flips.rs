@@ -179,7 +179,7 @@ fn a_synced_write_without_its_end_is_reported_though_it_costs_nothing() {
     fs::write(&journal, &bytes[..carom_store::journal::written_len(&bytes) - 8]).unwrap();
     let node = setup.start();
     crate::alarms::is_seen(&node, "store_damaged");
-    assert!(node.log().contains("bytes are missing") && node.log().contains("is kept as "), "{}", node.log());
+    assert!(node.log().contains("at its end were missing") && node.log().contains("is kept as "), "{}", node.log());
     assert_eq!(node.wire().get(&format!("/{code}")).location(), "https://example.org/the-last-one");
     node.kill();
 }

@@ -124,6 +124,7 @@ fn look(browser: &Browser, name: &str, open: impl Fn()) {
             browser.value("document.querySelector('main h1, dialog') !== null && document.querySelector('.loading, .skeleton, [aria-busy=true]') === null") == true
         });
         assert_eq!(browser.value("document.querySelector('.state.bad')?.innerText ?? null"), Value::Null, "{name}");
+        browser.show_iso_dates();
         browser.fits();
         for theme in ["light", "dark"] {
             browser.prefer(theme);

@@ -30,7 +30,6 @@ RULES = re.compile(
             "is longer than 2048 bytes",
             "points to this service itself",
             # Time has passed since the description was written.
-            "has already passed",
             "must be in the future",
             # The settings say which domains there are.
             "domain is not a domain of this service",

@@ -17,6 +17,7 @@ use carom_model::clients::forwarded::{Field, Trust};
 use carom_model::clients::networks::{Network, Networks};
 use carom_model::destination::hosts::host_of;
 use carom_model::domains::{DOMAINS_MAX, UnknownHost};
+use carom_telemetry::readable;
 
 /// Minimum memory for links that one core can work with, in bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;
@@ -251,7 +252,9 @@ impl<'a> Checker<'a> {
             (_, 0) => wrong(Key::TlsCert, "has no private key", "set tls.key"),
             (0, _) => wrong(Key::TlsKey, "has no certificate", "set tls.cert"),
             (certificates, keys) => {
-                let reason = format!("has {keys} keys for {certificates} certificates");
+                let [keys, certificates] = [(keys, "key"), (certificates, "certificate")]
+                    .map(|(count, one)| readable::count(count as u64, one));
+                let reason = format!("has {keys} for {certificates}");
                 wrong(Key::TlsKey, &reason, "write one key per certificate, in the same order");
             }
         }
@@ -333,10 +336,13 @@ impl<'a> Checker<'a> {
                 }
                 let right = format!("set at least {}, or run fewer cores", value::show_size(least));
                 let too_much = format!("set at most {}, or run more cores", value::show_size(most));
-                match limit < least {
-                    true => (Key::LinksMemoryLimit, Wrong::new("is too small for the number of cores", right)),
-                    false => (Key::LinksMemoryLimit, Wrong::new("is too large for the number of cores", too_much)),
-                }
+                let shown = value::show_size(limit);
+                let cores = readable::count(count, "core");
+                let wrong = match limit < least {
+                    true => Wrong::new(format!("{shown} is too small for {cores}"), right),
+                    false => Wrong::new(format!("{shown} is too large for {cores}"), too_much),
+                };
+                (Key::LinksMemoryLimit, wrong)
             }
             (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
             (true, None) => {
@@ -431,7 +437,7 @@ impl<'a> Checker<'a> {
             value::text(written).map(str::to_owned).map_err(wrong)
         });
         if redis.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
-            let wrong = Wrong::new("is set, but the Redis URL contains a password, too", "keep one of the two");
+            let wrong = Wrong::new("is set, but the Redis URL also contains a password", "keep one of the two");
             let source = self.sources[Key::FleetPassword as usize].clone();
             self.problems.push(Problem::of(source, Key::FleetPassword, wrong));
         }

@@ -6,6 +6,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::problem::{Warning, Wrong, quoted};
 use super::value::{self, Written};
+use carom_telemetry::readable;
 
 /// Maximum number of cores. More than any machine of today has CPUs, and the most CPUs in the kernel's usual mask.
 const CORES_MAX: usize = CpuSet::MAX_CPU;
@@ -131,8 +132,8 @@ pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Op
         CpuChoice::Count(count) => {
             let cpus: Vec<usize> = allowed.iter().copied().cycle().take(*count).collect();
             let crowded = format!(
-                "cores: {count} cores share {} CPUs, which slows redirects down; set at most one core per CPU",
-                allowed.len()
+                "cores: {count} cores share {}, which slows redirects down; set at most one core per CPU",
+                readable::count(allowed.len() as u64, "CPU")
             );
             (cpus, (*count > allowed.len()).then_some(Warning(crowded)))
         }

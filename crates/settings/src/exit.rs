@@ -99,8 +99,8 @@ impl Reason {
     /// Returns the general remedy, as a phrase without a full stop.
     pub const fn remedy(self) -> &'static str {
         match self {
-            Reason::Done => "nothing",
-            Reason::Incomplete => "read the messages on standard error; each names its line or record and the reason",
+            Reason::Done => "nothing to do",
+            Reason::Incomplete => "read the messages on standard error: each names the line or record, and the reason",
             Reason::Usage => "correct the argument or setting; `carom check-config FILE` reports all mistakes at once",
             Reason::RingForbidden => {
                 "set `sysctl kernel.io_uring_disabled=0`, or allow the `io_uring_*` system calls in the container's \
@@ -125,7 +125,7 @@ impl Reason {
                 "create an API key with `carom app add NAME`, listen on a loopback address, or add `--open` to let anyone create, change and delete links"
             }
             Reason::ThreadEnded => {
-                "restart carom (a service manager restarts it automatically), and report the last lines of the log"
+                "restart carom (a service manager does so automatically), and report the bug with the last lines of the log"
             }
             Reason::Certificate => {
                 "store the certificate with its chain in the `tls.cert` file, and its unencrypted key in the `tls.key` file"

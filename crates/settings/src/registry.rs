@@ -24,7 +24,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "one or more of IP:PORT",
         default: Some("127.0.0.1:8080"),
         secret: false,
-        doc: "Public listeners: redirects, pages and the REST API. Port 0 takes any free port.",
+        doc: "Public listeners: redirects, pages and the REST API. Port 0 means any free port.",
     },
     Setting {
         key: Key::AdminListen,
@@ -94,7 +94,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a URL such as https://go.example",
         default: None,
         secret: false,
-        doc: "URL that short URLs begin with; its host is the default domain. If not set, http:// or https:// and the first listen address.",
+        doc: "URL that short URLs start with; its host is the default domain. If not set, http:// or https:// and the first listen address.",
     },
     Setting {
         key: Key::Open,
@@ -154,7 +154,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a size such as 512MiB or 8GiB",
         default: None,
         secret: false,
-        doc: "With links.residency = \"hot\": memory for links, on all cores together.",
+        doc: "With links.residency = \"hot\": memory for links, all cores together.",
     },
     Setting {
         key: Key::LinksSearchMemory,
@@ -174,7 +174,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "off, or a time such as 90s, 30m, 12h or 1d",
         default: Some("off"),
         secret: false,
-        doc: "Reuse the existing link when the same URL is shortened again within this time. Each reuse restarts the time. Use the same value on all nodes.",
+        doc: "Reuse the existing link when the same URL is shortened again within this time. Each reuse restarts the period. Use the same value on all nodes.",
     },
     Setting {
         key: Key::LinksDefaultTtl,
@@ -204,7 +204,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1 to 1000000",
         default: Some("10000"),
         secret: false,
-        doc: "Highest number of expired links removed per second, so that mass expiry does not slow down other requests.",
+        doc: "Maximum number of expired links removed per second, so that mass expiry does not slow down other requests.",
     },
     Setting {
         key: Key::LinksRecycleAfter,
@@ -334,7 +334,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "10 to 150",
         default: Some("100"),
         secret: false,
-        doc: "Timeout of requests to Redis, in milliseconds. After it, Redis counts as unavailable.",
+        doc: "Timeout for requests to Redis, in milliseconds. After a timeout, Redis counts as unavailable.",
     },
     Setting {
         key: Key::FleetAcceptWithoutRedis,
@@ -354,7 +354,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "10 to 31536000",
         default: Some("604800"),
         secret: false,
-        doc: "Seconds without contact after which another node takes over the unused codes of a node.",
+        doc: "Seconds without contact to a node after which another node takes over its unused codes.",
     },
     Setting {
         key: Key::FleetStreamEntries,
@@ -364,7 +364,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1024 to 1000000000",
         default: Some("1000000"),
         secret: false,
-        doc: "Approximate number of changes that Redis keeps for nodes that were away. A node that missed more compares all its links with Redis.",
+        doc: "Approximate number of changes that Redis keeps for nodes that are away. A node that misses more compares all its links with Redis.",
     },
     Setting {
         key: Key::TlsCert,
@@ -414,7 +414,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "off, or a time such as 365d",
         default: Some("off"),
         secret: false,
-        doc: "Time for which browsers must use HTTPS after a visit (Strict-Transport-Security).",
+        doc: "How long browsers must use HTTPS after a visit (Strict-Transport-Security).",
     },
     Setting {
         key: Key::LimitsConnections,
@@ -424,7 +424,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1 to 4000000",
         default: Some("100000"),
         secret: false,
-        doc: "Open connections per core. Beyond this, new connections are closed.",
+        doc: "Maximum number of open connections per core. Beyond this, new connections are closed.",
     },
     Setting {
         key: Key::LimitsConnectionsPerAddress,
@@ -434,7 +434,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "auto, or 0 to 4000000",
         default: Some("auto"),
         secret: false,
-        doc: "Connections of one address per core; IPv6 counts by /64 network. auto: 1024 per public address, no limit for private ones. 0: no limit. Trusted proxies have no limit.",
+        doc: "Maximum number of connections per client address and core; IPv6 counts by /64 network. auto: 1024 per public address, no limit for private ones. 0: no limit. Trusted proxies have no limit.",
     },
     Setting {
         key: Key::LimitsHandshakes,
@@ -444,7 +444,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1 to 1000000",
         default: Some("1000"),
         secret: false,
-        doc: "Concurrent TLS handshakes per core. Beyond this, carom drops the handshake that has waited longest for its client or, if none has, the new one.",
+        doc: "Maximum number of concurrent TLS handshakes per core. Beyond this, carom drops the handshake that has waited longest for its client or, if none has, the new one.",
     },
     Setting {
         key: Key::LimitsRequestsPerConnection,
@@ -454,7 +454,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "0 to 1000000000",
         default: Some("0"),
         secret: false,
-        doc: "Requests per connection. Then carom closes it, so that clients spread over nodes and cores. 0: no limit.",
+        doc: "Number of requests after which carom closes a connection, so that clients spread over nodes and cores. 0: no limit.",
     },
     Setting {
         key: Key::LimitsIdleSeconds,
@@ -464,7 +464,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1 to 86400",
         default: Some("75"),
         secret: false,
-        doc: "Time a connection may be idle between requests, in seconds.",
+        doc: "Idle timeout of connections between requests, in seconds.",
     },
     Setting {
         key: Key::LimitsHeadSeconds,
@@ -474,7 +474,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1 to 600",
         default: Some("10"),
         secret: false,
-        doc: "Time for a request head to arrive, in seconds.",
+        doc: "Timeout for receiving a request head, in seconds.",
     },
     Setting {
         key: Key::LimitsHeadBytes,
@@ -484,7 +484,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a size, 4KiB to 32KiB",
         default: Some("16KiB"),
         secret: false,
-        doc: "Largest request head.",
+        doc: "Maximum size of a request head.",
     },
     Setting {
         key: Key::LimitsBodySeconds,
@@ -494,7 +494,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1 to 3600",
         default: Some("30"),
         secret: false,
-        doc: "Time for a request body to arrive, in seconds. For bulk requests: how long the body may stay below limits.body_rate.",
+        doc: "Timeout for receiving a request body, in seconds. For bulk requests: how long the body may arrive more slowly than limits.body_rate.",
     },
     Setting {
         key: Key::LimitsBodyBytes,
@@ -504,7 +504,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a size, 16KiB to 64MiB",
         default: Some("1MiB"),
         secret: false,
-        doc: "Largest request body, except for bulk requests.",
+        doc: "Maximum size of a request body, except for bulk requests.",
     },
     Setting {
         key: Key::LimitsBodyRate,
@@ -524,7 +524,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a size, 64KiB to 16MiB",
         default: Some("64KiB"),
         secret: false,
-        doc: "Response data buffered for a slow client. Beyond this, carom stops reading its requests.",
+        doc: "Maximum size of responses buffered for a slow client. Beyond this, carom stops reading its requests.",
     },
     Setting {
         key: Key::LimitsCreatesPerSecond,
@@ -534,7 +534,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "0 to 1000000",
         default: Some("0"),
         secret: false,
-        doc: "Links an app may create per second on this node, unless its keys set another rate. 0: no limit.",
+        doc: "Links that an app may create per second on this node, unless its key sets another rate. 0: no limit.",
     },
     Setting {
         key: Key::LimitsMissesPerSecond,
@@ -544,7 +544,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "0 to 1000000",
         default: Some("10"),
         secret: false,
-        doc: "Requests per second for links that do not exist, per address and core, with bursts of ten seconds. 0: no limit.",
+        doc: "Requests per second for links that do not exist, per client address and core; bursts of ten seconds are allowed. 0: no limit.",
     },
     Setting {
         key: Key::AdminHosts,
@@ -574,7 +574,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1 to 60 characters",
         default: Some("carom"),
         secret: false,
-        doc: "Name of the service on its pages.",
+        doc: "Name of the service on public pages and in the console.",
     },
     Setting {
         key: Key::PagesAccent,
@@ -584,7 +584,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a colour such as #2f6fed",
         default: Some("#2f6fed"),
         secret: false,
-        doc: "Colour of buttons and numbers on pages.",
+        doc: "Colour of buttons and numbers on public pages.",
     },
     Setting {
         key: Key::PagesLogo,
@@ -594,7 +594,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a file that ends in .svg, .png, .webp or .jpg",
         default: None,
         secret: false,
-        doc: "Logo on pages, at most 256 KiB.",
+        doc: "Logo on public pages, at most 256 KiB.",
     },
     Setting {
         key: Key::PagesTemplates,
@@ -624,7 +624,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a time such as 0s or 10s",
         default: Some("0s"),
         secret: false,
-        doc: "Time to keep accepting connections after SIGTERM while /readyz already returns 503. Set it longer than the load balancer takes to notice.",
+        doc: "How long to keep accepting connections after SIGTERM, while /readyz already returns 503. Set it longer than the load balancer takes to notice.",
     },
     Setting {
         key: Key::LogLevel,
@@ -664,7 +664,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "json or combined",
         default: Some("json"),
         secret: false,
-        doc: "Format of a line: a JSON object, or the combined format of Apache and nginx.",
+        doc: "Format of the lines: JSON objects, or the combined format of Apache and nginx.",
     },
     Setting {
         key: Key::AccessLogOneIn,
@@ -674,7 +674,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "1 to 1000000",
         default: Some("1"),
         secret: false,
-        doc: "Log a random sample: 1 in N requests.",
+        doc: "Log only a random sample of 1 in N requests.",
     },
     Setting {
         key: Key::AccessLogAddresses,
@@ -684,7 +684,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "shortened, full or off",
         default: Some("shortened"),
         secret: false,
-        doc: "Client addresses in the log: shortened to their /24 (IPv4) or /48 (IPv6) network, in full, or off.",
+        doc: "Client addresses in the access log: shortened to their /24 (IPv4) or /48 (IPv6) network, in full, or left out.",
     },
     api::COMPAT,
     api::YOURLS_JSONP,

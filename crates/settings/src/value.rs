@@ -196,7 +196,7 @@ pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, W
 pub(super) fn code_length(written: &Written) -> Result<CodeLength, Wrong> {
     let characters = integer(written, 6, CodeLength::MAX.get() as u64)?;
     CodeLength::new(characters as usize)
-        .ok_or_else(|| Wrong::new("is not a valid code length", "write a number from 6 to 10"))
+        .ok_or_else(|| Wrong::new(format!("{characters} is not a valid code length"), "write a number from 6 to 10"))
 }
 
 /// Reads the residency: true if only links in use are kept in memory.
@@ -371,7 +371,7 @@ pub(super) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
         return wrong("has a query or fragment");
     }
     if url.path() != "/" {
-        return wrong("has a path; in short URLs, the code follows the host directly");
+        return wrong("has a path; in short URLs, the code directly follows the host");
     }
     Ok(BaseUrl(url.as_str().trim_end_matches('/').to_owned()))
 }
@@ -491,7 +491,7 @@ pub(super) fn wrong_with_domain(
         let reason = match other.name == domain.name {
             true => format!("{} is listed twice", domain.name),
             false => format!(
-                "{} and {} have the same 48-bit hash, but carom tells domains apart by it",
+                "{} and {} have the same 48-bit hash, by which carom distinguishes domains",
                 domain.name, other.name
             ),
         };

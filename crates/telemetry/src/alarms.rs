@@ -167,34 +167,42 @@ impl Alarm {
             Alarm::AllowListUnkept => "The dynamic allow list cannot be saved; a restart would lose it.",
             Alarm::AllowListUnreadable => "The source of the allow list is unavailable; the last valid list is used.",
             Alarm::AppsUnreadable => "The API key file cannot be read or written; the known keys stay valid.",
-            Alarm::AppsUnshared => "Redis rejects a command on the API keys; nodes do not share key changes.",
+            Alarm::AppsUnshared => "Redis rejects a command on the API keys; key changes do not reach other nodes.",
             Alarm::BlockListEntries => "Some entries of the dynamic block list are not host names and are ignored.",
             Alarm::BlockListMalformed => "The dynamic block list is malformed; the last valid list is used.",
             Alarm::BlockListUnkept => "The dynamic block list cannot be saved; a restart would lose it.",
             Alarm::BlockListUnreadable => "The source of the block list is unavailable; the last valid list is used.",
             Alarm::CertificateEnds => "A certificate in use expires within 14 days or has expired.",
             Alarm::CertificateRefused => "New certificate files are unusable; the previous certificates stay in use.",
-            Alarm::CodesFailed => "No new short codes can be prepared.",
-            Alarm::CodesUsedUp => "90 % of the short codes of the current length are used.",
-            Alarm::CompareFailed => "The store cannot be read for a comparison with Redis.",
+            Alarm::CodesFailed => {
+                "No new short codes can be generated; creates fail once the prepared ones are used up."
+            }
+            Alarm::CodesUsedUp => {
+                "90% of the short codes of the current length are used; once all are, new codes get longer."
+            }
+            Alarm::CompareFailed => "The store cannot be read, so links are not compared with Redis.",
             Alarm::Conflict => "Two nodes created different links with the same short code; one link was dropped.",
             Alarm::CounterRegressed => "The code counter in Redis was behind the codes in use; carom raised it.",
-            Alarm::DiskFull => "The data directory is short of space; writes are refused.",
+            Alarm::DiskFull => "The disk of the data directory is nearly full; writes are refused.",
             Alarm::DomainHidden => "Links created while the host of base_url was in domains.serve are unreachable.",
             Alarm::IdTableMoved => "The table of unused short codes could not be opened and was replaced.",
-            Alarm::LeaseLost => "Other nodes may have taken over the short codes leased by this node.",
+            Alarm::LeaseLost => {
+                "Other nodes may have taken over the codes of this node; it creates no links without Redis."
+            }
             Alarm::MemoryFull => "A core has reached its limit of 32 GiB of link data; further links return 503.",
             Alarm::MemoryLimitLow => {
                 "links.memory_limit is too low for this many links; unknown codes are looked up on disk."
             }
-            Alarm::OtherKey => "Redis belongs to a fleet with a different code secret.",
-            Alarm::RedisAway => "Redis does not answer.",
-            Alarm::RedisRefuses => "Redis answers but rejects commands.",
+            Alarm::OtherKey => {
+                "Redis belongs to a fleet with another code secret; this node exchanges nothing with it."
+            }
+            Alarm::RedisAway => "Redis does not answer; redirects continue.",
+            Alarm::RedisRefuses => "Redis answers but rejects commands; changes are not synced.",
             Alarm::StoreDamaged => "A record or block of the store cannot be read.",
             Alarm::StoreFailed => "A write or sync failed; all writes are refused until a restart.",
-            Alarm::StreamDamaged => "A Redis stream contains an entry that carom cannot read.",
+            Alarm::StreamDamaged => "A Redis stream contains an entry that carom cannot read; the entry is skipped.",
             Alarm::VisitsDamaged => "Stored visit counts cannot be read; affected counts restart at zero.",
-            Alarm::VisitsDropped => "Some visits were not counted.",
+            Alarm::VisitsDropped => "Some visits were not counted; visit counts are too low.",
             Alarm::VisitsFailed => "Visits cannot be stored; links with maxVisits return 503.",
         }
     }

@@ -25,6 +25,26 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// A number with its noun: `1 link`, `1,234 links`.
+pub fn count(number: u64, one: &str) -> String {
+    format!("{} {one}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+/// A latency of so many microseconds, with about three digits: `4.59 µs`, `160 µs`, `1.2 ms`.
+pub fn latency(micros: f64) -> String {
+    let (scaled, unit) = match micros {
+        micros if micros < 1e3 => (micros, "µs"),
+        micros if micros < 1e6 => (micros / 1e3, "ms"),
+        micros => (micros / 1e6, "s"),
+    };
+    let text = match scaled {
+        scaled if scaled < 10.0 => format!("{scaled:.2}"),
+        scaled if scaled < 100.0 => format!("{scaled:.1}"),
+        scaled => return format!("{scaled:.0} {unit}"),
+    };
+    format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// Formats a duration in its two largest units: `59 s`, `1 d 2 h`, `3 years`.
 pub fn duration(seconds: u64) -> String {
     if seconds >= YEARS_FROM {
@@ -53,6 +73,28 @@ mod tests {
     fn thousands_are_set_apart() {
         for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn nouns_agree_with_their_number() {
+        for (number, text) in [(0, "0 links"), (1, "1 link"), (2, "2 links"), (1_000, "1,000 links")] {
+            assert_eq!(count(number, "link"), text);
+        }
+    }
+
+    #[test]
+    fn latencies_have_about_three_digits() {
+        for (micros, text) in [
+            (0.0, "0 µs"),
+            (4.587, "4.59 µs"),
+            (16.4, "16.4 µs"),
+            (160.2, "160 µs"),
+            (1_200.0, "1.2 ms"),
+            (99_940.0, "99.9 ms"),
+            (2_000_000.0, "2 s"),
+        ] {
+            assert_eq!(latency(micros), text);
         }
     }
 

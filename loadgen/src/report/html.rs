@@ -53,12 +53,12 @@ impl Report {
         let latency = if self.is_open() { &self.rows[0].intended } else { &self.rows[0].actual };
         let unanswered = self.record.errors() + self.record.counts.unsent;
         let cards = [
-            (format!("{}/s", show_count(self.record.throughput() as u64)), "successful requests"),
+            (format!("{}/s", show_count(self.record.throughput() as u64)), "Successful requests"),
             (show_micros(latency.quantiles[0]), "p50"),
             (show_micros(latency.quantiles[3]), "p99"),
             (show_micros(latency.quantiles[4]), "p99.9"),
-            (show_micros(latency.max), "max"),
-            (show_count(unanswered), "errors and unsent"),
+            (show_micros(latency.max), "Max"),
+            (show_count(unanswered), "Failed or not sent"),
         ];
         writeln!(out, "<div class=\"cards\">")?;
         for (value, name) in cards {
@@ -73,10 +73,10 @@ impl Report {
         }
         writeln!(
             out,
-            "<h2>Objectives</h2><div class=\"scroll\"><table><thead><tr><th>objective</th><th>measured</th><th></th></tr></thead>"
+            "<h2>Objectives</h2><div class=\"scroll\"><table><thead><tr><th>Objective</th><th>Measured</th><th>Result</th></tr></thead>"
         )?;
         for judged in &self.judged {
-            let (class, word) = if judged.held { ("good", "met") } else { ("bad", "missed") };
+            let (class, word) = if judged.held { ("good", "Met") } else { ("bad", "Missed") };
             writeln!(
                 out,
                 "<tr><td>{}</td><td>{}</td><td class=\"{class}\">{word}</td></tr>",
@@ -90,30 +90,30 @@ impl Report {
     /// The distribution over nines: the axis is log10(1 / (1 - percentile)).
     fn curve(&self) -> String {
         let all = self.record.all();
-        let mut lines = vec![Line { name: "corrected", class: "a", points: points(&all.intended) }];
+        let mut lines = vec![Line { name: "Corrected", class: "a", points: points(&all.intended) }];
         if self.is_open() {
-            lines.push(Line { name: "uncorrected", class: "b", points: points(&all.actual) });
+            lines.push(Line { name: "Uncorrected", class: "b", points: points(&all.actual) });
         } else {
-            lines[0].name = "latency";
+            lines[0].name = "Latency";
         }
         let nines = lines.iter().flat_map(|line| &line.points).map(|point| point.0).fold(1.0, f64::max).ceil() as u32;
         let label = |nines: u32| match nines {
-            0 => "0 %".to_owned(),
-            1 => "90 %".to_owned(),
-            2 => "99 %".to_owned(),
-            more => format!("99.{} %", "9".repeat(more as usize - 2)),
+            0 => "0%".to_owned(),
+            1 => "90%".to_owned(),
+            2 => "99%".to_owned(),
+            more => format!("99.{}%", "9".repeat(more as usize - 2)),
         };
         let x_marks = (0..=nines).map(|at| super::plot::Mark { at: f64::from(at), label: label(at) }).collect();
         let values = || lines.iter().flat_map(|line| &line.points).map(|point| 10f64.powf(point.1));
         let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(1.0, f64::max));
         let y_marks = log_marks(min, max, show_micros);
-        Plot { title: "Latency by percentile", x_name: "percentile", x_marks, y_marks, lines }.svg()
+        Plot { title: "Latency by percentile", x_name: "Percentile", x_marks, y_marks, lines }.svg()
     }
 
     fn write_table_of_kinds(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
-            "<h2>Latency by kind of request</h2><div class=\"scroll\"><table><thead><tr><th></th><th>requests</th><th>mean</th><th>p50</th><th>p80</th><th>p90</th><th>p99</th><th>p99.9</th><th>p99.99</th><th>max</th></tr></thead>"
+            "<h2>Latency by kind of request</h2><div class=\"scroll\"><table><thead><tr><th>Kind</th><th>Requests</th><th>Mean</th><th>p50</th><th>p80</th><th>p90</th><th>p99</th><th>p99.9</th><th>p99.99</th><th>Max</th></tr></thead>"
         )?;
         for row in &self.rows {
             if self.is_open() {
@@ -133,10 +133,10 @@ impl Report {
         let began = httpdate::fmt_http_date(self.began);
         writeln!(out, "<h2>The run</h2><div class=\"scroll\"><table class=\"facts\">")?;
         let rows = [
-            ("started", began),
-            ("measured", format!("{:.1} s after {:.1} s of warm-up", record.seconds, self.plan.warmup.as_secs_f64())),
+            ("Started", began),
+            ("Measured", format!("{:.1} s, after {:.1} s of warm-up", record.seconds, self.plan.warmup.as_secs_f64())),
             (
-                "requests",
+                "Requests",
                 format!(
                     "{} planned, {} sent, {} successful",
                     show_count(counts.planned),
@@ -145,25 +145,25 @@ impl Report {
                 ),
             ),
             (
-                "late by more than 1 ms",
+                "Sent more than 1 ms late",
                 format!(
                     "{} had no free connection, {} because of the generator",
                     show_count(counts.late_for_server),
                     show_count(counts.late_for_generator)
                 ),
             ),
-            ("errors", faults),
+            ("Errors", faults),
             (
-                "generator",
+                "Generator",
                 format!(
-                    "{:.2} µs of CPU per request; busiest thread {:.0} %; can send at least {}/s",
+                    "{:.2} µs of CPU per request; busiest thread {:.0}%; can send at least {}/s",
                     record.cpu_micros_per_request(),
                     record.busiest * 100.0,
                     show_count(self.ceiling() as u64)
                 ),
             ),
             (
-                "scheduler lag",
+                "Scheduler lag",
                 format!(
                     "p50 {}, p99 {}, max {}",
                     show_micros(self.lag.quantiles[0]),
@@ -171,14 +171,14 @@ impl Report {
                     show_micros(self.lag.max)
                 ),
             ),
-            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("Version", env!("CARGO_PKG_VERSION").to_owned()),
         ];
         for (name, value) in rows {
             writeln!(out, "<tr><td>{name}</td><td>{}</td></tr>", escaped(&value))?;
         }
         writeln!(
             out,
-            "</table></div>\n<p class=\"soft\">Corrected latency counts from the planned send time, uncorrected latency from the actual one. Requests without an answer, and requests that were not sent, count with the time they waited.</p>"
+            "</table></div>\n<p class=\"soft\">Corrected latency counts from the planned send time, uncorrected latency from the actual one. Requests without an answer, and requests that were not sent, count with the time for which they waited. Scheduler lag is how late the threads of the generator woke up.</p>"
         )
     }
 }
@@ -212,7 +212,7 @@ fn latency_plot(series: &[Second]) -> String {
     let lines = vec![
         line("p50", "a", |summary| summary.quantiles[0]),
         line("p99", "b", |summary| summary.quantiles[3]),
-        line("max", "c", |summary| summary.max),
+        line("Max", "c", |summary| summary.max),
     ];
     let seen = || series.iter().filter(|one| one.summary.count > 0);
     let min = seen().map(|one| one.summary.quantiles[0]).fold(f64::INFINITY, f64::min);
@@ -227,10 +227,7 @@ fn throughput_plot(series: &[Second]) -> String {
         class,
         points: series.iter().map(|one| (one.second as f64, pick(one) as f64)).collect(),
     };
-    let lines = vec![
-        line("successful requests per second", "a", |one| one.completed),
-        line("errors per second", "b", |one| one.errors),
-    ];
+    let lines = vec![line("Successful requests/s", "a", |one| one.completed), line("Errors/s", "b", |one| one.errors)];
     let max = series.iter().map(|one| one.completed.max(one.errors)).max().unwrap_or(1);
     let y_marks = linear_marks(max as f64, |value| show_count(value as u64));
     over_time("Throughput over time", series, y_marks, lines)
@@ -238,7 +235,7 @@ fn throughput_plot(series: &[Second]) -> String {
 
 fn over_time(title: &'static str, series: &[Second], y_marks: Vec<super::plot::Mark>, lines: Vec<Line>) -> String {
     let last = series.last().map_or(1, |one| one.second.max(1));
-    Plot { title, x_name: "seconds", x_marks: second_marks(last), y_marks, lines }.svg()
+    Plot { title, x_name: "Seconds", x_marks: second_marks(last), y_marks, lines }.svg()
 }
 
 /// Text for the inside of an element.

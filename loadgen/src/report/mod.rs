@@ -139,19 +139,23 @@ impl Report {
         };
         let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
         let pipeline = if plan.pipeline > 1 { format!(", {} in flight on each", plan.pipeline) } else { String::new() };
-        let renew = plan.renew.map(|renew| format!(", replaced after {renew} requests")).unwrap_or_default();
+        let renew = plan
+            .renew
+            .map(|renew| format!(", each replaced after {}", units::show_noun(renew, "request")))
+            .unwrap_or_default();
         let popularity = match plan.zipf {
             Some(exponent) if exponent > 0.0 => format!("Zipf {exponent}"),
             _ => "uniform".to_owned(),
         };
         let cpus: Vec<String> = plan.cpus.iter().map(usize::to_string).collect();
         format!(
-            "{pace} to {}; {} connections{pipeline}{renew}; {} links, {popularity}, {}; {} headers; CPU {}; seed {}",
+            "{pace} to {}; {}{pipeline}{renew}; {}, {popularity}, {}; {} headers; {} {}; seed {}",
             targets.join(", "),
-            plan.connections,
-            units::show_count(self.links as u64),
+            units::show_noun(plan.connections as u64, "connection"),
+            units::show_noun(self.links as u64, "link"),
             plan.mix,
             plan.headers.name(),
+            if cpus.len() == 1 { "CPU" } else { "CPUs" },
             cpus.join(","),
             plan.seed,
         )

@@ -63,7 +63,7 @@ impl Report {
         writeln!(out, "errors      {}", if faults.is_empty() { "none".to_owned() } else { faults.join(", ") })?;
         writeln!(
             out,
-            "generator   {:.2} µs of CPU per request (user {:.2} s, system {:.2} s), busiest thread {:.0} %; can send at least {}/s",
+            "generator   {:.2} µs of CPU per request (user {:.2} s, system {:.2} s), busiest thread {:.0}%; can send at least {}/s",
             record.cpu_micros_per_request(),
             record.cpu.user,
             record.cpu.system,
@@ -73,7 +73,12 @@ impl Report {
         if self.is_open() {
             let [p50, .., p99, _, _] = self.lag.quantiles;
             let max = show_micros(self.lag.max);
-            writeln!(out, "sched. lag  p50 {}, p99 {}, max {max}", show_micros(p50), show_micros(p99))?;
+            writeln!(
+                out,
+                "lag         p50 {}, p99 {}, max {max} (scheduler lag of the generator)",
+                show_micros(p50),
+                show_micros(p99)
+            )?;
         }
         for judged in &self.judged {
             let word = if judged.held { "met" } else { "missed" };

@@ -67,7 +67,7 @@ pub fn sample_page() -> String {
 }
 
 fn write_node(out: &mut Exposition, node: &NodeStats) {
-    out.family("carom_build_info", Kind::Gauge, "The running version; the value is always 1.");
+    out.family("carom_build_info", Kind::Gauge, "Version of carom, as a label; the value is always 1.");
     out.sample(&Labels::one("version", env!("CARGO_PKG_VERSION")), 1);
     out.family("carom_uptime_seconds", Kind::Gauge, "Time since the node started.");
     out.sample(&Labels::none(), uptime().as_secs());
@@ -111,12 +111,12 @@ fn write_lists(out: &mut Exposition, node: &NodeStats) {
     if there.is_empty() {
         return;
     }
-    out.family("carom_host_list_entries", Kind::Gauge, "Entries of the host lists.");
+    out.family("carom_host_list_entries", Kind::Gauge, "Entries of the allow list and the block list.");
     for (name, list) in &there {
         out.sample(&Labels::two(("list", name), ("part", "static")), list.fixed.get());
         out.sample(&Labels::two(("list", name), ("part", "dynamic")), list.dynamic.get());
     }
-    let help = "Time of the last successful read of the dynamic part; 0 if never.";
+    let help = "Time of the last successful read of the list's source; 0 if never.";
     out.family("carom_host_list_read_timestamp_seconds", Kind::Gauge, help);
     for (name, list) in &there {
         out.sample(&Labels::one("list", name), seconds(list.read_ms.get()));

@@ -40,7 +40,7 @@ const NOT_ADMIN: &str = "This key can’t open the console. Use an admin key tha
 const TOO_MANY: &str = "Too many failed attempts from this address. Try again in a minute.";
 
 /// Said where it is not known whether there are keys.
-const UNSURE: &str = "Redis, which stores the API keys, is unreachable. Try again in a minute.";
+const UNSURE: &str = "Redis, which stores the API keys, does not answer. Try again in a minute.";
 
 /// The tokens that a request brings, each behind the name of its cookie. A host may have set several, for other ports.
 pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -30,7 +30,7 @@ use carom_telemetry::clock::unix_ms;
 const DAY_AND_TIME: &str = "%-d %b %Y, %H:%M UTC";
 
 /// Said to who sends the form of another site.
-const FOREIGN: &str = "This form was sent from another site. Fill it in here and send it again.";
+const FOREIGN: &str = "This form was sent from another site. Fill it in on this page instead.";
 
 /// Why the form is shown again.
 enum Refusal {

@@ -136,7 +136,14 @@ pub(in crate::api) fn describe(app: &App) -> Value {
 /// Reads what a new key is to be.
 fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Vec<Invalid>> {
     let mut invalid = Vec::new();
-    let mut take = |name: &str, reason: String| invalid.push(Invalid::new(name, reason));
+    let mut take = |name: &str, reason: String| {
+        invalid.push(
+            match fields.get(name).filter(|_| ["app", "role", "expires", "createsPerSecond"].contains(&name)) {
+                Some(value) => Invalid::value(name, &reason, value),
+                None => Invalid::new(name, reason),
+            },
+        );
+    };
     let (mut app, mut role, mut expires_ms, mut creates, mut domains) = (None, Role::WriteOwn, None, None, None);
     for (name, value) in fields {
         match name.as_str() {
@@ -151,7 +158,7 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Ve
                 None => take(name, format!("must be one of {}", Role::names())),
             },
             "expires" => match instant(value) {
-                Ok(ms) if ms <= unix_ms() => take(name, "has already passed".to_owned()),
+                Ok(ms) if ms <= unix_ms() => take(name, "must be in the future".to_owned()),
                 Ok(ms) => expires_ms = Some(ms),
                 Err(reason) => take(name, reason),
             },

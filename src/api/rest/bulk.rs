@@ -331,7 +331,7 @@ impl Bulk {
                 });
             }
             if is_refused {
-                return Err(refused("the store does not accept writes at present"));
+                return Err(refused("the store accepts no writes right now"));
             }
             self.context.caller.take_create()?;
             let code = match (create.slug, create.private) {

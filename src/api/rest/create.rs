@@ -83,7 +83,11 @@ impl Create {
         let (mut find, mut private) = (false, false);
         let mut take = |field: &str, result: Result<(), String>| {
             if let Err(reason) = result {
-                invalid.push(Invalid::new(field, reason));
+                let value = fields.get(field).filter(|value| is_known(field) && !value.is_null());
+                invalid.push(match value {
+                    Some(value) => Invalid::value(field, &reason, value),
+                    None => Invalid::new(field, reason),
+                });
             }
         };
         take("longUrl", long_url(fields.get("longUrl"), bounds).map(|url| target = Some(url)));
@@ -114,10 +118,10 @@ impl Create {
             }
         }
         if private && slug.is_some() {
-            take("private", Err("generates a random code, so it cannot be combined with customSlug".to_owned()));
+            invalid.push(Invalid::new("private", "generates a random code, so it cannot be combined with customSlug"));
         }
         if is_contrary(&policy) {
-            take("validSince", Err("must be before validUntil".to_owned()));
+            invalid.push(Invalid::new("validSince", "must be before validUntil"));
         }
         match target {
             Some(target) if invalid.is_empty() => Ok(Create { target, slug, policy, labels, private, find }),
@@ -126,7 +130,8 @@ impl Create {
     }
 }
 
-fn is_known(name: &str) -> bool {
+/// Whether a create may have a field of that name.
+pub(super) fn is_known(name: &str) -> bool {
     FIELDS.contains(&name) || NEUTRAL.iter().any(|(known, _)| *known == name)
 }
 

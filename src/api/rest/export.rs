@@ -75,7 +75,7 @@ impl Context {
                             behind = last;
                             continue;
                         }
-                        None => page.failed.then_some("the store cannot be read at present"),
+                        None => page.failed.then_some("the store cannot be read right now"),
                     }
                 }
                 None if self.is_ending() => Some("the node is shutting down"),

@@ -164,7 +164,7 @@ impl Context {
             }
             answer = self.insert(&wanted).await;
         }
-        Err(Problem::unavailable("carom found no free short code. Try again."))
+        Err(Problem::unavailable("All short codes that were tried are taken. Try again."))
     }
 
     pub(in crate::api) async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
@@ -172,8 +172,9 @@ impl Context {
     }
 
     pub(in crate::api) fn private_code() -> Result<Code, Problem> {
-        private_code::draw()
-            .map_err(|_| Problem::unavailable("The operating system cannot provide random bytes for a private code."))
+        private_code::draw().map_err(|_| {
+            Problem::unavailable("The operating system cannot provide random bytes for a private code. Try again.")
+        })
     }
 
     async fn insert(&self, Wanted { link, reuse, pending }: &Wanted) -> StoreAnswer {

@@ -14,13 +14,13 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   carom serve                             try it: listens on 127.0.0.1:8080, data in ./carom-data
   carom serve --config /etc/carom.toml    serve with a settings file
-  carom check-config /etc/carom.toml      report all mistakes, and print the effective settings
+  carom check-config /etc/carom.toml      report all mistakes, or print the effective settings
   carom status                            show the node on this machine
   carom app add shop                      create an API key
-  carom backup /backups/today             back up a running node; `verify` checks it, `restore` restores it
+  carom backup /backups/today             back up a running node; see also `verify` and `restore`
   carom import --data-dir /var/lib/carom links.ndjson
   carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
-  (umask 077; carom key new > space.key)  generate a code secret for several nodes
+  (umask 077; carom key new > space.key)  generate a code secret for the nodes of a fleet
 
 Create a first link:
   curl -H 'Content-Type: application/json' -d '{\"longUrl\": \"https://example.org/\"}' \\
@@ -30,11 +30,11 @@ Create a first link:
 
 /// Help on API keys.
 pub(super) const APPS: &str = "\
-A running node applies each change within a second, and so do all nodes of its fleet.
+A running node applies each change within a second, and so do the other nodes of its fleet.
 Once a key exists, the API requires one:
   curl -H \"X-Api-Key: $KEY\" https://s.example/rest/v3/short-urls
 
-Roles, each with the rights of the one before:
+Roles, each including the rights of those above it:
   read       read the app's own links
   write-own  create links; change and delete the app's own links
   write-all  read, change and delete the links of all apps
@@ -43,22 +43,21 @@ Roles, each with the rights of the one before:
 /// Help on backups.
 pub(super) const BACKUP: &str = "\
 A backup is a consistent snapshot with every link acknowledged before it began. Writes continue meanwhile. It contains
-links, visits except those of the last minutes, API keys and the code secret. Protect it like the data directory.
+links, visits (except those of the last minutes), API keys and the code secret. Protect it like the data directory.
 
-Run the command as the user of the node. A running node writes the backup itself, on a request through control.sock in the
-data directory:
+Run the command as the user that runs the node. A running node sends its data through control.sock in the data directory:
   sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom";
 
 /// Help on restores.
 pub(super) const RESTORE: &str = "\
-carom checks every record first; if the backup is damaged, it is rejected and nothing is written. The restored node skips
-short codes that the old node may have issued after the backup, so no code is issued twice.
+carom checks every record first; a damaged backup is rejected, and nothing is written. The restored node skips short codes
+that the old node may have issued after the backup, so that no code is issued twice.
 
 API keys that were revoked after the backup become valid again. --revoke-keys revokes all of them.";
 
 /// The format of imports and exports.
 pub(super) const NDJSON: &str = "\
-Format of a line:
+Format of each line:
   {\"shortCode\":\"abc1234\",\"longUrl\":\"https://example.org/\",\"dateCreated\":\"2026-01-31T12:00:00Z\",\"validUntil\":null}
 
 The summary goes to standard error. Exit code 1 means that some lines or records were rejected or damaged.

@@ -29,6 +29,7 @@ use carom_model::link::Link;
 use carom_model::link::record;
 use carom_model::replication::Partition;
 use carom_store::links::{Links, StoreError};
+use carom_telemetry::readable;
 
 /// Number of chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;
@@ -378,7 +379,8 @@ impl<'s> Committer<'s> {
         let ImportSummary { taken, unchanged, refused, time } = self.summary;
         let _ = writeln!(
             messages,
-            "imported {taken} links, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
+            "imported {}, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
+            readable::count(taken, "link"),
             time.as_secs_f64(),
             rate(taken + unchanged + refused, time)
         );

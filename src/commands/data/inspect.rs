@@ -19,6 +19,7 @@ use carom_store::backup::{Counts, Section};
 use carom_store::links::catalog::Shelf;
 use carom_store::links::dump::is_sound;
 use carom_store::links::{Index, Of, complete_index, is_grave, stored_end, stored_url};
+use carom_telemetry::readable;
 
 /// Number of errors that are described. Further ones are counted.
 const NAMED: usize = 100;
@@ -87,7 +88,10 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} links, {} records in all, {} errors", self.links, self.counts.total(), self.wrong_count)
+        let [links, records, errors] =
+            [(self.links, "link"), (self.counts.total(), "record"), (self.wrong_count, "error")]
+                .map(|(number, one)| readable::count(number, one));
+        write!(f, "{links}, {records} in all, {errors}")
     }
 }
 

@@ -74,8 +74,7 @@ impl Dropped {
         let dropped = stats.visits_dropped.get();
         if dropped > self.seen {
             (self.seen, self.last) = (dropped, Some(now));
-            let text =
-                format!("{dropped} visits have not been counted since the start; the visits of links are too low");
+            let text = format!("visits not counted since the start: {dropped}; the visit counts of links are too low");
             stats.alarms.raise(Alarm::VisitsDropped, text);
         } else if self.last.is_some_and(|last| now.duration_since(last) >= CALM) {
             self.last = None;

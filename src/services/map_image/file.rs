@@ -88,11 +88,11 @@ impl Image {
         let wanted = pages.checked_mul(PAGE_BYTES as u64).and_then(|bytes| bytes.checked_add(HEADER_LEN as u64));
         let len = file.metadata().map_err(Unusable::Io)?.len();
         if wanted != Some(len) {
-            return Err(damaged(format!("it has {len} bytes, which are not {pages} pages")));
+            return Err(damaged(format!("its length of {len} bytes does not match {pages} pages")));
         }
         // A core reserves memory for this many records.
         if records > len / RECORD_BYTES_MIN {
-            return Err(damaged(format!("it cannot have {records} records")));
+            return Err(damaged(format!("its header claims {records} records, more than fit into the file")));
         }
         Ok(Some(Image {
             position: LogPosition(number(16)),
@@ -100,7 +100,7 @@ impl Image {
             pages,
             hasher: CodeHasher::new(number(40)),
             cores: CoreCount::new(number(48) as usize)
-                .ok_or_else(|| damaged(format!("it is of {} cores", number(48))))?,
+                .ok_or_else(|| damaged(format!("its header names an invalid number of cores: {}", number(48))))?,
             file,
         }))
     }

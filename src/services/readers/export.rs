@@ -14,6 +14,7 @@ use super::ndjson;
 use crate::services::maintenance::progress::{Progress, rate};
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_store::links::{Links, Part, StoreError, parts};
+use carom_telemetry::readable;
 
 /// Bytes of lines in one buffer.
 const BUFFER_BYTES: usize = 512 * 1024;
@@ -118,8 +119,8 @@ pub fn export(
     progress.clear(messages);
     let _ = writeln!(
         messages,
-        "exported {} links in {:.1} s ({}/s), {} damaged",
-        summary.links,
+        "exported {} in {:.1} s ({}/s), {} damaged",
+        readable::count(summary.links, "link"),
         summary.time.as_secs_f64(),
         rate(summary.links, summary.time),
         summary.damaged

@@ -112,7 +112,7 @@ fn answer_visits(links: &Links, stats: &NodeStats, visits: &Visits, subject: Sub
     }
 }
 
-const UNREADABLE: &str = "the store cannot be read at present";
+const UNREADABLE: &str = "the store cannot be read right now";
 
 fn unreadable(stats: &NodeStats, error: &StoreError) -> StoreAnswer {
     stats.store_errors.add_shared(1);

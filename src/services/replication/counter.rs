@@ -11,6 +11,7 @@ use super::Shared;
 use crate::services::replication::redis::{Redis, Trouble};
 use carom_model::replication::lease::{is_replicated, margin};
 use carom_telemetry::alarms::Alarm;
+use carom_telemetry::readable;
 
 /// Timeout of a lease. Only the replenisher waits for it, and replicas have to confirm it.
 const LEASE_TIME: Duration = Duration::from_secs(1);
@@ -56,8 +57,8 @@ impl FleetCounter {
         if granted.mended > 0 && is_known {
             stats.fleet.regressions.add_shared(1);
             let text = format!(
-                "the code counter in Redis was {} values behind and was raised; check whether Redis lost data or was restored from an old copy",
-                granted.mended
+                "the code counter in Redis was {} behind, and carom raised it; check whether Redis lost data or was restored from an old copy",
+                readable::count(granted.mended, "value")
             );
             stats.alarms.happened(Alarm::CounterRegressed, text);
         }

@@ -114,7 +114,7 @@ impl Heart {
         stats.fleet.connected.store(false, Ordering::Release);
         let ours = &self.shared.settings.fingerprint;
         let text = format!(
-            "Redis belongs to a fleet whose code secret has the fingerprint {theirs}, but this node's has {ours}; the node shares nothing; check whether another fleet uses this Redis, or whether Redis lost its data"
+            "Redis belongs to a fleet whose code secret has the fingerprint {theirs}, but this node's has {ours}; this node exchanges nothing with it; check whether another fleet uses this Redis, or whether Redis lost its data"
         );
         stats.alarms.raise(Alarm::OtherKey, text);
     }
@@ -238,7 +238,7 @@ impl Heart {
                     tracing::warn!(
                         node = gone,
                         leases = leases.len(),
-                        "took over the unused codes of a node that is gone"
+                        "took over the unused codes of a node that left the fleet"
                     );
                     for (length, start, len) in leases {
                         // Without a replenisher the node is shutting down.

@@ -145,7 +145,7 @@ fn tell(catalog: &Catalog, start: Instant) {
         (whole(&counts.dates).0, whole(&counts.dates).1 + whole(&counts.tags).1)
     });
     let seconds = start.elapsed().as_secs_f64();
-    tracing::info!(links, fences, seconds, "counted the links for lists");
+    tracing::info!(links, fences, seconds, "counted all links; lists and statistics are complete");
 }
 
 /// Recounts tags whenever a group may have few enough of them again.

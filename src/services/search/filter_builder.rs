@@ -52,7 +52,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
         } else if let Err(error) = signed {
             // Otherwise new links would pile up in memory, waiting to be signed.
             catalog.signatures().give_up();
-            tracing::error!(%error, "cannot read links for the search index; until the next start, searches read links one by one");
+            tracing::error!(%error, "cannot read links for the search index; until a restart, searches read every link");
         }
     })
 }
@@ -159,7 +159,7 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
         Err(error) => {
             // Logged once, until a write succeeds again.
             if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
-                tracing::info!(%error, "cannot store link texts for searches; searches take longer");
+                tracing::info!(%error, "cannot store link texts for the search index; searches take longer");
             }
             Source::None
         }

@@ -539,7 +539,7 @@ impl Book {
             // The store keeps the ends for the next process.
             self.fresh_ended = Vec::new();
             let text = format!(
-                "visits cannot be stored ({error}); carom counts in memory and loses new visits at a restart; check the disk, then restart"
+                "visits cannot be stored ({error}); carom counts in memory, and a restart loses these visits; check the disk, then restart"
             );
             self.stats.alarms.raise(Alarm::VisitsFailed, text);
         }

@@ -11,7 +11,7 @@ use super::look_up;
 use super::planner::Stored;
 
 /// The error text for clients while the index of idempotency keys cannot be read.
-const UNREADABLE: &str = "the store cannot be read at present";
+const UNREADABLE: &str = "the store cannot be read right now";
 
 /// Returns the answer to a create whose idempotency key has created a link already; `None` for any other order. A
 /// create that Redis may have accepted is decided like any other, because its link exists by now.

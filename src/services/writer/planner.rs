@@ -382,7 +382,7 @@ impl<'o> Plan<'o> {
                 let answer = match &state {
                     State::Gone(_) => StoreAnswer::NotFound,
                     State::Link(link) if patch.apply(link).is_err() => StoreAnswer::Contrary,
-                    State::Link(_) => StoreAnswer::Refused("the link was changed at the same time"),
+                    State::Link(_) => StoreAnswer::Refused("someone else changed the link at the same time"),
                 };
                 self.held(code, state, before);
                 self.answer(ticket, answer);
@@ -684,8 +684,8 @@ fn next_version(link: &Link, before: &Stored) -> Option<Version> {
     }
 }
 
-const UNREADABLE: &str = "the store cannot be read at present";
-const NOT_IN_REDIS: &str = "Redis did not have the link yet; try again";
+const UNREADABLE: &str = "the store cannot be read right now";
+const NOT_IN_REDIS: &str = "Redis does not have the link yet; try again in a moment";
 const NONSENSE: &str = "Redis sent an unexpected answer";
 
 #[cfg(test)]

@@ -21,5 +21,5 @@ pub(super) const YOURLS_JSONP: Setting = Setting {
     kind: "true or false",
     default: Some("false"),
     secret: false,
-    doc: "Allow format=jsonp in the YOURLS API. It lets scripts of other sites read the responses.",
+    doc: "Allow format=jsonp in the YOURLS API, which lets scripts of other sites read the responses.",
 };

@@ -23,6 +23,7 @@ use super::{
 };
 use carom_limits::{CORRECTION_WORK_MAX, TORN_WRITES_KEPT};
 use carom_model::link::record;
+use carom_telemetry::readable;
 
 /// The keyspace of records if no whole batch shows it: the first that a new store creates.
 pub(super) const LINKS_KEYSPACE: u64 = 1;
@@ -66,9 +67,10 @@ impl std::fmt::Display for Repair {
         let path = self.path.display();
         if self.is_damage {
             let bytes: usize = self.broken.iter().map(Range::len).sum();
-            write!(f, "the journal {path} was damaged in {} places ({bytes} bytes)", self.broken.len())?;
+            let places = readable::count(self.broken.len() as u64, "place");
+            write!(f, "the journal {path} was damaged in {places} ({})", readable::count(bytes as u64, "byte"))?;
             if self.missing > 0 {
-                write!(f, ", and its last {} bytes are missing", self.missing)?;
+                write!(f, ", and {} at its end were missing", readable::count(self.missing, "byte"))?;
             }
             if self.corrected > 0 {
                 write!(f, "; {} of them had one wrong byte, which was corrected", self.corrected)?;

@@ -33,41 +33,47 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_misses_total", "Requests for links that do not exist or have expired.", |core| {
         core.misses.get() as f64
     }),
-    counter("carom_unavailable_total", "Requests for links that could not be read in time.", |core| {
+    counter("carom_unavailable_total", "Requests answered 503, because the link could not be read in time.", |core| {
         core.unavailable.get() as f64
     }),
     counter(
         "carom_throttled_total",
-        "Requests refused because their address asked for too many unknown links.",
+        "Requests answered 429, because the address requested too many unknown links.",
         |core| core.throttled.get() as f64,
     ),
     counter(
         "carom_bad_requests_total",
-        "Requests refused before they were handled: malformed, late or too long.",
+        "Requests rejected before handling: malformed, timed out or too large.",
         |core| core.bad_requests.get() as f64,
     ),
     counter(
         "carom_requests_timed_out_total",
-        "HTTP/1.1 requests that did not arrive in time; also in carom_bad_requests_total.",
+        "HTTP/1.1 requests that timed out while arriving; included in carom_bad_requests_total.",
         |core| core.timed_out.get() as f64,
     ),
     counter(
         "carom_requests_too_long_total",
-        "HTTP/1.1 requests with a head or body over the limit; also in carom_bad_requests_total.",
+        "HTTP/1.1 requests with a head or body over the limit; included in carom_bad_requests_total.",
         |core| core.too_long.get() as f64,
     ),
-    counter("carom_slow_requests_total", "Requests for the API and for pages.", |core| core.handed_over.get() as f64),
+    counter(
+        "carom_slow_requests_total",
+        "Requests for the API and pages, which are handled outside the fast path of redirects.",
+        |core| core.handed_over.get() as f64,
+    ),
     gauge("carom_connections", "Open connections.", |core| core.connections.get() as f64),
     counter("carom_connections_accepted_total", "Connections accepted.", |core| core.accepted.get() as f64),
-    counter("carom_connections_shed_total", "Connections closed on arrival, because the limit was reached.", |core| {
-        core.shed.get() as f64
-    }),
+    counter(
+        "carom_connections_shed_total",
+        "Connections closed on arrival, because a connection limit was reached.",
+        |core| core.shed.get() as f64,
+    ),
     counter("carom_connections_evicted_total", "Idle connections closed to make room for new ones.", |core| {
         core.evicted.get() as f64
     }),
     counter(
         "carom_connections_untrusted_total",
-        "Connections to PROXY listeners from addresses outside trusted_proxies.",
+        "Connections closed on PROXY listeners, because the address is not in trusted_proxies.",
         |core| core.untrusted.get() as f64,
     ),
     counter("carom_tls_handshakes_total", "Completed TLS handshakes.", |core| core.handshakes.get() as f64),
@@ -82,9 +88,11 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     gauge("carom_map_bytes", "Bytes of the link map in memory.", |core| core.map_bytes.get() as f64),
     counter("carom_mesh_questions_total", "Lookups sent to other cores.", |core| core.forwarded_out.get() as f64),
     counter("carom_mesh_answers_total", "Lookups answered for other cores.", |core| core.forwarded_in.get() as f64),
-    counter("carom_mesh_copy_hits_total", "Redirects served from copies of other cores' links.", |core| {
-        core.hot_hits.get() as f64
-    }),
+    counter(
+        "carom_mesh_copy_hits_total",
+        "Redirects served from local copies of links that other cores own.",
+        |core| core.hot_hits.get() as f64,
+    ),
     counter("carom_mesh_doorbells_total", "Wake-ups sent to other cores.", |core| core.doorbells.get() as f64),
     counter("carom_store_fetches_total", "Codes looked up in the store because they were not in memory.", |core| {
         core.fetches.get() as f64
@@ -92,11 +100,15 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_store_fetched_redirects_total", "Redirects whose link was read from the store.", |core| {
         core.fetched.get() as f64
     }),
-    gauge("carom_codes_ready", "Short codes that the core has ready.", |core| core.codes_remaining.get() as f64),
+    gauge("carom_codes_ready", "Short codes that the core holds ready for creates.", |core| {
+        core.codes_remaining.get() as f64
+    }),
     gauge("carom_codes_segment_size", "Size of the current segment (batch) of short codes.", |core| {
         core.segment_len.get() as f64
     }),
-    counter("carom_codes_segments_total", "Segments of short codes received.", |core| core.refills.get() as f64),
+    counter("carom_codes_segments_total", "Segments of short codes that the core received.", |core| {
+        core.refills.get() as f64
+    }),
     counter("carom_codes_segment_errors_total", "Failed requests for a segment of short codes.", |core| {
         core.refill_errors.get() as f64
     }),
@@ -104,12 +116,14 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_codes_wait_errors_total", "Creates that failed for lack of a short code.", |core| {
         core.code_wait_errors.get() as f64
     }),
-    gauge("carom_longest_task_seconds", "Longest time that one request kept the core from its redirects.", |core| {
-        core.task_micros_max.get() as f64 / 1e6
-    }),
+    gauge(
+        "carom_longest_task_seconds",
+        "Longest time for which one request blocked the redirects of the core.",
+        |core| core.task_micros_max.get() as f64 / 1e6,
+    ),
     counter(
         "carom_loop_turns_total",
-        "Iterations of the core's event loop. Requests per iteration show how busy it is.",
+        "Iterations of the event loop of the core. More requests per iteration mean a busier core.",
         |core| core.turns.get() as f64,
     ),
 ];
@@ -122,39 +136,39 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     gauge("carom_draining", "1 while the node drains, else 0.", |node| flag(&node.draining)),
     gauge("carom_store_writable", "1 while writes are accepted, else 0.", |node| 1.0 - flag(&node.writes_refused)),
     counter("carom_store_updates_total", "Links created, changed and deleted.", |node| node.store_updates.get() as f64),
-    counter("carom_store_reads_total", "Records read.", |node| node.store_selects.get() as f64),
-    counter("carom_store_errors_total", "Failed reads and writes.", |node| node.store_errors.get() as f64),
-    counter("carom_store_damaged_records_total", "Records that could not be decoded.", |node| {
+    counter("carom_store_reads_total", "Records read from the store.", |node| node.store_selects.get() as f64),
+    counter("carom_store_errors_total", "Failed reads and writes of the store.", |node| node.store_errors.get() as f64),
+    counter("carom_store_damaged_records_total", "Records of the store that could not be decoded.", |node| {
         node.store_damaged.get() as f64
     }),
-    gauge("carom_store_queue", "Writes waiting for their commit.", |node| node.write_queue.get() as f64),
-    counter("carom_store_fetches_left_out_total", "Lookups in the store refused because the queue was full.", |node| {
-        node.fetches_left_out.get() as f64
-    }),
+    gauge("carom_store_queue", "Writes waiting to be committed.", |node| node.write_queue.get() as f64),
+    counter(
+        "carom_store_fetches_left_out_total",
+        "Lookups in the store refused, because the queue was full.",
+        |node| node.fetches_left_out.get() as f64,
+    ),
     gauge("carom_memory_limit_bytes", "links.memory_limit in bytes; 0 if all links are in memory.", |node| {
         node.memory_limit.get() as f64
     }),
     counter(
         "carom_visit_referrers_dropped_total",
-        "Visits counted without their referrer, for lack of room.",
+        "Visits counted without their referrer, because the table of referrers was full.",
         |node| node.referrers_dropped.get() as f64,
     ),
     counter("carom_visits_dropped_total", "Visits that could not be counted.", |node| node.visits_dropped.get() as f64),
     counter("carom_access_log_lines_total", "Lines written to the access log.", |node| {
         node.access_log.lines.get() as f64
     }),
-    counter("carom_access_log_dropped_total", "Lines of the access log that were dropped.", |node| {
+    counter("carom_access_log_dropped_total", "Lines dropped from the access log.", |node| {
         node.access_log.dropped.get() as f64
     }),
     counter("carom_expired_links_total", "Expired links removed.", |node| node.expiry.expired.get() as f64),
     gauge("carom_expiry_waiting", "Expired links waiting to be removed, approximately.", |node| {
         node.expiry.due.get() as f64
     }),
-    gauge(
-        "carom_expiry_late_seconds",
-        "Time for which the longest waiting expired link has waited to be removed.",
-        |node| node.expiry.late_ms.get() as f64 / 1_000.0,
-    ),
+    gauge("carom_expiry_late_seconds", "How long the oldest expired link has been waiting to be removed.", |node| {
+        node.expiry.late_ms.get() as f64 / 1_000.0
+    }),
     counter("carom_codes_recycled_total", "Codes of removed links made available again.", |node| {
         node.expiry.recycled.get() as f64
     }),
@@ -162,7 +176,7 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     gauge("carom_codes_never_issued", "Codes of the current length that were never issued.", |node| {
         node.issuer_remaining.get() as f64
     }),
-    counter("carom_codes_issuer_errors_total", "Failures to reserve counter values for new codes.", |node| {
+    counter("carom_codes_issuer_errors_total", "Failed reservations of counter values for new codes.", |node| {
         node.issuer_errors.get() as f64
     }),
     gauge("carom_bulk_requests", "Bulk requests in progress.", |node| node.bulks.load(Ordering::Relaxed) as f64),
@@ -171,7 +185,7 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
 /// What is known of the fleet, where there is one.
 pub(super) const FLEET: &[Family<FleetStats>] = &[
     gauge("carom_redis_connected", "1 if Redis answered the last heartbeat, else 0.", |fleet| flag(&fleet.connected)),
-    counter("carom_redis_errors_total", "Requests to Redis without a response.", |fleet| fleet.errors.get() as f64),
+    counter("carom_redis_errors_total", "Requests to Redis that got no response.", |fleet| fleet.errors.get() as f64),
     gauge("carom_fleet_nodes", "Known nodes of the fleet, including this one.", |fleet| {
         fleet.members.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as f64
     }),
@@ -187,15 +201,15 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     ),
     counter(
         "carom_fleet_conflicts_total",
-        "Links dropped because another node had a link with the same code.",
+        "Links dropped, because another node had a link with the same code.",
         |fleet| fleet.conflicts.get() as f64,
     ),
-    counter("carom_fleet_collisions_total", "Generated codes skipped because they were already in use.", |fleet| {
+    counter("carom_fleet_collisions_total", "Generated codes skipped, because they were already in use.", |fleet| {
         fleet.collisions.get() as f64
     }),
     counter(
         "carom_fleet_gaps_total",
-        "Lost positions in Redis streams; each starts a comparison with Redis.",
+        "Positions in Redis streams that were lost; each starts a comparison with Redis.",
         |fleet| fleet.gaps.get() as f64,
     ),
     gauge("carom_fleet_comparing", "Partitions still to be compared with Redis.", |fleet| fleet.comparing.get() as f64),
@@ -203,12 +217,12 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     counter("carom_fleet_look_up_hits_total", "Unknown codes found in Redis.", |fleet| fleet.look_up_hits.get() as f64),
     counter(
         "carom_fleet_look_ups_left_out_total",
-        "Unknown codes not looked up because the queue was full.",
+        "Unknown codes not looked up in Redis, because the queue was full.",
         |fleet| fleet.look_ups_left_out.get() as f64,
     ),
     counter(
         "carom_fleet_code_regressions_total",
-        "Times that the code counter in Redis was behind the codes in use.",
+        "How often the code counter in Redis was behind the codes in use.",
         |fleet| fleet.regressions.get() as f64,
     ),
 ];
@@ -222,9 +236,11 @@ pub(super) const APP: &[Family<App>] = &[
     counter("carom_app_limited_total", "Creates refused by the rate limit of the app.", |app| {
         app.limited.load(Ordering::Relaxed) as f64
     }),
-    counter("carom_app_forbidden_total", "Requests that the keys of the app do not allow.", |app| {
-        app.forbidden.load(Ordering::Relaxed) as f64
-    }),
+    counter(
+        "carom_app_forbidden_total",
+        "Requests denied, because the role or domains of the key do not allow them.",
+        |app| app.forbidden.load(Ordering::Relaxed) as f64,
+    ),
 ];
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn render_now(page: &mut String, status: &Value) {
         (readable::grouped(of_cores("misses")), "Not found/s"),
         (readable::grouped(last_of(&status["pulse"]["changes"])), "Link writes/s"),
         (readable::grouped(sum_of(&status["cores"], "connections")), "Connections"),
-        (format!("{worst:.0} µs"), "p99 since start (slowest core)"),
+        (if worst > 0.0 { readable::latency(worst) } else { "–".to_owned() }, "p99 since start, slowest core"),
         (grouped(&status["links"]), if is_hot { "Links in memory" } else { "Links" }),
         (lasting(status), "Slugs left"),
     ];
@@ -97,7 +97,7 @@ fn render_now(page: &mut String, status: &Value) {
 fn lasting(status: &Value) -> String {
     let left = rounded(&status["issuer"]["remaining"]);
     match status["issuer"]["lastsSeconds"].as_u64() {
-        Some(seconds) => format!("{left}<small>run out in {} at this rate</small>", readable::duration(seconds)),
+        Some(seconds) => format!("{left}<small>run out in {} at the current rate</small>", readable::duration(seconds)),
         None => left,
     }
 }
@@ -116,7 +116,7 @@ fn render_pulse(page: &mut String, status: &Value) {
     for (core, redirects) in all.iter().enumerate() {
         let now = redirects.last().copied().unwrap_or(0);
         let label = format!(
-            "Core {core}: {} redirects/s now, {} at most",
+            "Core {core}: {} redirects/s now, maximum {}",
             readable::grouped(now),
             readable::grouped(redirects.iter().copied().max().unwrap_or(0))
         );
@@ -132,8 +132,8 @@ fn render_pulse(page: &mut String, status: &Value) {
 
 fn render_cores(page: &mut String, status: &Value) {
     page.push_str(
-        "<h2>Cores</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Cores\"><table><thead><tr><th>Core</th><th>CPU</th><th>Links</th><th>MiB</th><th>Connections</th>\
-         <th>Redirects</th><th>Not found</th><th>Lookups sent</th><th>From copies</th><th>Lookups answered</th><th>Slugs ready</th><th>p50 µs</th><th>p99 µs</th><th>Max µs</th></tr></thead><tbody>",
+        "<h2>Cores</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Cores\"><table><thead><tr><th>Core</th><th>CPU</th><th>Links</th><th>Memory (MiB)</th><th>Connections</th>\
+         <th>Redirects</th><th>Not found</th><th>Lookups sent</th><th>Served from copies</th><th>Lookups answered</th><th>Slugs ready</th><th>p50 (µs)</th><th>p99 (µs)</th><th>Max (µs)</th></tr></thead><tbody>",
     );
     for core in status["cores"].as_array().into_iter().flatten() {
         let latency =
@@ -162,19 +162,23 @@ fn render_cores(page: &mut String, status: &Value) {
 
 fn render_store(page: &mut String, status: &Value) {
     let store = &status["store"];
-    let micros = |name: &str| format!("{:.2} ms", store[name].as_f64().unwrap_or(0.0) / 1_000.0);
+    let has_commits = store["commits"].as_u64().unwrap_or(0) > 0;
+    let micros = |name: &str| match store[name].as_f64().filter(|_| has_commits) {
+        Some(micros) => readable::latency(micros),
+        None => "–".to_owned(),
+    };
     let residency = &status["residency"];
     let cards = [
-        (if store["writable"] == true { "Accepting" } else { "Refused" }.to_owned(), "Writes"),
+        (if store["writable"] == true { "Accepting" } else { "Refusing" }.to_owned(), "Writes"),
         (micros("commitMicrosMean"), "Mean commit"),
         (micros("syncMicrosMean"), "Mean sync"),
         (grouped(&store["commitsSlow"]), "Commits over 100 ms"),
         (grouped(&store["queue"]), "Queued writes"),
         (grouped(&store["update"]), "Link writes"),
         (grouped(&store["damaged"]), "Damaged records"),
-        (grouped(&residency["fetched"]), "Redirects from disk"),
+        (grouped(&residency["fetched"]), "Links read from disk"),
         (grouped(&status["expiry"]["expired"]), "Expired links removed"),
-        (grouped(&status["expiry"]["waiting"]), "Expired links waiting"),
+        (grouped(&status["expiry"]["waiting"]), "Expired links to remove"),
         (grouped(&status["visits"]["dropped"]), "Visits not counted"),
         (grouped(&status["accessLog"]["dropped"]), "Access log lines dropped"),
     ];
@@ -187,18 +191,18 @@ fn render_limits(page: &mut String, status: &Value) {
     let sum = |name: &str| readable::grouped(sum_of(&status["cores"], name));
     let of_apps = |name: &str| readable::grouped(sum_of(&status["apps"], name));
     let cards = [
-        (sum("shed"), "Refused connections"),
+        (sum("shed"), "Connections refused"),
         (sum("evicted"), "Idle connections evicted"),
-        (sum("untrusted"), "Untrusted proxy connections"),
-        (sum("throttled"), "Rate-limited requests"),
-        (sum("badRequests"), "Malformed requests"),
-        (sum("timedOut"), "Malformed: too slow"),
-        (sum("tooLong"), "Malformed: too long"),
-        (sum("handshakeFailures"), "Failed TLS handshakes"),
-        (of_apps("limited"), "Rate-limited creates"),
-        (of_apps("forbidden"), "Denied requests"),
+        (sum("untrusted"), "Connections from untrusted proxies"),
+        (sum("throttled"), "Requests rate-limited"),
+        (sum("badRequests"), "Requests rejected"),
+        (sum("timedOut"), "Rejected: timed out"),
+        (sum("tooLong"), "Rejected: too large"),
+        (sum("handshakeFailures"), "TLS handshakes failed"),
+        (of_apps("limited"), "Creates rate-limited"),
+        (of_apps("forbidden"), "Requests denied"),
     ];
-    page.push_str("<h2>Limits</h2>");
+    page.push_str("<h2>Refused traffic</h2>");
     render_cards(page, &cards);
 }
 
@@ -236,7 +240,7 @@ fn render_fleet(page: &mut String, status: &Value) {
     }
     page.push_str(
         "</div><div class=\"wide below\" tabindex=\"0\" role=\"region\" aria-label=\"Nodes of the fleet\"><table><thead><tr><th>Node</th><th>Version</th><th>State</th><th>Unsynced</th>\
-         <th>Lag, ms</th><th>Last heard, s</th></tr></thead><tbody>",
+         <th>Lag (ms)</th><th>Last heartbeat (s ago)</th></tr></thead><tbody>",
     );
     for node in fleet["nodes"].as_array().into_iter().flatten() {
         let about = &node["about"];

@@ -31,7 +31,7 @@ export function count(value, one, many = `${one}s`) {
 }
 
 export function percent(part, all) {
-  return all > 0 ? `${number((part / all) * 100, part / all < 0.1 ? 1 : 0)} %` : NONE;
+  return all > 0 ? `${number((part / all) * 100, part / all < 0.1 ? 1 : 0)}%` : NONE;
 }
 
 /** How long: the two largest units. */

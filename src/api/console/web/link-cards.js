@@ -6,7 +6,7 @@ import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar } from "./parts.js";
 import { barPlot } from "./plot.js";
-import { page as text } from "./strings-links.js";
+import { form, page as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
 import { usage } from "./strings-traffic.js";
 
@@ -14,6 +14,9 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
 const yes = (value) => (value ? text.yes : text.no);
+
+/** The name of a redirect status: "302 Found". */
+const redirectType = (status) => form.statuses.find(([value]) => value === String(status))?.[1] ?? String(status);
 
 export function factsCard(link) {
   const { meta, visitsSummary: visits } = link;
@@ -25,7 +28,7 @@ export function factsCard(link) {
     [text.expires, meta.validUntil ? format.time(meta.validUntil) : text.never],
     [text.app, link.app ? [pageLink(`/admin/links?app=${encodeURIComponent(link.app)}`, outside(link.app)), link.appVersion && [" ", outside(link.appVersion)]] : common.none],
     [text.domain, link.domain ? outside(link.domain) : common.defaultDomain],
-    [text.redirectType, String(link.redirectStatus)],
+    [text.redirectType, redirectType(link.redirectStatus)],
     [text.cache, link.cacheSeconds === null ? text.off : format.duration(link.cacheSeconds)],
     [text.forwardQuery, yes(link.forwardQuery)],
     [text.crawlable, yes(link.crawlable)],
@@ -37,8 +40,8 @@ export function qrCard(link) {
   return card(text.qr, {},
     h("div", { class: "qr" }, h("img", { src: path("svg", 240), width: 200, height: 200, alt: text.qrOf(link.shortUrl) })),
     h("p", { class: "line" },
-      h("a", { class: "button", href: path("svg", 240), download: `${link.shortCode}.svg` }, "SVG"),
-      h("a", { class: "button", href: path("png", 1000), download: `${link.shortCode}.png` }, "PNG")));
+      h("a", { class: "button", href: path("svg", 240), download: `${link.shortCode}.svg` }, text.downloadSvg),
+      h("a", { class: "button", href: path("png", 1000), download: `${link.shortCode}.png` }, text.downloadPng)));
 }
 
 /** Visits by hour of the last week and by day of the last 90 days, each as a plot with a table beside it. */
@@ -85,23 +88,36 @@ export function historyCard(history, link) {
   if (history === null) {
     return card(text.history, {}, emptyState(text.historyUnknown, text.historyUnknownText));
   }
-  const made = link && h("li", null, badge(text.createdBadge, "good"), " ", format.time(link.dateCreated), text.by, link.app ? outside(link.app) : text.noKey);
+  const made = link && h("li", null, badge(text.badges.created, "good"), " ", format.time(link.dateCreated), text.by, link.app ? outside(link.app) : text.noKey);
   return card(text.history, { beside: h("small", null, text.historyNote) }, h("ol", { class: "plain history" }, history.map(editItem), made));
 }
 
 function editItem({ at, app, keyId, through, what, changes }) {
   const who = app ? [outside(app), keyId && [text.key, h("code", null, keyId), ")"]] : through === "fleet" ? text.unknownActor : text.noKey;
   return h("li", null,
-    badge(what, what === "deleted" ? "bad" : ""), " ", format.time(at), text.by, who, text.through, text.ways[through] ?? outside(through),
+    badge(text.badges[what] ?? what, what === "deleted" ? "bad" : ""), " ", format.time(at), text.by, who, text.through, text.ways[through] ?? outside(through),
     h("ul", { class: "changes" }, changes.filter((one) => what !== "deleted" || !isEmpty(one.from)).map(({ field, from, to }) =>
-      h("li", null, h("b", null, field), " ", h("del", null, shown(from)), what !== "deleted" && [" → ", h("ins", null, shown(to))]))));
+      h("li", null, h("b", null, text.fields[field] ?? field), " ", h("del", null, shown(field, from)), what !== "deleted" && [" → ", h("ins", null, shown(field, to))]))));
 }
 
 const isEmpty = (value) => value === null || value === false || (Array.isArray(value) && value.length === 0);
 
-function shown(value) {
+/** The value of a field, as the rest of the page shows it. */
+function shown(field, value) {
   if (value === null || (Array.isArray(value) && value.length === 0)) {
     return h("span", { class: "soft" }, text.nothing);
   }
-  return outside(Array.isArray(value) ? value.join(", ") : String(value));
+  switch (field) {
+    case "validSince":
+    case "validUntil":
+      return format.time(value);
+    case "redirectStatus":
+      return redirectType(value);
+    case "cacheSeconds":
+      return format.duration(value);
+    case "maxVisits":
+      return format.number(value);
+    default:
+      return typeof value === "boolean" ? yes(value) : outside(Array.isArray(value) ? value.join(", ") : String(value));
+  }
 }

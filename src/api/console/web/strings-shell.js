@@ -32,8 +32,7 @@ export const common = {
   confirm: "Continue",
   copied: "Copied.",
   copy: "Copy",
-  default: "default",
-  defaultDomain: "default domain",
+  defaultDomain: "Default domain",
   loading: "Loading…",
   none: "None",
   notCopied: "Copying failed. Select the text and copy it.",
@@ -49,14 +48,14 @@ export const errors = {
   failed: "Something went wrong",
   failedSentence: "Something went wrong.",
   unknownReason: "The server gave no reason.",
-  status: (status) => `The server answered ${status}.`,
+  status: (status) => `The server returned ${status}.`,
   unexpected: "Unexpected response",
-  unexpectedText: (status, phrase) => `The server answered ${status} ${phrase}`.trim() + ". Try again. If it happens again, see the server log.",
+  unexpectedText: (status, phrase) => `The server returned ${status} ${phrase}`.trim() + ". Try again. If it happens again, see the log of the node.",
   timeout: "Timed out",
-  timeoutText: (seconds) => `The server did not answer within ${seconds} s. It may be busy, or the network is slow. Try again.`,
+  timeoutText: (seconds) => `The server did not respond within ${seconds} s. It may be busy, or the network may be slow. Try again.`,
   unreachable: "Server unreachable",
-  unreachableText: "Check that carom is running and that you can reach its admin listener, then try again.",
-  noStatus: "No status from the server",
+  unreachableText: "Check that carom is running and that this browser can reach its admin listener, then try again.",
+  noStatus: "No response from the server",
   noStatusText: "The console keeps trying. If this lasts, check that carom is running.",
 };
 
@@ -64,7 +63,7 @@ export const forms = {
   discard: "Discard changes?",
   discardText: "Your changes have not been saved.",
   discardAction: "Discard",
-  incomplete: "Complete or correct this value.",
+  incomplete: "Enter a complete and valid value.",
 };
 
 export const many = {
@@ -84,7 +83,7 @@ export const session = {
   stillSignedIn: "You are still signed in.",
   sessions: "Sessions",
   intro: "Everyone who is signed in to this console.",
-  columns: ["App and key", "From", "Signed in", "Last active", "End session"],
+  columns: ["App and key", "Address and browser", "Signed in", "Last active", "End session"],
   current: "This session",
   end: "End session",
   endOf: (app, since) => `End the session of ${app} since ${since}`,
@@ -95,13 +94,13 @@ export const session = {
   expires: "Your session expires ",
   alone: "No other sessions",
   aloneText: "Nobody else is signed in.",
-  unknown: "unknown",
-  unknownBrowser: "unknown browser",
+  unknown: "Unknown address",
+  unknownBrowser: "Unknown browser",
 };
 
 export const signIn = {
   title: "Sign in again",
-  intro: "You were signed out because of inactivity, a restart, or because the session was ended. Sign in to continue; your work on this page is kept.",
+  intro: "Your session has ended: it timed out, someone ended it, or carom was restarted. Sign in to continue; your work on this page is kept.",
   key: "Admin API key",
   managers: "For password managers",
   action: "Sign in",
@@ -114,6 +113,6 @@ export const signIn = {
     429: "Too many failed attempts from this address. Try again in a minute.",
   },
   unreachable: "The server is unreachable. Try again.",
-  other: (status) => `The server answered ${status}. Try again.`,
+  other: (status) => `The server returned ${status}. Try again.`,
   noCookie: "Your browser blocked the session cookie. Allow cookies for this site, then sign in.",
 };

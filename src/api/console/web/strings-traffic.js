@@ -4,7 +4,7 @@ import { count } from "./format.js";
 
 export const overview = {
   connecting: "Connecting to the server…",
-  lost: "Connection lost. Reconnecting… Showing the last known values.",
+  lost: "Connection lost, reconnecting… These are the last known values.",
   waiting: "Waiting for the server…",
   draining: "Draining",
   ready: "Ready",
@@ -14,14 +14,14 @@ export const overview = {
   misses: "Not found/s",
   changes: "Link writes/s",
   connections: "New connections/s",
-  p99: "p99 (1 s)",
+  p99: "p99 latency",
   links: "Links",
   ratesTitle: "Redirects/s",
-  writesTitle: "Writes and connections/s",
+  writesTitle: "Link writes and connections/s",
   latencyTitle: "Server-side latency",
-  ratesLabel: "Redirects and unknown links per second, last two minutes",
-  writesLabel: "Link writes and new connections per second, last two minutes",
-  latencyLabel: "Server-side request latency by percentile",
+  ratesLabel: "Redirects/s and not found/s, last two minutes",
+  writesLabel: "Link writes/s and new connections/s, last two minutes",
+  latencyLabel: "Server-side latency by percentile, last two minutes",
   series: { redirects: "Redirects", misses: "Not found", changes: "Link writes", connections: "New connections" },
 };
 
@@ -39,14 +39,14 @@ export const cores = {
   title: "Cores",
   columns: { core: "Core", cpu: "CPU", plot: "Last two minutes", redirects: "Redirects/s", misses: "Not found/s", p99: "p99 since start", connections: "Connections", links: "Links", codes: "Slugs ready" },
   anyCpu: "Any",
-  plot: (core) => `Redirects per second of core ${core}`,
+  plot: (core) => `Redirects/s of core ${core}, last two minutes`,
 };
 
 export const health = {
   codes: "Generated slugs",
-  length: "Length",
+  length: "Slug length",
   characters: (length) => count(length, "character"),
-  left: "Left",
+  left: "Slugs left",
   runsOut: "Runs out in",
   runsOutIn: (time) => `${time} at the current rate`,
   noNewLinks: "No new links in the last minute",
@@ -54,7 +54,7 @@ export const health = {
   store: "Storage",
   writes: "Writes",
   accepting: "Accepting",
-  refusing: "Refused",
+  refusing: "Refusing",
   commits: "Commits",
   meanCommit: "Mean commit",
   slowCommits: "Commits over 100 ms",
@@ -63,13 +63,13 @@ export const health = {
   damaged: "Damaged records",
   memory: "Memory and expiry",
   inMemory: "Links in memory",
-  hotLinks: "Recently visited",
+  hotLinks: "Recently visited only",
   allLinks: "All",
-  linkMemory: "Link memory",
+  linkMemory: "Memory for links",
   memoryOf: (used, limit) => `${used} of ${limit}`,
-  diskReads: "Read from disk",
+  diskReads: "Links read from disk",
   expired: "Expired links removed",
-  expiring: "Expired links waiting",
+  expiring: "Expired links to remove",
   redisAndFleet: "Redis and fleet",
   redis: "Redis",
   nodes: "Nodes",
@@ -85,7 +85,7 @@ export const health = {
 
 export const plots = {
   noData: (label) => `${label}: no data yet`,
-  series: (label, last, most) => `${label}: last ${last}, max ${most}`,
+  series: (label, last, most) => `${label}: now ${last}, maximum ${most}`,
   described: (label, series) => `${label}. ${series}.`,
 };
 
@@ -95,15 +95,15 @@ export const periods = {
   first: "First day",
   last: "Last day",
   to: "to",
-  choose: "Choose a first and a last day.",
-  reversed: "The first day is after the last day.",
-  tooLong: "Choose at most ten years.",
+  choose: "Choose a first and a last day from 1970 on.",
+  reversed: "The first day is after the last day. Swap them.",
+  tooLong: "The period is longer than ten years. Choose a shorter one.",
 };
 
 export const usage = {
   refresh: "Refresh",
   note: "Days are in UTC. Totals include visits to deleted links.",
-  counting: "Not available yet: the server is still counting.",
+  counting: "Unknown: the server is still counting.",
   countingTitle: "Not counted yet",
   countingText: "The server is still counting. Refresh in a minute.",
   visits: "Visits",
@@ -118,7 +118,7 @@ export const usage = {
   hour: "Hour",
   day: "Day",
   noVisits: "No visits in this period",
-  noVisitsText: "Choose a longer period. New visits appear within a minute.",
+  noVisitsText: "Choose a longer period. New visits appear here within a minute.",
   createdByDay: "Links created by day",
   noneCreated: "No links created in this period",
   noneCreatedText: "Choose a longer period, or create a link.",
@@ -136,9 +136,9 @@ export const usage = {
   byDomain: "By domain",
   domain: "Domain",
   linksColumn: "Links",
-  newColumn: "New",
+  newColumn: "New links",
   noLinks: "No links yet",
   noLinksByApp: "Apps appear here once they have created links.",
   noLinksByDomain: "Domains appear here once they have links.",
-  periodNote: "New links and visits count only the selected period.",
+  periodNote: "New links and visits are those of the selected period.",
 };

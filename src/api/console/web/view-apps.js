@@ -127,7 +127,7 @@ function keyRow(page, app, key) {
     { content: [h("code", null, key.id), isOwn && [" ", badge(text.yours, "good")]], class: "nowrap" },
     h("span", { title: roleText(key.role) }, key.role),
     { content: key.domains === null ? text.allDomains : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap" },
-    { content: key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : format.number(key.createsPerSecond), class: "num" },
+    { content: key.createsPerSecond === null ? h("span", { class: "soft" }, text.default) : text.perSecond(key.createsPerSecond), class: "num" },
     { content: format.relative(key.created), class: "nowrap" },
     { content: endOf(key), class: "nowrap" },
     [badge(state, kind), key.revoked && h("small", { class: "meaning" }, format.relative(key.revoked))],

@@ -56,17 +56,17 @@ function domainRow({ domain, isDefault, redirects }, { links, created }, base) {
     { content: base ? outside(base, { class: "mono" }) : "–", class: "nowrap" },
     { content: numberOr(links, text.notCounted), class: "num" },
     { content: numberOr(created, text.notCounted), class: "num" },
-    targetCell(redirects.baseUrlRedirect, text.start),
-    targetCell(redirects.invalidShortUrlRedirect, text.missing),
-    targetCell(redirects.expiredShortUrlRedirect, text.ended));
+    targetCell(redirects.baseUrlRedirect),
+    targetCell(redirects.invalidShortUrlRedirect),
+    targetCell(redirects.expiredShortUrlRedirect));
 }
 
 function linksPath(domain) {
   return `/admin/links?domain=${encodeURIComponent(domain ?? "DEFAULT")}`;
 }
 
-function targetCell(url, otherwise) {
-  return url ? { content: targetLink(url, { class: "wrap" }), class: "wrap" } : { content: otherwise, class: "soft" };
+function targetCell(url) {
+  return url ? { content: targetLink(url, { class: "wrap" }), class: "wrap" } : { content: text.builtIn, class: "soft" };
 }
 
 function othersTable(others) {

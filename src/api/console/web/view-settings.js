@@ -90,8 +90,14 @@ function settingRow(setting) {
   return row(
     { content: h("code", null, name), class: "wrap" },
     { content: valueOf(setting), class: "wrap" },
-    { content: isSet(setting) ? outside(source) : h("span", { class: "soft" }, text.default), class: "wrap" },
-    [doc, h("small", { class: "meaning" }, kind)]);
+    { content: isSet(setting) ? outside(sourceText(source)) : h("span", { class: "soft" }, text.default), class: "wrap" },
+    [doc, h("small", { class: "meaning" }, text.format(kind))]);
+}
+
+/** The source of a value, for people; a file is named by its path and line. */
+function sourceText(source) {
+  const [kind, name] = source.split(" ", 2);
+  return kind in text.sources ? `${text.sources[kind]} ${name}` : source;
 }
 
 function valueOf({ value, hidden, note }) {
