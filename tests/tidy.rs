@@ -90,6 +90,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("toml", &["src/config/"]),
     ("clap", &["src/cli.rs"]),
     ("url", &["src/long_url.rs", "src/hosts.rs", "src/config/value.rs", "src/config/redis_url.rs"]),
+    ("percent_encoding", &["src/config/redis_url.rs"]),
     ("redis", &["src/store/redis/"]),
     ("rustls", &["src/tls.rs", "src/wire/tls.rs", "src/store/tls.rs", "src/store/redis/"]),
     ("x509_parser", &["src/tls.rs"]),
