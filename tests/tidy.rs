@@ -105,7 +105,7 @@ const DOORS: &[(&str, &[&str])] = &[
 
 /// Crates that come in through one file, whichever it is.
 const ONE_FILE_CRATES: &[&str] =
-    &["hdrhistogram", "idna", "minijinja", "png", "qrcodegen", "rtrb", "signal_hook", "strsim"];
+    &["crc32fast", "hdrhistogram", "idna", "minijinja", "png", "qrcodegen", "rtrb", "signal_hook", "strsim"];
 
 /// What is pure: it is given everything that it needs to know, so that it can be tested without anything else.
 const PURE: &[&str] = &["shards/src/", "src/fleet/"];
