@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -78,19 +79,13 @@ impl KeyHash {
 
     /// What [`KeyHash::to_hex`] gave.
     pub fn from_hex(text: &str) -> Option<KeyHash> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return None;
-        }
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-        Some(KeyHash(bytes))
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+        bytes.try_into().ok().map(KeyHash)
     }
 
     /// As text.
     pub fn to_hex(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&self.0)
     }
 
     /// What the key is called where people speak of it: 12 hexadecimal digits, which say nothing of its text.
@@ -137,6 +132,11 @@ mod tests {
         assert!(a.as_str() != b.as_str() && is_well_formed(a.as_str()));
         assert!(!format!("{a:?}").contains(a.as_str()), "nobody logs one by accident");
         assert_eq!(a.hash().id().len(), 12);
+        let hash = a.hash().to_hex();
+        assert!(KeyHash::from_hex(&hash.to_ascii_uppercase()).is_some_and(|read| read.is(a.hash())));
+        for wrong in [&hash[1..], &hash[2..], &format!("{hash}00"), &format!("+f{}", &hash[2..])] {
+            assert!(KeyHash::from_hex(wrong).is_none(), "{wrong}");
+        }
     }
 
     proptest! {

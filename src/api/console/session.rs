@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use data_encoding::HEXLOWER;
+
 use crate::apps::key::KeyHash;
 use crate::limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
 
@@ -196,7 +198,7 @@ impl Sessions {
 pub(super) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(HEXLOWER.encode(&bytes))
 }
 
 #[cfg(test)]
