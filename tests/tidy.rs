@@ -92,7 +92,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("url", &["src/long_url.rs", "src/hosts.rs", "src/config/value.rs", "src/config/redis_url.rs"]),
     ("data_encoding", &["src/apps/key.rs", "src/listing.rs", "src/pages.rs", "src/api/console/session.rs"]),
     ("form_urlencoded", &["src/api/query.rs"]),
-    ("percent_encoding", &["src/api/query.rs", "src/config/redis_url.rs"]),
+    ("percent_encoding", &["src/api/query.rs", "src/config/redis_url.rs", "src/long_url.rs"]),
     ("redis", &["src/store/redis/"]),
     ("rustls", &["src/tls.rs", "src/wire/tls.rs", "src/store/tls.rs", "src/store/redis/"]),
     ("x509_parser", &["src/tls.rs"]),
