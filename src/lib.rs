@@ -41,6 +41,7 @@ pub mod preflight;
 pub mod private_code;
 pub mod pulse;
 pub mod qr;
+pub mod rate;
 pub mod readable;
 pub mod receipts;
 pub mod record;
