@@ -4,11 +4,11 @@
 //! made holds a hash of that key and of the request, so the two are on disk in one write and come to other nodes together. The
 //! store finds links by the hash (`store::links::idempotency`). Keys themselves are not kept. No I/O.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use dashmap::DashSet;
 use sha2::{Digest, Sha256};
 
 use crate::apps::AppName;
@@ -99,16 +99,15 @@ impl IdempotencyKey {
     }
 }
 
-/// The keys whose creates are under way on a node. Shared by all its cores; the lock is held for one look-up in a set, and only
-/// by creates that have a key.
+/// The keys whose creates are under way on a node. Shared by all its cores; a part of the set is locked for one look-up, and
+/// only by creates that have a key.
 #[derive(Clone, Debug, Default)]
-pub struct PendingCreates(Arc<Mutex<HashSet<KeyHash>>>);
+pub struct PendingCreates(Arc<DashSet<KeyHash>>);
 
 impl PendingCreates {
     /// Begins a create; `None` where one with the same key is under way.
     pub fn begin(&self, key: KeyHash) -> Option<PendingCreate> {
-        let is_new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        is_new.then(|| PendingCreate { all: self.clone(), key })
+        self.0.insert(key).then(|| PendingCreate { all: self.clone(), key })
     }
 }
 
@@ -121,7 +120,7 @@ pub struct PendingCreate {
 
 impl Drop for PendingCreate {
     fn drop(&mut self) {
-        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.all.0.remove(&self.key);
     }
 }
 

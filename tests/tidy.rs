@@ -91,6 +91,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("toml", &["src/config/"]),
     ("clap", &["src/cli.rs"]),
     ("url", &["src/long_url.rs", "src/hosts.rs", "src/config/value.rs", "src/config/redis_url.rs"]),
+    ("dashmap", &["src/idempotency.rs", "src/control/catalog/listers.rs"]),
     ("data_encoding", &["src/apps/key.rs", "src/listing.rs", "src/pages.rs", "src/api/console/session.rs"]),
     ("form_urlencoded", &["src/api/query.rs"]),
     ("percent_encoding", &["src/api/query.rs", "src/config/redis_url.rs", "src/long_url.rs"]),
