@@ -67,6 +67,20 @@ lint: rust ## Check formatting and lints; warnings are errors
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy --package carom --features faults --all-targets --locked -- -D warnings
 
+.PHONY: deny
+deny: rust ## Check licences, second versions and sources of dependencies, with cargo-deny where it is installed
+	@if cargo deny --version >/dev/null 2>&1; then \
+		cargo deny --locked --workspace check licenses bans sources; \
+	else \
+		cargo test --locked --package carom --test dependencies; \
+	fi
+
+# Not in .ci/run: the database of advisories is a Git repository on github.com, which not every machine reaches.
+.PHONY: advisories
+advisories: rust ## Look for security advisories on dependencies; needs cargo-deny and its database from github.com
+	@cargo deny --version >/dev/null 2>&1 || { echo 'missing: cargo-deny; install it with `cargo install cargo-deny --locked`' >&2; exit 1; }
+	cargo deny --locked --workspace check advisories
+
 # The fuzzer needs a compiler flag that is not stable yet; RUSTC_BOOTSTRAP lets the stable compiler take it.
 .PHONY: fuzz
 fuzz: rust ## Fuzz every target for TIME seconds each; installs cargo-fuzz where it is missing

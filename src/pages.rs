@@ -44,6 +44,12 @@ const TEMPLATES: [(&str, &str); 5] = [
     ("result.html", include_str!("pages/templates/result.html")),
 ];
 
+/// The templates of the admin listener, which an operator cannot replace.
+const ADMIN_TEMPLATES: [(&str, &str); 2] = [
+    ("sign-in.html", include_str!("pages/templates/sign-in.html")),
+    ("status.html", include_str!("pages/templates/status.html")),
+];
+
 /// A logo image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Logo {
@@ -156,10 +162,21 @@ pub struct Preview {
     pub ends_at: Option<String>,
 }
 
+/// What the form that asks for a key is drawn from.
+#[derive(Debug, Default, Serialize)]
+pub struct SignIn<'a> {
+    /// Where to go on afterwards.
+    pub next: &'a str,
+    /// Said above the form.
+    pub notice: Option<&'a str>,
+    /// What is wrong with the key.
+    pub error: Option<&'a str>,
+}
+
 /// All pages of a service.
 pub struct Pages {
     engine: Environment<'static>,
-    /// The engine with built-in templates only, used if a custom template cannot be rendered.
+    /// The same with what comes with carom alone, for what a template of the operator's cannot draw, and for the admin listener.
     fallback: Environment<'static>,
     brand: Brand,
     style: String,
@@ -180,7 +197,10 @@ impl Pages {
     /// [`PagesError`] if a template cannot be read or rendered.
     pub fn new(brand: Brand, templates: Option<&Path>) -> Result<Pages, PagesError> {
         let mut engine = engine(&brand);
-        let fallback = engine.clone();
+        let mut fallback = engine.clone();
+        for (name, source) in ADMIN_TEMPLATES {
+            fallback.add_template(name, source).expect("templates that come with carom are sound");
+        }
         if let Some(dir) = templates {
             add_templates(&mut engine, dir)?;
         }
@@ -243,13 +263,28 @@ impl Pages {
         self.draw("preview.html", preview)
     }
 
+    /// The status, for people; `status` holds what its template names.
+    pub fn status(&self, status: &impl Serialize) -> String {
+        self.draw_own("status.html", status)
+    }
+
+    /// The form of the console that asks for a key.
+    pub fn sign_in(&self, sign_in: &SignIn<'_>) -> String {
+        self.draw_own("sign-in.html", sign_in)
+    }
+
     /// Renders a page. If a custom template fails, renders the built-in one.
     fn draw(&self, name: &str, values: &impl Serialize) -> String {
         self.try_draw(name, values).unwrap_or_else(|error| {
             tracing::warn!("{error}; the built-in page is shown instead");
-            let template = self.fallback.get_template(name).expect("it comes with carom");
-            template.render(Serde(values)).expect("templates that come with carom can be drawn")
+            self.draw_own(name, values)
         })
+    }
+
+    /// Draws a page as it comes with carom.
+    fn draw_own(&self, name: &str, values: &impl Serialize) -> String {
+        let template = self.fallback.get_template(name).expect("it comes with carom");
+        template.render(Serde(values)).expect("templates that come with carom can be drawn")
     }
 
     fn try_draw(&self, name: &str, values: &impl Serialize) -> Result<String, PagesError> {
@@ -344,7 +379,8 @@ mod tests {
             punycode: Some(evil.into()),
             ..Preview::default()
         };
-        for page in [pages.home(&home), pages.made(&made), pages.preview(&preview)] {
+        let sign_in = SignIn { next: evil, notice: Some(evil), error: Some(evil) };
+        for page in [pages.home(&home), pages.made(&made), pages.preview(&preview), pages.sign_in(&sign_in)] {
             assert!(!page.contains("<script>") && page.contains("{{ 7 * 7 }}") && !page.contains("<co>"), "{page}");
         }
     }

@@ -51,6 +51,22 @@ const DOORS: &[(&str, &[&str])] = &[
     ("toml", &["crates/settings/src/file.rs"]),
     ("clap", &["src/commands/cli.rs", "loadgen/", "bench/"]),
     ("url", &["crates/model/src/destination/", "crates/settings/src/value.rs", "crates/settings/src/redis_url.rs"]),
+    ("dashmap", &["crates/model/src/access/idempotency.rs", "src/services/search/query_workers.rs"]),
+    (
+        "data_encoding",
+        &[
+            "shards/src/space.rs",
+            "crates/model/src/access/key.rs",
+            "crates/model/src/query.rs",
+            "crates/settings/src/colour.rs",
+            "src/api/console/session.rs",
+        ],
+    ),
+    ("form_urlencoded", &["src/api/query.rs"]),
+    (
+        "percent_encoding",
+        &["src/api/query.rs", "crates/settings/src/redis_url.rs", "crates/model/src/destination/long_url.rs"],
+    ),
     ("redis", &["crates/redis/"]),
     ("rustls", &["crates/tls/", "src/wire/tls.rs", "crates/redis/"]),
     ("x509_parser", &["crates/tls/src/identity.rs"]),
@@ -63,7 +79,8 @@ const DOORS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that come in through one file, whichever it is.
-const ONE_FILE_CRATES: &[&str] = &["hdrhistogram", "idna", "minijinja", "png", "qrcodegen", "rtrb", "signal_hook"];
+const ONE_FILE_CRATES: &[&str] =
+    &["crc32fast", "hdrhistogram", "idna", "minijinja", "png", "qrcodegen", "rtrb", "signal_hook", "strsim"];
 
 /// What is pure: it is given everything that it needs to know, so that it can be tested without anything else.
 const PURE: &[&str] = &["shards/src/", "crates/model/src/"];

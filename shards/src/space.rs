@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroize;
@@ -76,22 +77,21 @@ impl SpaceKey {
             return Err(SpaceKeyError::WrongLength { len: text.len() });
         }
         let mut key = SpaceKey([0; SPACE_KEY_BYTES]);
-        for (byte, digits) in key.0.iter_mut().zip(text.as_chunks::<2>().0) {
-            *byte = digits.iter().fold(0, |byte, &digit| byte << 4 | hex_value(digit));
-        }
+        let decoded = HEXLOWER_PERMISSIVE.decode_mut(text, &mut key.0);
+        assert!(decoded.is_ok(), "length and digits were checked");
         Ok(key)
     }
 
     /// Returns the key as 64 small hex digits. The caller keeps them secret.
     pub fn to_hex(&self) -> String {
-        hex(&self.0)
+        HEXLOWER.encode(&self.0)
     }
 
     /// Returns a public fingerprint of the key, 16 hex digits: the start of SHA-256 of a label and the key. Nodes
     /// compare it to notice different keys.
     pub fn fingerprint(&self) -> String {
         let digest = Sha256::new().chain_update(b"carom code space key v1").chain_update(self.0).finalize();
-        hex(&digest[..8])
+        HEXLOWER.encode(&digest[..8])
     }
 
     /// Returns a tag of a message that only the key can produce: 32 hex digits, the first half of its HMAC-SHA-256 (RFC
@@ -101,7 +101,7 @@ impl SpaceKey {
         mac.update(&(purpose.len() as u64).to_le_bytes());
         mac.update(purpose.as_bytes());
         mac.update(message);
-        hex(&mac.finalize().into_bytes()[..16])
+        HEXLOWER.encode(&mac.finalize().into_bytes()[..16])
     }
 }
 
@@ -115,19 +115,6 @@ impl fmt::Debug for SpaceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SpaceKey(fingerprint {})", self.fingerprint())
     }
-}
-
-/// Returns the value of an ASCII hex digit.
-fn hex_value(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => (digit | 0x20) - b'a' + 10,
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The number of characters of generated codes, 2 to 10. The configuration allows 6 to 10; tests walk shorter ones.

@@ -150,7 +150,11 @@ async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
         "/readyz" => readiness(desk),
         "/status" | "/shorturl_status" => {
             let status = status::gather(desk).await;
-            let answer = if accepts_html(request) { status::page(&status) } else { json(StatusCode::OK, &status) };
+            let answer = if accepts_html(request) {
+                status::page(&desk.counters().pages, &status)
+            } else {
+                json(StatusCode::OK, &status)
+            };
             with(answer, header::VARY, "Accept")
         }
         "/metrics" => metrics::page(desk).await,

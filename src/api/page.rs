@@ -71,29 +71,3 @@ fn picture(kind: &'static str, bytes: impl Into<Bytes>) -> Answer {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
     with(with(answer, header::CONTENT_SECURITY_POLICY, policy), header::CACHE_CONTROL, KEPT)
 }
-
-/// Text as it stands in HTML, also between quotes, and in XML.
-pub(super) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_in_a_text_is_markup() {
-        assert_eq!(escaped("http://a/?\"><script>'&amp;"), "http://a/?&quot;&gt;&lt;script&gt;&#39;&amp;amp;");
-    }
-}

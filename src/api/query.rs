@@ -1,7 +1,7 @@
 //! The query of a URL, as forms and clients of Shlink write it: names and values with percent escapes, `+` for a space, and
 //! lists as `tags[]=a&tags[]=b`.
 
-use std::borrow::Cow;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::problem::Invalid;
 use carom_model::dates::{self, DateError, INSTANT_MS_MAX};
@@ -110,45 +110,22 @@ fn instant(text: &str, is_end: bool) -> Result<u64, String> {
     dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
 }
 
+/// Bytes that [`percent_encoded`] escapes.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
 /// Text as it may stand for a value in a query.
 pub(super) fn percent_encoded(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    let encoded = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(encoded).collect()
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
-/// The names and values of a form.
+/// The names and values of a form. A byte sequence that is not UTF-8 becomes U+FFFD.
 pub(super) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
-    text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decoded(name), decoded(value))
-    })
+    form_urlencoded::parse(text.as_bytes()).into_owned()
 }
 
-/// A name or value without escapes; what is not UTF-8 then is replaced.
-fn decoded(text: &str) -> String {
-    let text: Cow<'_, str> = if text.contains('+') { text.replace('+', " ").into() } else { text.into() };
-    percent_decoded(&text)
-}
-
-/// Text without its percent escapes; what is not UTF-8 then is replaced.
+/// Text without its percent escapes. A malformed escape stays as it is; a byte sequence that is not UTF-8 becomes U+FFFD.
 pub(super) fn percent_decoded(segment: &str) -> String {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let [first, behind @ ..] = rest {
-        match (first, behind) {
-            (b'%', [high, low, behind @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
-                bytes.push(digit(*high) << 4 | digit(*low));
-                rest = behind;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -162,6 +139,12 @@ mod tests {
         assert_eq!(percent_decoded("%2561"), "%61");
         assert_eq!(percent_decoded("100%"), "100%");
         assert_eq!(percent_decoded("%zz%f"), "%zz%f");
+        assert_eq!(percent_decoded("%+f%e4%C3%A4"), "%+f\u{fffd}\u{e4}");
+    }
+
+    #[test]
+    fn what_stands_in_a_query_is_escaped() {
+        assert_eq!(percent_encoded("/admin/a-b_c~d.e?f=g h&\u{e4}+"), "/admin/a-b_c~d.e%3Ff%3Dg%20h%26%C3%A4%2B");
     }
 
     #[test]
@@ -171,6 +154,9 @@ mod tests {
         assert_eq!((params.text("a"), params.text("b"), params.text("c")), (Some("2"), Some("x y+z"), None));
         assert_eq!(params.list("tags"), ["p", "q r", "s", "t"]);
         assert!(Params::of(None).list("tags").is_empty());
+        let odd: Vec<(String, String)> = pairs("=x&a%=b%2&%ff=%+f&a=b=c").collect();
+        let expected = [("", "x"), ("a%", "b%2"), ("\u{fffd}", "% f"), ("a", "b=c")];
+        assert_eq!(odd, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
     #[test]

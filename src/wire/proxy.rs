@@ -130,7 +130,8 @@ fn checks(header: &[u8], mut extensions: &[u8]) -> bool {
     extensions.is_empty()
 }
 
-/// Returns the checksum of RFC 3720, appendix B.4. A header is short, so one bit at a time is fast enough.
+/// The checksum of RFC 3720, appendix B.4 (CRC-32C). A header is short, so a bit at a time will do; `crc32fast` has the
+/// polynomial of Ethernet only, and a crate for this one would be another package for these lines.
 fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
     let step = |sum: u32, byte: u8| {
         (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 })

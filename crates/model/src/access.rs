@@ -7,6 +7,7 @@
 pub mod idempotency;
 pub mod key;
 pub mod miss_limiter;
+pub mod rate;
 pub mod registry;
 pub mod usage;
 

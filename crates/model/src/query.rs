@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, DomainId};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::access::Scope;
@@ -81,9 +82,7 @@ pub fn app_shelf(app: &str) -> String {
 
 /// Returns the shelf of the links of a domain other than the default one.
 pub fn domain_shelf(domain: DomainId) -> String {
-    let mut shelf = String::from(OF_DOMAIN);
-    domain.to_bytes().iter().for_each(|byte| shelf.push_str(&format!("{byte:02x}")));
-    shelf
+    format!("{OF_DOMAIN}{}", HEXLOWER.encode(&domain.to_bytes()))
 }
 
 /// Returns the range of the shelves of all domains: their first character, and the first key after them.
@@ -309,12 +308,13 @@ impl Cursor {
                 bytes.extend_from_slice(&count.to_be_bytes());
             }
         }
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&bytes)
     }
 
     /// Decodes a text from [`Cursor::to_text`] for a list with that key and order; `None` for anything else.
     pub fn from_text(text: &str, list_key: u64, field: OrderField) -> Option<Cursor> {
-        let bytes = from_hex(text)?;
+        // None that was given has more digits.
+        let bytes = (text.len() <= 256).then(|| HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()).flatten()?;
         let (&form, rest) = bytes.split_first()?;
         let (key, rest) = number(rest)?;
         let (page, rest) = number(rest)?;
@@ -335,14 +335,6 @@ impl Cursor {
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<8>()?;
     Some((u64::from_be_bytes(*number), rest))
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    // Longer than any valid cursor.
-    if text.len() > 256 || !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
 /// A page of links.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+
 /// A colour: red, green and blue, one byte each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Colour(pub [u8; 3]);
@@ -9,11 +11,8 @@ pub struct Colour(pub [u8; 3]);
 impl Colour {
     /// Parses the form `#2f6fed`.
     pub fn parse(text: &str) -> Option<Colour> {
-        let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
-        let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-        // `from_str_radix` accepts a sign, too.
-        let is_plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_plain.then_some(Colour([byte(0)?, byte(2)?, byte(4)?]))
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.strip_prefix('#')?.as_bytes()).ok()?;
+        bytes.try_into().ok().map(Colour)
     }
 
     /// True if white text on the colour is more legible than black, by the relative luminance of WCAG 2.
@@ -30,7 +29,6 @@ impl Colour {
 
 impl fmt::Display for Colour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [red, green, blue] = self.0;
-        write!(f, "#{red:02x}{green:02x}{blue:02x}")
+        write!(f, "#{}", HEXLOWER.encode_display(&self.0))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
+
 use super::problem::{Wrong, quoted};
 use super::value::{self, Written};
 
@@ -82,19 +84,9 @@ pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
     Ok(RedisUrl { servers: found, tls, username, password, database })
 }
 
-/// Decodes the percent escapes of a part of a URL; `None` for an empty part.
+/// A part of a URL without its percent escapes; `None` for an empty one. A malformed escape stays as it is.
 fn decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        let escaped = (byte == b'%')
-            .then(|| behind.get(..2))
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        bytes.push(escaped.unwrap_or(byte));
-        rest = if escaped.is_some() { &behind[2..] } else { behind };
-    }
-    (!part.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
+    (!part.is_empty()).then(|| percent_decode_str(part).decode_utf8_lossy().into_owned())
 }
 
 /// True for a valid name of a node: 1 to 64 letters, digits, `-`, `_` and `.`.
@@ -134,6 +126,9 @@ mod tests {
         assert_eq!((cluster.tls, cluster.database), (true, 3));
         assert_eq!(cluster.to_string(), "rediss://ops@[::1]:7001,b.example:7002/3");
         assert_eq!(read("redis://:pw@h").unwrap().username, None);
+        for (login, password) in [("50%", "50%"), ("%+f%zz", "%+f%zz"), ("%2540", "%40"), ("%C3%A4", "\u{e4}")] {
+            assert_eq!(read(&format!("redis://:{login}@h")).unwrap().password.as_deref(), Some(password), "{login}");
+        }
         assert_eq!(read(&cluster.to_string()).unwrap(), RedisUrl { password: None, ..cluster });
     }
 

@@ -16,28 +16,10 @@ pub(super) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> 
 fn distance(a: &str, b: &str) -> usize {
     // A name in a file can be as long as the file, but a typo never has that length.
     const LONGEST: usize = 64;
-    let (a, b): (Vec<char>, Vec<char>) = (letters(a), letters(b));
-    if a.len() > LONGEST || b.len() > LONGEST {
+    if [a, b].iter().any(|word| word.chars().nth(LONGEST).is_some()) {
         return usize::MAX;
     }
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = replaced.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = std::mem::replace(&mut above, row);
-    }
-    above[b.len()]
-}
-
-fn letters(word: &str) -> Vec<char> {
-    word.chars().take(65).map(|letter| letter.to_ascii_lowercase()).collect()
+    strsim::osa_distance(&a.to_ascii_lowercase(), &b.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -24,6 +24,9 @@ impl Form {
     }
 
     /// Adds what stands in a body of parts. What is no part is passed over.
+    ///
+    /// Our own: the body is in memory already, and has at most [`FORM_LEN_MAX`] bytes. `multer` reads a stream, fails at the
+    /// first malformed part, and would bring `mime` and `encoding_rs` for fields that are UTF-8.
     pub(super) fn add_parts(&mut self, body: &[u8], boundary: &str) {
         let mark = [b"--", boundary.as_bytes()].concat();
         let mut starts: Vec<usize> = memchr::memmem::find_iter(body, &mark).collect();

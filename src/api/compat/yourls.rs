@@ -14,7 +14,6 @@ use serde_json::{Map, Value, json};
 
 use super::form::{Form, read_form};
 use crate::api::auth::with_quota;
-use crate::api::page::escaped;
 use crate::api::problem::Problem;
 use crate::api::rest::list::failed as no_list;
 use crate::api::rest::short_urls::Made;
@@ -351,7 +350,16 @@ fn push_xml(out: &mut String, name: &str, value: &Value) {
 fn push_text(out: &mut String, text: &str) {
     let may_stand =
         |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}') || matches!(c, '\t' | '\n' | '\r');
-    out.extend(escaped(text).chars().filter(may_stand));
+    for c in text.chars().filter(may_stand) {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -363,6 +371,9 @@ mod tests {
         let mut text = String::new();
         push_xml(&mut text, "r", &json!({"a": "<&>\u{1}\"", "b": {"c": 5, "d": null}}));
         assert_eq!(text, "<r><a>&lt;&amp;&gt;&quot;</a><b><c>5</c><d></d></b></r>");
+        let mut text = String::new();
+        push_text(&mut text, "http://a/?\"><script>'&amp;");
+        assert_eq!(text, "http://a/?&quot;&gt;&lt;script&gt;&#39;&amp;amp;");
     }
 
     #[test]

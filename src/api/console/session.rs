@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use carom_limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
 use carom_model::access::key::KeyHash;
+use data_encoding::HEXLOWER;
 
 /// Random bytes of a token: nobody guesses 256 bits.
 const TOKEN_BYTES: usize = 32;
@@ -196,7 +197,7 @@ impl Sessions {
 pub(super) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(HEXLOWER.encode(&bytes))
 }
 
 #[cfg(test)]

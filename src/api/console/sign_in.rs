@@ -10,11 +10,11 @@ use super::session::Client;
 use super::{Admitted, Console, page};
 use crate::api::browser::is_foreign;
 use crate::api::compat::form::read_form;
-use crate::api::page::escaped;
 use crate::api::problem::Problem;
 use crate::api::query::{Params, percent_encoded};
 use crate::api::rest::domains::host_of;
 use crate::api::{Answer, Context, empty, with};
+use crate::pages::SignIn;
 use carom_model::access::Role;
 use carom_telemetry::clock::unix_ms;
 
@@ -105,31 +105,8 @@ impl Context {
     }
 
     fn draw_sign_in(&self, status: StatusCode, next: &str, wrong: Option<&str>) -> Answer {
-        let title = escaped(self.pages().title());
-        let hint = if !self.desk.keys().had_keys() && !self.desk.keys().is_unsure() {
-            format!("<p class=\"notice\">{NO_KEYS}</p>")
-        } else {
-            String::new()
-        };
-        let (state, error) = match wrong {
-            Some(wrong) => (
-                " aria-invalid=\"true\" aria-describedby=\"key-error\"",
-                format!("<p class=\"error\" id=\"key-error\" role=\"alert\">{}</p>", escaped(wrong)),
-            ),
-            None => ("", String::new()),
-        };
-        let html = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"robots\" content=\"noindex\">\n\
-             <title>Sign in - {title}</title>\n<link rel=\"icon\" href=\"/admin/assets/icon.svg\">\n<link rel=\"stylesheet\" href=\"/admin/assets/console.css\">\n</head>\n\
-             <body class=\"sign-in\">\n<main>\n<h1>{title}</h1>\n{hint}\
-             <form method=\"post\" action=\"/admin/sign-in\">\n<input type=\"hidden\" name=\"next\" value=\"{}\">\n\
-             <input type=\"text\" name=\"username\" value=\"console\" autocomplete=\"username\" aria-label=\"For password managers\" hidden>\n\
-             <p class=\"field\"><label for=\"key\">Admin API key</label>\n\
-             <input id=\"key\" name=\"key\" type=\"password\" autocomplete=\"current-password\" spellcheck=\"false\" autofocus required{state}></p>\n\
-             {error}<p><button class=\"button\">Sign in</button></p>\n</form>\n</main>\n</body>\n</html>\n",
-            escaped(next),
-        );
+        let is_open = !self.desk.keys().had_keys() && !self.desk.keys().is_unsure();
+        let html = self.pages().sign_in(&SignIn { next, notice: is_open.then_some(NO_KEYS), error: wrong });
         page(status, html)
     }
 

@@ -2,13 +2,13 @@
 //! for them nor for readers of single links.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::io;
 use std::ops::{Range, RangeInclusive};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use carom_shards::DomainId;
+use dashmap::{DashMap, Entry};
 
 use super::Catalog;
 use super::filter::{Sift, Sifted};
@@ -74,8 +74,8 @@ type Robots = (u64, Arc<str>);
 #[derive(Clone)]
 struct Lister {
     setup: ListerSetup,
-    /// The latest lines of each domain.
-    robots: Arc<Mutex<HashMap<Option<DomainId>, Robots>>>,
+    /// What was made last of each domain. Whoever makes a list holds the entry of its domain, and looks at no other meanwhile.
+    robots: Arc<DashMap<Option<DomainId>, Robots>>,
 }
 
 impl Lister {
@@ -178,12 +178,12 @@ impl Lister {
     /// removed.
     fn crawlable(&self, domain: Option<DomainId>) -> Result<Arc<str>, StoreError> {
         // The lock is held while the list is made, so that concurrent requests find it finished.
-        let mut made = self.robots.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.robots.entry(domain);
         let changes = self.setup.catalog.crawlable_changes.load(Ordering::Acquire);
-        if let Some((as_of, lines)) = made.get(&domain)
-            && *as_of == changes
+        if let Entry::Occupied(made) = &made
+            && made.get().0 == changes
         {
-            return Ok(Arc::clone(lines));
+            return Ok(Arc::clone(&made.get().1));
         }
         let (view, ()) = self.setup.catalog.look(|_| ());
         let mut lines = String::new();
@@ -196,7 +196,7 @@ impl Lister {
             lines.push_str(&line);
         }
         let lines: Arc<str> = lines.into();
-        made.insert(domain, (changes, Arc::clone(&lines)));
+        made.insert((changes, Arc::clone(&lines)));
         Ok(lines)
     }
 }

@@ -4,11 +4,11 @@
 //! new link stores a hash of that key and of the request, so one write has both, and they reach other nodes together.
 //! The store finds links by the hash (`store::links::idempotency`). The keys themselves are not stored. No I/O.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use dashmap::DashSet;
 use sha2::{Digest, Sha256};
 
 use crate::access::AppName;
@@ -99,16 +99,15 @@ impl IdempotencyKey {
     }
 }
 
-/// The keys of creates in progress on a node, shared by all its cores. Only creates with a key take the lock, for one
-/// look-up in a set.
+/// The keys whose creates are under way on a node. Shared by all its cores; a part of the set is locked for one look-up, and
+/// only by creates that have a key.
 #[derive(Clone, Debug, Default)]
-pub struct PendingCreates(Arc<Mutex<HashSet<KeyHash>>>);
+pub struct PendingCreates(Arc<DashSet<KeyHash>>);
 
 impl PendingCreates {
     /// Begins a create; `None` while another create with the same key is in progress.
     pub fn begin(&self, key: KeyHash) -> Option<PendingCreate> {
-        let is_new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        is_new.then(|| PendingCreate { all: self.clone(), key })
+        self.0.insert(key).then(|| PendingCreate { all: self.clone(), key })
     }
 }
 
@@ -121,7 +120,7 @@ pub struct PendingCreate {
 
 impl Drop for PendingCreate {
     fn drop(&mut self) {
-        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.all.0.remove(&self.key);
     }
 }
 

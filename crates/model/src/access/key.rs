@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -39,7 +40,7 @@ impl Key {
 
     fn of(random: [u8; RANDOM_BYTES]) -> Key {
         let text = [PREFIX.as_bytes(), &digits::<BODY_LEN>(random.to_vec())].concat();
-        let check = digits::<CHECK_LEN>(crc32(&text).to_be_bytes().to_vec());
+        let check = digits::<CHECK_LEN>(crc32fast::hash(&text).to_be_bytes().to_vec());
         Key(String::from_utf8([&text[..], &check].concat()).expect("digits are ASCII"))
     }
 
@@ -62,7 +63,7 @@ fn is_well_formed(text: &str) -> bool {
     let is_long = body.len() == BODY_LEN + CHECK_LEN && body.bytes().all(|byte| DIGITS.contains(&byte));
     is_long && {
         let (said, check) = text.split_at(text.len() - CHECK_LEN);
-        digits::<CHECK_LEN>(crc32(said.as_bytes()).to_be_bytes().to_vec()) == check.as_bytes()
+        digits::<CHECK_LEN>(crc32fast::hash(said.as_bytes()).to_be_bytes().to_vec()) == check.as_bytes()
     }
 }
 
@@ -78,19 +79,13 @@ impl KeyHash {
 
     /// Parses a text from [`KeyHash::to_hex`]; `None` for anything else.
     pub fn from_hex(text: &str) -> Option<KeyHash> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return None;
-        }
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-        Some(KeyHash(bytes))
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+        bytes.try_into().ok().map(KeyHash)
     }
 
     /// Returns the hash as 64 hexadecimal digits.
     pub fn to_hex(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&self.0)
     }
 
     /// Returns the public ID of the key: 12 hexadecimal digits, which reveal nothing of its text.
@@ -123,13 +118,6 @@ fn digits<const N: usize>(mut number: Vec<u8>) -> [u8; N] {
     out
 }
 
-/// Returns the checksum of Ethernet and zip (ISO 3309). Bit by bit, because its input is short and rare.
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,13 +125,18 @@ mod tests {
 
     #[test]
     fn keys_have_one_form() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926, "the check value of the standard");
+        assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926, "the check value of the standard");
         assert_eq!(Key::of([0; 20]).as_str().len(), PREFIX.len() + 33);
         assert_eq!(&Key::of([0xff; 20]).as_str()[9..36], "aWgEPTl1tmebfsQzFP4bxwgy80V", "the largest number has room");
         let (a, b) = (Key::draw().unwrap(), Key::draw().unwrap());
         assert!(a.as_str() != b.as_str() && is_well_formed(a.as_str()));
         assert!(!format!("{a:?}").contains(a.as_str()), "nobody logs one by accident");
         assert_eq!(a.hash().id().len(), 12);
+        let hash = a.hash().to_hex();
+        assert!(KeyHash::from_hex(&hash.to_ascii_uppercase()).is_some_and(|read| read.is(a.hash())));
+        for wrong in [&hash[1..], &hash[2..], &format!("{hash}00"), &format!("+f{}", &hash[2..])] {
+            assert!(KeyHash::from_hex(wrong).is_none(), "{wrong}");
+        }
     }
 
     proptest! {

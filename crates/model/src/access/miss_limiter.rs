@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::access::rate::Gcra;
+
 /// Number of sets, a power of two.
 const SETS: usize = 4_096;
 
@@ -63,19 +65,18 @@ struct Slot {
     due: u64,
 }
 
-/// A rate limit by address: the generic cell rate algorithm, as in [`crate::access::usage::Rate`].
+/// A rate that is kept for each address, in microseconds.
 #[derive(Debug)]
 struct Limiter {
-    /// Microseconds between two requests; 0 for no limit.
-    step: u64,
-    /// Microseconds of burst: the steps that may be taken at once.
-    burst: u64,
+    /// Nothing where there is no limit.
+    rate: Option<Gcra>,
     slots: RefCell<Vec<[Slot; WAYS]>>,
 }
 
 impl Limiter {
+    /// One that admits an event each `step` microseconds, and `burst` of them at once; a step of 0: any number.
     fn new(step: u64, burst: u64) -> Limiter {
-        Limiter { step, burst: step * burst, slots: RefCell::default() }
+        Limiter { rate: (step > 0).then(|| Gcra::new(step, step * burst)), slots: RefCell::default() }
     }
 
     /// Takes one request from the limit.
@@ -83,9 +84,7 @@ impl Limiter {
     /// # Errors
     /// The time until the next one is allowed, if the limit is reached.
     fn take(&self, hash: u64, now: u64) -> Result<(), Duration> {
-        if self.step == 0 {
-            return Ok(());
-        }
+        let Some(rate) = self.rate else { return Ok(()) };
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             slots.resize(SETS, [Slot::default(); WAYS]);
@@ -96,14 +95,8 @@ impl Limiter {
         if set[way].hash != hash {
             set[way] = Slot { hash, due: 0 };
         }
-        let next = set[way].due.max(now) + self.step;
-        match self.wait(next, now) {
-            Some(wait) => Err(wait),
-            None => {
-                set[way].due = next;
-                Ok(())
-            }
-        }
+        set[way].due = rate.take(set[way].due, now).map_err(Duration::from_micros)?;
+        Ok(())
     }
 
     /// Returns the time until the next request is allowed, if the limit is reached.
@@ -111,11 +104,8 @@ impl Limiter {
         let slots = self.slots.borrow();
         let set = slots.get(hash as usize % SETS)?;
         let slot = set.iter().find(|slot| slot.hash == hash)?;
-        self.wait(slot.due.max(now) + self.step, now)
-    }
-
-    fn wait(&self, next: u64, now: u64) -> Option<Duration> {
-        next.checked_sub(now + self.burst).filter(|over| *over > 0).map(Duration::from_micros)
+        let wait = self.rate?.wait(slot.due, now);
+        (wait > 0).then(|| Duration::from_micros(wait))
     }
 }
 
@@ -149,7 +139,7 @@ impl Guard {
     /// Returns true if misses are limited.
     #[inline]
     pub fn counts_misses(&self) -> bool {
-        self.misses.step > 0
+        self.misses.rate.is_some()
     }
 
     /// Returns the part of an address that the limits count by.

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::AppName;
+use crate::access::rate::Gcra;
 
 /// The state of an app that cores share. It outlives changes of its keys.
 #[derive(Debug)]
@@ -84,11 +85,10 @@ pub struct Quota {
     pub wait: Duration,
 }
 
-/// A rate limit without a lock: the generic cell rate algorithm (ITU-T I.371, appendix I), as virtual scheduling. It
-/// stores only the theoretical arrival time of the next request.
+/// A rate that is taken from without a lock.
 #[derive(Debug, Default)]
 pub struct Rate {
-    /// Theoretical arrival time, in nanoseconds of the clock that callers share.
+    /// When the next one is due ([`Gcra`]), in nanoseconds of the clock that callers share.
     due: AtomicU64,
 }
 
@@ -101,20 +101,17 @@ impl Rate {
         let per_second = per_second.max(1);
         let step = (1_000_000_000 / u64::from(per_second)).max(1);
         // The whole steps that fit in a second.
-        let burst = (step * u64::from(per_second)).min(1_000_000_000);
+        let rate = Gcra::new(step, (step * u64::from(per_second)).min(1_000_000_000));
         let now = now.as_nanos() as u64;
         let mut due = self.due.load(Ordering::Relaxed);
         loop {
-            let next = due.max(now) + step;
             let quota = |due: u64| Quota {
                 limit: per_second,
-                remaining: ((now + burst).saturating_sub(due.max(now)) / step) as u32,
+                remaining: rate.remaining(due, now) as u32,
                 reset: Duration::from_nanos(due.saturating_sub(now)),
-                wait: Duration::from_nanos((due.max(now) + step).saturating_sub(now + burst)),
+                wait: Duration::from_nanos(rate.wait(due, now)),
             };
-            if next > now + burst {
-                return Err(quota(due));
-            }
+            let Ok(next) = rate.take(due, now) else { return Err(quota(due)) };
             match self.due.compare_exchange_weak(due, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok(quota(next)),
                 Err(other) => due = other,

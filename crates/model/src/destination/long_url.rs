@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use url::{Host, Url};
 
 use carom_limits::TARGET_LEN_MAX;
@@ -161,16 +162,12 @@ pub fn url_terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// Percent-encodes a text as in a path or query (URL Standard, section 1.3).
+/// Bytes with escapes in both a path and a query (URL Standard, section 1.3), besides those that are not ASCII.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
+
+/// A text with the escapes that a path or query gets.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'!' | b'#'..=b';' | b'=' | b'?'..=b'_' | b'a'..=b'~' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 #[cfg(test)]
@@ -257,5 +254,12 @@ mod tests {
         for plain in ["example.org", "Example.org/a?b=c#d", "%C3%9C", "a-b_c~d"] {
             assert_eq!(url_terms(plain), [""; 0], "{plain}");
         }
+    }
+
+    #[test]
+    fn what_a_path_or_query_escapes_is_escaped() {
+        assert_eq!(escaped("\u{1}\u{7f} \"<>`\u{e4}"), "%01%7F%20%22%3C%3E%60%C3%A4");
+        let kept: String = (33..127u8).map(char::from).filter(|c| !"\"<>`".contains(*c)).collect();
+        assert_eq!(escaped(&kept), kept);
     }
 }

@@ -1,12 +1,13 @@
-//! The status as a page for people: drawn here, renewed each second by a script of a few lines, and without it by the browser.
-
-use std::fmt::Write;
+//! The status as a page for people, renewed each second by a script of a few lines, and without it by the browser. Here its
+//! numbers become texts; `src/pages/templates/status.html` draws them.
 
 use hyper::{StatusCode, header};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::plot::sparkline;
-use crate::api::{Answer, answer, page as pages, with};
+use super::plot::{Sparkline, sparkline};
+use crate::api::{Answer, answer, with};
+use crate::pages::Pages;
 use carom_model::dates;
 use carom_telemetry::readable;
 
@@ -20,147 +21,173 @@ pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The status as a page that renews itself.
-pub(in crate::api) fn page(status: &Value) -> Answer {
-    let answer = answer(StatusCode::OK, "text/html; charset=utf-8", render(status));
+pub(in crate::api) fn page(pages: &Pages, status: &Value) -> Answer {
+    let answer = answer(StatusCode::OK, "text/html; charset=utf-8", pages.status(&StatusPage::of(status)));
     with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "no-referrer")
 }
 
-fn render(status: &Value) -> String {
-    let mut page = String::from(
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>Status - carom</title><link rel=\"icon\" href=\"/admin/assets/icon.svg\"><link rel=\"stylesheet\" href=\"/status.css\"><script src=\"/status.js\" defer></script>\
-         <noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript></head><body><main>",
-    );
-    let (state, class) = match (status["ready"].as_bool(), status["draining"].as_bool()) {
-        (_, Some(true)) => ("Draining", "bad"),
-        (Some(true), _) => ("Ready", "good"),
-        _ => ("Starting", "bad"),
-    };
-    let uptime = readable::duration(status["uptimeSeconds"].as_u64().unwrap_or(0));
-    let _ = write!(
-        page,
-        "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {} · up {uptime} · times in UTC</span><a href=\"/admin/\">Console</a></header>",
-        escaped(&status["version"])
-    );
-    render_alarms(&mut page, status, true);
-    render_now(&mut page, status);
-    render_pulse(&mut page, status);
-    render_cores(&mut page, status);
-    render_store(&mut page, status);
-    if status["fleet"].is_object() {
-        render_fleet(&mut page, status);
+/// What the page is drawn from.
+#[derive(Debug, Serialize)]
+struct StatusPage<'a> {
+    state: &'static str,
+    version: &'a str,
+    uptime: String,
+    /// Active ones.
+    alarms: Vec<AlarmRow<'a>>,
+    /// Resolved ones.
+    past_alarms: Vec<AlarmRow<'a>>,
+    now: Vec<Card>,
+    plots: Vec<Plot>,
+    cores: Vec<Vec<String>>,
+    storage: Vec<Card>,
+    /// Nothing without a fleet.
+    fleet: Option<Fleet>,
+    limits: Vec<Card>,
+    /// Nothing where no TLS is spoken.
+    certificates: Option<Vec<[String; 3]>>,
+}
+
+/// A number with what it is.
+#[derive(Debug, Serialize)]
+struct Card {
+    number: String,
+    label: &'static str,
+    note: Option<String>,
+}
+
+/// The last two minutes of a core.
+#[derive(Debug, Serialize)]
+struct Plot {
+    core: usize,
+    now: String,
+    /// The plot in words.
+    label: String,
+    line: Sparkline,
+}
+
+/// The fleet, and its nodes by row.
+#[derive(Debug, Serialize)]
+struct Fleet {
+    cards: Vec<Card>,
+    nodes: Vec<[String; 6]>,
+}
+
+/// An alarm.
+#[derive(Debug, Serialize)]
+struct AlarmRow<'a> {
+    name: &'a str,
+    since: String,
+    resolved: Option<String>,
+    text: &'a str,
+}
+
+impl StatusPage<'_> {
+    fn of(status: &Value) -> StatusPage<'_> {
+        StatusPage {
+            state: state(status),
+            version: text(&status["version"]),
+            uptime: readable::duration(status["uptimeSeconds"].as_u64().unwrap_or(0)),
+            alarms: alarms(status, true),
+            past_alarms: alarms(status, false),
+            now: now(status),
+            plots: plots(status),
+            cores: items(&status["cores"]).map(core).collect(),
+            storage: storage(status),
+            fleet: status["fleet"].is_object().then(|| fleet(status)),
+            limits: limits(status),
+            certificates: status["tls"]["certificates"].as_array().map(|all| all.iter().map(certificate).collect()),
+        }
     }
-    render_limits(&mut page, status);
-    render_certificates(&mut page, status);
-    render_alarms(&mut page, status, false);
-    page.push_str("</main></body></html>\n");
-    page
+}
+
+/// The state of a node, which it says of itself or to its fleet.
+fn state(of: &Value) -> &'static str {
+    match (of["draining"].as_bool(), of["ready"].as_bool()) {
+        (Some(true), _) => "Draining",
+        (_, Some(true)) => "Ready",
+        _ => "Starting",
+    }
+}
+
+/// The items of a list; none where it is no list.
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 /// The sum of a number over the cores, or over the apps.
 fn sum_of(all: &Value, name: &str) -> u64 {
-    all.as_array().into_iter().flatten().map(|one| one[name].as_u64().unwrap_or(0)).sum()
+    items(all).map(|one| one[name].as_u64().unwrap_or(0)).sum()
 }
 
-/// A row of numbers, each with what it is.
-fn render_cards(page: &mut String, cards: &[(String, &str)]) {
-    page.push_str("<div class=\"cards\">");
-    for (number, label) in cards {
-        let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
-    }
-    page.push_str("</div>");
+/// Numbers, each with what it is.
+fn cards<const COUNT: usize>(cards: [(String, &'static str); COUNT]) -> Vec<Card> {
+    cards.into_iter().map(|(number, label)| Card { number, label, note: None }).collect()
 }
 
 /// What it does at this moment.
-fn render_now(page: &mut String, status: &Value) {
+fn now(status: &Value) -> Vec<Card> {
     let last_of = |numbers: &Value| numbers.as_array().and_then(|all| all.last()?.as_u64()).unwrap_or(0);
-    let of_cores = |name: &str| {
-        let cores = status["pulse"][name].as_array().into_iter().flatten();
-        cores.map(last_of).sum::<u64>()
-    };
-    let worst = status["cores"].as_array().into_iter().flatten();
-    let worst = worst.filter_map(|core| core["latencyMicros"]["p99"].as_f64()).fold(0.0, f64::max);
+    let of_cores = |name: &str| items(&status["pulse"][name]).map(last_of).sum::<u64>();
+    let p99 = items(&status["cores"]).filter_map(|core| core["latencyMicros"]["p99"].as_f64());
+    let worst = p99.fold(0.0, f64::max);
     let is_hot = status["residency"]["mode"] == "hot";
-    let cards = [
+    let mut all = cards([
         (readable::grouped(of_cores("redirects")), "Redirects/s"),
         (readable::grouped(of_cores("misses")), "Not found/s"),
         (readable::grouped(last_of(&status["pulse"]["changes"])), "Link writes/s"),
         (readable::grouped(sum_of(&status["cores"], "connections")), "Connections"),
         (if worst > 0.0 { readable::latency(worst) } else { "–".to_owned() }, "p99 since start, slowest core"),
         (grouped(&status["links"]), if is_hot { "Links in memory" } else { "Links" }),
-        (lasting(status), "Slugs left"),
-    ];
-    render_cards(page, &cards);
-}
-
-/// Codes that are left, and for how long.
-fn lasting(status: &Value) -> String {
-    let left = rounded(&status["issuer"]["remaining"]);
-    match status["issuer"]["lastsSeconds"].as_u64() {
-        Some(seconds) => format!("{left}<small>run out in {} at the current rate</small>", readable::duration(seconds)),
-        None => left,
-    }
+    ]);
+    let lasts = status["issuer"]["lastsSeconds"].as_u64();
+    all.push(Card {
+        number: rounded(&status["issuer"]["remaining"]),
+        label: "Slugs left",
+        note: lasts.map(|seconds| format!("run out in {} at the current rate", readable::duration(seconds))),
+    });
+    all
 }
 
 /// The last two minutes of each core.
-fn render_pulse(page: &mut String, status: &Value) {
-    let series = |name: &str, core: usize| -> Vec<u64> {
-        let numbers = status["pulse"][name][core].as_array().into_iter().flatten();
-        numbers.map(|number| number.as_u64().unwrap_or(0)).collect()
+fn plots(status: &Value) -> Vec<Plot> {
+    let series = |core: usize| -> Vec<u64> {
+        items(&status["pulse"]["redirects"][core]).map(|number| number.as_u64().unwrap_or(0)).collect()
     };
-    page.push_str("<h2>Redirects/s per core, last two minutes</h2><div class=\"pulses\">");
-    let cores = status["cores"].as_array().map_or(0, Vec::len);
-    let all: Vec<Vec<u64>> = (0..cores).map(|core| series("redirects", core)).collect();
+    let all: Vec<Vec<u64>> = (0..items(&status["cores"]).count()).map(series).collect();
     // All on one scale: a core that differs is seen.
     let most = all.iter().flatten().copied().max().unwrap_or(0);
-    for (core, redirects) in all.iter().enumerate() {
-        let now = redirects.last().copied().unwrap_or(0);
-        let label = format!(
-            "Core {core}: {} redirects/s now, maximum {}",
-            readable::grouped(now),
-            readable::grouped(redirects.iter().copied().max().unwrap_or(0))
-        );
-        let _ = write!(
-            page,
-            "<figure class=\"card\"><figcaption>Core {core}<b>{}</b></figcaption>{}</figure>",
-            readable::grouped(now),
-            sparkline(redirects, most, &label)
-        );
-    }
-    page.push_str("</div>");
+    let plot = |(core, redirects): (usize, &Vec<u64>)| {
+        let now = readable::grouped(redirects.last().copied().unwrap_or(0));
+        let at_most = readable::grouped(redirects.iter().copied().max().unwrap_or(0));
+        let label = format!("Core {core}: {now} redirects/s now, maximum {at_most}");
+        Plot { core, now, label, line: sparkline(redirects, most) }
+    };
+    all.iter().enumerate().map(plot).collect()
 }
 
-fn render_cores(page: &mut String, status: &Value) {
-    page.push_str(
-        "<h2>Cores</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Cores\"><table><thead><tr><th>Core</th><th>CPU</th><th>Links</th><th>Memory (MiB)</th><th>Connections</th>\
-         <th>Redirects</th><th>Not found</th><th>Lookups sent</th><th>Served from copies</th><th>Lookups answered</th><th>Slugs ready</th><th>p50 (µs)</th><th>p99 (µs)</th><th>Max (µs)</th></tr></thead><tbody>",
-    );
-    for core in status["cores"].as_array().into_iter().flatten() {
-        let latency =
-            |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
-        let _ = write!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            core["core"],
-            core["cpu"],
-            grouped(&core["links"]),
-            core["mapBytes"].as_f64().unwrap_or(0.0) / 1_048_576.0,
-            grouped(&core["connections"]),
-            grouped(&core["redirects"]),
-            grouped(&core["misses"]),
-            grouped(&core["forwardedOut"]),
-            grouped(&core["hotHits"]),
-            grouped(&core["forwardedIn"]),
-            grouped(&core["codes"]["remaining"]),
-            latency("p50"),
-            latency("p99"),
-            latency("max"),
-        );
-    }
-    page.push_str("</tbody></table></div>");
+/// The row of a core.
+fn core(core: &Value) -> Vec<String> {
+    let latency =
+        |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
+    vec![
+        core["core"].to_string(),
+        core["cpu"].to_string(),
+        grouped(&core["links"]),
+        format!("{:.1}", core["mapBytes"].as_f64().unwrap_or(0.0) / 1_048_576.0),
+        grouped(&core["connections"]),
+        grouped(&core["redirects"]),
+        grouped(&core["misses"]),
+        grouped(&core["forwardedOut"]),
+        grouped(&core["hotHits"]),
+        grouped(&core["forwardedIn"]),
+        grouped(&core["codes"]["remaining"]),
+        latency("p50"),
+        latency("p99"),
+        latency("max"),
+    ]
 }
 
-fn render_store(page: &mut String, status: &Value) {
+fn storage(status: &Value) -> Vec<Card> {
     let store = &status["store"];
     let has_commits = store["commits"].as_u64().unwrap_or(0) > 0;
     let micros = |name: &str| match store[name].as_f64().filter(|_| has_commits) {
@@ -168,7 +195,7 @@ fn render_store(page: &mut String, status: &Value) {
         None => "–".to_owned(),
     };
     let residency = &status["residency"];
-    let cards = [
+    cards([
         (if store["writable"] == true { "Accepting" } else { "Refusing" }.to_owned(), "Writes"),
         (micros("commitMicrosMean"), "Mean commit"),
         (micros("syncMicrosMean"), "Mean sync"),
@@ -181,16 +208,14 @@ fn render_store(page: &mut String, status: &Value) {
         (grouped(&status["expiry"]["waiting"]), "Expired links to remove"),
         (grouped(&status["visits"]["dropped"]), "Visits not counted"),
         (grouped(&status["accessLog"]["dropped"]), "Access log lines dropped"),
-    ];
-    page.push_str("<h2>Storage</h2>");
-    render_cards(page, &cards);
+    ])
 }
 
 /// Refused connections and requests, by reason.
-fn render_limits(page: &mut String, status: &Value) {
+fn limits(status: &Value) -> Vec<Card> {
     let sum = |name: &str| readable::grouped(sum_of(&status["cores"], name));
     let of_apps = |name: &str| readable::grouped(sum_of(&status["apps"], name));
-    let cards = [
+    cards([
         (sum("shed"), "Connections refused"),
         (sum("evicted"), "Idle connections evicted"),
         (sum("untrusted"), "Connections from untrusted proxies"),
@@ -201,105 +226,66 @@ fn render_limits(page: &mut String, status: &Value) {
         (sum("handshakeFailures"), "TLS handshakes failed"),
         (of_apps("limited"), "Creates rate-limited"),
         (of_apps("forbidden"), "Requests denied"),
-    ];
-    page.push_str("<h2>Refused traffic</h2>");
-    render_cards(page, &cards);
+    ])
 }
 
-fn render_certificates(page: &mut String, status: &Value) {
-    let Some(certificates) = status["tls"]["certificates"].as_array() else { return };
-    page.push_str("<h2>Certificates</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Certificates\"><table><thead><tr><th>Names</th><th>Expires</th><th>File</th></tr></thead><tbody>");
-    for certificate in certificates {
-        let names = certificate["names"].as_array().into_iter().flatten();
-        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
-        let _ = write!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-            pages::escaped(&names.join(", ")),
-            instant(&certificate["validUntil"]),
-            escaped(&certificate["file"])
-        );
-    }
-    page.push_str("</tbody></table></div>");
+/// The row of a certificate.
+fn certificate(certificate: &Value) -> [String; 3] {
+    let names: Vec<&str> = items(&certificate["names"]).filter_map(Value::as_str).collect();
+    [names.join(", "), instant(&certificate["validUntil"]), text(&certificate["file"]).to_owned()]
 }
 
-fn render_fleet(page: &mut String, status: &Value) {
+fn fleet(status: &Value) -> Fleet {
     let (fleet, redis) = (&status["fleet"], &status["redis"]);
     let connected = redis["connected"] == true;
-    let cards = [
+    let cards = cards([
         (if connected { "Connected" } else { "Disconnected" }.to_owned(), "Redis"),
         (grouped(&fleet["outbox"]), "Unsynced changes"),
         (grouped(&fleet["followed"]), "Changes received"),
         (grouped(&fleet["comparing"]), "Partitions to compare"),
         (grouped(&fleet["lookUpHits"]), "Found via Redis"),
         (grouped(&fleet["conflicts"]), "Conflicts"),
-    ];
-    page.push_str("<h2>Fleet</h2><div class=\"cards\">");
-    for (number, label) in cards {
-        let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
-    }
-    page.push_str(
-        "</div><div class=\"wide below\" tabindex=\"0\" role=\"region\" aria-label=\"Nodes of the fleet\"><table><thead><tr><th>Node</th><th>Version</th><th>State</th><th>Unsynced</th>\
-         <th>Lag (ms)</th><th>Last heartbeat (s ago)</th></tr></thead><tbody>",
-    );
-    for node in fleet["nodes"].as_array().into_iter().flatten() {
+    ]);
+    let node = |node: &Value| {
         let about = &node["about"];
-        let state = match (about["draining"].as_bool(), about["ready"].as_bool()) {
-            (Some(true), _) => "Draining",
-            (_, Some(true)) => "Ready",
-            _ => "Starting",
-        };
         let me = if node["node"] == fleet["node"] { " (this node)" } else { "" };
-        let _ = write!(
-            page,
-            "<tr><td>{}{me}</td><td>{}</td><td>{state}</td><td>{}</td><td>{}</td><td>{:.1}</td></tr>",
-            escaped(&node["node"]),
-            escaped(&about["version"]),
+        [
+            format!("{}{me}", text(&node["node"])),
+            text(&about["version"]).to_owned(),
+            state(about).to_owned(),
             grouped(&about["outbox"]),
             grouped(&about["lagMillis"]),
-            node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0,
-        );
-    }
-    page.push_str("</tbody></table></div>");
+            format!("{:.1}", node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0),
+        ]
+    };
+    Fleet { cards, nodes: items(&fleet["nodes"]).map(node).collect() }
 }
 
-/// Alarms: active ones above everything else, resolved ones at the end.
-fn render_alarms(page: &mut String, status: &Value, on: bool) {
-    let alarms = status["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut shown = alarms.iter().rev().filter(|alarm| alarm["cleared"].is_null() == on).peekable();
-    match (shown.peek(), on) {
-        (None, true) => return,
-        (None, false) => {
-            let text = if alarms.is_empty() { "No alarms since start." } else { "No past alarms since start." };
-            let _ = write!(page, "<h2>Past alarms</h2><p class=\"soft\">{text}</p>");
-            return;
-        }
-        (Some(_), true) => page.push_str("<section class=\"alarms\"><h2>Alarms</h2><ul>"),
-        (Some(_), false) => page.push_str("<section><h2>Past alarms</h2><ul>"),
-    }
-    for alarm in shown {
-        let _ = write!(
-            page,
-            "<li><strong class=\"{}\">{}</strong> <span class=\"soft\">since {}{}</span><br>{}</li>",
-            if on { "bad" } else { "soft" },
-            escaped(&alarm["name"]),
-            instant(&alarm["since"]),
-            if on { String::new() } else { format!(", resolved {}", instant(&alarm["cleared"])) },
-            escaped(&alarm["text"]),
-        );
-    }
-    page.push_str("</ul></section>");
+/// The alarms that are active, or those that are resolved, the newest first.
+fn alarms(status: &Value, are_active: bool) -> Vec<AlarmRow<'_>> {
+    let all = status["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let wanted = all.iter().rev().filter(|alarm| alarm["cleared"].is_null() == are_active);
+    wanted.map(alarm).collect()
 }
 
-/// A text of the status, fit for HTML.
-fn escaped(value: &Value) -> String {
-    pages::escaped(value.as_str().unwrap_or_default())
+fn alarm(alarm: &Value) -> AlarmRow<'_> {
+    AlarmRow {
+        name: text(&alarm["name"]),
+        since: instant(&alarm["since"]),
+        resolved: (!alarm["cleared"].is_null()).then(|| instant(&alarm["cleared"])),
+        text: text(&alarm["text"]),
+    }
+}
+
+/// A text of the status.
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 /// An instant of the status as on other pages: `23 Nov 2026, 14:05`, in UTC.
 fn instant(value: &Value) -> String {
     let seconds = value.as_str().and_then(|text| dates::parse(text).ok());
-    seconds.map_or_else(|| escaped(value), |ms| dates::format_as(ms / 1_000, "%-d %b %Y, %H:%M"))
+    seconds.map_or_else(|| text(value).to_owned(), |ms| dates::format_as(ms / 1_000, "%-d %b %Y, %H:%M"))
 }
 
 /// A number with its thousands apart.
@@ -328,6 +314,48 @@ mod tests {
         assert_eq!(grouped(&json!(1_234_567)), "1,234,567");
         assert_eq!(grouped(&json!(999)), "999");
         assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
-        assert_eq!(escaped(&json!("<b>\"&")), "&lt;b&gt;&quot;&amp;");
+    }
+
+    #[test]
+    fn every_part_is_drawn_and_no_text_is_markup() {
+        let evil = "\"><script>alert(1)</script>";
+        let alarm = |cleared: Value| json!({"name": evil, "text": evil, "since": evil, "cleared": cleared});
+        let about = json!({"ready": true, "version": evil, "outbox": 1_234, "lagMillis": 5});
+        let status = json!({
+            "version": evil, "ready": true, "uptimeSeconds": 61, "links": 1_234_567,
+            "alarms": [alarm(Value::Null), alarm(json!("2026-11-23T14:05:00+00:00"))],
+            "issuer": {"remaining": 3_521_614_586_208_u64, "lastsSeconds": 86_400},
+            "pulse": {"redirects": [[0, 5, 10], []], "misses": [[1], [2]], "changes": [7]},
+            "cores": [{"core": 0, "cpu": 3, "links": 5, "latencyMicros": {"p99": 12.34}}, {"core": 1, "cpu": 4}],
+            "tls": {"certificates": [{"names": [evil, "b"], "validUntil": "2027-01-02T03:04:05+00:00", "file": evil}]},
+            "fleet": {"node": evil, "nodes": [{"node": evil, "about": about, "silentMillis": 1_500}]},
+            "redis": {"connected": true},
+        });
+        let page = Pages::plain().status(&StatusPage::of(&status));
+        assert_eq!(page.matches("<script").count(), 1, "{page}");
+        for part in [
+            "<strong class=\"good\">Ready</strong>",
+            "up 1 min 1 s",
+            "resolved 23 Nov 2026, 14:05</span>",
+            "<b>3</b><span>Not found&#x2f;s</span>",
+            "<b>3.52 trillion<small>run out in 1 d at this rate</small></b>",
+            "<path class=\"line\" d=\"M117 39.0L118 20.0L119 1.0\"/>",
+            "d=\"M117 39.0L118 20.0L119 1.0L119 40L117 40Z\"/>",
+            "<td>0</td><td>3</td><td>5</td><td>0.0</td>",
+            "(this node)</td>",
+            "<td>Ready</td><td>1,234</td><td>5</td><td>1.5</td>",
+            ", b</td><td>2 Jan 2027, 03:04</td>",
+        ] {
+            assert!(page.contains(part), "{part} is missing in {page}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_drawn() {
+        let page = Pages::plain().status(&StatusPage::of(&json!({"draining": true, "ready": true})));
+        assert!(page.contains("<strong class=\"bad\">Draining</strong>") && page.contains("No alarms since start."));
+        for part in ["Fleet", "Certificates", "<h2>Alarms</h2>", "<path", "<small>"] {
+            assert!(!page.contains(part), "{part} stands in {page}");
+        }
     }
 }
