@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::changes::change;
-use crate::http::SHORT_URLS;
-use crate::node::{Node, wait_until};
+use crate::support::fleet::{Fleet, settle};
+use crate::support::http::SHORT_URLS;
+use crate::support::links::change;
+use crate::support::node::{Node, wait_until};
+use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/first";
 

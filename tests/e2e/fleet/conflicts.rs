@@ -1,9 +1,9 @@
 //! Links that Redis had lost and that come back to find others in their place: one stays, and the other is reported.
 
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::alarms::is_seen;
-use crate::node::wait_until;
+use crate::support::alarms::is_seen;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::node::wait_until;
+use crate::support::redis::Server;
 
 #[test]
 fn a_link_that_is_displaced_by_one_with_a_longer_history_is_reported() {

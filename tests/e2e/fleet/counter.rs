@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use carom_shards::CodeLength;
 
-use super::cluster::Cluster;
-use super::redis::{Server, Setup};
-use super::{Fleet, settle};
-use crate::node::{Node, wait_until};
+use crate::support::cluster::Cluster;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::node::{Node, wait_until};
+use crate::support::redis::{Server, Setup};
 
 /// Times that each is done; `make soak` does it more often.
 fn rounds(usual: usize) -> usize {
@@ -52,7 +52,7 @@ fn shows_a_regression(node: &Node) -> bool {
     let is_shown = status["alarms"].to_string().contains("counter_regressed");
     assert_eq!(is_shown, status["fleet"]["regressions"].as_u64() > Some(0), "{status}");
     if is_shown {
-        crate::alarms::is_seen(node, "counter_regressed");
+        crate::support::alarms::is_seen(node, "counter_regressed");
     }
     is_shown
 }
@@ -154,7 +154,7 @@ fn failovers_under_load_lose_and_double_nothing() {
     let nodes = start(&fleet);
     let addresses: Vec<_> = nodes.iter().map(|node| node.public).collect();
     let pause = Duration::from_millis(2);
-    let (seen, ()) = super::crowd::run(&addresses, 2, pause, &[], || {
+    let (seen, ()) = crate::support::fleet_clients::run(&addresses, 2, pause, &[], || {
         for round in 0..rounds(4) {
             let master = cluster.master_of(&format!("{{carom:{:02x}}}:s", round * 11 % 64));
             cluster.failover(cluster.replica_of(master));
@@ -201,7 +201,7 @@ fn a_lease_that_is_put_twice_is_confirmed_by_what_came_with_the_second() {
     let master = Server::start();
     let replica = Setup::new().replica_of(master.port()).start();
     replica.wait_until_linked();
-    let mut redis = super::rules::connect(&master);
+    let mut redis = crate::support::fleet::connect(&master);
     let length = CodeLength::new(7).unwrap();
     let mut lease = || redis.lease(length, 100, (0, 0), "n", Duration::from_secs(2)).unwrap();
     let (first, confirmed, replicas) = lease();

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::apps::JSON;
-use crate::http::{Reply, SHORT_URLS};
-use crate::node::{Node, wait_until};
+use crate::support::api_client::JSON;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::http::{Reply, SHORT_URLS};
+use crate::support::node::{Node, wait_until};
+use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/";
 

@@ -1,12 +1,8 @@
 //! Who belongs to a fleet, and what becomes of what somebody has left behind.
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
-use std::process::Command;
-
-use super::redis::{Server, Setup as RedisSetup};
-use super::{Fleet, KEY, settle, setup};
-use crate::node::{Setup, wait_until};
+use crate::support::fleet::{Fleet, KEY, settle, setup};
+use crate::support::node::{Setup, wait_until};
+use crate::support::redis::{Server, tls_server};
 
 #[test]
 fn nodes_know_of_each_other() {
@@ -82,7 +78,7 @@ fn a_wrong_password_says_so_and_is_not_shown() {
     let wrong =
         setup(folder.path(), 0, &url("geheim")).expect("redis_refuses").expect("redis_away").expect("codes_failed");
     let node = wrong.start();
-    crate::alarms::is_seen(&node, "redis_refuses");
+    crate::support::alarms::is_seen(&node, "redis_refuses");
     wait_until("the reason", || node.status().to_string().contains("WRONGPASS"));
     assert!(!node.log().contains("geheim") && !node.status().to_string().contains("geheim"));
     node.terminate();
@@ -141,29 +137,6 @@ fn links_from_before_the_fleet_come_along() {
     }
     let fresh = second.wire().shorten("https://example.org/new");
     assert!(!codes.contains(&fresh));
-}
-
-/// A server that also speaks TLS on that port, and the file of its certificate.
-pub(super) fn tls_server(folder: &Path) -> (Server, u16, String) {
-    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &file("key.pem"), "-out", &file("cert.pem")])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let mut redis = RedisSetup::new();
-    for (name, value) in [
-        ("--tls-port", port.to_string()),
-        ("--tls-cert-file", file("cert.pem")),
-        ("--tls-key-file", file("key.pem")),
-        ("--tls-auth-clients", "no".to_owned()),
-    ] {
-        redis = redis.argument(name).argument(value);
-    }
-    (redis.start(), port, file("cert.pem"))
 }
 
 #[test]

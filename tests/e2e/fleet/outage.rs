@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::crowd::{self, Made, check};
-use super::proxy::{Mode, Proxy};
-use super::redis::{Server, Setup};
-use super::{Fleet, settle};
-use crate::browser::Browser;
-use crate::node::{Node, wait_until};
+use crate::support::browser::Browser;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet_clients::{self, Made, check};
+use crate::support::node::{Node, wait_until};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis::{Server, Setup};
 
 /// How long each kind of outage lasts; `make soak` takes a minute.
 fn outage_time() -> Duration {
@@ -25,12 +25,12 @@ fn some_links(node: &Node) -> Vec<Made> {
 }
 
 /// Two nodes under load while `outage` does its worst and undoes it; then everything must be everywhere.
-fn survive(nodes: &[Node], begin: impl FnOnce(), end: impl FnOnce()) -> crowd::Seen {
+fn survive(nodes: &[Node], begin: impl FnOnce(), end: impl FnOnce()) -> fleet_clients::Seen {
     let links = some_links(&nodes[0]);
     nodes.iter().for_each(settle);
     wait_until("links on both nodes", || nodes.iter().all(|node| check(node.public, &links).is_empty()));
     let addresses: Vec<_> = nodes.iter().map(|node| node.public).collect();
-    let (seen, recovered) = crowd::run(&addresses, 2, Duration::from_millis(2), &links, || {
+    let (seen, recovered) = fleet_clients::run(&addresses, 2, Duration::from_millis(2), &links, || {
         std::thread::sleep(Duration::from_millis(300));
         begin();
         std::thread::sleep(outage_time());
@@ -70,14 +70,16 @@ fn behind_proxies(server: &Server) -> (TempDir, Vec<Proxy>, Vec<Node>) {
     let proxies: Vec<Proxy> = (0..2).map(|_| Proxy::start(server.address())).collect();
     let start = |(number, proxy): (usize, &Proxy)| {
         let data_dir = folder.path().join(number.to_string());
-        super::setup(&data_dir, number, &format!("redis://{}", proxy.address())).expect("redis_away").start()
+        crate::support::fleet::setup(&data_dir, number, &format!("redis://{}", proxy.address()))
+            .expect("redis_away")
+            .start()
     };
     let nodes: Vec<Node> = proxies.iter().enumerate().map(start).collect();
     nodes.iter().for_each(settle);
     (folder, proxies, nodes)
 }
 
-fn survive_mode(mode: Mode) -> crowd::Seen {
+fn survive_mode(mode: Mode) -> fleet_clients::Seen {
     let server = Server::start();
     let (_folder, proxies, nodes) = behind_proxies(&server);
     let set = |mode: Mode| proxies.iter().for_each(|proxy| proxy.set(mode));
@@ -124,7 +126,7 @@ fn a_redis_that_comes_back_empty_is_filled_again() {
     survive(&nodes, || server.kill(), || server.start_again_empty());
     // A node that knows nothing gets everything from Redis.
     let folder = tempfile::tempdir().unwrap();
-    let third = super::setup(folder.path(), 9, &server.url()).start();
+    let third = crate::support::fleet::setup(folder.path(), 9, &server.url()).start();
     settle(&third);
     assert_eq!(third.status()["links"], nodes[0].status()["links"]);
 }
@@ -200,7 +202,7 @@ fn a_slug_waits_for_redis_and_is_refused_in_time() {
 fn a_node_that_may_not_go_on_alone_refuses_all_writes() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
-    let setup = super::setup(folder.path(), 0, &server.url()).expect("redis_away");
+    let setup = crate::support::fleet::setup(folder.path(), 0, &server.url()).expect("redis_away");
     let node = setup.env("CAROM_FLEET_ACCEPT_WITHOUT_REDIS", "false").start();
     settle(&node);
     let code = node.wire().shorten("https://example.org/");

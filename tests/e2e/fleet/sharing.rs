@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::cluster::Cluster;
-use super::crowd::{self, check};
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::node::{Node, wait_until};
+use crate::support::cluster::Cluster;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet_clients::{self, check};
+use crate::support::node::{Node, wait_until};
+use crate::support::redis::Server;
 
 fn addresses(nodes: &[Node]) -> Vec<std::net::SocketAddr> {
     nodes.iter().map(|node| node.public).collect()
@@ -18,7 +18,7 @@ fn addresses(nodes: &[Node]) -> Vec<std::net::SocketAddr> {
 /// Creates on every node at full speed; nothing is given out twice, and everything is everywhere.
 fn create_everywhere(fleet: &Fleet, time: Duration) {
     let nodes = fleet.start();
-    let (seen, ()) = crowd::run(&addresses(&nodes), 4, Duration::ZERO, &[], || std::thread::sleep(time));
+    let (seen, ()) = fleet_clients::run(&addresses(&nodes), 4, Duration::ZERO, &[], || std::thread::sleep(time));
     println!("{} links in {time:?}", seen.made.len());
     assert!(seen.made.len() > 1_000 && seen.refused.is_empty(), "{} made, {:?}", seen.made.len(), seen.refused);
     assert_eq!(seen.twice(), Vec::<&str>::new());
@@ -143,7 +143,7 @@ fn a_new_node_and_one_that_was_away_for_long_get_everything() {
         let mut wire = node.wire();
         for _ in 0..count {
             let target = format!("https://example.org/{}", made.len());
-            made.push(crowd::Made { code: wire.shorten(&target), target });
+            made.push(fleet_clients::Made { code: wire.shorten(&target), target });
         }
         made.clone()
     };

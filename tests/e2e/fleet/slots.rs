@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use carom::fleet::Partition;
 use carom_shards::Code;
 
-use super::cluster::Cluster;
-use super::crowd::{self, Made, Seen, check};
-use super::{Fleet, settle};
-use crate::node::{Node, wait_until};
+use crate::support::cluster::Cluster;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet_clients::{self, Made, Seen, check};
+use crate::support::node::{Node, wait_until};
 
 /// A create that takes longer has waited for something that is not right.
 const USUAL: Duration = Duration::from_millis(75);
@@ -54,7 +54,7 @@ fn assert_nobody_waits(nodes: &[Node], seen: &Seen) {
 /// Load on both nodes while something is done to the cluster; then all is as it should be.
 fn under_load(nodes: &[Node], links: &[Made], what: impl FnOnce()) -> Seen {
     let addresses: Vec<_> = nodes.iter().map(|node| node.public).collect();
-    let (seen, ()) = crowd::run(&addresses, 2, Duration::from_millis(2), links, what);
+    let (seen, ()) = fleet_clients::run(&addresses, 2, Duration::from_millis(2), links, what);
     println!("{} made, {} followed, slowest create {:?}", seen.made.len(), seen.right, seen.slowest);
     assert_eq!(seen.wrong, Vec::<String>::new());
     assert!(seen.right > 100 && seen.made.len() > 100 && seen.refused.is_empty(), "{:?}", seen.refused);

@@ -1,0 +1,114 @@
+//! The list of hosts that no link leads to: new links are refused, and those that there are stop.
+
+use std::path::Path;
+
+use carom::pages::Notice;
+use serde_json::{Value, json};
+
+use crate::support::http::{SHORT_URLS, Wire};
+use crate::support::node::{Node, Setup, wait_until};
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+fn write(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, file).unwrap();
+}
+
+/// What everybody gets for a code: over both ways to answer, on every core.
+fn statuses(node: &Node, code: &str) -> Vec<u16> {
+    let mut all = Vec::new();
+    for number in 0..8 {
+        let mut wire = node.wire();
+        if number % 2 == 0 {
+            // From here on hyper drives it.
+            wire.get("/rest/health");
+        }
+        all.push(wire.get(&format!("/{code}")).status);
+    }
+    all
+}
+
+fn is_refused(wire: &mut Wire, url: &str) -> bool {
+    let reply = wire.create(&json!({"longUrl": url}));
+    if reply.status == 200 {
+        return false;
+    }
+    let problem = reply.problem(400, "/invalid-data");
+    assert_eq!(problem["invalidElements"], json!(["longUrl"]));
+    assert!(problem["detail"].as_str().unwrap().contains("block list"), "{problem}");
+    true
+}
+
+#[test]
+fn a_blocked_host_stops_links_that_there_are_and_new_ones() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("block.json");
+        write(&file, "{}");
+        let plain = Setup::new(&dir.path().join("data")).cores(cores);
+        let node = plain.start();
+        let mut wire = node.wire();
+        let targets = [
+            "https://bad.example/a?b",
+            "http://deep.evil.example:8080/",
+            "https://later.example/",
+            "https://good.example/bad.example",
+        ];
+        let codes = targets.map(|target| wire.shorten(target));
+        let private = wire.create(&json!({"longUrl": targets[0], "maxVisits": 5})).code();
+        drop(wire);
+        node.terminate();
+        let setup = plain
+            .clone()
+            .env("CAROM_BLOCK_HOSTS", "bad.example, *.evil.example")
+            .env("CAROM_BLOCK_SOURCE", file.to_str().unwrap())
+            .expect("the block list of");
+        let node = setup.start();
+        let everybody = |node: &Node, code: &str, status: u16| statuses(node, code).iter().all(|it| *it == status);
+        assert!(
+            everybody(&node, &codes[0], 410) && everybody(&node, &codes[1], 410) && everybody(&node, &private, 410)
+        );
+        assert!(everybody(&node, &codes[2], 302) && everybody(&node, &codes[3], 302));
+        let page = node.wire().ask("GET", &format!("/{}", codes[0]), "Accept: text/html\r\n", b"");
+        assert!(page.text().contains(Notice::Blocked.heading()) && !page.text().contains("bad.example"), "{page:?}");
+        assert_eq!(page.field("location"), None);
+        let mut wire = node.wire();
+        assert!(is_refused(&mut wire, "https://BAD.example./x") && is_refused(&mut wire, "https://a.b.evil.example/"));
+        assert!(!is_refused(&mut wire, "https://evil.example/") && !is_refused(&mut wire, "https://good.example/"));
+        // What is there can be read and led elsewhere.
+        let path = format!("{SHORT_URLS}/{}", codes[1]);
+        let told = wire.get(&path).json();
+        assert_eq!((&told["longUrl"], &told["blocked"]), (&json!("http://deep.evil.example:8080/"), &json!(true)));
+        let free = wire.get(&format!("{SHORT_URLS}/{}", codes[2])).json();
+        assert_eq!(free["blocked"], false);
+        wire.ask("PATCH", &path, JSON, b"{\"longUrl\": \"https://bad.example/\"}").problem(400, "/invalid-data");
+        assert_eq!(wire.ask("PATCH", &path, JSON, b"{\"longUrl\": \"https://good.example/\"}").status, 200);
+        assert!(everybody(&node, &codes[1], 302));
+        // The dynamic part, and back.
+        write(&file, "{\"1\": \"later.example\"}");
+        wait_until("a host that is blocked", || everybody(&node, &codes[2], 410));
+        assert_eq!(node.status()["blockList"]["dynamic"], 1);
+        // What makes no sense frees nobody, nor does a list that is gone; also after a restart.
+        write(&file, "[]");
+        let alarm = |node: &Node, name: &str| crate::support::alarms::alarms(&node.status()).contains(&name);
+        wait_until("an alarm", || alarm(&node, "block_list_malformed"));
+        assert!(everybody(&node, &codes[2], 410));
+        std::fs::remove_file(&file).unwrap();
+        wait_until("another alarm", || alarm(&node, "block_list_unreadable"));
+        drop(wire);
+        let node = node.restart();
+        assert!(everybody(&node, &codes[2], 410) && everybody(&node, &codes[0], 410));
+        write(&file, "{}");
+        wait_until("a host that is free again", || everybody(&node, &codes[2], 302));
+        assert!(everybody(&node, &codes[0], 410));
+        assert_eq!(node.status()["allowList"], Value::Null);
+        node.terminate();
+        // All its visits are left: nobody was led anywhere.
+        let node = plain.start();
+        let visits = (0..6).map(|_| node.wire().get(&format!("/{private}")).status);
+        assert_eq!(visits.collect::<Vec<u16>>(), [302, 302, 302, 302, 302, 410]);
+        node.terminate();
+    }
+}

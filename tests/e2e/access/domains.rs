@@ -1,0 +1,671 @@
+//! Several short domains on one service: each has its own links, which no other host gives away. Each with one core and with
+//! three, over both ways to answer.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use carom::pages::Notice;
+use serde_json::{Value, json};
+
+use crate::support::api_client::{ApiClient, JSON, run_app};
+use crate::support::http::{Reply, SHORT_URLS, Wire, curl, request_at};
+use crate::support::node::{CAROM, Node, Setup, sum};
+use crate::support::openapi::is_described;
+
+const SERVE: &str = "https://go.test, http://b\u{fc}cher.test:8080";
+const TARGET: &str = "https://example.org/";
+const LOST: &str = "https://example.org/lost";
+const ENDED: &str = "https://example.org/ended";
+const BULK: &str = "/rest/v3/short-urls/bulk";
+
+/// A service with the default domain `s.test` and two others.
+fn setup(dir: &std::path::Path, cores: usize) -> Setup {
+    Setup::new(dir).cores(cores).argument("--base-url").argument("https://s.test").env("CAROM_DOMAINS_SERVE", SERVE)
+}
+
+/// What everybody gets at a host: over both ways to answer, on every core.
+fn everybody<T: PartialEq + std::fmt::Debug>(node: &Node, host: &str, path: &str, tell: impl Fn(&Reply) -> T) -> T {
+    let mut all: Vec<T> = (0..8)
+        .map(|number| {
+            let mut wire = node.wire();
+            if number % 2 == 0 {
+                // From here on hyper drives it.
+                wire.get("/rest/health");
+            }
+            tell(&wire.get_at(host, path))
+        })
+        .collect();
+    assert!(all.iter().all(|one| *one == all[0]), "{host}{path}: {all:?}");
+    all.remove(0)
+}
+
+fn status(node: &Node, host: &str, path: &str) -> u16 {
+    everybody(node, host, path, |reply| reply.status)
+}
+
+/// Where a host leads from a path; nowhere: the status.
+fn leads(node: &Node, host: &str, path: &str) -> String {
+    everybody(node, host, path, |reply| match reply.field("location") {
+        Some(target) => target.to_owned(),
+        None => reply.status.to_string(),
+    })
+}
+
+fn create(wire: &mut Wire, body: &Value) -> Value {
+    let reply = wire.create(body);
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.json()
+}
+
+/// A link of that slug in a domain, whose target says so.
+fn make(wire: &mut Wire, domain: &str, slug: &str) -> Value {
+    let target = format!("{TARGET}{domain}/{slug}");
+    create(wire, &json!({"longUrl": target, "domain": domain, "customSlug": slug}))
+}
+
+fn target(domain: &str, slug: &str) -> String {
+    format!("{TARGET}{domain}/{slug}")
+}
+
+fn codes(list: &Reply) -> Vec<String> {
+    let links = list.json()["shortUrls"]["data"].as_array().unwrap().clone();
+    links.iter().map(|link| link["shortUrl"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_domain_has_its_own_links() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = setup(dir.path(), cores).start();
+        let mut wire = node.wire();
+        // One slug, once for each domain.
+        for (domain, short_url, shown) in [
+            ("", "https://s.test/sale", Value::Null),
+            ("GO.test", "https://go.test/sale", json!("go.test")),
+            ("b\u{fc}cher.test", "http://xn--bcher-kva.test:8080/sale", json!("xn--bcher-kva.test")),
+        ] {
+            let link = make(&mut wire, domain, "sale");
+            assert_eq!((link["shortUrl"].as_str(), &link["domain"]), (Some(short_url), &shown));
+            assert_eq!(link["shortCode"], "sale");
+            let again = json!({"longUrl": "https://example.net/", "domain": domain, "customSlug": "sale"});
+            wire.create(&again).problem(400, "/non-unique-slug");
+        }
+        assert_eq!(leads(&node, "s.test", "/sale"), target("", "sale"));
+        assert_eq!(leads(&node, "S.TEST:443", "/sale?x=1"), target("", "sale") + "?x=1");
+        assert_eq!(leads(&node, "go.test", "/sale"), target("GO.test", "sale"));
+        assert_eq!(leads(&node, "Go.Test.:8443", "/sale"), target("GO.test", "sale"));
+        assert_eq!(leads(&node, "xn--bcher-kva.test", "/sale"), "https://example.org/b%C3%BCcher.test/sale");
+        // No other host knows of a link.
+        let own = create(&mut wire, &json!({"longUrl": TARGET, "domain": "go.test"}));
+        let path = format!("/{}", own["shortCode"].as_str().unwrap());
+        assert_eq!(leads(&node, "go.test", &path), TARGET);
+        for host in
+            ["s.test", "xn--bcher-kva.test", "other.test", "go.test.evil.test", "xgo.test", "127.0.0.1", "[::1]:80"]
+        {
+            assert_eq!(status(&node, host, &path), 404, "{host}");
+            assert_eq!(status(&node, host, &format!("{path}+")), 404, "{host}");
+            let unknown = everybody(&node, host, "/none", |reply| (reply.status, reply.text().to_owned()));
+            assert_eq!(everybody(&node, host, &path, |reply| (reply.status, reply.text().to_owned())), unknown);
+        }
+        assert_eq!(status(&node, "other.test", "/sale"), 404);
+        assert_eq!(status(&node, "go.test", "/sale+"), 200);
+        // Whoever asks in another form means the same.
+        let head = {
+            wire.send(&request_at("go.test", "HEAD", "/sale", "", b""));
+            wire.try_reply(true).unwrap()
+        };
+        assert_eq!((head.status, head.location()), (302, &*target("GO.test", "sale")));
+        wire.send(b"GET http://go.test/sale HTTP/1.1\r\nHost: s.test\r\n\r\n");
+        assert_eq!(wire.reply().location(), target("GO.test", "sale"));
+        wire.send(b"GET /sale HTTP/1.0\r\n\r\n");
+        assert_eq!(wire.reply().status, 404);
+        // Two at once, for two domains, over one connection.
+        let mut pair = node.wire();
+        pair.send(
+            &[request_at("s.test", "GET", "/sale", "", b""), request_at("go.test", "GET", "/sale", "", b"")].concat(),
+        );
+        assert_eq!(
+            (pair.reply().location(), pair.reply().location()),
+            (&*target("", "sale"), &*target("GO.test", "sale"))
+        );
+        // What is stored is read back.
+        drop((wire, pair));
+        let node = node.restart();
+        assert_eq!(leads(&node, "s.test", "/sale"), target("", "sale"));
+        assert_eq!(leads(&node, "go.test", "/sale"), target("GO.test", "sale"));
+        assert_eq!(status(&node, "go.test", "/none"), 404);
+        node.terminate();
+    }
+}
+
+#[test]
+fn the_api_names_the_domain_that_it_means() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = setup(dir.path(), cores).start();
+        let mut wire = node.wire();
+        for domain in ["DEFAULT", "go.test"] {
+            make(&mut wire, domain, "one");
+            make(&mut wire, domain, "two");
+        }
+        let one = |domain: &str| format!("{SHORT_URLS}/one?domain={domain}");
+        let target_of = |wire: &mut Wire, path: &str| wire.get(path).json()["longUrl"].as_str().unwrap().to_owned();
+        for domain in ["", "DEFAULT", "s.test", "S.TEST"] {
+            assert_eq!(target_of(&mut wire, &one(domain)), target("DEFAULT", "one"), "{domain}");
+        }
+        assert_eq!(target_of(&mut wire, &one("Go.Test")), target("go.test", "one"));
+        for domain in ["xn--bcher-kva.test", "other.test", "a%20b", "%00", "go.test%2Fx"] {
+            wire.get(&one(domain)).problem(404, "/short-url-not-found");
+        }
+        // A change concerns one link, and its visits are its own.
+        let changed =
+            wire.ask("PATCH", &one("go.test"), JSON, b"{\"longUrl\": \"https://example.net/\", \"tags\": [\"new\"]}");
+        assert_eq!((changed.status, &changed.json()["domain"]), (200, &json!("go.test")));
+        assert_eq!(leads(&node, "go.test", "/one"), "https://example.net/");
+        assert_eq!(leads(&node, "s.test", "/one"), target("DEFAULT", "one"));
+        let visits = |wire: &mut Wire, code: &str, domain: &str| {
+            let reply = wire.get(&format!("{SHORT_URLS}/{code}/visits?domain={domain}"));
+            reply.json()["visits"]["pagination"]["totalItems"]
+                .as_u64()
+                .or(wire.get(&format!("{SHORT_URLS}/{code}?domain={domain}")).json()["visitsSummary"]["total"].as_u64())
+        };
+        (0..3).for_each(|_| assert_eq!(node.wire().get_at("go.test", "/two").status, 302));
+        crate::support::node::wait_until("visits of the link of the domain", || {
+            visits(&mut wire, "two", "go.test") == Some(3)
+        });
+        assert_eq!(visits(&mut wire, "two", ""), Some(0));
+        // Lists, tags and exports.
+        let list = |wire: &mut Wire, query: &str| codes(&wire.get(&format!("{SHORT_URLS}?orderBy=shortCode&{query}")));
+        assert_eq!(list(&mut wire, "domain=go.test"), ["https://go.test/one", "https://go.test/two"]);
+        assert_eq!(list(&mut wire, "domain=DEFAULT"), ["https://s.test/one", "https://s.test/two"]);
+        assert_eq!(list(&mut wire, "domain=go.test&tags[]=new"), ["https://go.test/one"]);
+        assert_eq!(list(&mut wire, "domain=DEFAULT&tags[]=new"), [""; 0]);
+        assert_eq!(list(&mut wire, "domain=other.test"), [""; 0]);
+        assert_eq!(list(&mut wire, "").len(), 4);
+        let dated = wire.get(&format!("{SHORT_URLS}?domain=go.test&itemsPerPage=1"));
+        assert_eq!(dated.json()["shortUrls"]["pagination"]["totalItems"], 2);
+        let export = wire.get("/rest/v3/short-urls/export?domain=go.test");
+        assert_eq!(
+            export.text().lines().filter(|line| line.contains("\"domain\":\"go.test\"")).count(),
+            2,
+            "{export:?}"
+        );
+        assert_eq!(export.text().lines().count(), 2);
+        let domains = wire.get("/rest/v3/domains").json()["domains"]["data"].clone();
+        let names: Vec<&str> = domains.as_array().unwrap().iter().map(|it| it["domain"].as_str().unwrap()).collect();
+        assert_eq!(names, ["s.test", "go.test", "xn--bcher-kva.test"]);
+        assert_eq!((&domains[0]["isDefault"], &domains[1]["isDefault"]), (&json!(true), &json!(false)));
+        // Deleting one leaves the other.
+        assert_eq!(wire.ask("DELETE", &one("go.test"), "", b"").status, 204);
+        assert_eq!((status(&node, "go.test", "/one"), status(&node, "s.test", "/one")), (404, 302));
+        wire.ask("DELETE", &one("go.test"), "", b"").problem(404, "/short-url-not-found");
+        make(&mut wire, "go.test", "one");
+        assert_eq!(leads(&node, "go.test", "/one"), target("go.test", "one"));
+        // The same long URL in another domain is another link.
+        let found = json!({"longUrl": target("go.test", "two"), "domain": "go.test", "findIfExists": true});
+        assert_eq!(create(&mut wire, &found)["shortUrl"], "https://go.test/two");
+        let elsewhere = json!({"longUrl": target("go.test", "two"), "findIfExists": true});
+        let other = create(&mut wire, &elsewhere);
+        assert_eq!((&other["domain"], &create(&mut wire, &elsewhere)["shortUrl"]), (&Value::Null, &other["shortUrl"]));
+        // Many at once.
+        let lines = "{\"longUrl\": \"https://example.org/b\", \"domain\": \"go.test\"}\n{\"longUrl\": \"https://example.org/b\", \"domain\": \"no.test\"}\n";
+        let bulk = wire.ask("POST", BULK, "Content-Type: application/x-ndjson\r\n", lines.as_bytes());
+        let results: Vec<Value> = bulk.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(results[0]["shortUrl"]["shortUrl"].as_str().unwrap().starts_with("https://go.test/"), "{bulk:?}");
+        assert_eq!(results[1]["error"]["invalidElements"], json!(["domain"]));
+        node.terminate();
+    }
+}
+
+#[test]
+fn a_domain_that_is_none_is_refused_and_nothing_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = setup(dir.path(), 1).start();
+    let mut wire = node.wire();
+    let long = "x".repeat(64 * 1024);
+    for domain in [
+        json!("other.test"),
+        json!("go.test/x"),
+        json!("https://go.test"),
+        json!("go.test\r\nSET x y"),
+        json!("go.test\u{0}"),
+        json!("*.go.test"),
+        json!("'\"; DROP"),
+        json!(" "),
+        json!(long),
+        json!(7),
+        json!(["go.test"]),
+        json!({"domain": "go.test"}),
+        json!(true),
+    ] {
+        let problem = wire.create(&json!({"longUrl": TARGET, "domain": domain})).problem(400, "/invalid-data");
+        assert_eq!(problem["invalidElements"], json!(["domain"]), "{domain}");
+        assert!(problem.to_string().len() < 2_000);
+    }
+    let refused = wire.create(&json!({"longUrl": TARGET, "domain": "other.test"})).problem(400, "/invalid-data");
+    assert!(refused["detail"].as_str().unwrap().contains("s.test, go.test"), "{refused}");
+    // Nothing leads in circles, and no link changes its domain.
+    for own in ["https://go.test/x", "http://xn--bcher-kva.test:8080/", "https://s.test/"] {
+        wire.create(&json!({"longUrl": own})).problem(400, "/invalid-data");
+    }
+    make(&mut wire, "go.test", "stays");
+    let path = format!("{SHORT_URLS}/stays?domain=go.test");
+    let moved = wire.ask("PATCH", &path, JSON, b"{\"domain\": \"s.test\"}").problem(400, "/invalid-data");
+    assert_eq!(moved["invalidElements"], json!(["domain"]));
+    assert_eq!(wire.ask("PATCH", &path, JSON, b"{\"domain\": null, \"title\": \"T\"}").json()["title"], "T");
+    assert_eq!(codes(&wire.get(SHORT_URLS)), ["https://go.test/stays"]);
+    node.terminate();
+}
+
+#[test]
+fn links_of_the_default_domain_stand_in_where_that_is_wanted() {
+    for (cores, residency) in [(1, "all"), (3, "all"), (3, "hot")] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut setup = setup(dir.path(), cores).env("CAROM_DOMAINS_FALLBACK", "true");
+        if residency == "hot" {
+            setup = setup.env("CAROM_LINKS_RESIDENCY", "hot").env("CAROM_LINKS_MEMORY_LIMIT", "64MiB");
+        }
+        let node = setup.start();
+        let mut wire = node.wire();
+        let mut slugs: Vec<String> = (0..20).map(|number| format!("both-{number}")).collect();
+        for slug in &slugs {
+            make(&mut wire, "", slug);
+        }
+        slugs.iter().step_by(2).for_each(|slug| _ = make(&mut wire, "go.test", slug));
+        for (number, slug) in slugs.iter().enumerate() {
+            let path = format!("/{slug}");
+            let of_go = if number % 2 == 0 { target("go.test", slug) } else { target("", slug) };
+            assert_eq!(leads(&node, "go.test", &path), of_go);
+            assert_eq!(leads(&node, "s.test", &path), target("", slug));
+            assert_eq!(status(&node, "other.test", &path), 404);
+        }
+        // One's own that has ended, or has not begun, is not covered up.
+        let over =
+            json!({"longUrl": TARGET, "customSlug": "over", "domain": "go.test", "validUntil": "2020-01-01T00:00:00Z"});
+        let early = json!({"longUrl": TARGET, "customSlug": "early", "domain": "go.test", "validSince": "2090-01-01T00:00:00Z"});
+        create(&mut wire, &over);
+        create(&mut wire, &early);
+        ["over", "early"].iter().for_each(|slug| _ = make(&mut wire, "", slug));
+        assert_eq!((status(&node, "go.test", "/over"), status(&node, "go.test", "/early")), (410, 404));
+        // What is deleted is; visits are those of the link that is followed.
+        assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/both-0?domain=go.test"), "", b"").status, 204);
+        assert_eq!(leads(&node, "go.test", "/both-0"), target("", "both-0"));
+        create(&mut wire, &json!({"longUrl": TARGET, "customSlug": "few", "maxVisits": 8}));
+        assert_eq!(leads(&node, "go.test", "/few"), TARGET);
+        assert_eq!((status(&node, "go.test", "/few"), status(&node, "s.test", "/few")), (410, 410));
+        assert_eq!(status(&node, "go.test", "/few+"), 410);
+        assert_eq!(status(&node, "go.test", "/both-1+"), 200);
+        assert_eq!(status(&node, "go.test", "/none"), 404);
+        // Each request is counted once, over both ways.
+        let counted = |node: &Node| {
+            let status = node.status();
+            (sum(&status, "/redirects"), sum(&status, "/misses"))
+        };
+        let (redirects, misses) = counted(&node);
+        leads(&node, "go.test", "/both-1");
+        ["/none", "/none-2"].iter().for_each(|path| _ = status(&node, "go.test", path));
+        status(&node, "other.test", "/both-1");
+        assert_eq!(counted(&node), (redirects + 8, misses + 24));
+        // Many at once over one connection, on other cores too.
+        slugs.truncate(10);
+        let mut many = node.wire();
+        let asked: Vec<u8> =
+            slugs.iter().flat_map(|slug| request_at("go.test", "GET", &format!("/{slug}"), "", b"")).collect();
+        many.send(&asked);
+        for (number, slug) in slugs.iter().enumerate() {
+            let own = if number % 2 == 0 && number > 0 { "go.test" } else { "" };
+            assert_eq!(many.reply().location(), target(own, slug));
+        }
+        drop((wire, many));
+        let node = node.restart();
+        assert_eq!(leads(&node, "go.test", "/both-1"), target("", "both-1"));
+        assert_eq!(leads(&node, "go.test", "/both-2"), target("go.test", "both-2"));
+        node.terminate();
+    }
+}
+
+#[test]
+fn who_finds_nothing_is_led_where_the_domain_says() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let serve = format!(
+            "https://go.test home={TARGET} not_found={LOST} expired={ENDED}, https://plain.test, https://s.test not_found={LOST}?default"
+        );
+        // A link that ended long ago stays, however long the test takes.
+        let setup =
+            setup(dir.path(), cores).env("CAROM_DOMAINS_SERVE", &serve).env("CAROM_LINKS_KEEP_EXPIRED", "forever");
+        let node = setup.clone().env("CAROM_DOMAINS_UNKNOWN_HOST", "misdirected").start();
+        let mut wire = node.wire();
+        for domain in ["go.test", "plain.test", "s.test"] {
+            create(
+                &mut wire,
+                &json!({"longUrl": TARGET, "customSlug": "over", "domain": domain, "validUntil": "2020-01-01T00:00:00Z"}),
+            );
+            create(&mut wire, &json!({"longUrl": TARGET, "customSlug": "once", "domain": domain, "maxVisits": 1}));
+            make(&mut wire, domain, "here");
+        }
+        let misses = sum(&node.status(), "/misses");
+        for path in ["/none", "/none+", "/no/such/path", "/%20"] {
+            assert_eq!(leads(&node, "go.test", path), LOST, "{path}");
+            assert_eq!(leads(&node, "plain.test", path), "404", "{path}");
+            assert_eq!(leads(&node, "s.test", path), format!("{LOST}?default"), "{path}");
+            assert_eq!(leads(&node, "other.test", path), "421", "{path}");
+        }
+        assert!(sum(&node.status(), "/misses") > misses);
+        assert_eq!(leads(&node, "go.test", "/over"), ENDED);
+        assert_eq!(leads(&node, "go.test", "/over+"), ENDED);
+        assert_eq!(
+            (leads(&node, "plain.test", "/over"), leads(&node, "s.test", "/over")),
+            ("410".into(), "410".into())
+        );
+        assert_eq!(node.wire().get_at("go.test", "/once").location(), TARGET);
+        assert_eq!(leads(&node, "go.test", "/once"), ENDED);
+        assert_eq!(leads(&node, "other.test", "/here"), "421");
+        assert_eq!(leads(&node, "go.test", "/here"), target("go.test", "here"));
+        // The root, and what is asked of the service itself.
+        assert_eq!((leads(&node, "go.test", "/"), leads(&node, "plain.test", "/")), (TARGET.into(), "200".into()));
+        assert_eq!(
+            (leads(&node, "other.test", "/"), leads(&node, "other.test", "/rest/health")),
+            ("421".into(), "200".into())
+        );
+        // No browser keeps where it is led; who posts is not led.
+        let fast = wire.get_at("go.test", "/none");
+        assert_eq!((fast.status, fast.field("cache-control")), (302, Some("private, max-age=0")));
+        wire.get("/rest/health");
+        let slow = wire.get_at("go.test", "/none");
+        assert_eq!(slow.lasting_fields(), fast.lasting_fields());
+        wire.send(&request_at("go.test", "POST", "/no/such", "", b""));
+        assert_eq!(wire.reply().status, 404);
+        is_described(&node, "get", "/{shortCode}", &slow);
+        is_described(&node, "get", "/{shortCode}+", &wire.get_at("go.test", "/none+"));
+        is_described(&node, "get", "/", &wire.get_at("go.test", "/"));
+        is_described(&node, "get", "/robots.txt", &wire.get_at("other.test", "/robots.txt"));
+        let page = wire.ask("GET", "/none", "Accept: text/html\r\n", b"");
+        is_described(&node, "get", "/{shortCode}", &page);
+        assert!(page.status == 421 && page.text().contains(Notice::Misdirected.heading()), "{page:?}");
+        let shown = wire.get("/rest/v3/domains").json()["domains"].clone();
+        assert_eq!(
+            shown["data"][1]["redirects"],
+            json!({"baseUrlRedirect": TARGET, "regular404Redirect": LOST, "invalidShortUrlRedirect": LOST, "expiredShortUrlRedirect": ENDED})
+        );
+        assert_eq!(shown["defaultRedirects"]["invalidShortUrlRedirect"], format!("{LOST}?default"));
+        drop(wire);
+        node.terminate();
+    }
+}
+
+#[test]
+fn crawlers_are_told_of_the_links_of_a_domain() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = setup(dir.path(), cores).start();
+        let mut wire = node.wire();
+        for domain in ["", "go.test"] {
+            let slug = format!("open-{}", domain.len());
+            create(&mut wire, &json!({"longUrl": TARGET, "customSlug": slug, "domain": domain, "crawlable": true}));
+        }
+        let robots = |wire: &mut Wire, host: &str| wire.get_at(host, "/robots.txt").text().to_owned();
+        assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /open-7\nDisallow: /\n");
+        assert_eq!(robots(&mut wire, "s.test"), "User-agent: *\nAllow: /open-0\nDisallow: /\n");
+        assert_eq!(robots(&mut wire, "xn--bcher-kva.test"), "User-agent: *\nDisallow: /\n");
+        // It follows each change, and nobody takes it for a tag.
+        create(&mut wire, &json!({"longUrl": TARGET, "customSlug": "late", "domain": "go.test", "crawlable": true}));
+        let two = robots(&mut wire, "go.test");
+        assert!(
+            two.contains("Allow: /late\n") && two.contains("Allow: /open-7\n") && two.lines().count() == 4,
+            "{two}"
+        );
+        assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/open-7?domain=go.test"), "", b"").status, 204);
+        assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /late\nDisallow: /\n");
+        assert_eq!(wire.get("/rest/v3/tags").json()["tags"]["data"], json!([]));
+        assert_eq!(wire.get_at("other.test", "/robots.txt").status, 404);
+        node.terminate();
+    }
+}
+
+#[test]
+fn a_key_of_some_domains_reaches_no_other() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = setup(dir.path(), cores);
+        let refused = Command::new(CAROM)
+            .args(["app", "add", "shop", "--domain", "other.test", "--data-dir"])
+            .arg(setup.data_dir())
+            .env("CAROM_BASE_URL", "https://s.test")
+            .env("CAROM_DOMAINS_SERVE", SERVE)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && said.contains("s.test, go.test"), "{said}");
+        let everything = run_app(&setup, &["add", "boss", "--role", "write-all"]);
+        let settings = dir.path().join("carom.toml");
+        std::fs::write(
+            &settings,
+            format!(
+                "base_url = 'https://s.test'\n[domains]\nserve = [{}]\n",
+                SERVE.split(", ").map(|it| format!("'{it}'")).collect::<Vec<_>>().join(",")
+            ),
+        )
+        .unwrap();
+        let config = settings.to_str().unwrap();
+        let of_go = run_app(&setup, &["add", "shop", "--domain", "go.test", "--config", config]);
+        let of_two = run_app(
+            &setup,
+            &["add", "both", "--role", "write-all", "--domain", "DEFAULT", "--domain", "GO.test", "--config", config],
+        );
+        let listed = run_app(&setup, &["list"]);
+        assert!(listed.contains("go.test") && listed.contains("DEFAULT,go.test"), "{listed}");
+        let node = setup.start();
+        let (mut boss, mut shop, mut both) =
+            (ApiClient::new(&node, &everything), ApiClient::new(&node, &of_go), ApiClient::new(&node, &of_two));
+        for domain in ["", "go.test", "xn--bcher-kva.test"] {
+            let body =
+                json!({"longUrl": target(domain, "x"), "domain": domain, "customSlug": "x", "tags": ["of-boss"]});
+            assert_eq!(boss.create(&body).status, 200);
+        }
+        // Where none is named, the domain of the key is meant.
+        let made = shop.create(&json!({"longUrl": TARGET, "tags": ["mine"]})).json();
+        assert_eq!((&made["domain"], &made["app"]), (&json!("go.test"), &json!("shop")));
+        let code = made["shortCode"].as_str().unwrap();
+        assert_eq!(shop.get(&format!("{SHORT_URLS}/{code}")).json()["domain"], "go.test");
+        for domain in ["s.test", "DEFAULT", "xn--bcher-kva.test"] {
+            let refused = shop.create(&json!({"longUrl": TARGET, "domain": domain})).problem(400, "/invalid-data");
+            assert_eq!(refused["invalidElements"], json!(["domain"]), "{refused}");
+        }
+        // With the role for all apps, but not for all domains.
+        let path = |domain: &str| format!("{SHORT_URLS}/x?domain={domain}");
+        for domain in ["DEFAULT", "go.test"] {
+            assert_eq!(both.get(&path(domain)).status, 200);
+            assert_eq!(both.ask("PATCH", &path(domain), JSON, "{\"title\": \"T\"}").status, 200);
+        }
+        let out = path("xn--bcher-kva.test");
+        for (is_shop, path) in [(false, &out), (true, &path("DEFAULT")), (true, &path("go.test")), (true, &out)] {
+            let caller = if is_shop { &mut shop } else { &mut both };
+            caller.get(path).problem(404, "/short-url-not-found");
+            caller.ask("PATCH", path, JSON, "{\"title\": \"stolen\"}").problem(404, "/short-url-not-found");
+            caller.ask("DELETE", path, "", "").problem(404, "/short-url-not-found");
+            caller.get(&path.replace("/x?", "/x/visits?")).problem(404, "/short-url-not-found");
+        }
+        let listed = codes(&both.get(&format!("{SHORT_URLS}?orderBy=shortCode")));
+        assert!(listed.len() == 3 && !listed.iter().any(|url| url.contains("bcher")), "{listed:?}");
+        assert_eq!(codes(&both.get(&format!("{SHORT_URLS}?domain=xn--bcher-kva.test"))), [""; 0]);
+        assert_eq!(codes(&shop.get(SHORT_URLS)), [format!("https://go.test/{code}")]);
+        assert_eq!(both.get("/rest/v3/short-urls/export").text().lines().count(), 3);
+        let stats = both.get("/rest/v3/tags/stats").json()["tags"]["data"].clone();
+        let of_boss = stats.as_array().unwrap().iter().find(|tag| tag["tag"] == "of-boss").unwrap().clone();
+        assert_eq!(of_boss["shortUrlsCount"], 2, "{stats}");
+        let names = |reply: &Reply| reply.json()["domains"]["data"].as_array().unwrap().len();
+        assert_eq!((names(&shop.get("/rest/v3/domains")), names(&both.get("/rest/v3/domains"))), (1, 2));
+        both.get("/rest/v3/visits").problem(403, ":forbidden");
+        assert_eq!(boss.get("/rest/v3/visits").status, 200);
+        // Tags of an app are those of the domains of the key.
+        let all_of_shop = run_app(&setup, &["add", "shop"]);
+        let mut everywhere = ApiClient::new(&node, &all_of_shop);
+        crate::support::node::wait_until("the key for all domains", || everywhere.is_known(&node));
+        assert_eq!(everywhere.create(&json!({"longUrl": TARGET, "tags": ["mine", "elsewhere"]})).status, 200);
+        let tags = |caller: &mut ApiClient| {
+            let stats = caller.get("/rest/v3/tags/stats").json()["tags"]["data"].clone();
+            let stats = stats.as_array().unwrap().iter().map(|tag| format!("{} {}", tag["tag"], tag["shortUrlsCount"]));
+            stats.collect::<Vec<String>>()
+        };
+        assert_eq!(tags(&mut shop), ["\"mine\" 1"]);
+        assert_eq!(tags(&mut everywhere), ["\"elsewhere\" 1", "\"mine\" 2"]);
+        drop(everywhere);
+        // A key that follows another has its domains.
+        let keys: Value = serde_json::from_str(&run_app(&setup, &["list", "--json"])).unwrap();
+        let old = keys["keys"].as_array().unwrap().iter().find(|key| key["domains"] == json!(["go.test"])).unwrap();
+        let new = run_app(&setup, &["rotate", "shop", "--key", old["id"].as_str().unwrap(), "--grace", "0"]);
+        let mut shop = ApiClient::new(&node, &new);
+        crate::support::node::wait_until("the new key", || shop.is_known(&node));
+        shop.create(&json!({"longUrl": TARGET, "domain": "s.test"})).problem(400, "/invalid-data");
+        // The same over the admin listener.
+        let mut admin = Wire::open(node.admin);
+        let body = json!({"app": "late", "domains": ["go.test"]}).to_string();
+        let made = admin.ask("POST", "/apps", JSON, body.as_bytes()).json();
+        let mut late = ApiClient::new(&node, made["key"].as_str().unwrap());
+        crate::support::node::wait_until("the key of the admin listener", || late.is_known(&node));
+        assert_eq!(late.create(&json!({"longUrl": TARGET})).json()["domain"], "go.test");
+        let listed = admin.get("/apps").json();
+        let app = listed["apps"].as_array().unwrap().iter().find(|app| app["app"] == "late").unwrap();
+        assert_eq!(app["keys"][0]["domains"], json!(["go.test"]), "{listed}");
+        for domains in [json!(["other.test"]), json!("go.test"), json!([])] {
+            let body = json!({"app": "late", "domains": domains}).to_string();
+            let refused = admin.ask("POST", "/apps", JSON, body.as_bytes()).problem(400, "/invalid-data");
+            assert_eq!(refused["invalidElements"], json!(["domains"]), "{refused}");
+        }
+        drop((admin, late, boss, both, shop));
+        // Nothing is made for a domain that is not served now.
+        let node = node.terminate().env("CAROM_DOMAINS_SERVE", "https://plain.test").start();
+        let mut shop = ApiClient::new(&node, &new);
+        for body in [json!({"longUrl": TARGET}), json!({"longUrl": TARGET, "domain": "go.test"})] {
+            let refused = shop.create(&body).problem(400, "/invalid-data");
+            assert!(refused["detail"].as_str().unwrap().contains("currently not served"), "{refused}");
+            assert_eq!(refused["invalidElements"], json!(["domain"]));
+        }
+        assert_eq!(codes(&shop.get(SHORT_URLS)), [format!("http://go.test/{code}")]);
+        drop(shop);
+        node.terminate();
+    }
+}
+
+#[test]
+fn a_default_domain_that_was_another_one_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = setup(dir.path(), 1).start();
+    make(&mut node.wire(), "go.test", "old");
+    assert_eq!(crate::support::alarms::alarms(&node.status()), [""; 0]);
+    node.terminate();
+    let moved = Setup::new(dir.path())
+        .argument("--base-url")
+        .argument("https://go.test")
+        .env("CAROM_DOMAINS_SERVE", "https://s.test");
+    let node = moved.expect("alarm=\"domain_hidden\"").start();
+    assert_eq!(crate::support::alarms::alarms(&node.status()), ["domain_hidden"]);
+    crate::support::alarms::is_seen(&node, "domain_hidden");
+    assert_eq!((status(&node, "go.test", "/old"), status(&node, "s.test", "/old")), (404, 404));
+    node.terminate();
+}
+
+/// Runs a command of carom with some input, and returns its output.
+fn run(setup: &Setup, arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new(CAROM);
+    command.args(arguments).arg("--data-dir").arg(setup.data_dir()).env("CAROM_BASE_URL", "https://s.test");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn links_keep_their_domains_in_exports_and_while_these_are_not_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = setup(dir.path(), 1);
+    let lines = "{\"shortCode\":\"a\",\"longUrl\":\"https://example.org/1\",\"domain\":\"go.test\"}\n\
+                 {\"shortCode\":\"a\",\"longUrl\":\"https://example.org/2\",\"domain\":\"S.test\"}\n\
+                 {\"shortCode\":\"a\",\"longUrl\":\"https://example.org/3\",\"domain\":\"later.test\"}\n\
+                 {\"longUrl\":\"https://example.org/4\",\"domain\":\"go.test\"}\n";
+    run(&with, &["import", "-"], lines);
+    let node = with.start();
+    assert_eq!(leads(&node, "go.test", "/a"), "https://example.org/1");
+    assert_eq!(leads(&node, "s.test", "/a"), "https://example.org/2");
+    assert_eq!(status(&node, "later.test", "/a"), 404);
+    let listed = codes(&node.wire().get(&format!("{SHORT_URLS}?domain=go.test")));
+    assert_eq!(listed.len(), 2);
+    let issued = listed.iter().find(|url| !url.ends_with("/a")).unwrap();
+    assert_eq!(leads(&node, "go.test", issued.strip_prefix("https://go.test").unwrap()), "https://example.org/4");
+    let later = node.wire().get(&format!("{SHORT_URLS}/a?domain=later.test")).json();
+    assert_eq!((&later["shortUrl"], &later["domain"]), (&json!("http://later.test/a"), &json!("later.test")));
+    node.terminate();
+    let exported = run(&with, &["export", "-"], "");
+    let other = tempfile::tempdir().unwrap();
+    let copy = setup(other.path(), 1).env("CAROM_DOMAINS_SERVE", "https://later.test");
+    run(&copy, &["import", "-"], &exported);
+    let mut again: Vec<String> = run(&copy, &["export", "-"], "").lines().map(str::to_owned).collect();
+    let mut before: Vec<&str> = exported.lines().collect();
+    again.sort();
+    before.sort_unstable();
+    assert_eq!(again, before);
+    let node = copy.start();
+    assert_eq!(
+        (leads(&node, "later.test", "/a"), leads(&node, "go.test", "/a")),
+        ("https://example.org/3".into(), "404".into())
+    );
+    // None configured: any host means the default domain, and no other link is given away.
+    let bare = Setup::new(other.path()).argument("--base-url").argument("https://s.test");
+    drop(node.terminate());
+    let node = bare.start();
+    assert_eq!(
+        (leads(&node, "go.test", "/a"), leads(&node, "x", "/a")),
+        ("https://example.org/2".into(), "https://example.org/2".into())
+    );
+    assert_eq!(node.wire().get(&format!("{SHORT_URLS}/a?domain=go.test")).json()["longUrl"], "https://example.org/1");
+    node.terminate();
+}
+
+#[test]
+fn callers_of_other_shorteners_find_their_domain() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = setup(dir.path(), cores).all_interfaces().start();
+        let mut wire = node.wire();
+        make(&mut wire, "", "same");
+        make(&mut wire, "go.test", "same");
+        let bitly = |wire: &mut Wire, path: &str, body: &Value| {
+            wire.ask("POST", path, JSON, body.to_string().as_bytes()).json()
+        };
+        let made = bitly(&mut wire, "/v4/shorten", &json!({"long_url": "https://example.org/b", "domain": "go.test"}));
+        assert!(made["link"].as_str().unwrap().starts_with("https://go.test/"), "{made}");
+        let foreign =
+            bitly(&mut wire, "/v4/shorten", &json!({"long_url": "https://example.org/b", "domain": "bit.ly"}));
+        assert!(foreign["link"].as_str().unwrap().starts_with("https://s.test/"), "{foreign}");
+        for (id, domain) in [("go.test/same", "go.test"), ("s.test/same", ""), ("bit.ly/same", ""), ("same", "")] {
+            let expanded = bitly(&mut wire, "/v4/expand", &json!({"bitlink_id": id}));
+            assert_eq!(expanded["long_url"], target(domain, "same"), "{id}");
+        }
+        // YOURLS is asked at the domain that it serves.
+        let url = node.url("/yourls-api.php?action=shorturl&format=simple&url=https://example.org/y&keyword=y");
+        assert_eq!(curl(&["-H", "Host: go.test", &url]).text(), "https://go.test/y");
+        assert_eq!(curl(&[&url]).text(), "https://s.test/y");
+        for (host, short_url, domain) in [
+            ("go.test", "same", "go.test"),
+            ("s.test", "same", ""),
+            ("s.test", "https://go.test/same", "go.test"),
+            ("other", "same", ""),
+        ] {
+            let url = node.url(&format!("/yourls-api.php?action=expand&format=simple&shorturl={short_url}"));
+            assert_eq!(curl(&["-H", &format!("Host: {host}"), &url]).text(), target(domain, "same"));
+        }
+        let totals = |host: &str| {
+            let url = node.url("/yourls-api.php?action=db-stats&format=json");
+            curl(&["-H", &format!("Host: {host}"), &url]).json()["db-stats"]["total_links"].clone()
+        };
+        assert_eq!(
+            (totals("go.test"), totals("s.test"), totals("xn--bcher-kva.test")),
+            (json!("3"), json!("3"), json!("0"))
+        );
+        drop(wire);
+        node.terminate();
+    }
+}

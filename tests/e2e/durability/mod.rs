@@ -1,0 +1,9 @@
+//! Durability: crashes, power loss, failing disks, flipped bits, and what a start reads back.
+
+mod crash;
+mod damage;
+mod disk_faults;
+mod flips;
+mod image;
+mod loading;
+mod power_loss;
