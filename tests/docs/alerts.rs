@@ -94,7 +94,7 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn every_alert_leads_to_a_section_and_is_tested_and_listed() {
+fn every_alert_has_section_test_and_row() {
     let text = read("deploy/prometheus/carom.rules.yml");
     let tests = read("deploy/prometheus/carom.rules.test.yml");
     let monitoring = read("docs/src/operate/monitoring.md");
@@ -114,7 +114,7 @@ fn every_alert_leads_to_a_section_and_is_tested_and_listed() {
 }
 
 #[test]
-fn every_alarm_has_one_alert_of_its_severity() {
+fn every_alarm_has_one_alert() {
     let text = read("deploy/prometheus/carom.rules.yml");
     let rules = rules(&text);
     for alarm in Alarm::ALL {

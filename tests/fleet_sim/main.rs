@@ -123,12 +123,12 @@ fn must_hold<G: Copy + RefUnwindSafe + Sync>(run: Run<G>, schedules: u64) {
 }
 
 #[test]
-fn the_promises_hold_in_every_schedule() {
+fn guarantees_hold_in_every_schedule() {
     must_hold(World::run, SCHEDULES);
 }
 
 #[test]
-fn the_promises_of_members_hold_in_every_schedule() {
+fn membership_guarantees_hold_in_every_schedule() {
     must_hold(members::World::run, MEMBERS_SCHEDULES);
 }
 

@@ -68,7 +68,7 @@ fn with_one_and_three_cores(check: impl Fn(Desk)) {
 }
 
 #[test]
-fn a_static_host_always_works() {
+fn static_host_is_allowed() {
     with_one_and_three_cores(|desk| {
         desk.write(LISTED);
         let node = desk.setup.start();
@@ -84,7 +84,7 @@ fn a_static_host_always_works() {
 }
 
 #[test]
-fn a_dynamic_host_works() {
+fn dynamic_host_is_allowed() {
     with_one_and_three_cores(|desk| {
         desk.write(LISTED);
         let node = desk.setup.start();
@@ -99,7 +99,7 @@ fn a_dynamic_host_works() {
 }
 
 #[test]
-fn a_host_that_is_added_works() {
+fn added_host_is_allowed() {
     with_one_and_three_cores(|desk| {
         desk.write("{}");
         let node = desk.setup.start();
@@ -110,7 +110,7 @@ fn a_host_that_is_added_works() {
 }
 
 #[test]
-fn a_host_that_is_removed_and_not_static_fails() {
+fn removed_dynamic_host_is_refused() {
     with_one_and_three_cores(|desk| {
         desk.write(LISTED);
         let node = desk.setup.start();
@@ -122,7 +122,7 @@ fn a_host_that_is_removed_and_not_static_fails() {
 }
 
 #[test]
-fn a_host_that_is_removed_but_static_works() {
+fn removed_static_host_stays_allowed() {
     with_one_and_three_cores(|desk| {
         desk.write("{\"1\": \"static.example\", \"2\": \"dynamic.example\"}");
         let node = desk.setup.start();
@@ -134,7 +134,7 @@ fn a_host_that_is_removed_but_static_works() {
 }
 
 #[test]
-fn an_empty_list_leaves_the_static_part() {
+fn empty_list_keeps_static_hosts() {
     with_one_and_three_cores(|desk| {
         desk.write(LISTED);
         let node = desk.setup.start();
@@ -146,7 +146,7 @@ fn an_empty_list_leaves_the_static_part() {
 }
 
 #[test]
-fn a_malformed_list_counts_as_empty() {
+fn malformed_list_counts_as_empty() {
     with_one_and_three_cores(|desk| {
         desk.write(LISTED);
         let node = desk.setup.clone().expect("allow_list_malformed").start();
@@ -163,7 +163,7 @@ fn a_malformed_list_counts_as_empty() {
 }
 
 #[test]
-fn a_list_that_cannot_be_read_is_the_last_good_one_also_over_a_restart() {
+fn unreadable_list_keeps_the_last_good() {
     with_one_and_three_cores(|desk| {
         desk.write(LISTED);
         let setup = desk.setup.clone().expect("allow_list_unreadable");
@@ -190,7 +190,7 @@ fn a_list_that_cannot_be_read_is_the_last_good_one_also_over_a_restart() {
 }
 
 #[test]
-fn redirects_and_reads_never_ask_the_list_and_changes_do() {
+fn only_creates_and_changes_are_checked() {
     with_one_and_three_cores(|desk| {
         desk.write(LISTED);
         let node = desk.setup.start();
@@ -218,7 +218,7 @@ fn redirects_and_reads_never_ask_the_list_and_changes_do() {
 }
 
 #[test]
-fn values_that_are_no_hosts_are_left_out_and_said() {
+fn invalid_entries_raise_an_alarm() {
     let dir = tempfile::tempdir().unwrap();
     let desk = Desk::new(dir.path(), 1);
     desk.write("{\"1\": \"https://a.example/\", \"2\": \"dynamic.example\", \"3\": \"b c\"}");
@@ -231,7 +231,7 @@ fn values_that_are_no_hosts_are_left_out_and_said() {
 }
 
 #[test]
-fn without_a_list_links_may_lead_anywhere() {
+fn any_host_is_allowed_without_a_list() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     assert!(may(&mut node.wire(), "any.example"));
@@ -239,7 +239,7 @@ fn without_a_list_links_may_lead_anywhere() {
 }
 
 #[test]
-fn wrong_settings_of_the_list_are_named() {
+fn settings_errors_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.toml");
     std::fs::write(&file, "[allow]\nhosts = [\"https://a.example\", \"b.example\", \"*\"]\nsource = \"redis\"\n")
@@ -320,7 +320,7 @@ fn answer_one(stream: &TcpStream, served: &Mutex<Served>) -> Option<()> {
 }
 
 #[test]
-fn a_list_is_read_over_http_and_not_sent_again_while_it_is_the_same() {
+fn http_list_is_fetched_conditionally() {
     let served = Arc::new(Mutex::new(Served { answer: (200, LISTED.to_owned()), ..Served::default() }));
     let address = serve(&served);
     let data = tempfile::tempdir().unwrap();
@@ -345,7 +345,7 @@ fn a_list_is_read_over_http_and_not_sent_again_while_it_is_the_same() {
 }
 
 #[test]
-fn a_list_in_redis_holds_on_all_nodes_and_while_redis_is_away() {
+fn redis_list_outlives_an_outage() {
     let server = Server::start();
     let set = |list: &str| server.command(&["SET", "{carom}:allow", list]);
     set(LISTED);

@@ -30,7 +30,7 @@ fn with_one_and_three_cores(check: impl Fn(Setup)) {
 }
 
 #[test]
-fn keys_are_asked_for_from_the_first_one_on() {
+fn first_key_makes_the_api_require_keys() {
     with_one_and_three_cores(|setup| {
         let node = setup.start();
         let code = node.wire().shorten("https://example.org/before");
@@ -77,7 +77,7 @@ fn keys_are_asked_for_from_the_first_one_on() {
 }
 
 #[test]
-fn a_key_that_follows_another_leaves_it_some_time() {
+fn rotated_key_stays_valid_for_its_grace() {
     with_one_and_three_cores(|setup| {
         let old = new_key(&setup, "shop", "read");
         let node = setup.start();
@@ -97,7 +97,7 @@ fn a_key_that_follows_another_leaves_it_some_time() {
 }
 
 #[test]
-fn what_is_no_key_is_told_nothing() {
+fn invalid_keys_get_identical_401s() {
     with_one_and_three_cores(|setup| {
         let good = new_key(&setup, "shop", "write-own");
         let revoked = new_key(&setup, "gone", "admin");
@@ -155,7 +155,7 @@ fn from(node: &Node, address: &str, request: &[u8]) -> Reply {
 }
 
 #[test]
-fn a_key_ends_when_it_was_to_end() {
+fn key_expires_at_its_time() {
     with_one_and_three_cores(|setup| {
         new_key(&setup, "other", "read");
         let node = setup.start();
@@ -228,7 +228,7 @@ fn operations(node: &Node) -> Vec<(String, String)> {
 }
 
 #[test]
-fn no_route_gives_one_app_what_another_has() {
+fn no_route_shows_links_of_another_app() {
     with_one_and_three_cores(|setup| {
         let mut two = Two::new(&setup);
         let before = two.record();
@@ -275,7 +275,7 @@ fn percent(path: &str, code: &str) -> String {
 }
 
 #[test]
-fn an_app_sees_its_own_links_and_who_may_sees_all() {
+fn lists_hold_own_links_or_all_by_role() {
     with_one_and_three_cores(|setup| {
         let mut two = Two::new(&setup);
         let set = |caller: &mut ApiClient, path: &str| codes(&caller.get(path).json());
@@ -318,7 +318,7 @@ fn an_app_sees_its_own_links_and_who_may_sees_all() {
 }
 
 #[test]
-fn nobody_is_given_the_link_of_another_app() {
+fn dedupe_stays_within_one_app() {
     with_one_and_three_cores(|setup| {
         let setup = setup.env("CAROM_LINKS_DEDUPE", "1d");
         let (first, second) = (new_key(&setup, "first", "write-own"), new_key(&setup, "second", "write-all"));
@@ -339,7 +339,7 @@ fn nobody_is_given_the_link_of_another_app() {
 }
 
 #[test]
-fn what_an_app_says_of_its_version_is_kept() {
+fn app_version_is_stored_with_the_link() {
     with_one_and_three_cores(|setup| {
         let shop = new_key(&setup, "shop", "write-own");
         let node = setup.start();
@@ -383,7 +383,7 @@ fn what_an_app_says_of_its_version_is_kept() {
 }
 
 #[test]
-fn an_app_makes_as_many_links_as_it_may() {
+fn creates_per_second_are_limited() {
     with_one_and_three_cores(|setup| {
         let slow = run_app(&setup, &["add", "slow", "--creates-per-second", "5"]);
         let setup = setup.all_interfaces().env("CAROM_LIMITS_CREATES_PER_SECOND", "1000");
@@ -429,7 +429,7 @@ fn an_app_makes_as_many_links_as_it_may() {
 }
 
 #[test]
-fn a_key_that_is_revoked_ends_what_goes_on_for_long() {
+fn revoked_key_ends_long_requests() {
     with_one_and_three_cores(|setup| {
         let (shop, other) = (new_key(&setup, "shop", "write-own"), new_key(&setup, "other", "write-own"));
         let node = setup.start();
@@ -453,7 +453,7 @@ fn a_key_that_is_revoked_ends_what_goes_on_for_long() {
 }
 
 #[test]
-fn who_tries_too_many_keys_is_told_less() {
+fn failed_keys_are_rate_limited() {
     with_one_and_three_cores(|setup| {
         let good = new_key(&setup, "shop", "write-own");
         let node = setup.start();
@@ -479,7 +479,7 @@ fn who_tries_too_many_keys_is_told_less() {
 }
 
 #[test]
-fn a_listener_for_others_needs_a_key() {
+fn public_listener_requires_a_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).argument("--listen").argument("0.0.0.0:0");
     let (code, said) = setup.fail();
@@ -514,7 +514,7 @@ fn a_listener_for_others_needs_a_key() {
 }
 
 #[test]
-fn apps_are_managed_over_the_admin_listener_too() {
+fn admin_api_manages_apps() {
     with_one_and_three_cores(|setup| {
         let node = setup.start();
         let mut admin = Wire::open(node.admin);
@@ -568,7 +568,7 @@ fn apps_are_managed_over_the_admin_listener_too() {
 }
 
 #[test]
-fn the_command_says_what_is_wrong() {
+fn command_names_each_wrong_argument() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data"));
     let said = |arguments: &[&str]| {

@@ -42,7 +42,7 @@ fn is_refused(wire: &mut Wire, url: &str) -> bool {
 }
 
 #[test]
-fn a_blocked_host_stops_links_that_there_are_and_new_ones() {
+fn blocked_host_stops_new_and_old_links() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("block.json");

@@ -73,7 +73,7 @@ fn codes(list: &Reply) -> Vec<String> {
 }
 
 #[test]
-fn each_domain_has_its_own_links() {
+fn each_domain_serves_only_its_links() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let node = setup(dir.path(), cores).start();
@@ -139,7 +139,7 @@ fn each_domain_has_its_own_links() {
 }
 
 #[test]
-fn the_api_names_the_domain_that_it_means() {
+fn api_selects_links_by_domain() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let node = setup(dir.path(), cores).start();
@@ -218,7 +218,7 @@ fn the_api_names_the_domain_that_it_means() {
 }
 
 #[test]
-fn a_domain_that_is_none_is_refused_and_nothing_is_stored() {
+fn invalid_domain_is_refused_and_not_stored() {
     let dir = tempfile::tempdir().unwrap();
     let node = setup(dir.path(), 1).start();
     let mut wire = node.wire();
@@ -258,7 +258,7 @@ fn a_domain_that_is_none_is_refused_and_nothing_is_stored() {
 }
 
 #[test]
-fn links_of_the_default_domain_stand_in_where_that_is_wanted() {
+fn fallback_serves_links_of_the_default() {
     for (cores, residency) in [(1, "all"), (3, "all"), (3, "hot")] {
         let dir = tempfile::tempdir().unwrap();
         let mut setup = setup(dir.path(), cores).env("CAROM_DOMAINS_FALLBACK", "true");
@@ -325,7 +325,7 @@ fn links_of_the_default_domain_stand_in_where_that_is_wanted() {
 }
 
 #[test]
-fn who_finds_nothing_is_led_where_the_domain_says() {
+fn missing_and_expired_links_redirect() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let serve = format!(
@@ -395,7 +395,7 @@ fn who_finds_nothing_is_led_where_the_domain_says() {
 }
 
 #[test]
-fn crawlers_are_told_of_the_links_of_a_domain() {
+fn robots_txt_lists_links_of_the_domain() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let node = setup(dir.path(), cores).start();
@@ -424,7 +424,7 @@ fn crawlers_are_told_of_the_links_of_a_domain() {
 }
 
 #[test]
-fn a_key_of_some_domains_reaches_no_other() {
+fn key_with_domains_reaches_no_other() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let setup = setup(dir.path(), cores);
@@ -549,7 +549,7 @@ fn a_key_of_some_domains_reaches_no_other() {
 }
 
 #[test]
-fn a_default_domain_that_was_another_one_is_told_of() {
+fn changed_default_domain_raises_an_alarm() {
     let dir = tempfile::tempdir().unwrap();
     let node = setup(dir.path(), 1).start();
     make(&mut node.wire(), "go.test", "old");
@@ -579,7 +579,7 @@ fn run(setup: &Setup, arguments: &[&str], input: &str) -> String {
 }
 
 #[test]
-fn links_keep_their_domains_in_exports_and_while_these_are_not_served() {
+fn removed_domain_keeps_links_and_exports() {
     let dir = tempfile::tempdir().unwrap();
     let with = setup(dir.path(), 1);
     let lines = "{\"shortCode\":\"a\",\"longUrl\":\"https://example.org/1\",\"domain\":\"go.test\"}\n\
@@ -625,7 +625,7 @@ fn links_keep_their_domains_in_exports_and_while_these_are_not_served() {
 }
 
 #[test]
-fn callers_of_other_shorteners_find_their_domain() {
+fn bitly_and_yourls_select_a_domain() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let node = setup(dir.path(), cores).all_interfaces().start();

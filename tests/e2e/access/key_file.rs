@@ -5,7 +5,7 @@ use crate::support::http::SHORT_URLS;
 use crate::support::node::{Setup, wait_until};
 
 #[test]
-fn an_empty_registry_that_has_had_keys_asks_for_a_key() {
+fn emptied_registry_still_requires_a_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data"));
     let gone = with_key_of_long_ago(&setup);
@@ -30,7 +30,7 @@ fn an_empty_registry_that_has_had_keys_asks_for_a_key() {
 }
 
 #[test]
-fn keys_that_become_unreadable_go_on_to_hold() {
+fn unreadable_registry_keeps_keys_valid() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).expect("cannot be read or written");
     let good = new_key(&setup, "shop", "write-own");

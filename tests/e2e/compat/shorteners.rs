@@ -30,7 +30,7 @@ fn bitly(node: &Node, key: &str, path: &str, body: &Value) -> Reply {
 }
 
 #[test]
-fn callers_of_bitly_work_unchanged() {
+fn bitly_calls_work_unchanged() {
     with_one_and_three_cores(|setup| {
         let (shop, other) = (new_key(&setup, "shop", "write-own"), new_key(&setup, "other", "write-own"));
         let reader = new_key(&setup, "shop", "read");
@@ -89,7 +89,7 @@ fn yourls(node: &Node, fields: &[(&str, &str)]) -> Reply {
 }
 
 #[test]
-fn callers_of_yourls_work_unchanged() {
+fn yourls_calls_work_unchanged() {
     with_one_and_three_cores(|setup| {
         let (shop, other) = (new_key(&setup, "shop", "write-own"), new_key(&setup, "other", "write-own"));
         let node = setup.start();
@@ -198,7 +198,7 @@ fn interfaces(node: &Node) -> [u16; 4] {
 }
 
 #[test]
-fn only_the_interfaces_that_the_settings_name_are_served() {
+fn only_enabled_interfaces_are_served() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let node = setup.start();
@@ -245,7 +245,7 @@ fn only_the_interfaces_that_the_settings_name_are_served() {
 }
 
 #[test]
-fn a_preview_says_where_a_link_leads_and_is_no_visit() {
+fn preview_shows_target_without_a_visit() {
     with_one_and_three_cores(|setup| {
         let node = setup.start();
         let mut wire = node.wire();

@@ -16,7 +16,7 @@ const PAGES: [&str; 11] =
     ["", "links", "links/hostile", "links/gone", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
 
 #[test]
-fn people_sign_in_search_change_and_sign_out() {
+fn session_searches_edits_and_signs_out() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let key = api_client::new_key(&setup, "ops", "admin");
@@ -75,7 +75,7 @@ fn people_sign_in_search_change_and_sign_out() {
 
 /// A restart ends all sessions. Who has typed something, or chosen a file, signs in on the page where that stands.
 #[test]
-fn what_was_typed_outlives_the_session() {
+fn input_survives_an_ended_session() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).argument("--admin-listen").argument(free_address().to_string());
     let key = api_client::new_key(&setup, "ops", "admin");
@@ -119,7 +119,7 @@ fn what_was_typed_outlives_the_session() {
 }
 
 #[test]
-fn what_goes_on_is_drawn_while_it_goes_on() {
+fn live_plots_follow_the_traffic() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let code = node.wire().shorten(TARGET);
@@ -170,7 +170,7 @@ fn what_goes_on_is_drawn_while_it_goes_on() {
 }
 
 #[test]
-fn everything_can_be_done_by_keyboard() {
+fn keyboard_reaches_every_control() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     node.wire().shorten_as("by-hand", TARGET);
@@ -208,7 +208,7 @@ fn everything_can_be_done_by_keyboard() {
 }
 
 #[test]
-fn every_page_of_the_console_is_for_everybody_and_hostile_content_stays_text() {
+fn pages_are_accessible_and_escaped() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let evil = "\u{202e}<img src=x onerror=alert(1)><script>alert(2)</script>\"'&";
@@ -262,7 +262,7 @@ fn every_page_of_the_console_is_for_everybody_and_hostile_content_stays_text() {
 }
 
 #[test]
-fn keys_are_made_shown_once_and_revoked() {
+fn keys_are_shown_once_and_revoked() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let key = api_client::new_key(&setup, "ops", "admin");
@@ -298,7 +298,7 @@ fn keys_are_made_shown_once_and_revoked() {
 }
 
 #[test]
-fn the_first_key_closes_an_open_node_and_stays_to_be_copied() {
+fn first_key_stays_shown_until_copied() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let mut browser = Browser::open();

@@ -11,7 +11,7 @@ use crate::support::http::Wire;
 use crate::support::node::{Setup, free_address, wait_until};
 
 #[test]
-fn ten_thousand_lines_are_imported_with_a_report_of_those_that_are_refused() {
+fn large_file_reports_refused_lines() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(&dir.path().join("data"));
     node.wire().shorten_as("taken", TARGET);
@@ -71,7 +71,7 @@ const PROBLEM: &str =
     "document.querySelector('.state')?.dataset.problem ?? document.querySelector('.rejected tbody td')?.textContent";
 
 #[test]
-fn files_that_are_not_meant_so_are_told_what_is_wrong_with_them() {
+fn wrong_files_are_explained() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(&dir.path().join("data"));
     let browser = importing(&at(&node, "import"));
@@ -131,7 +131,7 @@ fn lines(count: usize) -> String {
 
 /// Stopped between two chunks, nothing is left open: going on makes every link once, and the report has every refused line once.
 #[test]
-fn an_import_that_was_stopped_is_gone_on_with() {
+fn stopped_import_resumes() {
     const LINES: usize = 60_000;
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(&dir.path().join("data"));
@@ -157,7 +157,7 @@ fn an_import_that_was_stopped_is_gone_on_with() {
 
 /// A node that ends while lines come has answered for some: the others are sent to the next one.
 #[test]
-fn an_import_outlives_a_restart_of_the_node() {
+fn import_survives_a_restart() {
     const LINES: usize = 60_000;
     let dir = tempfile::tempdir().unwrap();
     let admin = free_address();
@@ -189,7 +189,7 @@ fn an_import_outlives_a_restart_of_the_node() {
 
 /// The restart ends the session as well: one signs in where the import stands, and goes on.
 #[test]
-fn an_import_outlives_its_session() {
+fn import_survives_an_ended_session() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).argument("--admin-listen").argument(free_address().to_string());
     let key = api_client::new_key(&setup, "ops", "admin");

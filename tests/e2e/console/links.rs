@@ -11,7 +11,7 @@ use crate::support::http::{SHORT_URLS, Wire, request_at};
 use crate::support::node::{Setup, wait_until};
 
 #[test]
-fn links_are_archived_deleted_and_brought_back() {
+fn links_are_archived_deleted_and_restored() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     node.wire().shorten_as("first", TARGET);
@@ -62,7 +62,7 @@ fn links_are_archived_deleted_and_brought_back() {
 
 /// What waits to be deleted may be somebody else's when its time comes.
 #[test]
-fn what_others_have_brought_back_or_made_anew_is_not_deleted() {
+fn restored_or_recreated_links_stay() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let mut wire = node.wire();
@@ -103,7 +103,7 @@ fn what_others_have_brought_back_or_made_anew_is_not_deleted() {
 
 /// Another page of the same browser may sign in anew: the session of this one is that of both then.
 #[test]
-fn who_signs_in_on_another_page_goes_on_here() {
+fn sign_in_on_another_tab_continues_here() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let key = api_client::new_key(&setup, "ops", "admin");
@@ -131,7 +131,7 @@ fn who_signs_in_on_another_page_goes_on_here() {
 
 /// What an export tells, an import takes.
 #[test]
-fn texts_that_separate_others_survive_csv() {
+fn separators_in_text_survive_csv() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let browser = Browser::open();
@@ -158,7 +158,7 @@ ${csv.csvLine(["longUrl", "title", "tags"])}${lines}https://example.org/,short,,
 
 /// The same code at two domains is two links, each with its own visits.
 #[test]
-fn a_link_of_another_domain_has_a_page_with_all_of_it() {
+fn link_of_another_domain_has_a_page() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path())
         .env("CAROM_BASE_URL", "http://carom.test")
@@ -207,7 +207,7 @@ const FOCUS: &str =
 
 /// Whoever works by keyboard goes on from where they were.
 #[test]
-fn the_focus_stays_where_it_was() {
+fn focus_stays_after_an_action() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     for code in ["first", "second", "third"] {
@@ -251,7 +251,7 @@ fn the_focus_stays_where_it_was() {
 
 /// The address, the fields and the rows say the same, whatever was typed, left, or gone back to.
 #[test]
-fn the_list_shows_what_its_address_says() {
+fn list_follows_its_address() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     for number in 0..60 {
@@ -310,7 +310,7 @@ fn the_list_shows_what_its_address_says() {
 
 /// What somebody else did to links since they were listed is not undone by an undo.
 #[test]
-fn tags_of_others_stay() {
+fn concurrent_tags_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     for code in ["first", "second"] {

@@ -14,7 +14,7 @@ const NUMBERS_ARE_ON_ONE_LINE: &str = "(() => {
 })()";
 
 #[test]
-fn tiles_keep_their_numbers_on_one_line() {
+fn tile_numbers_stay_on_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let browser = Browser::open();
@@ -34,7 +34,7 @@ fn tiles_keep_their_numbers_on_one_line() {
 }
 
 #[test]
-fn underlines_leave_underscores_and_codes_tell_letters_apart() {
+fn codes_are_legible() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     node.wire().shorten_as("Il0O", TARGET);
@@ -57,7 +57,7 @@ fn underlines_leave_underscores_and_codes_tell_letters_apart() {
 
 /// Each redraw once widened the axis of a bar chart by half a bar.
 #[test]
-fn a_change_of_theme_leaves_the_axis_of_a_bar_chart_alone() {
+fn theme_change_keeps_the_chart_axis() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     node.wire().shorten(TARGET);
@@ -76,7 +76,7 @@ fn a_change_of_theme_leaves_the_axis_of_a_bar_chart_alone() {
 }
 
 #[test]
-fn nothing_jumps_or_hides_when_the_window_changes() {
+fn resize_keeps_the_current_page_in_sight() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     let browser = Browser::open();
@@ -92,7 +92,7 @@ fn nothing_jumps_or_hides_when_the_window_changes() {
 }
 
 #[test]
-fn the_form_to_sign_in_keeps_off_the_edges_of_a_phone() {
+fn sign_in_form_has_margins_on_a_phone() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
     let browser = Browser::open();
@@ -106,7 +106,7 @@ fn the_form_to_sign_in_keeps_off_the_edges_of_a_phone() {
 
 /// The days of a filter are those of the table: the viewer's. One of these zones always has another day than UTC.
 #[test]
-fn filters_mean_days_of_the_viewer() {
+fn date_filters_use_the_viewers_days() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(dir.path());
     node.wire().shorten_as("today", TARGET);

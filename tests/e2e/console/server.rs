@@ -66,7 +66,7 @@ fn with_key(setup: &Setup) -> (Node, String) {
 }
 
 #[test]
-fn who_signs_in_has_a_session_until_it_is_ended() {
+fn session_lasts_until_sign_out() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, key) = with_key(&setup);
@@ -137,7 +137,7 @@ fn who_signs_in_has_a_session_until_it_is_ended() {
 }
 
 #[test]
-fn a_session_is_over_with_its_key() {
+fn session_ends_with_its_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path()).env("CAROM_ADMIN_REQUIRE_KEY", "true");
     let (node, key) = with_key(&setup);
@@ -156,7 +156,7 @@ fn a_session_is_over_with_its_key() {
 }
 
 #[test]
-fn what_a_session_has_begun_is_over_with_it() {
+fn ended_session_stops_its_requests() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, key) = with_key(&setup);
@@ -183,7 +183,7 @@ fn what_a_session_has_begun_is_over_with_it() {
 }
 
 #[test]
-fn keys_that_do_not_hold_or_allow_too_little_let_nobody_in() {
+fn sign_in_needs_a_valid_admin_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let writer = api_client::new_key(&setup, "shop", "write-all");
@@ -217,7 +217,7 @@ fn keys_that_do_not_hold_or_allow_too_little_let_nobody_in() {
 }
 
 #[test]
-fn pages_of_others_can_do_nothing() {
+fn cross_site_requests_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, key) = with_key(&setup);
@@ -249,7 +249,7 @@ fn pages_of_others_can_do_nothing() {
 }
 
 #[test]
-fn without_keys_this_machine_alone_may_do_everything() {
+fn keyless_console_serves_loopback_only() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).start();
     let mut wire = Wire::open(node.admin);
@@ -285,7 +285,7 @@ fn without_keys_this_machine_alone_may_do_everything() {
 }
 
 #[test]
-fn links_are_made_here_as_everywhere() {
+fn links_are_created_like_over_the_api() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path()).cores(3);
     let (node, key) = with_key(&setup);
@@ -338,7 +338,7 @@ fn links_are_made_here_as_everywhere() {
 }
 
 #[test]
-fn changes_are_told_with_who_made_them_over_restarts() {
+fn history_names_authors_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path()).cores(2);
     let shop = api_client::new_key(&setup, "shop", "write-own");
@@ -387,7 +387,7 @@ fn changes_are_told_with_who_made_them_over_restarts() {
 }
 
 #[test]
-fn the_console_is_told_what_goes_on_and_how_links_are_used() {
+fn state_reports_traffic_and_usage() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path())
         .cores(2)
@@ -475,7 +475,7 @@ fn the_console_is_told_what_goes_on_and_how_links_are_used() {
 }
 
 #[test]
-fn events_come_each_second_with_what_was_done_in_it() {
+fn events_report_each_second() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).cores(2).start();
     let code = node.wire().shorten(TARGET);
@@ -531,7 +531,7 @@ fn archive(node: &Node, code: &str, archived: bool) {
 }
 
 #[test]
-fn the_node_finishes_a_delete_that_nobody_undoes() {
+fn delayed_delete_runs_unless_undone() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).cores(2).start();
     let codes = ["gone", "restored", "kept", "noted", "late"];

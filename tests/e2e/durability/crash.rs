@@ -29,7 +29,7 @@ fn kill_under_load(node: Node, ledger: &mut Ledger, dice: &mut Dice) -> Setup {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_in_fifty_kills() {
+fn fifty_kills_lose_nothing_acknowledged() {
     let data = tempfile::tempdir().unwrap();
     let mut dice = Dice::new();
     let mut ledger = Ledger::new(CLIENTS, &mut dice);

@@ -28,7 +28,7 @@ fn fill(path: &Path, left: u64, between: impl FnOnce()) {
 }
 
 #[test]
-fn a_full_disk_stops_writes_and_no_redirects() {
+fn full_disk_stops_writes_not_redirects() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().display().to_string();
     let mount = format!("mount -t tmpfs -o size=192m tmpfs {data}; exec \"$@\"");
@@ -100,7 +100,7 @@ fn not_followed(node: &Node, links: &BTreeMap<String, String>) -> BTreeMap<Strin
 }
 
 #[test]
-fn a_damaged_record_is_named_and_never_another_link() {
+fn damaged_record_is_named_and_not_served() {
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).cores(2).expect("a stored record is damaged").expect("store_damaged");
     let links = make_links(&setup, 200);
@@ -135,7 +135,7 @@ fn a_damaged_record_is_named_and_never_another_link() {
 }
 
 #[test]
-fn flipped_bits_in_a_journal_are_named_and_cost_one_link() {
+fn flipped_journal_bits_cost_one_link() {
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).cores(2);
     let links = make_links(&setup, 300);
@@ -151,7 +151,7 @@ fn flipped_bits_in_a_journal_are_named_and_cost_one_link() {
 }
 
 #[test]
-fn flipped_bits_anywhere_never_serve_another_link() {
+fn flipped_bits_never_serve_another_link() {
     let folder = tempfile::tempdir().unwrap();
     let mut dice = Dice::new();
     let whole = Setup::new(&folder.path().join("whole")).cores(2);
@@ -201,7 +201,7 @@ fn named_ranges(log: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_flipped_bit_in_a_table_is_named_and_costs_one_block() {
+fn flipped_table_bit_costs_one_block() {
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).cores(2);
     setup.start().terminate();
@@ -245,7 +245,7 @@ fn issue(node: &Node, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn without_the_id_table_no_code_is_given_twice() {
+fn lost_id_table_repeats_no_code() {
     let folder = tempfile::tempdir().unwrap();
     const KEPT: usize = 10;
     let mut setup = Setup::new(folder.path()).cores(2);

@@ -85,7 +85,7 @@ fn is_unconfirmed(way: &str, text: &str) {
 }
 
 #[test]
-fn a_disk_that_stalls_leaves_changes_unconfirmed_and_they_are_done_later() {
+fn stalled_sync_completes_later() {
     let folder = tempfile::tempdir().unwrap();
     let node = setup(folder.path()).start();
     ["delete", "change"].iter().for_each(|slug| node.wire().shorten_as(slug, TARGET));
@@ -103,7 +103,7 @@ fn a_disk_that_stalls_leaves_changes_unconfirmed_and_they_are_done_later() {
 }
 
 #[test]
-fn a_disk_that_fails_leaves_the_change_unconfirmed_and_refuses_those_behind_it() {
+fn failed_sync_refuses_later_writes() {
     for way in WAYS {
         let folder = tempfile::tempdir().unwrap();
         let node = setup(folder.path()).expect("a write to the store failed").expect("store_failed").start();
@@ -120,7 +120,7 @@ fn a_disk_that_fails_leaves_the_change_unconfirmed_and_refuses_those_behind_it()
 }
 
 #[test]
-fn refused_creates_cost_no_codes_and_are_told_the_reason_at_once() {
+fn refused_creates_cost_no_codes() {
     let folder = tempfile::tempdir().unwrap();
     let node = setup(folder.path()).expect("a write to the store failed").expect("store_failed").start();
     let left = |node: &Node| sum(&node.status(), "/codes/remaining");
@@ -145,7 +145,7 @@ fn refused_creates_cost_no_codes_and_are_told_the_reason_at_once() {
 
 /// The very case that keys of clients are for: a create whose answer is lost with the process.
 #[test]
-fn a_create_that_is_repeated_after_a_crash_during_its_commit_makes_no_second_link() {
+fn repeat_after_crash_reuses_the_link() {
     let folder = tempfile::tempdir().unwrap();
     let node = setup(folder.path()).start();
     order(folder.path(), "stall-sync");
@@ -170,7 +170,7 @@ fn a_create_that_is_repeated_after_a_crash_during_its_commit_makes_no_second_lin
 
 /// A client that gives up waiting does not make its key free.
 #[test]
-fn a_key_stays_in_use_until_the_disk_has_answered() {
+fn idempotency_key_waits_for_the_disk() {
     let folder = tempfile::tempdir().unwrap();
     let node = setup(folder.path()).start();
     order(folder.path(), "stall-sync");

@@ -137,12 +137,12 @@ fn campaign(stop: impl Fn(Node) -> Setup) {
 }
 
 #[test]
-fn of_a_node_that_was_stopped() {
+fn one_byte_after_a_clean_stop() {
     campaign(Node::terminate);
 }
 
 #[test]
-fn of_an_idle_node_that_was_killed() {
+fn one_byte_after_a_kill() {
     campaign(Node::kill);
 }
 
@@ -169,7 +169,7 @@ fn damage_the_last_write(stop: impl Fn(Node) -> Setup) {
 
 /// A record that is still whole leaves no trace of the damage but this alarm.
 #[test]
-fn a_synced_write_without_its_end_is_reported_though_it_costs_nothing() {
+fn cut_write_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).expect("damaged");
     let node = setup.start();
@@ -186,11 +186,11 @@ fn a_synced_write_without_its_end_is_reported_though_it_costs_nothing() {
 }
 
 #[test]
-fn damage_in_the_last_write_before_a_stop_is_reported() {
+fn last_write_before_a_stop_is_reported() {
     damage_the_last_write(Node::terminate);
 }
 
 #[test]
-fn damage_in_the_last_write_before_a_kill_is_reported() {
+fn last_write_before_a_kill_is_reported() {
     damage_the_last_write(Node::kill);
 }

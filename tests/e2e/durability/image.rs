@@ -62,7 +62,7 @@ fn image_is_made(data: &Path) {
 }
 
 #[test]
-fn a_start_takes_links_from_the_image_and_changes_since_from_the_store() {
+fn start_reads_image_then_newer_changes() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     import(&data, LINKS);

@@ -87,7 +87,7 @@ fn undone(node: &Node, acknowledged: &Acknowledged) -> Vec<String> {
 }
 
 #[test]
-fn changes_acknowledged_while_links_are_loaded_hold() {
+fn changes_made_while_loading_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let data: &Path = &folder.path().join("data");
     import(data, LINKS);

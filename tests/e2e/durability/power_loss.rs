@@ -44,7 +44,7 @@ fn setup(data: &tempfile::TempDir) -> Setup {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_with_the_power() {
+fn acknowledged_writes_survive() {
     let data = tempfile::tempdir().unwrap();
     let mut dice = Dice::new();
     let mut ledger = Ledger::new(CLIENTS, &mut dice);
@@ -57,7 +57,7 @@ fn nothing_acknowledged_is_lost_with_the_power() {
 }
 
 #[test]
-fn a_node_that_acknowledges_too_early_is_caught() {
+fn early_acknowledgement_is_caught() {
     let data = tempfile::tempdir().unwrap();
     let mut dice = Dice::new();
     let mut ledger = Ledger::new(CLIENTS, &mut dice);

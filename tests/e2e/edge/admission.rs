@@ -16,7 +16,7 @@ fn is_closed(wire: &mut Wire) -> bool {
 }
 
 #[test]
-fn who_has_been_idle_for_longest_goes_first() {
+fn longest_idle_connection_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_LIMITS_CONNECTIONS", "20").start();
     let code = node.wire().shorten(TARGET);
@@ -54,7 +54,7 @@ fn who_has_been_idle_for_longest_goes_first() {
 }
 
 #[test]
-fn where_nobody_is_idle_those_who_come_are_closed_and_those_who_are_there_go_on() {
+fn new_connections_close_when_none_is_idle() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_LIMITS_CONNECTIONS", "20").start();
     let mut wire = node.wire();
@@ -84,7 +84,7 @@ fn where_nobody_is_idle_those_who_come_are_closed_and_those_who_are_there_go_on(
 }
 
 #[test]
-fn an_address_has_its_connections_and_not_those_of_others() {
+fn connections_per_address_are_limited() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_LIMITS_CONNECTIONS_PER_ADDRESS", "5").start();
     let from = |last: u8| Wire::open_from(IpAddr::from(Ipv4Addr::new(127, 0, 0, last)), node.public);
@@ -100,7 +100,7 @@ fn an_address_has_its_connections_and_not_those_of_others() {
 }
 
 #[test]
-fn without_descriptors_it_is_quiet_and_comes_back_at_once() {
+fn descriptor_shortage_recovers() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path())
         .shell("exec prlimit --nofile=256 \"$@\"")
@@ -136,7 +136,7 @@ fn without_descriptors_it_is_quiet_and_comes_back_at_once() {
 }
 
 #[test]
-fn the_slow_ones_take_nothing_from_the_others() {
+fn slow_clients_delay_no_one_else() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).start();
     let mut wire = node.wire();
@@ -161,7 +161,7 @@ fn the_slow_ones_take_nothing_from_the_others() {
 }
 
 #[test]
-fn a_connection_has_so_many_requests() {
+fn requests_per_connection_are_limited() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_LIMITS_REQUESTS_PER_CONNECTION", "3").start();
     let code = node.wire().shorten(TARGET);
@@ -181,7 +181,7 @@ fn a_connection_has_so_many_requests() {
 }
 
 #[test]
-fn lengths_are_those_that_are_set() {
+fn head_and_body_sizes_are_limited() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path()).env("CAROM_LIMITS_HEAD_BYTES", "4KiB").env("CAROM_LIMITS_BODY_BYTES", "16KiB");
     let node = setup.start();
@@ -212,7 +212,7 @@ fn lengths_are_those_that_are_set() {
 }
 
 #[test]
-fn a_body_has_its_time() {
+fn slow_body_times_out() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_LIMITS_BODY_SECONDS", "1").start();
     let mut kept = node.wire();

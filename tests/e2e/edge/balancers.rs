@@ -26,7 +26,7 @@ fn check(program: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn every_option_has_its_reason_and_is_understood() {
+fn configurations_are_valid_and_commented() {
     let dir = tempfile::tempdir().unwrap();
     let written = |name: &str, text: &str| {
         let file = dir.path().join(name);
@@ -100,7 +100,7 @@ impl Drop for Balancer {
 }
 
 #[test]
-fn nodes_behind_a_balancer_are_restarted_and_nobody_notices() {
+fn rolling_restart_loses_no_request() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::new(dir.path());
     ca.write("go", &[NAME]);

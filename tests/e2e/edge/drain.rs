@@ -75,17 +75,17 @@ fn drain(signal: Signal, cores: usize) {
 }
 
 #[test]
-fn sigterm_lets_everybody_finish() {
+fn sigterm_finishes_open_requests() {
     drain(Signal::TERM, 2);
 }
 
 #[test]
-fn sigint_lets_everybody_finish() {
+fn sigint_finishes_open_requests() {
     drain(Signal::INT, 1);
 }
 
 #[test]
-fn a_second_signal_changes_nothing() {
+fn second_signal_changes_nothing() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let mut asking = node.wire();
@@ -230,12 +230,12 @@ fn same_status_for_everybody(node: &Node) {
 }
 
 #[test]
-fn the_status_of_one_core_adds_up() {
+fn status_of_one_core_adds_up() {
     adds_up(1);
 }
 
 #[test]
-fn the_status_of_two_cores_adds_up() {
+fn status_of_two_cores_adds_up() {
     adds_up(2);
 }
 
@@ -243,7 +243,7 @@ fn the_status_of_two_cores_adds_up() {
 const MANY: usize = 150_000;
 
 #[test]
-fn a_node_that_still_reads_its_links_ends_when_asked_to() {
+fn loading_node_stops_on_a_signal() {
     let folder = tempfile::tempdir().unwrap();
     let (data, file) = (folder.path().join("data"), folder.path().join("links"));
     let lines: String =

@@ -236,7 +236,7 @@ fn longest_task_micros(status: &Value) -> u64 {
 }
 
 #[test]
-fn redirects_beside_any_flood_wait_for_a_turn_and_no_longer() {
+fn redirects_wait_one_turn_at_most() {
     let target = start();
     let time = campaign().map_or(Duration::from_millis(1_500), Duration::from_secs);
     let mut slow = Vec::new();

@@ -15,7 +15,7 @@ use crate::support::node::{Setup, wait_until};
 use crate::support::steady_client::{TARGET, ask_until};
 
 #[test]
-fn balancers_have_time_to_notice() {
+fn drain_delay_keeps_serving() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path()).cores(2).env("CAROM_DRAIN_DELAY", "6s");
     let node = setup.start();
@@ -46,7 +46,7 @@ fn balancers_have_time_to_notice() {
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn service_manager_is_notified() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -120,7 +120,7 @@ impl Drop for Supervisor {
 }
 
 #[test]
-fn sockets_that_stay_open_lose_nobody_over_twenty_restarts() {
+fn inherited_sockets_lose_no_connection() {
     // One socket for each core, one for all of them, and more than there are cores.
     for (sockets, cores, restarts) in [(2, 2, 20), (1, 2, 3), (3, 1, 3)] {
         let dir = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn sockets_that_stay_open_lose_nobody_over_twenty_restarts() {
 }
 
 #[test]
-fn a_socket_that_nobody_wants_is_refused() {
+fn unconfigured_socket_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let made = Command::new("perl")
         .args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/support/supervisor.pl"), "1", "127.0.0.1", "0"])

@@ -166,7 +166,7 @@ impl Client {
 }
 
 #[test]
-fn clients_that_people_use_are_served_many_at_once() {
+fn common_clients_multiplex() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.cores(2).start();
@@ -246,7 +246,7 @@ fn chromium(dir: &Path, node: &Node, path: &str) -> (String, String) {
 }
 
 #[test]
-fn a_browser_is_served() {
+fn browser_is_served() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.cores(2).start();
@@ -262,7 +262,7 @@ fn a_browser_is_served() {
 }
 
 #[test]
-fn what_a_client_may_do_is_bounded() {
+fn harmful_frames_close_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.env("CAROM_LIMITS_BODY_SECONDS", "1").start();
@@ -339,7 +339,7 @@ fn what_a_client_may_do_is_bounded() {
 }
 
 #[test]
-fn a_body_may_take_longer_than_a_head() {
+fn body_may_outlast_the_head_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.env("CAROM_LIMITS_HEAD_SECONDS", "1").start();
@@ -362,7 +362,7 @@ fn a_body_may_take_longer_than_a_head() {
 }
 
 #[test]
-fn a_connection_ends_with_a_word() {
+fn connection_ends_with_goaway() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let setup = setup.env("CAROM_LIMITS_REQUESTS_PER_CONNECTION", "5");
@@ -395,7 +395,7 @@ fn a_connection_ends_with_a_word() {
 }
 
 #[test]
-fn one_connection_holds_no_more_than_it_may() {
+fn memory_per_connection_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.start();
@@ -439,7 +439,7 @@ fn one_connection_holds_no_more_than_it_may() {
 }
 
 #[test]
-fn it_can_be_left_out() {
+fn can_be_disabled() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.env("CAROM_TLS_HTTP2", "false").start();

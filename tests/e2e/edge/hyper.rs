@@ -25,7 +25,7 @@ fn create(slug: &str, fields: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_last_request_is_answered_and_nothing_behind_it() {
+fn last_request_ends_the_connection() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data);
     let old = format!("GET /kept HTTP/1.0\r\nHost: {}\r\n\r\n", node.public).into_bytes();
@@ -56,7 +56,7 @@ fn the_last_request_is_answered_and_nothing_behind_it() {
 /// Redirects end a connection at once when nothing stands behind them, and wait for the client's end otherwise: a client
 /// that goes on sending would be reset, and a reset can overtake the answer.
 #[test]
-fn a_client_that_sends_on_behind_its_last_redirect_is_not_reset() {
+fn late_bytes_cause_no_reset() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data);
     let last = request("GET", "/kept", "Connection: close\r\n", b"");
@@ -77,7 +77,7 @@ fn a_client_that_sends_on_behind_its_last_redirect_is_not_reset() {
 }
 
 #[test]
-fn what_came_whole_before_a_broken_request_is_answered() {
+fn requests_before_a_broken_one_are_answered() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data);
     let broken_body = |fields: &str| {
@@ -118,7 +118,7 @@ fn what_came_whole_before_a_broken_request_is_answered() {
 }
 
 #[test]
-fn a_drain_answers_what_hyper_drives() {
+fn drain_answers_open_requests() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data);
     let health = request("GET", "/rest/health", "", b"");
@@ -149,7 +149,7 @@ fn a_drain_answers_what_hyper_drives() {
 }
 
 #[test]
-fn who_never_finishes_holds_no_drain_up_for_good() {
+fn unfinished_request_does_not_block_a_drain() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data);
     let (mut public, mut admin) = (node.wire(), Wire::open(node.admin));
@@ -161,7 +161,7 @@ fn who_never_finishes_holds_no_drain_up_for_good() {
 }
 
 #[test]
-fn who_never_reads_makes_hyper_wait() {
+fn unread_responses_apply_backpressure() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data);
     let long = format!("https://example.org/{}", "x".repeat(2_000));

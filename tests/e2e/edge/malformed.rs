@@ -96,7 +96,7 @@ fn nothing_hidden_happened(node: &Node) {
 }
 
 #[test]
-fn heads_that_two_programs_could_read_in_two_ways_are_refused() {
+fn ambiguous_heads_are_refused() {
     let data = tempfile::tempdir().unwrap();
     let node = start(data.path());
     let heads = [
@@ -165,7 +165,7 @@ fn heads_that_two_programs_could_read_in_two_ways_are_refused() {
 }
 
 #[test]
-fn bodies_whose_framing_is_not_exact_are_refused() {
+fn inexact_body_framing_is_refused() {
     let data = tempfile::tempdir().unwrap();
     let node = start(data.path());
     let json = json!({"longUrl": "https://evil.example/", "customSlug": HIDDEN}).to_string();
@@ -203,7 +203,7 @@ fn bodies_whose_framing_is_not_exact_are_refused() {
 }
 
 #[test]
-fn what_is_not_spoken_here_is_named() {
+fn unsupported_protocols_are_named() {
     let data = tempfile::tempdir().unwrap();
     let node = start(data.path());
     refused(&node, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);
@@ -214,7 +214,7 @@ fn what_is_not_spoken_here_is_named() {
 }
 
 #[test]
-fn targets_have_the_form_that_belongs_to_their_method() {
+fn request_target_form_follows_the_method() {
     let data = tempfile::tempdir().unwrap();
     let node = start(data.path());
     for prelude in ["", HEALTH] {
@@ -245,7 +245,7 @@ fn targets_have_the_form_that_belongs_to_their_method() {
 }
 
 #[test]
-fn a_later_minor_version_is_answered_as_http_1_1() {
+fn later_minor_version_gets_http_1_1() {
     let data = tempfile::tempdir().unwrap();
     let node = start(data.path());
     let mut wire = node.wire();
@@ -269,7 +269,7 @@ fn head_of(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn heads_have_a_largest_size() {
+fn oversized_head_is_refused() {
     let data = tempfile::tempdir().unwrap();
     let node = start(data.path());
     let largest = head_of(HEAD_MAX);
@@ -297,7 +297,7 @@ fn heads_have_a_largest_size() {
 }
 
 #[test]
-fn bodies_have_a_largest_size() {
+fn oversized_body_is_refused() {
     let data = tempfile::tempdir().unwrap();
     let node = start(data.path());
     let mut json = json!({"longUrl": TARGET, "customSlug": "large"}).to_string().into_bytes();
@@ -330,7 +330,7 @@ fn bodies_have_a_largest_size() {
 }
 
 #[test]
-fn a_slow_head_is_given_up_although_bytes_keep_coming() {
+fn slow_head_times_out() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("carom.toml");
     std::fs::write(&file, "[limits]\nhead_seconds = 1\n").unwrap();
@@ -369,7 +369,7 @@ fn a_slow_head_is_given_up_although_bytes_keep_coming() {
 }
 
 #[test]
-fn a_request_may_be_cut_anywhere() {
+fn request_may_arrive_in_pieces() {
     let data = tempfile::tempdir().unwrap();
     // One core, so that an answer on one connection shows that what was sent before on another has been received.
     let node = start(data.path());
@@ -408,7 +408,7 @@ fn a_request_may_be_cut_anywhere() {
 }
 
 #[test]
-fn garbage_is_closed() {
+fn garbage_closes_the_connection() {
     let data = tempfile::tempdir().unwrap();
     let node = start(data.path());
     let mut dice = Dice::new();

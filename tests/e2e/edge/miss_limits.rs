@@ -41,7 +41,7 @@ fn guess(node: &Node, source: IpAddr, count: u64) -> (u64, u64) {
 }
 
 #[test]
-fn misses_of_one_address_are_throttled_and_hits_of_others_are_not() {
+fn misses_throttle_one_address_only() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         // The default, which the harness turns off.
@@ -77,7 +77,7 @@ fn misses_of_one_address_are_throttled_and_hits_of_others_are_not() {
 }
 
 #[test]
-fn misses_over_connections_of_the_slow_way_count_too() {
+fn misses_through_hyper_count() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_LIMITS_MISSES_PER_SECOND", "1").start();
     let code = node.wire().shorten(TARGET);
@@ -101,7 +101,7 @@ fn misses_over_connections_of_the_slow_way_count_too() {
 }
 
 #[test]
-fn without_a_limit_nobody_is_throttled() {
+fn no_limit_throttles_no_one() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_LIMITS_MISSES_PER_SECOND", "0").start();
     assert_eq!(guess(&node, "127.0.0.1".parse().unwrap(), 2_000), (2_000, 0));

@@ -31,7 +31,7 @@ fn get(path: &str) -> Vec<u8> {
 }
 
 #[test]
-fn answers_come_in_the_order_of_the_questions() {
+fn responses_keep_request_order() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data, 4);
     for from in [0, 50, 199] {
@@ -64,7 +64,7 @@ fn answers_come_in_the_order_of_the_questions() {
 }
 
 #[test]
-fn an_answer_does_not_wait_for_the_rest_of_the_next_request() {
+fn response_precedes_a_partial_request() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data, 1);
     let post = create_request(&json!({"longUrl": TARGET}));
@@ -81,7 +81,7 @@ fn an_answer_does_not_wait_for_the_rest_of_the_next_request() {
 }
 
 #[test]
-fn who_has_said_all_still_hears_all() {
+fn half_closed_client_gets_every_response() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data, 4);
     let create = create_request(&json!({"longUrl": TARGET}));
@@ -111,7 +111,7 @@ fn who_has_said_all_still_hears_all() {
 }
 
 #[test]
-fn who_never_reads_costs_no_memory_and_no_others() {
+fn unread_responses_cost_no_memory() {
     let data = tempfile::tempdir().unwrap();
     let node = start(&data, 1);
     let long = format!("https://example.org/{}", "x".repeat(2_000));
@@ -167,7 +167,7 @@ fn connections(node: &Node) -> u64 {
 }
 
 #[test]
-fn who_only_sits_there_costs_little() {
+fn idle_connections_cost_little_memory() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).expect("the soft limit may be raised to the hard one");

@@ -40,7 +40,7 @@ fn misses(wire: &mut Wire) -> usize {
 }
 
 #[test]
-fn the_client_is_who_the_balancer_says() {
+fn header_names_the_client() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let node = setup(dir.path(), cores).start();
@@ -74,7 +74,7 @@ fn the_client_is_who_the_balancer_says() {
 }
 
 #[test]
-fn a_header_may_come_in_pieces_and_is_needed() {
+fn header_may_arrive_in_pieces_and_is_required() {
     let dir = tempfile::tempdir().unwrap();
     let node = setup(dir.path(), 1).env("CAROM_LIMITS_HEAD_SECONDS", "1").start();
     let code = behind(&node, &v1(OTHER)).shorten(TARGET);
@@ -111,7 +111,7 @@ fn a_header_may_come_in_pieces_and_is_needed() {
 }
 
 #[test]
-fn nobody_else_may_say_who_a_client_is() {
+fn untrusted_header_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let node = setup(dir.path(), 2).start();
     let code = behind(&node, &v1(OTHER)).shorten(TARGET);
@@ -175,7 +175,7 @@ impl Drop for Balancer {
 }
 
 #[test]
-fn a_real_balancer_is_understood() {
+fn haproxy_headers_are_understood() {
     let dir = tempfile::tempdir().unwrap();
     let node = setup(dir.path(), 2).start();
     let code = behind(&node, &v1(OTHER)).shorten(TARGET);
@@ -200,7 +200,7 @@ fn a_real_balancer_is_understood() {
 }
 
 #[test]
-fn proxies_that_speak_http_tell_of_clients_in_one_field() {
+fn forwarded_field_names_the_client() {
     for (cores, field, other) in [(1, "X-Forwarded-For", "Forwarded"), (3, "Forwarded", "X-Forwarded-For")] {
         let dir = tempfile::tempdir().unwrap();
         let setup = Setup::new(dir.path()).cores(cores).env("CAROM_TRUSTED_PROXIES", "127.0.0.1, 10.0.0.0/8");

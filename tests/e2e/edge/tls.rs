@@ -26,7 +26,7 @@ fn shown(reply: &Reply) -> (u16, Vec<(String, String)>, Vec<u8>) {
 }
 
 #[test]
-fn answers_are_the_same_with_tls_and_without() {
+fn responses_equal_those_without_tls() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::new(dir.path());
     ca.write("go", &[NAME]);
@@ -88,7 +88,7 @@ fn curl(ca: &Ca, address: SocketAddr, path: &str, options: &[&str]) -> String {
 }
 
 #[test]
-fn clients_that_people_use_are_served() {
+fn common_clients_are_served() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.cores(2).start();
@@ -118,7 +118,7 @@ fn clients_that_people_use_are_served() {
 }
 
 #[test]
-fn the_name_that_is_asked_for_chooses_the_certificate() {
+fn server_name_selects_the_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::new(dir.path());
     let first = ca.write("first", &[NAME]);
@@ -148,7 +148,7 @@ fn s_client(node: &Node, options: &[&str]) -> String {
 }
 
 #[test]
-fn a_client_gets_a_key_that_it_knows_and_the_suite_that_costs_least() {
+fn cheapest_supported_suite_is_chosen() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::new(dir.path());
     ca.write("ecdsa", &[NAME]);
@@ -177,7 +177,7 @@ fn a_client_gets_a_key_that_it_knows_and_the_suite_that_costs_least() {
 }
 
 #[test]
-fn a_certificate_that_ends_soon_is_an_alarm() {
+fn expiring_certificate_raises_an_alarm() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     ca.write_for("go", 2000..2001);
@@ -206,7 +206,7 @@ fn a_certificate_that_ends_soon_is_an_alarm() {
 }
 
 #[test]
-fn a_session_goes_on_at_any_core() {
+fn session_resumes_on_any_core() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.cores(3).start();
@@ -241,7 +241,7 @@ fn is_on(node: &Node, alarm: &str) -> bool {
 }
 
 #[test]
-fn new_certificates_come_into_use_and_wrong_ones_do_not() {
+fn valid_certificates_replace_old_ones() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::new(dir.path());
     let first = ca.write("go", &[NAME]);
@@ -297,7 +297,7 @@ fn new_certificates_come_into_use_and_wrong_ones_do_not() {
 }
 
 #[test]
-fn what_cannot_be_used_at_the_start_is_said() {
+fn unusable_files_refuse_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::new(dir.path());
     ca.write("go", &[NAME]);
@@ -328,7 +328,7 @@ fn what_cannot_be_used_at_the_start_is_said() {
 }
 
 #[test]
-fn who_does_not_speak_it_is_told_and_nobody_else_notices() {
+fn failed_handshakes_do_no_harm() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.clone().env("CAROM_LIMITS_HANDSHAKES", "20").start();
@@ -384,7 +384,7 @@ fn who_does_not_speak_it_is_told_and_nobody_else_notices() {
 }
 
 #[test]
-fn who_asks_and_leaves_in_one_breath_is_answered() {
+fn request_with_close_notify_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.start();
@@ -430,7 +430,7 @@ fn who_asks_and_leaves_in_one_breath_is_answered() {
 }
 
 #[test]
-fn browsers_are_told_to_come_back_with_tls() {
+fn hsts_is_sent_over_tls_only() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let free = free_address();
@@ -450,7 +450,7 @@ fn browsers_are_told_to_come_back_with_tls() {
 }
 
 #[test]
-fn a_balancer_says_who_comes_with_tls() {
+fn proxy_protocol_precedes_the_handshake() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let setup = setup.env("CAROM_PROXY_PROTOCOL", "require");
@@ -477,7 +477,7 @@ fn a_balancer_says_who_comes_with_tls() {
 }
 
 #[test]
-fn a_node_that_ends_lets_nobody_down_who_asks() {
+fn drain_answers_tls_clients() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let node = setup.cores(2).start();

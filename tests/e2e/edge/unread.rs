@@ -64,7 +64,7 @@ fn tcp_pages() -> String {
 }
 
 #[test]
-fn answers_that_are_not_read_take_little_of_the_kernel_and_not_for_long() {
+fn kernel_buffers_are_bounded_and_time_out() {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = start(dir.path());
     println!("before: {}", tcp_pages());
@@ -99,7 +99,7 @@ fn answers_that_are_not_read_take_little_of_the_kernel_and_not_for_long() {
 }
 
 #[test]
-fn who_reads_slowly_gets_everything() {
+fn slow_reader_gets_everything() {
     let dir = tempfile::tempdir().unwrap();
     let (node, target) = start(dir.path());
     let ask = |count: usize| {

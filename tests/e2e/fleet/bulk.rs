@@ -11,7 +11,7 @@ use crate::support::node::wait_until;
 use crate::support::redis::Server;
 
 #[test]
-fn what_is_made_in_bulk_is_everywhere() {
+fn bulk_links_reach_every_node() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = fleet.start();

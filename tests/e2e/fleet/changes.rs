@@ -17,7 +17,7 @@ fn read(node: &Node, code: &str) -> Value {
 }
 
 #[test]
-fn a_change_is_everywhere_within_a_second() {
+fn change_reaches_every_node_within_a_second() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -42,7 +42,7 @@ fn a_change_is_everywhere_within_a_second() {
 }
 
 #[test]
-fn changes_at_the_same_time_are_all_done() {
+fn concurrent_changes_all_apply() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -76,7 +76,7 @@ fn changes_at_the_same_time_are_all_done() {
 }
 
 #[test]
-fn without_redis_nothing_is_changed_and_that_is_said_at_once() {
+fn outage_refuses_changes_at_once() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes: Vec<Node> =

@@ -6,7 +6,7 @@ use crate::support::node::wait_until;
 use crate::support::redis::Server;
 
 #[test]
-fn a_link_that_is_displaced_by_one_with_a_longer_history_is_reported() {
+fn displaced_link_is_reported() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let node = fleet.setup(0).start();

@@ -94,7 +94,7 @@ fn start(fleet: &Fleet) -> Vec<Node> {
 }
 
 #[test]
-fn a_counter_that_was_set_back_by_hand() {
+fn reset_by_hand_repeats_no_code() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let mut nodes = start(&fleet);
@@ -118,7 +118,7 @@ fn a_counter_that_was_set_back_by_hand() {
 }
 
 #[test]
-fn a_redis_that_comes_back_from_an_old_dump() {
+fn old_dump_repeats_no_code() {
     let server = Setup::new().start();
     let fleet = Fleet::new(2, &server.url());
     let mut nodes = start(&fleet);
@@ -147,7 +147,7 @@ fn a_redis_that_comes_back_from_an_old_dump() {
 }
 
 #[test]
-fn failovers_under_load_lose_and_double_nothing() {
+fn failover_under_load_repeats_no_code() {
     let cluster = Cluster::start();
     let servers: Vec<String> = (0..6).map(|index| cluster.server(index).address().to_string()).collect();
     let fleet = Fleet::new(2, &format!("redis://{}", servers.join(",")));
@@ -172,7 +172,7 @@ fn failovers_under_load_lose_and_double_nothing() {
 }
 
 #[test]
-fn a_master_that_dies_with_what_it_had_not_replicated() {
+fn unreplicated_increments_repeat_no_code() {
     let cluster = Cluster::start();
     let servers: Vec<String> = (0..6).map(|index| cluster.server(index).address().to_string()).collect();
     let fleet = Fleet::new(2, &format!("redis://{}", servers.join(",")));
@@ -197,7 +197,7 @@ fn a_master_that_dies_with_what_it_had_not_replicated() {
 }
 
 #[test]
-fn a_lease_that_is_put_twice_is_confirmed_by_what_came_with_the_second() {
+fn second_lease_confirms_the_first() {
     let master = Server::start();
     let replica = Setup::new().replica_of(master.port()).start();
     replica.wait_until_linked();
@@ -225,7 +225,7 @@ mod fault_tests {
     use super::*;
 
     #[test]
-    fn a_counter_that_is_trusted_gives_values_twice() {
+    fn trusted_counter_repeats_values() {
         let server = Server::start();
         let fleet = Fleet::new(2, &server.url());
         let start = |number: usize| {

@@ -53,7 +53,7 @@ fn find(target: &str) -> Value {
 }
 
 #[test]
-fn the_same_url_gets_the_same_code_on_every_node() {
+fn same_url_gets_one_code_on_every_node() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let nodes = start(3, &server.url(), folder.path());
     for round in 0..20 {
@@ -79,7 +79,7 @@ fn the_same_url_gets_the_same_code_on_every_node() {
 }
 
 #[test]
-fn nodes_that_are_asked_at_once_agree() {
+fn concurrent_creates_agree() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let nodes = start(3, &server.url(), folder.path());
     for round in 0..20 {
@@ -100,7 +100,7 @@ fn nodes_that_are_asked_at_once_agree() {
 }
 
 #[test]
-fn nodes_of_which_each_is_first_with_something_do_not_wait_for_each_other() {
+fn crossing_creates_do_not_deadlock() {
     const URLS: usize = 32;
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
     let nodes = start(2, &format!("redis://{}", cluster.server(0).address()), folder.path());
@@ -129,7 +129,7 @@ fn nodes_of_which_each_is_first_with_something_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn nodes_of_a_cluster_agree() {
+fn cluster_nodes_agree() {
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
     let servers: Vec<String> = (0..2).map(|index| cluster.server(index).address().to_string()).collect();
     let nodes = start(2, &format!("redis://{}", servers.join(",")), folder.path());
@@ -141,7 +141,7 @@ fn nodes_of_a_cluster_agree() {
 }
 
 #[test]
-fn other_ways_to_redirect_are_other_links() {
+fn other_status_is_another_link() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let nodes = start(2, &server.url(), folder.path());
     let ways = [json!({"longUrl": TARGET}), json!({"longUrl": TARGET, "redirectStatus": 301})];
@@ -158,7 +158,7 @@ fn other_ways_to_redirect_are_other_links() {
 }
 
 #[test]
-fn an_entry_that_names_no_link_is_replaced() {
+fn stale_entry_is_replaced() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let nodes = start(2, &server.url(), folder.path());
     nodes[1].wire().shorten_as("other", "https://example.org/other");
@@ -188,7 +188,7 @@ fn an_entry_that_names_no_link_is_replaced() {
 }
 
 #[test]
-fn a_link_that_was_deleted_is_no_answer() {
+fn deleted_link_is_not_reused() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let nodes = start(3, &server.url(), folder.path());
     for round in 0..20 {
@@ -209,7 +209,7 @@ fn a_link_that_was_deleted_is_no_answer() {
 }
 
 #[test]
-fn without_redis_each_node_decides_by_itself() {
+fn outage_falls_back_to_the_node() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let nodes = start(2, &server.url(), folder.path());
     let known = nodes[0].wire().shorten(TARGET);
@@ -248,7 +248,7 @@ fn without_redis_each_node_decides_by_itself() {
 }
 
 #[test]
-fn a_slug_that_exists_on_another_node_is_found() {
+fn slug_on_another_node_is_found() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let nodes = start(2, &server.url(), folder.path());
     for round in 0..20 {
@@ -263,7 +263,7 @@ fn a_slug_that_exists_on_another_node_is_found() {
 }
 
 #[test]
-fn a_create_that_was_refused_leaves_nothing_that_others_wait_for() {
+fn refused_create_blocks_no_one() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let setup = setup(&folder.path().join("0"), 0, &server.url()).env("CAROM_LINKS_DEDUPE", "1d");
     let node = setup.env("CAROM_FLEET_ACCEPT_WITHOUT_REDIS", "false").expect("redis_away").start();

@@ -38,7 +38,7 @@ fn leads(node: &Node, host: &str, slug: &str, slow: bool) -> String {
 }
 
 #[test]
-fn a_slug_is_one_link_of_each_domain_on_all_nodes() {
+fn slug_is_unique_per_domain() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = start(&fleet);

@@ -43,7 +43,7 @@ fn get(node: &Node, code: &str) -> u16 {
 }
 
 #[test]
-fn what_is_over_goes_from_all_nodes_and_once() {
+fn expired_link_leaves_all_nodes_once() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = start(&fleet, 3, "10000");
@@ -70,7 +70,7 @@ fn what_is_over_goes_from_all_nodes_and_once() {
 }
 
 #[test]
-fn a_node_removes_nothing_that_another_has_changed() {
+fn changed_link_is_not_removed() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = start(&fleet, 3, "60");
@@ -99,7 +99,7 @@ fn a_node_removes_nothing_that_another_has_changed() {
 }
 
 #[test]
-fn without_redis_nothing_goes() {
+fn outage_removes_nothing() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = start(&fleet, 2, "10000");

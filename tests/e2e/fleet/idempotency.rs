@@ -11,7 +11,7 @@ use crate::support::redis::Server;
 const TARGET: &str = "https://example.org/target";
 
 #[test]
-fn a_create_that_is_repeated_at_another_node_gets_the_same_link() {
+fn repeat_on_another_node_gets_the_link() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = fleet.start();
@@ -37,7 +37,7 @@ fn a_create_that_is_repeated_at_another_node_gets_the_same_link() {
 }
 
 #[test]
-fn a_delete_is_finished_by_whichever_node_is_there() {
+fn any_node_finishes_a_delayed_delete() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let mut nodes = fleet.start();

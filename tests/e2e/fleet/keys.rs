@@ -11,7 +11,7 @@ use crate::support::node::{Node, wait_until};
 use crate::support::redis::{Reply, Server};
 
 #[test]
-fn the_nodes_of_a_fleet_know_the_same_keys() {
+fn nodes_share_keys() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = fleet.start();
@@ -54,7 +54,7 @@ fn the_nodes_of_a_fleet_know_the_same_keys() {
 }
 
 #[test]
-fn a_new_node_of_a_fleet_lets_nobody_in_before_it_has_heard_of_keys() {
+fn new_node_refuses_until_keys_arrive() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     // Redis comes back empty, and either node may be the first to see that.
@@ -75,7 +75,7 @@ fn a_new_node_of_a_fleet_lets_nobody_in_before_it_has_heard_of_keys() {
 }
 
 #[test]
-fn keys_that_ended_long_ago_leave_redis_and_are_not_brought_back() {
+fn purged_keys_stay_out_of_redis() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let first = fleet.setup(0);

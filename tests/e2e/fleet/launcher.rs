@@ -74,7 +74,7 @@ impl Drop for Script {
 }
 
 #[test]
-fn one_command_starts_a_fleet_and_leaves_nothing_behind() {
+fn fleet_starts_and_cleans_up() {
     let folder = tempfile::tempdir().unwrap();
     let base = free_base();
     let mut script = Script::start(base, folder.path());

@@ -5,7 +5,7 @@ use crate::support::node::{Setup, wait_until};
 use crate::support::redis::{Server, tls_server};
 
 #[test]
-fn nodes_know_of_each_other() {
+fn nodes_know_each_other() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -21,7 +21,7 @@ fn nodes_know_of_each_other() {
 }
 
 #[test]
-fn a_node_without_a_name_draws_one_and_keeps_it() {
+fn generated_name_is_kept() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).env("CAROM_SPACE_KEY", KEY).argument("--redis").argument(server.url());
@@ -35,7 +35,7 @@ fn a_node_without_a_name_draws_one_and_keeps_it() {
 }
 
 #[test]
-fn a_node_of_a_fleet_does_not_go_on_alone_by_mistake() {
+fn fleet_node_refuses_to_start_alone() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let node = setup(folder.path(), 0, &server.url()).start();
@@ -48,7 +48,7 @@ fn a_node_of_a_fleet_does_not_go_on_alone_by_mistake() {
 }
 
 #[test]
-fn another_secret_key_is_refused() {
+fn other_code_secret_is_refused() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let node = setup(&folder.path().join("a"), 0, &server.url()).start();
@@ -70,7 +70,7 @@ fn another_secret_key_is_refused() {
 }
 
 #[test]
-fn a_wrong_password_says_so_and_is_not_shown() {
+fn wrong_password_is_named_and_hidden() {
     let server = Server::start();
     server.command(&["CONFIG", "SET", "requirepass", "open-sesame"]);
     let folder = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn a_wrong_password_says_so_and_is_not_shown() {
 }
 
 #[test]
-fn what_a_node_that_has_gone_had_leased_is_taken_over_once() {
+fn lease_is_taken_over_once() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let impatient = |number: usize| {
@@ -121,7 +121,7 @@ fn what_a_node_that_has_gone_had_leased_is_taken_over_once() {
 }
 
 #[test]
-fn links_from_before_the_fleet_come_along() {
+fn earlier_links_join_the_fleet() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let alone = Setup::new(&folder.path().join("a")).env("CAROM_SPACE_KEY", KEY).start();
@@ -140,7 +140,7 @@ fn links_from_before_the_fleet_come_along() {
 }
 
 #[test]
-fn redis_over_tls_must_show_a_certificate_that_is_trusted() {
+fn redis_tls_needs_a_trusted_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let (_redis, port, certificate) = tls_server(folder.path());
     let url = format!("rediss://127.0.0.1:{port}");

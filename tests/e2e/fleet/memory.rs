@@ -12,7 +12,7 @@ fn target_of(node: &Node, number: u64) -> Option<String> {
 }
 
 #[test]
-fn nodes_find_what_they_do_not_keep_in_memory() {
+fn links_outside_memory_are_found() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let setup = |number: usize| setup(&folder.path().join(format!("{number}")), number, &server.url());

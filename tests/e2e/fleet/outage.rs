@@ -87,7 +87,7 @@ fn survive_mode(mode: Mode) -> fleet_clients::Seen {
 }
 
 #[test]
-fn a_redis_that_is_killed_and_comes_back_with_its_data() {
+fn killed_redis_returns_with_data() {
     let server = Setup::new().append_only(true).start();
     let fleet = Fleet::new(2, &server.url());
     let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
@@ -96,7 +96,7 @@ fn a_redis_that_is_killed_and_comes_back_with_its_data() {
 }
 
 #[test]
-fn while_redis_is_away_nobody_says_that_others_serve() {
+fn console_shows_other_nodes_as_unknown() {
     let server = Setup::new().append_only(true).start();
     let fleet = Fleet::new(2, &server.url());
     let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
@@ -118,7 +118,7 @@ fn while_redis_is_away_nobody_says_that_others_serve() {
 }
 
 #[test]
-fn a_redis_that_comes_back_empty_is_filled_again() {
+fn empty_redis_is_refilled() {
     let server = Setup::new().append_only(true).start();
     let fleet = Fleet::new(2, &server.url());
     let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
@@ -132,7 +132,7 @@ fn a_redis_that_comes_back_empty_is_filled_again() {
 }
 
 #[test]
-fn a_redis_that_is_stopped() {
+fn stopped_redis() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
@@ -141,37 +141,37 @@ fn a_redis_that_is_stopped() {
 }
 
 #[test]
-fn a_redis_that_cannot_be_reached() {
+fn unreachable_redis() {
     survive_mode(Mode::BlackHole);
 }
 
 #[test]
-fn connections_to_redis_that_are_cut() {
+fn cut_connections() {
     survive_mode(Mode::Cut);
 }
 
 #[test]
-fn a_slow_redis() {
+fn slow_redis() {
     survive_mode(Mode::Delay(Duration::from_millis(60)));
 }
 
 #[test]
-fn a_redis_that_talks_nonsense() {
+fn garbage_replies() {
     survive_mode(Mode::Garbage);
 }
 
 #[test]
-fn a_redis_that_sends_one_byte_at_a_time() {
+fn single_byte_replies() {
     survive_mode(Mode::OneByte);
 }
 
 #[test]
-fn replies_that_come_too_late_are_not_taken_for_others() {
+fn late_replies_are_discarded() {
     survive_mode(Mode::Late);
 }
 
 #[test]
-fn a_slug_waits_for_redis_and_is_refused_in_time() {
+fn slug_waits_for_redis_then_is_refused() {
     let server = Server::start();
     let (_folder, proxies, nodes) = behind_proxies(&server);
     for mode in [Mode::BlackHole, Mode::Cut, Mode::Garbage, Mode::Late] {
@@ -199,7 +199,7 @@ fn a_slug_waits_for_redis_and_is_refused_in_time() {
 }
 
 #[test]
-fn a_node_that_may_not_go_on_alone_refuses_all_writes() {
+fn strict_node_refuses_all_writes() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let setup = crate::support::fleet::setup(folder.path(), 0, &server.url()).expect("redis_away");
@@ -223,7 +223,7 @@ fn a_node_that_may_not_go_on_alone_refuses_all_writes() {
 }
 
 #[test]
-fn a_node_that_is_killed_while_it_brings_its_outbox_loses_and_doubles_nothing() {
+fn kill_during_outbox_delivery_loses_nothing() {
     let server = Setup::new().append_only(true).start();
     let fleet = Fleet::new(2, &server.url());
     let mut node = fleet.setup(0).expect("redis_away").start();

@@ -34,7 +34,7 @@ fn state(code: Code, dice: &mut Dice) -> State {
 }
 
 #[test]
-fn scripts_and_rules_decide_alike() {
+fn lua_and_rust_rules_agree() {
     let server = Server::start();
     let mut redis = connect(&server);
     let mut dice = Dice::new();
@@ -76,7 +76,7 @@ fn scripts_and_rules_decide_alike() {
 }
 
 #[test]
-fn the_lease_script_and_the_rule_give_the_same_values() {
+fn lease_script_and_rule_agree() {
     let server = Server::start();
     let mut redis = connect(&server);
     let mut dice = Dice::new();
@@ -105,7 +105,7 @@ fn the_lease_script_and_the_rule_give_the_same_values() {
 }
 
 #[test]
-fn the_script_for_long_urls_names_one_code_and_renews_it() {
+fn url_script_names_and_renews_one_code() {
     const WINDOW: Duration = Duration::from_secs(100);
     let server = Server::start();
     let mut redis = connect(&server);
@@ -139,7 +139,7 @@ fn the_script_for_long_urls_names_one_code_and_renews_it() {
 }
 
 #[test]
-fn forgotten_scripts_are_loaded_again() {
+fn flushed_scripts_are_reloaded() {
     let server = Server::start();
     let mut redis = connect(&server);
     let code = Code::parse(b"abc").unwrap();

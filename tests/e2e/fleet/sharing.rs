@@ -35,13 +35,13 @@ fn create_everywhere(fleet: &Fleet, time: Duration) {
 }
 
 #[test]
-fn three_nodes_create_at_full_speed_over_one_server() {
+fn three_nodes_create_over_one_server() {
     let server = Server::start();
     create_everywhere(&Fleet::new(3, &server.url()), Duration::from_secs(4));
 }
 
 #[test]
-fn three_nodes_create_at_full_speed_over_a_cluster() {
+fn three_nodes_create_over_a_cluster() {
     let cluster = Cluster::start();
     let servers: Vec<String> = (0..2).map(|index| cluster.server(index).address().to_string()).collect();
     create_everywhere(&Fleet::new(3, &format!("redis://{}", servers.join(","))), Duration::from_secs(4));
@@ -53,7 +53,7 @@ fn three_nodes_create_at_full_speed_over_a_cluster() {
 }
 
 #[test]
-fn a_link_is_everywhere_at_once_and_in_memory_within_a_second() {
+fn link_is_on_every_node_at_once() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -77,7 +77,7 @@ fn a_link_is_everywhere_at_once_and_in_memory_within_a_second() {
 }
 
 #[test]
-fn a_slug_has_one_owner_whoever_asks_at_the_same_time() {
+fn concurrent_slug_has_one_owner() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -95,7 +95,7 @@ fn a_slug_has_one_owner_whoever_asks_at_the_same_time() {
 }
 
 #[test]
-fn a_delete_holds_here_at_once_and_elsewhere_within_a_second() {
+fn delete_reaches_every_node_within_a_second() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -131,7 +131,7 @@ fn a_delete_holds_here_at_once_and_elsewhere_within_a_second() {
 }
 
 #[test]
-fn a_new_node_and_one_that_was_away_for_long_get_everything() {
+fn new_and_returning_nodes_catch_up() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     // So few entries are kept that whoever was away has lost its place.

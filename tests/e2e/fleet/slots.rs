@@ -70,7 +70,7 @@ fn under_load(nodes: &[Node], links: &[Made], what: impl FnOnce()) -> Seen {
 }
 
 #[test]
-fn a_master_that_stands_still_makes_nobody_wait_who_asks_another() {
+fn paused_master_delays_no_other_slot() {
     let cluster = Cluster::start();
     let (_fleet, nodes, links) = start(&cluster);
     let stuck = cluster.master_of("{carom:00}:s");
@@ -96,7 +96,7 @@ fn a_master_that_stands_still_makes_nobody_wait_who_asks_another() {
 }
 
 #[test]
-fn slots_that_move_under_load_lose_nothing() {
+fn moving_slots_lose_nothing() {
     let cluster = Cluster::start();
     let (_fleet, nodes, links) = start(&cluster);
     let seen = under_load(&nodes, &links, || {

@@ -36,7 +36,7 @@ fn hurry(node: &Node, round: usize) {
 }
 
 #[test]
-fn a_name_server_that_does_not_answer_costs_no_more_than_redis_may() {
+fn silent_name_server_is_bounded() {
     // Where nothing may listen on its port the packets go to an address that nobody has.
     let silent = UdpSocket::bind("127.9.9.9:53");
     let name_server = if silent.is_ok() { "127.9.9.9" } else { "192.0.2.1" };
@@ -87,7 +87,7 @@ fn behind_tls(folder: &Path) -> (Server, Proxy, Node) {
 }
 
 #[test]
-fn a_reply_over_tls_that_comes_byte_by_byte_is_not_waited_for() {
+fn slow_tls_reply_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, proxy, node) = behind_tls(folder.path());
     node.wire().shorten_as("before", "https://example.org/");
@@ -102,7 +102,7 @@ fn a_reply_over_tls_that_comes_byte_by_byte_is_not_waited_for() {
 }
 
 #[test]
-fn a_connection_that_takes_longer_than_a_look_up_may_is_made_all_the_same() {
+fn slow_connect_succeeds_eventually() {
     const ROUNDS: usize = 40;
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();

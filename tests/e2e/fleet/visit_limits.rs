@@ -26,7 +26,7 @@ fn redirected(wires: &mut [Wire], code: &str) -> usize {
 }
 
 #[test]
-fn all_nodes_together_allow_what_is_allowed() {
+fn limit_holds_across_nodes() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -48,7 +48,7 @@ fn all_nodes_together_allow_what_is_allowed() {
 }
 
 #[test]
-fn a_new_process_of_a_node_goes_on_with_the_rest_and_no_redis_means_unavailable() {
+fn restart_keeps_the_remainder() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let mut nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();

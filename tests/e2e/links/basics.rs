@@ -26,7 +26,7 @@ fn slow_wire(node: &Node) -> Wire {
 }
 
 #[test]
-fn a_library_shortens_follows_reads_and_deletes() {
+fn library_creates_follows_reads_deletes() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let agent = agent();
@@ -69,7 +69,7 @@ fn check_link(link: &Value, code: &str, short_url: &str) {
 }
 
 #[test]
-fn curl_shortens_follows_reads_and_deletes() {
+fn curl_creates_follows_reads_deletes() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let api = node.url(SHORT_URLS);
@@ -92,7 +92,7 @@ fn curl_shortens_follows_reads_and_deletes() {
 }
 
 #[test]
-fn every_status_and_cache_time_is_sent_as_asked() {
+fn status_and_cache_time_are_sent_as_set() {
     let data = tempfile::tempdir().unwrap();
     // What a link without an end allows.
     let node = Setup::new(data.path()).env("CAROM_LINKS_DEFAULT_TTL", "off").start();
@@ -113,7 +113,7 @@ fn every_status_and_cache_time_is_sent_as_asked() {
 }
 
 #[test]
-fn a_link_ends_at_its_moment_and_no_client_keeps_it_longer() {
+fn expiry_is_exact_and_bounds_caching() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let (mut wire, mut slow) = (node.wire(), slow_wire(&node));
@@ -143,7 +143,7 @@ fn a_link_ends_at_its_moment_and_no_client_keeps_it_longer() {
 }
 
 #[test]
-fn slugs_are_taken_refused_and_unique() {
+fn slugs_are_validated_and_unique() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let mut wire = node.wire();
@@ -171,7 +171,7 @@ fn slugs_are_taken_refused_and_unique() {
 }
 
 #[test]
-fn both_ways_to_answer_say_the_same() {
+fn fast_path_and_hyper_agree() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let mut slow = slow_wire(&node);
@@ -201,7 +201,7 @@ fn both_ways_to_answer_say_the_same() {
 }
 
 #[test]
-fn old_clients_and_those_that_want_to_go_are_served_and_let_go() {
+fn closing_clients_get_one_response() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     node.wire().shorten_as("old", TARGET);
@@ -228,7 +228,7 @@ fn old_clients_and_those_that_want_to_go_are_served_and_let_go() {
 }
 
 #[test]
-fn urls_that_lead_back_to_the_service_are_refused() {
+fn own_urls_are_refused() {
     let data = tempfile::tempdir().unwrap();
     let setup = Setup::new(data.path()).argument("--base-url").argument("https://short.example");
     let node = setup.start();
@@ -253,7 +253,7 @@ fn urls_that_lead_back_to_the_service_are_refused() {
 }
 
 #[test]
-fn long_urls_are_stored_and_sent_serialised_or_refused() {
+fn destinations_are_serialised_or_refused() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let mut wire = node.wire();
@@ -292,7 +292,7 @@ fn long_urls_are_stored_and_sent_serialised_or_refused() {
 }
 
 #[test]
-fn every_wrong_field_is_named_at_once() {
+fn every_invalid_field_is_named() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let mut wire = node.wire();
@@ -324,7 +324,7 @@ fn every_wrong_field_is_named_at_once() {
 }
 
 #[test]
-fn unknown_paths_and_methods_are_told_so() {
+fn unknown_paths_and_methods_are_refused() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let mut wire = node.wire();
@@ -354,7 +354,7 @@ fn unknown_paths_and_methods_are_told_so() {
 }
 
 #[test]
-fn pages_are_html_or_text_and_never_echo() {
+fn notices_never_echo_the_request() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let mark = "zQx9echo";
@@ -387,7 +387,7 @@ fn pages_are_html_or_text_and_never_echo() {
 }
 
 #[test]
-fn every_answer_is_dated_now() {
+fn every_response_has_the_current_date() {
     let data = tempfile::tempdir().unwrap();
     let node = node(&data);
     let mut wire = node.wire();

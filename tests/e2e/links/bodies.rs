@@ -340,7 +340,7 @@ fn export(setup: &Setup) -> String {
 }
 
 #[test]
-fn bad_bodies_are_refused_by_name_and_change_nothing() {
+fn invalid_bodies_name_the_field() {
     let bodies: Vec<Bad> =
         [of_wrong_types(), out_of_bounds(), no_json(), no_object(), wrong_names()].into_iter().flatten().collect();
     for cores in [1, 3] {

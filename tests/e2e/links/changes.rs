@@ -39,7 +39,7 @@ fn said(reply: &Reply) -> Value {
 }
 
 #[test]
-fn every_field_can_be_changed_and_taken_away() {
+fn every_field_can_be_set_and_cleared() {
     on_every_kind(|setup| {
         let mut node = setup.start();
         let made = json!({"longUrl": TARGET, "customSlug": "it", "title": "T", "tags": ["a"], "cacheSeconds": 5,
@@ -90,7 +90,7 @@ fn every_field_can_be_changed_and_taken_away() {
 }
 
 #[test]
-fn the_old_target_is_never_served_after_the_answer() {
+fn old_target_is_never_served_afterwards() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(3).start();
     let target = |number: usize| format!("https://example.org/{number}");
@@ -133,7 +133,7 @@ fn the_old_target_is_never_served_after_the_answer() {
 }
 
 #[test]
-fn changes_of_what_is_not_there_or_not_right_are_refused() {
+fn invalid_changes_are_refused() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(2).start();
     let mut wire = node.wire();

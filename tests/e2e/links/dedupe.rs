@@ -35,7 +35,7 @@ fn codes(replies: &[Reply]) -> HashSet<String> {
 }
 
 #[test]
-fn a_link_that_exists_is_found_when_it_is_asked_for() {
+fn find_if_exists_returns_the_link() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(2).start();
     let mut wire = node.wire();
@@ -79,7 +79,7 @@ fn a_link_that_exists_is_found_when_it_is_asked_for() {
 }
 
 #[test]
-fn a_chosen_slug_is_found_by_itself() {
+fn find_if_exists_matches_the_slug() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let mut wire = node.wire();
@@ -105,7 +105,7 @@ fn a_chosen_slug_is_found_by_itself() {
 }
 
 #[test]
-fn equal_requests_at_once_get_one_code() {
+fn concurrent_creates_get_one_code() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(2).env(LONG.0, LONG.1).start();
     let left = |node: &Node| sum(&node.status(), "/codes/remaining");
@@ -131,7 +131,7 @@ fn equal_requests_at_once_get_one_code() {
 }
 
 #[test]
-fn within_the_window_there_is_one_code_and_each_use_renews_it() {
+fn window_is_renewed_by_each_use() {
     const WINDOW: Duration = Duration::from_secs(3);
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).env("CAROM_LINKS_DEDUPE", "3s").start();
@@ -168,7 +168,7 @@ fn within_the_window_there_is_one_code_and_each_use_renews_it() {
 }
 
 #[test]
-fn a_use_outlasts_a_kill() {
+fn window_survives_a_kill() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).env(LONG.0, LONG.1).start();
     let code = node.wire().shorten(TARGET);
@@ -209,7 +209,7 @@ fn imported_links_are_found() {
 }
 
 #[test]
-fn a_store_of_an_earlier_version_gets_its_index() {
+fn earlier_store_gets_the_index() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let mut wire = node.wire();

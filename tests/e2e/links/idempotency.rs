@@ -13,7 +13,7 @@ use crate::support::openapi::is_described;
 const TARGET: &str = "https://example.org/target";
 
 #[test]
-fn a_repeated_create_gets_the_link_of_the_first() {
+fn repeated_create_gets_the_first_link() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = Setup::new(dir.path()).cores(2).start();
     let body = json!({"longUrl": TARGET, "title": "T", "tags": ["a"]});
@@ -80,7 +80,7 @@ fn a_repeated_create_gets_the_link_of_the_first() {
 }
 
 #[test]
-fn each_app_has_its_keys_for_itself() {
+fn keys_are_separate_per_app() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (shop, mail) = (new_key(&setup, "shop", "write-own"), new_key(&setup, "mail", "write-own"));
@@ -94,7 +94,7 @@ fn each_app_has_its_keys_for_itself() {
 }
 
 #[test]
-fn many_at_once_with_one_key_make_one_link() {
+fn concurrent_creates_make_one_link() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).cores(2).start();
     let body = json!({"longUrl": TARGET});

@@ -52,7 +52,7 @@ fn schema_of<'d>(document: &'d Value, owner: &'d Value, kind: &str) -> Option<&'
 }
 
 #[test]
-fn the_description_is_sound() {
+fn description_is_sound() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).all_interfaces().start();
     let document = description(&node);
@@ -107,7 +107,7 @@ fn the_description_is_sound() {
 }
 
 #[test]
-fn every_example_is_right() {
+fn examples_match_their_schemas() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).all_interfaces().start();
     let document = description(&node);
@@ -134,7 +134,7 @@ fn every_example_is_right() {
 }
 
 #[test]
-fn every_described_path_is_served_and_takes_no_other_method() {
+fn every_path_and_method_is_served() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).all_interfaces().start();
     let document = description(&node);
@@ -222,7 +222,7 @@ impl Client<'_> {
 }
 
 #[test]
-fn what_links_are_answered_is_described() {
+fn link_responses_are_described() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).all_interfaces().cores(2).start();
     let document = description(&node);
@@ -263,7 +263,7 @@ fn what_links_are_answered_is_described() {
 }
 
 #[test]
-fn what_others_are_answered_is_described() {
+fn redirect_and_page_responses_are_described() {
     let data = tempfile::tempdir().unwrap();
     // A link that ended long ago must still be there when it is asked for.
     let setup = Setup::new(data.path()).all_interfaces().cores(2).env("CAROM_LINKS_KEEP_EXPIRED", "forever");
@@ -335,7 +335,7 @@ fn what_others_are_answered_is_described() {
 }
 
 #[test]
-fn what_goes_wrong_on_our_side_is_described() {
+fn server_errors_are_described() {
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).expect("a stored record is damaged").expect("store_damaged");
     let node = setup.start();
@@ -403,7 +403,7 @@ fn pool() -> Vec<Value> {
 }
 
 #[test]
-fn exactly_the_fields_that_the_schemas_allow_are_taken() {
+fn fields_match_the_schemas() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).all_interfaces().start();
     let document = description(&node);
@@ -475,7 +475,7 @@ fn value_of(schema: &Value, text: &str) -> Value {
 }
 
 #[test]
-fn exactly_the_parameters_that_the_schemas_allow_are_taken() {
+fn parameters_match_the_schemas() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).all_interfaces().start();
     let document = description(&node);
@@ -535,7 +535,7 @@ fn exactly_the_parameters_that_the_schemas_allow_are_taken() {
 }
 
 #[test]
-fn many_at_once_are_answered_as_described() {
+fn bulk_responses_are_described() {
     const LINES: &str = "Content-Type: application/x-ndjson\r\n";
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).all_interfaces().cores(2).start();
@@ -567,7 +567,7 @@ fn many_at_once_are_answered_as_described() {
 }
 
 #[test]
-fn lists_are_answered_as_described() {
+fn list_responses_are_described() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).all_interfaces().cores(2).start();
     let document = description(&node);

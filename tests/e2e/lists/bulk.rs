@@ -26,7 +26,7 @@ fn numbers(results: &[Value]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn every_line_has_its_result_and_bad_ones_do_no_harm() {
+fn every_line_has_its_result() {
     on_every_kind(|setup| {
         let node = setup.start();
         let long = format!("{{\"longUrl\":\"{}\"}}", "x".repeat(300 * 1024));
@@ -109,7 +109,7 @@ fn every_line_has_its_result_and_bad_ones_do_no_harm() {
 }
 
 #[test]
-fn a_body_of_many_megabytes_makes_links_with_codes_of_their_own() {
+fn large_body_creates_distinct_links() {
     on_every_kind(|setup| {
         let node = setup.start();
         const LINES: usize = 40_000;
@@ -128,7 +128,7 @@ fn a_body_of_many_megabytes_makes_links_with_codes_of_their_own() {
 }
 
 #[test]
-fn a_line_is_answered_when_it_is_on_disk_and_before_the_next_one_comes() {
+fn each_line_is_answered_once_synced() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(2).start();
     let mut session = Session::bulk(&node);
@@ -151,7 +151,7 @@ fn a_line_is_answered_when_it_is_on_disk_and_before_the_next_one_comes() {
 }
 
 #[test]
-fn a_dry_run_says_the_same_and_stores_nothing() {
+fn dry_run_stores_nothing() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     node.wire().shorten_as("taken", TARGET);
@@ -175,7 +175,7 @@ fn a_dry_run_says_the_same_and_stores_nothing() {
 }
 
 #[test]
-fn what_is_no_such_request_is_refused_at_once() {
+fn invalid_request_is_refused_at_once() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let json = "Content-Type: application/json\r\n";
@@ -197,7 +197,7 @@ fn what_is_no_such_request_is_refused_at_once() {
 }
 
 #[test]
-fn who_waits_to_be_told_to_go_on_is_told() {
+fn expect_100_continue_is_answered() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let head = format!("POST {BULK} HTTP/1.1\r\n{KIND}Expect: 100-continue\r\nContent-Length: {}\r\n", many(1).len());
@@ -211,7 +211,7 @@ fn who_waits_to_be_told_to_go_on_is_told() {
 }
 
 #[test]
-fn who_reads_no_results_is_no_longer_read_and_costs_little() {
+fn unread_results_apply_backpressure() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let mut deaf = Session::bulk(&node);
@@ -243,7 +243,7 @@ fn who_reads_no_results_is_no_longer_read_and_costs_little() {
 }
 
 #[test]
-fn who_goes_away_keeps_what_was_acknowledged_and_leaves_room() {
+fn disconnect_keeps_acknowledged_links() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let mut acknowledged = Vec::new();
@@ -266,7 +266,7 @@ fn who_goes_away_keeps_what_was_acknowledged_and_leaves_room() {
 }
 
 #[test]
-fn one_too_many_is_told_to_come_again() {
+fn excess_requests_get_retry_after() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let begun = |_| {
@@ -289,7 +289,7 @@ fn one_too_many_is_told_to_come_again() {
 }
 
 #[test]
-fn one_app_leaves_half_of_the_slots_to_others() {
+fn one_app_uses_half_the_slots() {
     let data = tempfile::tempdir().unwrap();
     let setup = Setup::new(data.path());
     let (shop, mail) = (new_key(&setup, "shop", "write-own"), new_key(&setup, "mail", "write-own"));
@@ -316,7 +316,7 @@ fn one_app_leaves_half_of_the_slots_to_others() {
 }
 
 #[test]
-fn a_drain_says_where_it_stopped() {
+fn drain_reports_the_last_line() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(2).start();
     let mut session = Session::bulk(&node);
@@ -340,7 +340,7 @@ fn a_drain_says_where_it_stopped() {
 }
 
 #[test]
-fn while_the_disk_is_full_lines_are_refused_and_the_rest_goes_on() {
+fn full_disk_refuses_single_lines() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().display().to_string();
     let mount = format!("mount -t tmpfs -o size=192m tmpfs {data}; exec \"$@\"");

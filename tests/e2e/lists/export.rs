@@ -23,7 +23,7 @@ fn by_command(setup: &Setup) -> Vec<u8> {
 }
 
 #[test]
-fn it_is_what_the_command_writes_and_can_be_imported() {
+fn equals_the_command_and_can_be_imported() {
     on_every_kind(|setup| {
         let node = setup.start();
         assert_eq!(node.wire().get(EXPORT).text(), "");
@@ -68,7 +68,7 @@ fn it_is_what_the_command_writes_and_can_be_imported() {
 }
 
 #[test]
-fn who_reads_slowly_holds_nothing_and_misses_nothing() {
+fn slow_reader_gets_everything() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let made = send_all(&node, BULK, many(60_000).as_bytes());
@@ -105,7 +105,7 @@ fn who_reads_slowly_holds_nothing_and_misses_nothing() {
 }
 
 #[test]
-fn one_app_leaves_half_of_the_slots_to_others() {
+fn one_app_uses_half_the_slots() {
     let data = tempfile::tempdir().unwrap();
     let setup = Setup::new(data.path());
     let node = setup.start();
@@ -135,7 +135,7 @@ fn one_app_leaves_half_of_the_slots_to_others() {
 }
 
 #[test]
-fn a_drain_says_that_it_is_not_all() {
+fn drain_marks_the_export_incomplete() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     send_all(&node, BULK, many(100_000).as_bytes());
@@ -159,7 +159,7 @@ fn a_drain_says_that_it_is_not_all() {
 }
 
 #[test]
-fn what_is_damaged_is_told_at_the_end() {
+fn damage_is_reported_at_the_end() {
     let data = tempfile::tempdir().unwrap();
     let setup = Setup::new(data.path()).expect("a stored record is damaged").expect("store_damaged");
     let node = setup.start();

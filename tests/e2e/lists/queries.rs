@@ -39,7 +39,7 @@ fn counted(node: &Node) {
 }
 
 #[test]
-fn what_is_made_changed_and_deleted_shows_at_once() {
+fn lists_show_each_write_at_once() {
     on_every_kind(|setup| {
         let mut node = setup.start();
         let mut wire = node.wire();
@@ -145,7 +145,7 @@ fn what_is_made_changed_and_deleted_shows_at_once() {
 }
 
 #[test]
-fn crawlers_are_told_of_links_that_they_may_follow() {
+fn robots_txt_lists_crawlable_links() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wire = node.wire();
@@ -174,7 +174,7 @@ fn crawlers_are_told_of_links_that_they_may_follow() {
 }
 
 #[test]
-fn wrong_questions_are_refused_by_name() {
+fn invalid_parameters_are_named() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).argument("--base-url").argument("https://s.example").start();
     counted(&node);
@@ -217,7 +217,7 @@ fn wrong_questions_are_refused_by_name() {
 }
 
 #[test]
-fn links_of_an_import_and_of_an_earlier_version_are_in_lists() {
+fn imported_and_earlier_links_are_listed() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("links.ndjson");
     let line = |number: u64| {

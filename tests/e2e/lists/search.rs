@@ -51,7 +51,7 @@ fn change_links(node: &Node) -> u64 {
 }
 
 #[test]
-fn links_that_change_all_the_time_take_no_memory_for_their_former_texts() {
+fn old_texts_take_no_memory() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let without = Setup::new(dirs[0].path()).env("CAROM_LINKS_SEARCH_MEMORY", "off").start();
     let with = Setup::new(dirs[1].path()).start();
@@ -67,7 +67,7 @@ fn links_that_change_all_the_time_take_no_memory_for_their_former_texts() {
 }
 
 #[test]
-fn tags_are_listed_again_when_there_were_too_many_of_them() {
+fn tags_return_after_an_overflow() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let writer = new_key(&setup, "writer", "write-own");
@@ -93,7 +93,7 @@ fn tags_are_listed_again_when_there_were_too_many_of_them() {
 
 /// Too few go for the node to count them again by itself.
 #[test]
-fn tags_are_listed_again_when_somebody_asks_for_them() {
+fn tags_are_recounted_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let writer = new_key(&setup, "writer", "write-own");
@@ -126,7 +126,7 @@ fn tags_are_listed_again_when_somebody_asks_for_them() {
 const RESTORED: &str = "loaded the search index of the last run";
 
 #[test]
-fn a_restart_does_not_read_all_links_again_for_searches() {
+fn restart_reuses_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).start();
     let mut wire = node.wire();
@@ -168,7 +168,7 @@ fn scheduling(node: &Node, name: &str) -> Vec<(String, i32)> {
 }
 
 #[test]
-fn background_threads_stay_off_the_cpus_of_the_cores() {
+fn background_threads_avoid_core_cpus() {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     for (cores, free) in [(1, allowed - 1), (allowed, 0)] {
         let dir = tempfile::tempdir().unwrap();

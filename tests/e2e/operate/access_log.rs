@@ -30,7 +30,7 @@ fn of<'l>(lines: &'l [Value], path: &str) -> Vec<&'l Value> {
 }
 
 #[test]
-fn every_request_has_its_line_without_secrets() {
+fn every_request_is_logged_without_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("access.log");
     let node = logging(dir.path(), &file).cores(2).start();
@@ -88,7 +88,7 @@ fn every_request_has_its_line_without_secrets() {
 }
 
 #[test]
-fn a_refused_request_has_one_line_of_what_its_client_was_told() {
+fn refused_request_has_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("access.log");
     let node = logging(dir.path(), &file)
@@ -135,7 +135,7 @@ fn a_refused_request_has_one_line_of_what_its_client_was_told() {
 }
 
 #[test]
-fn standard_output_is_for_lines_alone_where_they_go_there() {
+fn stdout_holds_only_access_lines() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new(crate::support::node::CAROM);
     command.args(["serve", "--cores", "1", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data-dir"]);
@@ -157,7 +157,7 @@ fn standard_output_is_for_lines_alone_where_they_go_there() {
 }
 
 #[test]
-fn settings_without_a_file_are_named_and_wrong_ones_refused() {
+fn invalid_settings_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data"));
     let node = setup.clone().env("CAROM_ACCESS_LOG_ONE_IN", "10").expect("access_log.one_in has no effect").start();
@@ -177,7 +177,7 @@ fn settings_without_a_file_are_named_and_wrong_ones_refused() {
 }
 
 #[test]
-fn over_tls_and_http2_lines_say_so_and_the_client_is_who_the_proxies_say() {
+fn protocol_and_proxied_client_are_logged() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("access.log");
     let (ca, setup) = crate::support::tls::service(dir.path());
@@ -205,7 +205,7 @@ fn over_tls_and_http2_lines_say_so_and_the_client_is_who_the_proxies_say() {
 }
 
 #[test]
-fn a_share_of_the_requests_can_be_written_in_the_form_of_others() {
+fn sampling_and_combined_format_work() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("access.log");
     let node = logging(dir.path(), &file)
@@ -230,7 +230,7 @@ fn a_share_of_the_requests_can_be_written_in_the_form_of_others() {
 }
 
 #[test]
-fn a_file_that_is_moved_away_is_made_anew_and_a_broken_disk_stops_nothing() {
+fn moved_file_is_reopened() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("access.log");
     let node = logging(dir.path(), &file).expect("access_log_failed").start();
@@ -265,7 +265,7 @@ fn a_file_that_is_moved_away_is_made_anew_and_a_broken_disk_stops_nothing() {
 }
 
 #[test]
-fn nobody_waits_for_a_reader_that_does_not_read() {
+fn stalled_reader_drops_lines() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -18,7 +18,7 @@ fn ask(node: &Node, method: &str, path: &str, fields: &str) -> u16 {
 }
 
 #[test]
-fn pages_of_others_cannot_make_a_browser_ask() {
+fn foreign_hosts_and_sites_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).cores(2).env("CAROM_ADMIN_HOSTS", "Carom1.example, ops.example").start();
     let port = node.admin.port();
@@ -73,7 +73,7 @@ fn pages_of_others_cannot_make_a_browser_ask() {
 }
 
 #[test]
-fn a_key_can_be_asked_for_on_loopback_and_is_elsewhere() {
+fn key_is_required_off_loopback() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (admin, reader) = (api_client::new_key(&setup, "ops", "admin"), api_client::new_key(&setup, "shop", "read"));
@@ -97,7 +97,7 @@ fn a_key_can_be_asked_for_on_loopback_and_is_elsewhere() {
 }
 
 #[test]
-fn the_log_can_be_read_by_programs() {
+fn json_log_is_valid() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).env("CAROM_LOG_FORMAT", "json").env("CAROM_LOG_LEVEL", "info");
     let node = setup.start();
@@ -131,7 +131,7 @@ fn status(node: &Node, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn the_status_is_shown_in_a_terminal() {
+fn status_command_prints_the_status() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path()).cores(3);
     let node = setup.start();
@@ -164,7 +164,7 @@ fn the_status_is_shown_in_a_terminal() {
 }
 
 #[test]
-fn top_refreshes_the_status_until_it_is_ended() {
+fn top_refreshes_until_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).start();
     let mut top = Command::new(CAROM)
@@ -183,7 +183,7 @@ fn top_refreshes_the_status_until_it_is_ended() {
 }
 
 #[test]
-fn health_needs_no_key_and_follows_the_admin_listener() {
+fn health_command_needs_no_key() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path()).env("CAROM_ADMIN_REQUIRE_KEY", "true").env("CAROM_DRAIN_DELAY", "60s");
     api_client::new_key(&setup, "ops", "admin");
@@ -210,7 +210,7 @@ fn health_needs_no_key_and_follows_the_admin_listener() {
 }
 
 #[test]
-fn the_last_seconds_are_told() {
+fn status_reports_recent_activity() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).cores(2).start();
     let code = node.wire().shorten("https://example.org/");

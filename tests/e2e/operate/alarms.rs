@@ -33,7 +33,7 @@ fn limitable(data_dir: &Path) -> Setup {
 }
 
 #[test]
-fn of_a_disk_that_takes_nothing() {
+fn failed_writes_raise_their_alarms() {
     let dir = tempfile::tempdir().unwrap();
     let (allow, block) = (dir.path().join("allow.json"), dir.path().join("block.json"));
     fs::write(&allow, "{\"1\": \"example.org\"}").unwrap();
@@ -62,7 +62,7 @@ fn of_a_disk_that_takes_nothing() {
 }
 
 #[test]
-fn of_lists_that_say_nothing_that_can_be_used() {
+fn unusable_lists_raise_their_alarms() {
     let dir = tempfile::tempdir().unwrap();
     let (allow, block) = (dir.path().join("allow.json"), dir.path().join("block.json"));
     let write = |text: &str| [&allow, &block].into_iter().for_each(|file| fs::write(file, text).unwrap());
@@ -86,7 +86,7 @@ fn of_lists_that_say_nothing_that_can_be_used() {
 }
 
 #[test]
-fn of_a_fleet_that_is_told_nonsense() {
+fn invalid_redis_data_raises_alarms() {
     let server = Server::start();
     let dir = tempfile::tempdir().unwrap();
     server.command(&["SET", "{carom}:apps", "no hash"]);
@@ -114,7 +114,7 @@ fn of_a_fleet_that_is_told_nonsense() {
 }
 
 #[test]
-fn of_a_fleet_that_could_not_be_joined_or_was_left_for_long() {
+fn lost_lease_and_outage_raise_alarms() {
     let server = Server::start();
     let dir = tempfile::tempdir().unwrap();
     let setup = fleet::setup(dir.path(), 0, &server.url()).env("CAROM_FLEET_RECLAIM_SECONDS", "10");
@@ -146,7 +146,7 @@ fn damage(file: &Path) {
 }
 
 #[test]
-fn of_counts_of_visits_that_are_damaged() {
+fn damaged_visits_raise_an_alarm() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     setup.start().terminate();
@@ -175,7 +175,7 @@ fn of_counts_of_visits_that_are_damaged() {
 }
 
 #[test]
-fn of_an_id_table_that_does_not_open() {
+fn unopened_id_table_raises_an_alarm() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     setup.start().terminate();
@@ -187,7 +187,7 @@ fn of_an_id_table_that_does_not_open() {
 }
 
 #[test]
-fn of_links_that_cannot_be_compared() {
+fn failed_comparison_raises_an_alarm() {
     let server = Server::start();
     let dir = tempfile::tempdir().unwrap();
     let setup = fleet::setup(dir.path(), 0, &server.url());
@@ -215,7 +215,7 @@ mod fault_tests {
     use crate::support::http::request;
 
     #[test]
-    fn of_links_for_which_there_is_no_memory() {
+    fn full_memory_raises_an_alarm() {
         let dir = tempfile::tempdir().unwrap();
         let setup = Setup::new(dir.path()).env("CAROM_FAULT", "little-memory").expect("CAROM_FAULT is not a setting");
         let node = expecting(setup, &["memory_full"]).start();
@@ -228,7 +228,7 @@ mod fault_tests {
     }
 
     #[test]
-    fn of_visits_that_nobody_takes_out_of_the_rings() {
+    fn dropped_visits_raise_an_alarm() {
         let dir = tempfile::tempdir().unwrap();
         let setup = Setup::new(dir.path()).env("CAROM_FAULT", "deaf-visits").expect("CAROM_FAULT is not a setting");
         let node = expecting(setup, &["visits_dropped"]).start();

@@ -70,7 +70,7 @@ fn many(node: &Node, count: usize) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_node_that_is_written_to_is_backed_up_and_every_acknowledged_link_comes_back() {
+fn live_backup_restores_acknowledged_links() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let setup = Setup::new(&dir.path().join("data")).cores(cores);
@@ -136,7 +136,7 @@ fn a_node_that_is_written_to_is_backed_up_and_every_acknowledged_link_comes_back
 }
 
 #[test]
-fn keys_and_visits_come_along_and_nobody_else_can_read_them() {
+fn keys_and_visits_are_private_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data"));
     let node = setup.start();
@@ -166,7 +166,7 @@ fn keys_and_visits_come_along_and_nobody_else_can_read_them() {
 }
 
 #[test]
-fn a_backup_with_one_changed_byte_is_refused_with_the_place() {
+fn changed_byte_is_refused_with_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data"));
     let node = setup.start();
@@ -205,7 +205,7 @@ fn a_backup_with_one_changed_byte_is_refused_with_the_place() {
 }
 
 #[test]
-fn what_is_there_is_not_overwritten_and_what_is_wrong_is_said() {
+fn existing_data_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data"));
     let node = setup.start();
@@ -248,7 +248,7 @@ fn what_is_there_is_not_overwritten_and_what_is_wrong_is_said() {
 }
 
 #[test]
-fn a_restore_tells_of_keys_that_are_valid_again() {
+fn restore_reports_keys_valid_again() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data"));
     let shop = api_client::new_key(&setup, "shop", "read");

@@ -27,7 +27,7 @@ fn values<'t>(unit: &'t str, key: &str) -> Vec<&'t str> {
 }
 
 #[test]
-fn units_are_understood_and_take_away_what_is_not_needed() {
+fn units_are_valid_and_sandboxed() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -51,7 +51,7 @@ fn units_are_understood_and_take_away_what_is_not_needed() {
 }
 
 #[test]
-fn old_access_logs_are_moved_away_as_carom_expects() {
+fn logrotate_moves_access_logs() {
     let dir = tempfile::tempdir().unwrap();
     let logs = dir.path().join("logs");
     fs::create_dir(&logs).unwrap();
@@ -75,7 +75,7 @@ fn old_access_logs_are_moved_away_as_carom_expects() {
 }
 
 #[test]
-fn every_line_has_its_reason() {
+fn every_line_has_a_comment() {
     for (name, text) in [("service", SERVICE), ("socket", SOCKET), ("sysctl", SYSCTL)] {
         let mut has_reason = false;
         for line in text.lines() {
@@ -92,7 +92,7 @@ fn every_line_has_its_reason() {
 }
 
 #[test]
-fn the_unit_restarts_after_what_a_restart_may_cure() {
+fn unit_restarts_after_curable_exits() {
     let prevented = values(SERVICE, "RestartPreventExitStatus");
     let codes: Vec<u8> = prevented[0].split(' ').map(|code| code.parse().unwrap()).collect();
     use carom::exit::Reason;
@@ -102,7 +102,7 @@ fn the_unit_restarts_after_what_a_restart_may_cure() {
 }
 
 #[test]
-fn kernel_settings_are_those_of_a_kernel() {
+fn kernel_settings_exist() {
     let mut count = 0;
     for line in SYSCTL.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (key, value) = line.split_once(" = ").unwrap();

@@ -83,7 +83,7 @@ fn setup_of(dir: &Path) -> Setup {
 }
 
 #[test]
-fn what_is_told_adds_up() {
+fn metrics_equal_the_status() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let node = Setup::new(dir.path()).cores(cores).start();
@@ -122,7 +122,7 @@ fn what_is_told_adds_up() {
 }
 
 #[test]
-fn prometheus_understands_all_of_it() {
+fn promtool_accepts_the_metrics() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Server::start();
     let node = full_node(dir.path(), &redis);
@@ -161,7 +161,7 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn alerts_and_dashboard_are_read_by_what_they_are_for() {
+fn alerts_and_dashboard_are_valid() {
     let rules = deployed("prometheus/carom.rules.yml");
     promtool(&["check", "rules", rules.to_str().unwrap()], "");
     promtool(&["test", "rules", deployed("prometheus/carom.rules.test.yml").to_str().unwrap()], "");

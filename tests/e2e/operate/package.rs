@@ -58,7 +58,7 @@ fn dpkg_deb(question: &str, package: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn the_package_holds_what_it_should_and_is_the_same_each_time() {
+fn contents_are_complete_and_reproducible() {
     let dir = tempfile::tempdir().unwrap();
     let (package, again) = (pack(&dir.path().join("a")), pack(&dir.path().join("b")));
     assert!(fs::read(&package).unwrap() == fs::read(&again).unwrap(), "two packages of one binary differ");
@@ -113,7 +113,7 @@ fn targets_of(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn links_of_the_documents_lead_to_what_is_installed() {
+fn documents_link_to_installed_files() {
     let dir = tempfile::tempdir().unwrap();
     let package = pack(&dir.path().join("out"));
     let root = dir.path().join("root");
@@ -138,7 +138,7 @@ fn links_of_the_documents_lead_to_what_is_installed() {
 }
 
 #[test]
-fn what_cannot_be_packed_is_refused() {
+fn unusable_input_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str]| run(script("debian/package.sh").arg("--out").arg(dir.path()).args(arguments));
     let other = refused(&["--binary", "/bin/true"]);
@@ -187,7 +187,7 @@ fn commented_out(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn the_settings_of_the_package_are_the_defaults_but_for_the_data_directory() {
+fn settings_equal_the_defaults() {
     let mut ours = held(SETTINGS);
     let mut defaults = held("");
     assert_eq!(ours.remove("data_dir").as_deref(), Some("\"/var/lib/carom\""));
@@ -196,7 +196,7 @@ fn the_settings_of_the_package_are_the_defaults_but_for_the_data_directory() {
 }
 
 #[test]
-fn every_setting_that_is_commented_out_is_a_real_one() {
+fn commented_settings_exist() {
     // How an access log looks is told where there is one.
     let defaults = held("[access_log]\nfile = \"-\"\n");
     let text: Vec<&str> = SETTINGS.lines().map(|line| commented_out(line).unwrap_or(line)).collect();
@@ -233,7 +233,7 @@ fn every_setting_that_is_commented_out_is_a_real_one() {
 }
 
 #[test]
-fn the_sockets_of_the_package_are_those_of_the_example_of_its_settings() {
+fn sockets_match_the_example_settings() {
     let listen = SETTINGS.lines().find_map(|line| line.strip_prefix("#listen = ")).unwrap();
     let listen: Vec<String> = serde_json::from_str(listen).unwrap();
     let sockets: Vec<&str> = SOCKET.lines().filter_map(|line| line.strip_prefix("ListenStream=")).collect();
@@ -243,7 +243,7 @@ fn the_sockets_of_the_package_are_those_of_the_example_of_its_settings() {
 // System calls of a container.
 
 #[test]
-fn the_list_of_system_calls_has_the_ring_and_nothing_that_is_left_out_on_purpose() {
+fn seccomp_allows_the_ring_only() {
     let profile: Value = serde_json::from_str(SECCOMP).unwrap();
     assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
     // ENOSYS: libraries take an older call in place of one that they cannot have, as they must with clone3.
@@ -331,7 +331,7 @@ fn text_of(machine: &TempDir, path: &str) -> String {
 }
 
 #[test]
-fn a_dry_run_shows_each_queue_on_its_cpu_and_writes_nothing() {
+fn affinity_dry_run_writes_nothing() {
     let machine = usual_machine();
     let ran = affinity(&machine, &["--interface", "eth0", "--dry-run"]);
     let expected = [
@@ -349,7 +349,7 @@ fn a_dry_run_shows_each_queue_on_its_cpu_and_writes_nothing() {
 }
 
 #[test]
-fn what_is_written_can_be_undone() {
+fn affinity_can_be_undone() {
     let machine = usual_machine();
     for cpus in ["0-1", "2-3"] {
         assert_eq!(affinity(&machine, &["--interface", "eth0", "--cpus", cpus]).code, 0);
@@ -376,7 +376,7 @@ fn what_is_written_can_be_undone() {
 }
 
 #[test]
-fn interrupts_can_have_cpus_of_their_own() {
+fn affinity_can_set_cpus_apart() {
     let machine = usual_machine();
     let ran = affinity(&machine, &["--interface", "eth0", "--mode", "apart", "--cpus", "3", "--dry-run"]);
     let expected = [
@@ -392,7 +392,7 @@ fn interrupts_can_have_cpus_of_their_own() {
 }
 
 #[test]
-fn masks_of_many_cpus_have_groups() {
+fn affinity_masks_have_groups() {
     let machine = machine("0-127", 1, &[(31, "eth0-0")]);
     let ran = affinity(&machine, &["--interface", "eth0", "--cpus", "1,33,64-65", "--dry-run"]);
     let expected = ["/proc/irq/31/smp_affinity_list 1", "/sys/class/net/eth0/queues/rx-0/rps_cpus 3,00000002,00000002"];
@@ -400,7 +400,7 @@ fn masks_of_many_cpus_have_groups() {
 }
 
 #[test]
-fn interrupts_of_virtio_are_found_by_the_name_of_the_device() {
+fn affinity_finds_virtio_interrupts() {
     let names = [(37, "virtio2-config"), (38, "virtio2-input.0"), (39, "virtio2-output.0"), (41, "virtio3-input.0")];
     let machine = machine("0-1", 1, &names);
     fs::create_dir_all(machine.path().join("sys/devices/pci/0000:00:03.0/virtio2")).unwrap();
@@ -415,7 +415,7 @@ fn interrupts_of_virtio_are_found_by_the_name_of_the_device() {
 }
 
 #[test]
-fn a_second_card_goes_on_where_the_first_one_ends() {
+fn affinity_continues_on_a_second_card() {
     let machine = machine("0-3", 2, &[(31, "eth0-0"), (32, "eth0-1"), (41, "eth1-0"), (42, "eth1-1")]);
     for file in ["rx-0/rps_cpus", "rx-1/rps_cpus", "tx-0/xps_cpus", "tx-1/xps_cpus"] {
         let path = machine.path().join("sys/class/net/eth1/queues").join(file);
@@ -461,7 +461,7 @@ fn list(machine: &TempDir, interrupts: &[u32]) {
 }
 
 #[test]
-fn a_card_with_a_single_interrupt_has_that_for_its_queue() {
+fn affinity_accepts_a_single_interrupt() {
     let machine = machine("0-3", 1, &[(31, "eth0"), (40, "nvme0q1")]);
     list(&machine, &[31]);
     let ran = affinity(&machine, &["--interface", "eth0", "--cpus", "2", "--dry-run"]);
@@ -477,7 +477,7 @@ fn a_card_with_a_single_interrupt_has_that_for_its_queue() {
 }
 
 #[test]
-fn without_an_interrupt_to_place_none_is_put_apart() {
+fn affinity_needs_an_interrupt() {
     let machine = machine("0-3", 1, &[(40, "nvme0q1")]);
     let ran = affinity(&machine, &["--interface", "eth0", "--cpus", "2", "--mode", "apart"]);
     assert_eq!(ran.code, 1, "{}", ran.out);
@@ -486,7 +486,7 @@ fn without_an_interrupt_to_place_none_is_put_apart() {
 }
 
 #[test]
-fn names_of_interrupts_may_have_brackets_and_names_of_cards_any_word() {
+fn affinity_matches_special_names() {
     let chelsio = machine("0-3", 2, &[(30, "eth0 (async)"), (31, "eth0 (queue 0)"), (32, "eth0 (queue 1)")]);
     list(&chelsio, &[30, 31, 32]);
     let ran = affinity(&chelsio, &["--interface", "eth0", "--dry-run"]);
@@ -501,7 +501,7 @@ fn names_of_interrupts_may_have_brackets_and_names_of_cards_any_word() {
 }
 
 #[test]
-fn what_is_made_of_other_cards_is_refused_with_their_names() {
+fn affinity_refuses_a_bond() {
     let machine = machine("0-3", 1, &[(31, "eth0-0")]);
     let bond = machine.path().join("sys/class/net/bond0");
     fs::create_dir_all(bond.join("queues/rx-0")).unwrap();
@@ -513,7 +513,7 @@ fn what_is_made_of_other_cards_is_refused_with_their_names() {
 }
 
 #[test]
-fn what_stands_in_the_way_of_placing_interrupts_is_named() {
+fn affinity_names_obstacles() {
     let usual = usual_machine();
     let without_queues = machine("0-3", 0, &[]);
     let cases: [(&TempDir, &[&str], i32, &str); 10] = [
@@ -537,7 +537,7 @@ fn what_stands_in_the_way_of_placing_interrupts_is_named() {
 }
 
 #[test]
-fn an_interrupt_that_stays_and_a_program_that_moves_them_are_told() {
+fn affinity_reports_unmovable_interrupts() {
     let machine = usual_machine();
     // Nothing can be written to it, whoever we are.
     let stubborn = machine.path().join("proc/irq/32/smp_affinity_list");
@@ -570,7 +570,7 @@ fn an_interrupt_that_stays_and_a_program_that_moves_them_are_told() {
 }
 
 #[test]
-fn scripts_of_the_package_are_without_faults_that_shellcheck_knows() {
+fn scripts_pass_shellcheck() {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
     let names =
         ["affinity.sh", "debian/package.sh", "debian/test.sh", "debian/postinst", "debian/prerm", "debian/postrm"];

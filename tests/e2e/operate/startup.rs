@@ -31,7 +31,7 @@ fn serves_again(setup: &Setup) {
 }
 
 #[test]
-fn wrong_settings_are_all_named_with_their_places() {
+fn every_invalid_setting_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("carom.toml");
     std::fs::write(&file, "cores = 'many'\ncolour = 'red'\n[limits]\nhead_seconds = 0\n").unwrap();
@@ -46,7 +46,7 @@ fn wrong_settings_are_all_named_with_their_places() {
 }
 
 #[test]
-fn being_reachable_from_elsewhere_must_be_asked_for() {
+fn public_address_needs_consent() {
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).argument("--listen").argument("0.0.0.0:0");
     refuses(&setup, 20, &["0.0.0.0:0", "--open"]);
@@ -57,7 +57,7 @@ fn being_reachable_from_elsewhere_must_be_asked_for() {
 }
 
 #[test]
-fn a_port_in_use_is_refused() {
+fn port_in_use_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -74,7 +74,7 @@ fn a_port_in_use_is_refused() {
 }
 
 #[test]
-fn a_data_directory_in_use_is_refused() {
+fn data_directory_in_use_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let setup = with_a_link(folder.path());
     let node = setup.start();
@@ -85,7 +85,7 @@ fn a_data_directory_in_use_is_refused() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_be_written_is_refused() {
+fn read_only_data_directory_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
     refuses(&Setup::new(&folder.path().join("file/data")), 16, &["file/data"]);
@@ -99,7 +99,7 @@ fn a_data_directory_that_cannot_be_written_is_refused() {
 }
 
 #[test]
-fn a_disk_without_room_to_begin_is_refused() {
+fn full_disk_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().display().to_string();
     let small = format!("mount -t tmpfs -o size=4m tmpfs {data}; exec \"$@\"");
@@ -124,7 +124,7 @@ fn too_little_locked_memory_is_refused() {
 }
 
 #[test]
-fn a_key_that_others_can_read_is_refused() {
+fn readable_code_secret_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let setup = with_a_link(folder.path());
     let key = setup.data_dir().join("space.key");
@@ -136,7 +136,7 @@ fn a_key_that_others_can_read_is_refused() {
 }
 
 #[test]
-fn a_lost_or_changed_key_is_refused() {
+fn changed_code_secret_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let setup = with_a_link(folder.path());
     let (key, away) = (setup.data_dir().join("space.key"), folder.path().join("away"));
@@ -161,7 +161,7 @@ fn a_lost_or_changed_key_is_refused() {
 }
 
 #[test]
-fn a_store_of_another_form_is_refused() {
+fn unknown_store_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let setup = with_a_link(folder.path());
     let version = setup.data_dir().join("links/version");

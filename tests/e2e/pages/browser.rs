@@ -22,7 +22,7 @@ fn landing() -> Node {
 }
 
 #[test]
-fn a_link_is_shortened_copied_and_followed() {
+fn link_is_created_copied_and_followed() {
     let dir = tempfile::tempdir().unwrap();
     let (node, landing) = (node(dir.path()), landing());
     let browser = Browser::open();
@@ -51,7 +51,7 @@ fn a_link_is_shortened_copied_and_followed() {
 
 /// Without TLS a browser says less of where a form comes from: what it says must do.
 #[test]
-fn a_link_is_shortened_without_tls_too() {
+fn link_is_created_without_tls() {
     let dir = tempfile::tempdir().unwrap();
     let mut browser = Browser::open();
     browser.expect("status of 403");
@@ -85,7 +85,7 @@ const LINES: &str = "[...document.querySelector('#short-url').childNodes].filter
 })";
 
 #[test]
-fn neither_host_nor_code_of_a_short_url_is_broken() {
+fn short_url_stays_on_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let base = "http://plain.test";
     let node = Setup::new(dir.path()).env("CAROM_BASE_URL", &format!("{base}:12345")).start();
@@ -103,7 +103,7 @@ fn neither_host_nor_code_of_a_short_url_is_broken() {
 }
 
 #[test]
-fn placeholders_can_be_read() {
+fn placeholders_have_contrast() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     let browser = Browser::open();
@@ -121,7 +121,7 @@ fn placeholders_can_be_read() {
 
 /// Who writes a time means their own.
 #[test]
-fn times_are_those_of_the_viewer() {
+fn times_are_in_the_viewers_zone() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     let mut browser = Browser::open();
@@ -155,7 +155,7 @@ fn times_are_those_of_the_viewer() {
 }
 
 #[test]
-fn mistakes_are_told_beside_their_fields() {
+fn errors_stand_beside_their_fields() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     node.wire().shorten_as("taken", TARGET);
@@ -176,7 +176,7 @@ fn mistakes_are_told_beside_their_fields() {
 }
 
 #[test]
-fn everything_can_be_done_by_keyboard() {
+fn keyboard_reaches_every_control() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     let browser = Browser::open();
@@ -200,7 +200,7 @@ fn everything_can_be_done_by_keyboard() {
 }
 
 #[test]
-fn without_script_only_the_copy_button_is_missing() {
+fn form_works_without_scripts() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     let browser = Browser::open();
@@ -231,7 +231,7 @@ fn every_page(node: &Node) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn every_page_is_for_everybody_on_a_phone_and_on_a_screen_in_light_and_dark() {
+fn pages_are_accessible_at_every_size() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     let mut browser = Browser::open();
@@ -259,7 +259,7 @@ fn every_page_is_for_everybody_on_a_phone_and_on_a_screen_in_light_and_dark() {
 }
 
 #[test]
-fn every_page_is_sound_html_and_loads_nothing_from_elsewhere() {
+fn pages_are_valid_and_self_contained() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     let mut pages = Vec::new();
@@ -285,7 +285,7 @@ fn html(mut wire: Wire, method: &str, path: &str, body: &str) -> String {
 }
 
 #[test]
-fn the_status_page_complains_of_nothing() {
+fn status_page_has_no_console_errors() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     let browser = Browser::open();

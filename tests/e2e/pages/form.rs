@@ -73,7 +73,7 @@ fn read_qr(dir: &Path, picture: &[u8], is_svg: bool) -> String {
 }
 
 #[test]
-fn a_link_is_made_by_hand_and_followed() {
+fn submitted_link_redirects() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(&dir.path().join("data")).cores(2).start();
     let mut wire = node.wire();
@@ -139,7 +139,7 @@ fn a_link_is_made_by_hand_and_followed() {
 }
 
 #[test]
-fn what_is_wrong_stands_beside_its_field_and_nothing_is_lost() {
+fn errors_keep_the_submitted_values() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).start();
     let mut wire = node.wire();
@@ -174,7 +174,7 @@ fn what_is_wrong_stands_beside_its_field_and_nothing_is_lost() {
 }
 
 #[test]
-fn pages_of_other_sites_cannot_send_the_form() {
+fn cross_site_submission_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).start();
     let mut wire = node.wire();
@@ -214,7 +214,7 @@ fn key_of(node: &Node, grant: &Value) -> String {
 }
 
 #[test]
-fn the_result_shows_a_link_of_another_domain_where_that_is() {
+fn result_uses_the_links_domain() {
     let dir = tempfile::tempdir().unwrap();
     let setup =
         Setup::new(dir.path()).env("CAROM_BASE_URL", "http://carom.test").env("CAROM_DOMAINS_SERVE", "http://b.test");
@@ -240,7 +240,7 @@ fn the_result_shows_a_link_of_another_domain_where_that_is() {
 }
 
 #[test]
-fn pages_of_others_cannot_ask_the_api_while_nobody_has_a_key() {
+fn cross_site_api_calls_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).all_interfaces().env("CAROM_BASE_URL", "https://go.example").start();
     node.wire().shorten_as("secret", "https://example.org/secret");
@@ -281,7 +281,7 @@ fn pages_of_others_cannot_ask_the_api_while_nobody_has_a_key() {
 }
 
 #[test]
-fn where_keys_are_asked_for_the_form_asks_for_one() {
+fn form_asks_for_a_key_when_required() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let node = setup.start();
@@ -313,7 +313,7 @@ fn where_keys_are_asked_for_the_form_asks_for_one() {
 }
 
 #[test]
-fn qr_codes_are_read_as_the_short_url() {
+fn qr_code_decodes_to_the_short_url() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(&dir.path().join("data")).start();
     let mut wire = node.wire();
@@ -346,7 +346,7 @@ fn qr_codes_are_read_as_the_short_url() {
 }
 
 #[test]
-fn a_preview_names_the_host_in_both_forms() {
+fn preview_shows_both_forms_of_the_host() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).start();
     let mut wire = node.wire();
@@ -371,7 +371,7 @@ fn both_ways(node: &Node, path: &str) -> [Reply; 2] {
 }
 
 #[test]
-fn pages_take_the_name_the_colour_the_logo_and_the_templates_of_a_service() {
+fn branding_and_templates_apply() {
     let dir = tempfile::tempdir().unwrap();
     let (logo, templates) = (dir.path().join("logo.svg"), dir.path().join("templates"));
     fs::write(&logo, "<svg xmlns=\"http://www.w3.org/2000/svg\"/>").unwrap();
@@ -422,7 +422,7 @@ fn pages_take_the_name_the_colour_the_logo_and_the_templates_of_a_service() {
 }
 
 #[test]
-fn the_form_can_be_turned_off_and_a_domain_can_lead_elsewhere() {
+fn home_can_be_off_or_redirect() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path())
         .env("CAROM_PAGES_HOME", "off")
@@ -437,7 +437,7 @@ fn the_form_can_be_turned_off_and_a_domain_can_lead_elsewhere() {
 }
 
 #[test]
-fn files_that_pages_cannot_be_made_of_are_named_all_at_once() {
+fn invalid_files_are_all_named() {
     let dir = tempfile::tempdir().unwrap();
     let templates = dir.path().join("templates");
     fs::create_dir(&templates).unwrap();

@@ -146,7 +146,7 @@ fn look(browser: &Browser, name: &str, open: impl Fn()) {
 }
 
 #[test]
-fn every_page_can_be_looked_at() {
+fn every_page_is_pictured() {
     let dir = tempfile::tempdir().unwrap();
     let public = free_address();
     let host = format!("{HOST}:{}", public.port());

@@ -125,22 +125,22 @@ fn made_with(cores: usize, served_with: [usize; 4]) {
 }
 
 #[test]
-fn made_with_one_core() {
+fn real_urls_survive_one_core() {
     made_with(1, [1, 4, 2, 1]);
 }
 
 #[test]
-fn made_with_two_cores() {
+fn real_urls_survive_two_cores() {
     made_with(2, [2, 1, 4, 2]);
 }
 
 #[test]
-fn made_with_four_cores() {
+fn real_urls_survive_four_cores() {
     made_with(4, [4, 2, 1, 4]);
 }
 
 #[test]
-fn a_killed_node_has_every_link_that_it_acknowledged() {
+fn killed_node_keeps_every_link() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(2).start();
     let made = shorten_all(&node, &urls()[..2_000]);
@@ -156,7 +156,7 @@ fn a_killed_node_has_every_link_that_it_acknowledged() {
 }
 
 #[test]
-fn the_oracle_refuses_what_the_rules_name() {
+fn oracle_refuses_invalid_urls() {
     for url in ["ftp://a/", "http://u@a/", "mailto:a@b", "no url", &format!("http://a/{}", "x".repeat(2_048))] {
         assert_eq!(oracle(url), None, "{url}");
     }

@@ -75,7 +75,7 @@ fn import(setup: &Setup, lines: &str) {
 }
 
 #[test]
-fn what_is_over_is_gone_after_a_while_and_leaves_memory_and_store() {
+fn expired_link_leaves_memory_and_store() {
     on_every_kind_at_once(|setup| {
         let node = setup.clone().env("CAROM_LINKS_KEEP_EXPIRED", "2s").start();
         let mut wire = node.wire();
@@ -121,7 +121,7 @@ fn what_is_over_is_gone_after_a_while_and_leaves_memory_and_store() {
 }
 
 #[test]
-fn no_more_go_in_a_second_than_may_and_a_kill_in_the_middle_does_no_harm() {
+fn removals_per_second_are_limited() {
     const LINKS: usize = 300;
     const PER_SECOND: u64 = 200;
     on_every_kind_at_once(|setup| {
@@ -158,7 +158,7 @@ fn no_more_go_in_a_second_than_may_and_a_kill_in_the_middle_does_no_harm() {
 }
 
 #[test]
-fn whoever_moves_the_end_in_time_keeps_the_link() {
+fn extended_link_is_kept() {
     on_every_kind_at_once(|setup| {
         let setup = setup.clone().env("CAROM_LINKS_KEEP_EXPIRED", "1s").env("CAROM_LINKS_EXPIRE_PER_SECOND", "200");
         let node = setup.start();
@@ -195,7 +195,7 @@ fn whoever_moves_the_end_in_time_keeps_the_link() {
 }
 
 #[test]
-fn an_end_that_is_written_behind_the_sweep_is_found() {
+fn expiry_before_the_sweep_is_found() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).env("CAROM_LINKS_KEEP_EXPIRED", "1s").start();
     let mut wire = node.wire();
@@ -214,7 +214,7 @@ fn an_end_that_is_written_behind_the_sweep_is_found() {
 }
 
 #[test]
-fn a_store_of_an_earlier_version_gets_its_index_of_ends() {
+fn earlier_store_gets_the_index() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let mut wire = node.wire();
@@ -245,7 +245,7 @@ fn recycled(node: &Node) -> u64 {
 }
 
 #[test]
-fn codes_of_expired_links_come_back_after_their_time_and_those_of_deleted_ones_never() {
+fn only_expired_codes_are_recycled() {
     let data = tempfile::tempdir().unwrap();
     let node = recycling(data.path()).start();
     let mut wire = node.wire();
@@ -286,7 +286,7 @@ fn codes_of_expired_links_come_back_after_their_time_and_those_of_deleted_ones_n
 }
 
 #[test]
-fn codes_that_would_make_a_segment_wait_for_their_time_all_the_same() {
+fn full_segment_waits_before_recycling() {
     let data = tempfile::tempdir().unwrap();
     let setup = recycling(data.path()).env("CAROM_LINKS_RECYCLE_AFTER", "4s");
     let line = json!({"longUrl": TARGET, "dateCreated": "2020-01-01T00:00:00Z", "validUntil": "2020-01-02T00:00:00Z"});
@@ -300,7 +300,7 @@ fn codes_that_would_make_a_segment_wait_for_their_time_all_the_same() {
 
 /// Links are made, expire and give their codes back, while the node is killed again and again: no code has two links.
 #[test]
-fn kills_lose_codes_at_worst_and_give_none_twice() {
+fn kills_repeat_no_recycled_code() {
     let data = tempfile::tempdir().unwrap();
     let mut dice = Dice::new();
     let mut setup = recycling(data.path());

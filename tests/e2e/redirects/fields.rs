@@ -15,7 +15,7 @@ use crate::support::node::{CAROM, Setup, wait_until};
 const TARGET: &str = "https://example.org/a?x=1&y=2#top";
 
 #[test]
-fn a_link_begins_at_its_moment_and_is_unknown_before() {
+fn link_starts_at_valid_since() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wires = wires(&node);
@@ -46,7 +46,7 @@ fn a_link_begins_at_its_moment_and_is_unknown_before() {
 }
 
 #[test]
-fn what_is_archived_is_gone_and_still_there_to_read() {
+fn archived_link_returns_410_and_is_readable() {
     on_every_kind(|setup| {
         let node = setup.start();
         let code = node.wire().create(&json!({"longUrl": TARGET, "archived": true, "title": "T"})).code();
@@ -61,7 +61,7 @@ fn what_is_archived_is_gone_and_still_there_to_read() {
 }
 
 #[test]
-fn the_query_of_the_request_goes_along_unless_that_is_not_wanted() {
+fn query_is_forwarded_unless_disabled() {
     on_every_kind(|setup| {
         let mut node = setup.start();
         let mut wire = node.wire();
@@ -97,7 +97,7 @@ fn the_query_of_the_request_goes_along_unless_that_is_not_wanted() {
 }
 
 #[test]
-fn titles_and_tags_are_kept_and_shown() {
+fn titles_and_tags_are_stored() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(2).start();
     let title = "  <script>\"alert\"</script> \u{202e}☃ ";
@@ -129,7 +129,7 @@ fn titles_and_tags_are_kept_and_shown() {
 }
 
 #[test]
-fn a_private_link_has_a_long_code_and_is_given_to_nobody_else() {
+fn private_link_has_a_long_unshared_code() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).env("CAROM_LINKS_DEDUPE", "1d").cores(2).start();
     let mut wire = node.wire();
@@ -149,7 +149,7 @@ fn a_private_link_has_a_long_code_and_is_given_to_nobody_else() {
 }
 
 #[test]
-fn fields_that_are_wrong_are_named_and_nothing_is_stored() {
+fn invalid_fields_are_named_and_not_stored() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let mut wire = node.wire();

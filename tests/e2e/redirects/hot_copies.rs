@@ -99,7 +99,7 @@ fn live(node: &Node, steps: &Steps) {
 }
 
 #[test]
-fn no_copy_outlives_the_acknowledgement_of_a_delete() {
+fn copies_end_with_the_delete() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(3).start();
     let steps = Steps(AtomicUsize::new(0));

@@ -45,7 +45,7 @@ fn zipf(dice: &mut Dice, count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn with_a_tenth_of_the_memory_most_redirects_come_from_memory_and_all_are_right() {
+fn tenth_of_memory_serves_most_redirects() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     import(&data, LINKS);
@@ -85,7 +85,7 @@ fn with_a_tenth_of_the_memory_most_redirects_come_from_memory_and_all_are_right(
 }
 
 #[test]
-fn links_come_and_go_while_others_take_their_place_in_memory() {
+fn evicted_links_keep_changing() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     import(&data, 20_000);
@@ -118,7 +118,7 @@ fn links_come_and_go_while_others_take_their_place_in_memory() {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_with_a_node_that_keeps_few_links_in_memory() {
+fn kills_lose_nothing_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     import(&data, 20_000);
@@ -141,7 +141,7 @@ fn nothing_acknowledged_is_lost_with_a_node_that_keeps_few_links_in_memory() {
 }
 
 #[test]
-fn damage_is_named_when_a_link_is_read_and_is_never_no_link() {
+fn damaged_record_is_named_when_read() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     import(&data, 20_000);
@@ -170,7 +170,7 @@ fn damage_is_named_when_a_link_is_read_and_is_never_no_link() {
 }
 
 #[test]
-fn a_limit_that_cannot_hold_even_the_codes_is_reported_and_all_links_redirect() {
+fn too_low_limit_raises_an_alarm() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     import(&data, 300_000);
@@ -184,7 +184,7 @@ fn a_limit_that_cannot_hold_even_the_codes_is_reported_and_all_links_redirect() 
 }
 
 #[test]
-fn codes_of_deleted_links_are_forgotten_and_cost_no_read() {
+fn deleted_codes_cost_no_read() {
     const MADE: u64 = 9_000;
     const LEFT: u64 = 500;
     let folder = tempfile::tempdir().unwrap();
@@ -227,7 +227,7 @@ mod fault_tests {
     const GIVEN_UP: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_secs(8);
 
     #[test]
-    fn a_store_that_does_not_answer_delays_nobody_for_long_and_what_is_in_memory_not_at_all() {
+    fn stalled_store_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         import(&data, 60_000);

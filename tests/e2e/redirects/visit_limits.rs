@@ -28,7 +28,7 @@ fn patch(wire: &mut Wire, code: &str, fields: &serde_json::Value) {
 }
 
 #[test]
-fn of_two_hundred_at_once_one_gets_through_a_hundred_times_over() {
+fn one_of_two_hundred_gets_through() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wires: Vec<Wire> = (0..200).map(|_| node.wire()).collect();
@@ -47,7 +47,7 @@ fn of_two_hundred_at_once_one_gets_through_a_hundred_times_over() {
 }
 
 #[test]
-fn all_visits_are_made_and_none_more_also_over_restarts() {
+fn limit_is_exact_over_restarts() {
     on_every_kind(|setup| {
         let mut made = 0;
         let mut code = String::new();
@@ -67,7 +67,7 @@ fn all_visits_are_made_and_none_more_also_over_restarts() {
 }
 
 #[test]
-fn a_change_of_the_maximum_holds_at_once() {
+fn changed_limit_applies_at_once() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wires = wires(&node);
@@ -89,7 +89,7 @@ fn a_change_of_the_maximum_holds_at_once() {
 }
 
 #[test]
-fn a_new_link_of_the_same_slug_begins_anew() {
+fn new_link_of_a_slug_starts_at_zero() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wires = wires(&node);
@@ -123,7 +123,7 @@ fn followed_over_kills(setup: &Setup, max: u32) -> usize {
 }
 
 #[test]
-fn a_process_that_is_killed_takes_some_visits_with_it_and_makes_none_twice() {
+fn kill_loses_visits_but_repeats_none() {
     for cores in [1, 3] {
         let data = tempfile::tempdir().unwrap();
         let made = followed_over_kills(&Setup::new(data.path()).cores(cores), 200);

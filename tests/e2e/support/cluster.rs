@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_spreads_keys_and_moves_masters() {
+    fn keys_spread_and_masters_move() {
         let cluster = Cluster::start();
         let keys: Vec<String> = (0..60).map(|at| format!("key-{at}")).collect();
         let mut counts = [0; 6];
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_a_cluster_comes_back_empty_or_old() {
+    fn node_returns_empty_or_old() {
         let cluster = Cluster::start();
         let master = cluster.master_of("a");
         cluster.command(master, &["SET", "a", "old"]);

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_passes_in_both_directions() {
+    fn both_directions_pass() {
         let server = Server::start();
         let proxy = Proxy::start(server.address());
         let mut client = client(&proxy);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_a_client_closes_is_closed_at_the_server() {
+    fn client_close_reaches_the_server() {
         let server = Server::start();
         let proxy = Proxy::start(server.address());
         let mut clients: Vec<Client> = (0..5).map(|_| client(&proxy)).collect();
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn each_piece_is_delayed_by_the_same() {
+    fn each_piece_has_the_same_delay() {
         const DELAY: Duration = Duration::from_millis(100);
         // Both ways, and not each way of all that are on their way together.
         const TAKES: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_millis(1_800);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_black_hole_swallows_everything() {
+    fn black_hole_swallows_everything() {
         let server = Server::start();
         let proxy = Proxy::start(server.address());
         let (mut old, mut idle) = (client(&proxy), client(&proxy));
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_closes_old_and_new_connections() {
+    fn cut_closes_old_and_new_connections() {
         let server = Server::start();
         let proxy = Proxy::start(server.address());
         let mut old = client(&proxy);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_takes_the_place_of_replies() {
+    fn garbage_replaces_replies() {
         let server = Server::start();
         let proxy = Proxy::start(server.address());
         let (mut old, mut idle) = (client(&proxy), client(&proxy));
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_one_at_a_time() {
+    fn bytes_arrive_one_at_a_time() {
         let server = Server::start();
         let proxy = Proxy::start(server.address());
         let mut client = client(&proxy);
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_quick_in_every_mode() {
+    fn stop_is_quick_in_every_mode() {
         let server = Server::start();
         let modes = [Mode::Pass, Mode::Delay(PATIENCE), Mode::BlackHole, Mode::Garbage, Mode::OneByte, Mode::Late];
         for mode in modes {

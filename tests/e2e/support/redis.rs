@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_speaks_all_kinds_of_replies() {
+    fn client_parses_every_reply_type() {
         let server = Server::start();
         assert!(server.url().ends_with(&format!("127.0.0.1:{}/", server.port())));
         assert_eq!(server.command(&["SET", "a", "1"]), "OK");
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aof_outlives_a_kill_and_a_stop() {
+    fn aof_survives_a_kill_and_a_stop() {
         let server = Setup::new().append_only(true).argument("--maxmemory").argument("64mb").start();
         assert_eq!(server.info("maxmemory").as_deref(), Some("67108864"));
         server.command(&["SET", "a", "1"]);
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_aof_only_what_was_saved_comes_back() {
+    fn only_the_dump_survives_without_aof() {
         let server = Server::start();
         server.command(&["SET", "a", "1"]);
         server.save();
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_comes_back_from_an_old_dump() {
+    fn server_restarts_from_an_old_dump() {
         for append_only in [false, true] {
             let server = Setup::new().append_only(append_only).start();
             server.command(&["SET", "a", "old"]);
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stands_still_answers_later() {
+    fn paused_server_answers_later() {
         let server = Server::start();
         server.pause();
         assert!(!server.is_up());
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_follows_its_master() {
+    fn replica_follows_its_master() {
         let master = Server::start();
         master.command(&["SET", "a", "1"]);
         let replica = Setup::new().append_only(true).replica_of(master.port()).start();

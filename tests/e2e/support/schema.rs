@@ -284,7 +284,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn each_keyword_bites() {
+    fn every_keyword_rejects_a_violation() {
         let root = json!({"defs": {"short": {"maxLength": 2}}});
         let schemas = Schemas(&root);
         for (schema, right, wrong) in [
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_what_they_say() {
+    fn patterns_match_their_syntax() {
         for (pattern, right, wrong) in [
             ("^[0-9A-Za-z_-]{1,3}$", vec!["a", "_-9"], vec!["", "abcd", "a b", "é"]),
             ("^ *[Hh]s?:", vec!["h:", "  Hs:x"], vec!["hss:", "x h:"]),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_schema_names_is_found() {
+    fn undescribed_fields_are_found() {
         let root = json!({"defs": {"base": {"properties": {"a": {}}}}});
         let schema =
             json!({"allOf": [{"$ref": "#/defs/base"}], "properties": {"b": {"items": {"properties": {"c": {}}}}}});

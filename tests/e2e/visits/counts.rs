@@ -28,7 +28,7 @@ fn follow(wires: &mut [Wire], code: &str, fields: &str) {
 }
 
 #[test]
-fn each_redirect_is_counted_once_and_no_other_request() {
+fn each_redirect_is_counted_once() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wires = wires(&node);
@@ -65,7 +65,7 @@ fn each_redirect_is_counted_once_and_no_other_request() {
 }
 
 #[test]
-fn spans_of_time_are_asked_for_and_wrong_ones_named() {
+fn time_range_filters_and_is_validated() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
     let mut wire = node.wire();
@@ -84,7 +84,7 @@ fn spans_of_time_are_asked_for_and_wrong_ones_named() {
 }
 
 #[test]
-fn a_new_link_of_the_same_slug_has_no_visits() {
+fn new_link_of_a_slug_has_no_visits() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wires = wires(&node);
@@ -99,7 +99,7 @@ fn a_new_link_of_the_same_slug_has_no_visits() {
 }
 
 #[test]
-fn a_kill_right_after_a_delete_leaves_no_visits_to_the_next_link() {
+fn kill_after_delete_leaves_no_visits() {
     let data = tempfile::tempdir().unwrap();
     let setup = Setup::new(data.path());
     let node = setup.start();
@@ -142,7 +142,7 @@ fn counted_over_a_kill(setup: &Setup) -> (u64, u64) {
 }
 
 #[test]
-fn a_crash_takes_less_than_a_second_of_visits() {
+fn crash_loses_under_a_second() {
     for cores in [1, 3] {
         let data = tempfile::tempdir().unwrap();
         let (safe, total) = counted_over_a_kill(&Setup::new(data.path()).cores(cores));
@@ -151,7 +151,7 @@ fn a_crash_takes_less_than_a_second_of_visits() {
 }
 
 #[test]
-fn counts_are_right_while_many_ask() {
+fn concurrent_visits_are_counted() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).cores(3).start();
     let mut wires: Vec<Wire> = (0..24).map(|_| node.wire()).collect();
