@@ -89,12 +89,11 @@ fn dynamic_host_is_allowed() {
         desk.write(LISTED);
         let node = desk.setup.start();
         let mut wire = node.wire();
-        assert!(may(&mut wire, "dynamic.example") && may(&mut wire, "any.wide.example"));
+        assert!(may(&mut wire, "dynamic.example"));
+        assert!(may(&mut wire, "any.wide.example"));
         assert!(!may(&mut wire, "other.example"));
-        assert_eq!(
-            (&node.status()["allowList"]["static"], &node.status()["allowList"]["dynamic"]),
-            (&json!(2), &json!(2))
-        );
+        assert_eq!(&node.status()["allowList"]["static"], &json!(2));
+        assert_eq!(&node.status()["allowList"]["dynamic"], &json!(2));
     });
 }
 
@@ -172,7 +171,8 @@ fn unreadable_list_keeps_the_last_good() {
         for round in 0..3 {
             wait_until("the alarm", || alarms(&node.status()) == ["allow_list_unreadable"]);
             let mut wire = node.wire();
-            assert!(may(&mut wire, "dynamic.example") && may(&mut wire, "static.example"));
+            assert!(may(&mut wire, "dynamic.example"));
+            assert!(may(&mut wire, "static.example"));
             assert!(!may(&mut wire, "other.example"));
             drop(wire);
             if round == 0 {
@@ -224,7 +224,8 @@ fn invalid_entries_raise_an_alarm() {
     desk.write("{\"1\": \"https://a.example/\", \"2\": \"dynamic.example\", \"3\": \"b c\"}");
     let node = desk.setup.expect("allow_list_entries").start();
     let mut wire = node.wire();
-    assert!(may(&mut wire, "dynamic.example") && !may(&mut wire, "a.example"));
+    assert!(may(&mut wire, "dynamic.example"));
+    assert!(!may(&mut wire, "a.example"));
     let status = node.status();
     let alarm = status["alarms"].as_array().unwrap().iter().find(|alarm| alarm["name"] == "allow_list_entries");
     assert!(alarm.unwrap()["text"].as_str().unwrap().contains("2 entries"), "{status}");
@@ -252,16 +253,20 @@ fn settings_errors_are_named() {
     }
     std::fs::write(&file, "[allow]\nhosts = []\n").unwrap();
     let checked = std::process::Command::new(CAROM).arg("check-config").arg(&file).output().unwrap();
-    assert!(!checked.status.success() && String::from_utf8_lossy(&checked.stderr).contains("is an empty list"));
+    assert!(!checked.status.success());
+    assert!(String::from_utf8_lossy(&checked.stderr).contains("is an empty list"));
     std::fs::write(&file, "[allow]\nsource = \"https://a.example/hosts?token=secret\"\n").unwrap();
     let checked = std::process::Command::new(CAROM).arg("check-config").arg(&file).output().unwrap();
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert!(checked.status.success() && text.contains("source is set (hidden)"), "{text}");
+    assert!(checked.status.success(), "{text}");
+    assert!(text.contains("source is set (hidden)"), "{text}");
     assert!(!text.contains("token"), "{text}");
     std::fs::write(&file, "[allow]\nsource = \"https://me:secret@a.example/\"\n").unwrap();
     let checked = std::process::Command::new(CAROM).arg("check-config").arg(&file).output().unwrap();
     let text = String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
-    assert!(!checked.status.success() && text.contains("password") && !text.contains("secret"), "{text}");
+    assert!(!checked.status.success(), "{text}");
+    assert!(text.contains("password"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
 }
 
 /// What an HTTP server answers, and what it was asked.
@@ -329,7 +334,8 @@ fn http_list_is_fetched_conditionally() {
         .env("CAROM_ALLOW_SOURCE", &format!("http://{address}/configfiles/json/app/default/hosts"))
         .expect("allow_list_unreadable");
     let node = setup.start();
-    assert!(may(&mut node.wire(), "dynamic.example") && !may(&mut node.wire(), "other.example"));
+    assert!(may(&mut node.wire(), "dynamic.example"));
+    assert!(!may(&mut node.wire(), "other.example"));
     wait_until("answers without the list", || served.lock().unwrap().unchanged >= 2);
     assert_eq!(served.lock().unwrap().whole, 1);
     served.lock().unwrap().answer = (503, String::new());
@@ -338,7 +344,8 @@ fn http_list_is_fetched_conditionally() {
     node.kill();
     let node = setup.start();
     wait_until("the alarm", || alarms(&node.status()) == ["allow_list_unreadable"]);
-    assert!(may(&mut node.wire(), "dynamic.example") && !may(&mut node.wire(), "other.example"));
+    assert!(may(&mut node.wire(), "dynamic.example"));
+    assert!(!may(&mut node.wire(), "other.example"));
     served.lock().unwrap().answer = (200, "{\"1\": \"other.example\"}".to_owned());
     wait_for_host(&node, "other.example", true);
     assert!(!may(&mut node.wire(), "dynamic.example"));
@@ -359,12 +366,15 @@ fn redis_list_outlives_an_outage() {
     set("{\"1\": \"other.example\"}");
     for node in &nodes {
         wait_for_host(node, "dynamic.example", false);
-        assert!(may(&mut node.wire(), "other.example") && may(&mut node.wire(), "static.example"));
+        assert!(may(&mut node.wire(), "other.example"));
+        assert!(may(&mut node.wire(), "static.example"));
     }
     server.kill();
     wait_until("the alarm", || alarms(&nodes[0].status()).contains(&"allow_list_unreadable"));
-    assert!(may(&mut nodes[0].wire(), "other.example") && !may(&mut nodes[0].wire(), "dynamic.example"));
+    assert!(may(&mut nodes[0].wire(), "other.example"));
+    assert!(!may(&mut nodes[0].wire(), "dynamic.example"));
     nodes.remove(0).kill();
     let node = setup(0).start();
-    assert!(may(&mut node.wire(), "other.example") && !may(&mut node.wire(), "dynamic.example"));
+    assert!(may(&mut node.wire(), "other.example"));
+    assert!(!may(&mut node.wire(), "dynamic.example"));
 }

@@ -85,7 +85,8 @@ fn each_domain_serves_only_its_links() {
             ("b\u{fc}cher.test", "http://xn--bcher-kva.test:8080/sale", json!("xn--bcher-kva.test")),
         ] {
             let link = make(&mut wire, domain, "sale");
-            assert_eq!((link["shortUrl"].as_str(), &link["domain"]), (Some(short_url), &shown));
+            assert_eq!(link["shortUrl"].as_str(), Some(short_url));
+            assert_eq!(&link["domain"], &shown);
             assert_eq!(link["shortCode"], "sale");
             let again = json!({"longUrl": "https://example.net/", "domain": domain, "customSlug": "sale"});
             wire.create(&again).problem(400, "/non-unique-slug");
@@ -194,10 +195,12 @@ fn api_selects_links_by_domain() {
         let domains = wire.get("/rest/v3/domains").json()["domains"]["data"].clone();
         let names: Vec<&str> = domains.as_array().unwrap().iter().map(|it| it["domain"].as_str().unwrap()).collect();
         assert_eq!(names, ["s.test", "go.test", "xn--bcher-kva.test"]);
-        assert_eq!((&domains[0]["isDefault"], &domains[1]["isDefault"]), (&json!(true), &json!(false)));
+        assert_eq!(&domains[0]["isDefault"], &json!(true));
+        assert_eq!(&domains[1]["isDefault"], &json!(false));
         // Deleting one leaves the other.
         assert_eq!(wire.ask("DELETE", &one("go.test"), "", b"").status, 204);
-        assert_eq!((status(&node, "go.test", "/one"), status(&node, "s.test", "/one")), (404, 302));
+        assert_eq!(status(&node, "go.test", "/one"), 404);
+        assert_eq!(status(&node, "s.test", "/one"), 302);
         wire.ask("DELETE", &one("go.test"), "", b"").problem(404, "/short-url-not-found");
         make(&mut wire, "go.test", "one");
         assert_eq!(leads(&node, "go.test", "/one"), target("go.test", "one"));
@@ -206,7 +209,8 @@ fn api_selects_links_by_domain() {
         assert_eq!(create(&mut wire, &found)["shortUrl"], "https://go.test/two");
         let elsewhere = json!({"longUrl": target("go.test", "two"), "findIfExists": true});
         let other = create(&mut wire, &elsewhere);
-        assert_eq!((&other["domain"], &create(&mut wire, &elsewhere)["shortUrl"]), (&Value::Null, &other["shortUrl"]));
+        assert_eq!(&other["domain"], &Value::Null);
+        assert_eq!(&create(&mut wire, &elsewhere)["shortUrl"], &other["shortUrl"]);
         // Many at once.
         let lines = "{\"longUrl\": \"https://example.org/b\", \"domain\": \"go.test\"}\n{\"longUrl\": \"https://example.org/b\", \"domain\": \"no.test\"}\n";
         let bulk = wire.ask("POST", BULK, "Content-Type: application/x-ndjson\r\n", lines.as_bytes());
@@ -286,13 +290,15 @@ fn fallback_serves_links_of_the_default() {
         create(&mut wire, &over);
         create(&mut wire, &early);
         ["over", "early"].iter().for_each(|slug| _ = make(&mut wire, "", slug));
-        assert_eq!((status(&node, "go.test", "/over"), status(&node, "go.test", "/early")), (410, 404));
+        assert_eq!(status(&node, "go.test", "/over"), 410);
+        assert_eq!(status(&node, "go.test", "/early"), 404);
         // What is deleted is; visits are those of the link that is followed.
         assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/both-0?domain=go.test"), "", b"").status, 204);
         assert_eq!(leads(&node, "go.test", "/both-0"), target("", "both-0"));
         create(&mut wire, &json!({"longUrl": TARGET, "customSlug": "few", "maxVisits": 8}));
         assert_eq!(leads(&node, "go.test", "/few"), TARGET);
-        assert_eq!((status(&node, "go.test", "/few"), status(&node, "s.test", "/few")), (410, 410));
+        assert_eq!(status(&node, "go.test", "/few"), 410);
+        assert_eq!(status(&node, "s.test", "/few"), 410);
         assert_eq!(status(&node, "go.test", "/few+"), 410);
         assert_eq!(status(&node, "go.test", "/both-1+"), 200);
         assert_eq!(status(&node, "go.test", "/none"), 404);
@@ -354,20 +360,17 @@ fn missing_and_expired_links_redirect() {
         assert!(sum(&node.status(), "/misses") > misses);
         assert_eq!(leads(&node, "go.test", "/over"), ENDED);
         assert_eq!(leads(&node, "go.test", "/over+"), ENDED);
-        assert_eq!(
-            (leads(&node, "plain.test", "/over"), leads(&node, "s.test", "/over")),
-            ("410".into(), "410".into())
-        );
+        assert_eq!(leads(&node, "plain.test", "/over"), "410");
+        assert_eq!(leads(&node, "s.test", "/over"), "410");
         assert_eq!(node.wire().get_at("go.test", "/once").location(), TARGET);
         assert_eq!(leads(&node, "go.test", "/once"), ENDED);
         assert_eq!(leads(&node, "other.test", "/here"), "421");
         assert_eq!(leads(&node, "go.test", "/here"), target("go.test", "here"));
         // The root, and what is asked of the service itself.
-        assert_eq!((leads(&node, "go.test", "/"), leads(&node, "plain.test", "/")), (TARGET.into(), "200".into()));
-        assert_eq!(
-            (leads(&node, "other.test", "/"), leads(&node, "other.test", "/rest/health")),
-            ("421".into(), "200".into())
-        );
+        assert_eq!(leads(&node, "go.test", "/"), TARGET);
+        assert_eq!(leads(&node, "plain.test", "/"), "200");
+        assert_eq!(leads(&node, "other.test", "/"), "421");
+        assert_eq!(leads(&node, "other.test", "/rest/health"), "200");
         // No browser keeps where it is led; who posts is not led.
         let fast = wire.get_at("go.test", "/none");
         assert_eq!((fast.status, fast.field("cache-control")), (302, Some("private, max-age=0")));
@@ -382,7 +385,8 @@ fn missing_and_expired_links_redirect() {
         is_described(&node, "get", "/robots.txt", &wire.get_at("other.test", "/robots.txt"));
         let page = wire.ask("GET", "/none", "Accept: text/html\r\n", b"");
         is_described(&node, "get", "/{shortCode}", &page);
-        assert!(page.status == 421 && page.text().contains(Notice::Misdirected.heading()), "{page:?}");
+        assert!(page.status == 421, "{page:?}");
+        assert!(page.text().contains(Notice::Misdirected.heading()), "{page:?}");
         let shown = wire.get("/rest/v3/domains").json()["domains"].clone();
         assert_eq!(
             shown["data"][1]["redirects"],
@@ -411,10 +415,9 @@ fn robots_txt_lists_links_of_the_domain() {
         // It follows each change, and nobody takes it for a tag.
         create(&mut wire, &json!({"longUrl": TARGET, "customSlug": "late", "domain": "go.test", "crawlable": true}));
         let two = robots(&mut wire, "go.test");
-        assert!(
-            two.contains("Allow: /late\n") && two.contains("Allow: /open-7\n") && two.lines().count() == 4,
-            "{two}"
-        );
+        assert!(two.contains("Allow: /late\n"), "{two}");
+        assert!(two.contains("Allow: /open-7\n"), "{two}");
+        assert!(two.lines().count() == 4, "{two}");
         assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/open-7?domain=go.test"), "", b"").status, 204);
         assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /late\nDisallow: /\n");
         assert_eq!(wire.get("/rest/v3/tags").json()["tags"]["data"], json!([]));
@@ -436,7 +439,8 @@ fn key_with_domains_reaches_no_other() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(2) && said.contains("s.test, go.test"), "{said}");
+        assert!(refused.status.code() == Some(2), "{said}");
+        assert!(said.contains("s.test, go.test"), "{said}");
         let everything = run_app(&setup, &["add", "boss", "--role", "write-all"]);
         let settings = dir.path().join("carom.toml");
         std::fs::write(
@@ -454,7 +458,8 @@ fn key_with_domains_reaches_no_other() {
             &["add", "both", "--role", "write-all", "--domain", "DEFAULT", "--domain", "GO.test", "--config", config],
         );
         let listed = run_app(&setup, &["list"]);
-        assert!(listed.contains("go.test") && listed.contains("DEFAULT,go.test"), "{listed}");
+        assert!(listed.contains("go.test"), "{listed}");
+        assert!(listed.contains("DEFAULT,go.test"), "{listed}");
         let node = setup.start();
         let (mut boss, mut shop, mut both) =
             (ApiClient::new(&node, &everything), ApiClient::new(&node, &of_go), ApiClient::new(&node, &of_two));
@@ -465,7 +470,8 @@ fn key_with_domains_reaches_no_other() {
         }
         // Where none is named, the domain of the key is meant.
         let made = shop.create(&json!({"longUrl": TARGET, "tags": ["mine"]})).json();
-        assert_eq!((&made["domain"], &made["app"]), (&json!("go.test"), &json!("shop")));
+        assert_eq!(&made["domain"], &json!("go.test"));
+        assert_eq!(&made["app"], &json!("shop"));
         let code = made["shortCode"].as_str().unwrap();
         assert_eq!(shop.get(&format!("{SHORT_URLS}/{code}")).json()["domain"], "go.test");
         for domain in ["s.test", "DEFAULT", "xn--bcher-kva.test"] {
@@ -487,7 +493,8 @@ fn key_with_domains_reaches_no_other() {
             caller.get(&path.replace("/x?", "/x/visits?")).problem(404, "/short-url-not-found");
         }
         let listed = codes(&both.get(&format!("{SHORT_URLS}?orderBy=shortCode")));
-        assert!(listed.len() == 3 && !listed.iter().any(|url| url.contains("bcher")), "{listed:?}");
+        assert!(listed.len() == 3, "{listed:?}");
+        assert!(!listed.iter().any(|url| url.contains("bcher")), "{listed:?}");
         assert_eq!(codes(&both.get(&format!("{SHORT_URLS}?domain=xn--bcher-kva.test"))), [""; 0]);
         assert_eq!(codes(&shop.get(SHORT_URLS)), [format!("https://go.test/{code}")]);
         assert_eq!(both.get("/rest/v3/short-urls/export").text().lines().count(), 3);
@@ -495,7 +502,8 @@ fn key_with_domains_reaches_no_other() {
         let of_boss = stats.as_array().unwrap().iter().find(|tag| tag["tag"] == "of-boss").unwrap().clone();
         assert_eq!(of_boss["shortUrlsCount"], 2, "{stats}");
         let names = |reply: &Reply| reply.json()["domains"]["data"].as_array().unwrap().len();
-        assert_eq!((names(&shop.get("/rest/v3/domains")), names(&both.get("/rest/v3/domains"))), (1, 2));
+        assert_eq!(names(&shop.get("/rest/v3/domains")), 1);
+        assert_eq!(names(&both.get("/rest/v3/domains")), 2);
         both.get("/rest/v3/visits").problem(403, ":forbidden");
         assert_eq!(boss.get("/rest/v3/visits").status, 200);
         // Tags of an app are those of the domains of the key.
@@ -562,7 +570,8 @@ fn changed_default_domain_raises_an_alarm() {
     let node = moved.expect("alarm=\"domain_hidden\"").start();
     assert_eq!(crate::support::alarms::alarms(&node.status()), ["domain_hidden"]);
     crate::support::alarms::is_seen(&node, "domain_hidden");
-    assert_eq!((status(&node, "go.test", "/old"), status(&node, "s.test", "/old")), (404, 404));
+    assert_eq!(status(&node, "go.test", "/old"), 404);
+    assert_eq!(status(&node, "s.test", "/old"), 404);
     node.terminate();
 }
 
@@ -596,7 +605,8 @@ fn removed_domain_keeps_links_and_exports() {
     let issued = listed.iter().find(|url| !url.ends_with("/a")).unwrap();
     assert_eq!(leads(&node, "go.test", issued.strip_prefix("https://go.test").unwrap()), "https://example.org/4");
     let later = node.wire().get(&format!("{SHORT_URLS}/a?domain=later.test")).json();
-    assert_eq!((&later["shortUrl"], &later["domain"]), (&json!("http://later.test/a"), &json!("later.test")));
+    assert_eq!(&later["shortUrl"], &json!("http://later.test/a"));
+    assert_eq!(&later["domain"], &json!("later.test"));
     node.terminate();
     let exported = run(&with, &["export", "-"], "");
     let other = tempfile::tempdir().unwrap();
@@ -608,18 +618,14 @@ fn removed_domain_keeps_links_and_exports() {
     before.sort_unstable();
     assert_eq!(again, before);
     let node = copy.start();
-    assert_eq!(
-        (leads(&node, "later.test", "/a"), leads(&node, "go.test", "/a")),
-        ("https://example.org/3".into(), "404".into())
-    );
+    assert_eq!(leads(&node, "later.test", "/a"), "https://example.org/3");
+    assert_eq!(leads(&node, "go.test", "/a"), "404");
     // None configured: any host means the default domain, and no other link is given away.
     let bare = Setup::new(other.path()).argument("--base-url").argument("https://s.test");
     drop(node.terminate());
     let node = bare.start();
-    assert_eq!(
-        (leads(&node, "go.test", "/a"), leads(&node, "x", "/a")),
-        ("https://example.org/2".into(), "https://example.org/2".into())
-    );
+    assert_eq!(leads(&node, "go.test", "/a"), "https://example.org/2");
+    assert_eq!(leads(&node, "x", "/a"), "https://example.org/2");
     assert_eq!(node.wire().get(&format!("{SHORT_URLS}/a?domain=go.test")).json()["longUrl"], "https://example.org/1");
     node.terminate();
 }
@@ -661,10 +667,9 @@ fn bitly_and_yourls_select_a_domain() {
             let url = node.url("/yourls-api.php?action=db-stats&format=json");
             curl(&["-H", &format!("Host: {host}"), &url]).json()["db-stats"]["total_links"].clone()
         };
-        assert_eq!(
-            (totals("go.test"), totals("s.test"), totals("xn--bcher-kva.test")),
-            (json!("3"), json!("3"), json!("0"))
-        );
+        assert_eq!(totals("go.test"), json!("3"));
+        assert_eq!(totals("s.test"), json!("3"));
+        assert_eq!(totals("xn--bcher-kva.test"), json!("0"));
         drop(wire);
         node.terminate();
     }

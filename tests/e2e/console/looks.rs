@@ -50,7 +50,8 @@ fn codes_are_legible() {
     // In a monospaced font a narrow letter is as wide as a broad one.
     let widths = "['l', 'W'].map((letter) => { const code = document.querySelector('.short-url bdi'); const one = document.createElement('span'); one.textContent = letter; code.append(one); return one.getBoundingClientRect().width; })";
     let widths = browser.value(widths);
-    assert!(widths[0].as_f64() > Some(1.0) && widths[0] == widths[1], "{widths}");
+    assert!(widths[0].as_f64() > Some(1.0), "{widths}");
+    assert!(widths[0] == widths[1], "{widths}");
     browser.close();
     node.terminate();
 }
@@ -99,7 +100,8 @@ fn sign_in_form_has_margins_on_a_phone() {
     browser.resize(PHONE);
     browser.go(&at(&node, "sign-in"));
     let margins = browser.value("(() => { const { left, right } = document.querySelector('main').getBoundingClientRect(); return [left, innerWidth - right]; })()");
-    assert!(margins[0].as_f64() >= Some(16.0) && margins[1].as_f64() >= Some(16.0), "{margins}");
+    assert!(margins[0].as_f64() >= Some(16.0), "{margins}");
+    assert!(margins[1].as_f64() >= Some(16.0), "{margins}");
     browser.close();
     node.terminate();
 }

@@ -75,7 +75,8 @@ fn session_lasts_until_sign_out() {
     assert_eq!((page.status, page.location()), (303, "/admin/sign-in?next=/admin/links%3FsearchTerm%3Da%2520b"));
     let form = wire.get(page.location());
     assert_eq!(form.status, 200);
-    assert!(form.text().contains("value=\"/admin/links?searchTerm=a%20b\"") && !form.text().contains(&key));
+    assert!(form.text().contains("value=\"/admin/links?searchTerm=a%20b\""));
+    assert!(!form.text().contains(&key));
     assert!(form.field("content-security-policy").unwrap().starts_with("default-src 'none'; script-src 'self';"));
 
     let reply = sign_in(&node, &key, "");
@@ -88,14 +89,16 @@ fn session_lasts_until_sign_out() {
         .field("set-cookie")
         .unwrap()
         .to_owned();
-    assert!(set.starts_with("__Host-carom-console=") && set.ends_with("; SameSite=Strict; Secure"), "{set}");
+    assert!(set.starts_with("__Host-carom-console="), "{set}");
+    assert!(set.ends_with("; SameSite=Strict; Secure"), "{set}");
 
     let mut first = SignedIn::new(&node, &key);
     let mut second = SignedIn::new(&node, &key);
     assert_eq!(first.get("/admin/").status, 200);
     assert_eq!(first.get("/admin/sign-in?next=/admin/apps").location(), "/admin/apps");
     let told = first.get("/admin/api/session").json();
-    assert_eq!((&told["app"], &told["open"]), (&json!("ops"), &json!(false)));
+    assert_eq!(&told["app"], &json!("ops"));
+    assert_eq!(&told["open"], &json!(false));
     let sessions = told["sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 4);
     assert_eq!(sessions.iter().filter(|session| session["current"] == true).count(), 1);
@@ -111,9 +114,11 @@ fn session_lasts_until_sign_out() {
     assert_eq!(first.send("DELETE", &format!("/admin/api/sessions/{id}"), "", "").status, 404);
     let mut third = SignedIn::new(&node, &key);
     assert_eq!(first.send("DELETE", "/admin/api/sessions", "", "").status, 204);
-    assert_eq!((third.get("/admin/api/session").status, first.get("/admin/api/session").status), (401, 200));
+    assert_eq!(third.get("/admin/api/session").status, 401);
+    assert_eq!(first.get("/admin/api/session").status, 200);
     let out = first.send("DELETE", "/admin/api/session", "", "");
-    assert!(out.status == 204 && out.field("set-cookie").unwrap().contains("Max-Age=0"));
+    assert!(out.status == 204);
+    assert!(out.field("set-cookie").unwrap().contains("Max-Age=0"));
     assert_eq!(first.get("/admin/api/session").status, 401);
     // Whichever way the browser comes, it is its own cookie that goes, and none of another node.
     let mut tls = SignedIn::of(&node, &sign_in(&node, &key, "X-Forwarded-Proto: https\r\n"));
@@ -126,7 +131,8 @@ fn session_lasts_until_sign_out() {
     // Who signs in once more has one session.
     let mut earlier = SignedIn::new(&node, &key);
     let mut later = SignedIn::of(&node, &sign_in(&node, &key, &format!("Cookie: {}\r\n", earlier.cookie)));
-    assert_eq!((earlier.get("/admin/api/session").status, later.get("/admin/api/session").status), (401, 200));
+    assert_eq!(earlier.get("/admin/api/session").status, 401);
+    assert_eq!(later.get("/admin/api/session").status, 200);
     // With the process all of them end.
     let mut fourth = SignedIn::new(&node, &key);
     let node = node.restart();
@@ -170,7 +176,8 @@ fn ended_session_stops_its_requests() {
     });
     for session in &mut begun {
         session.send(line);
-        assert_eq!((session.begin(), session.result()["status"].clone()), (200, json!(200)));
+        assert_eq!(session.begin(), 200);
+        assert_eq!(session.result()["status"].clone(), json!(200));
     }
     assert_eq!(owner.send("DELETE", "/admin/api/sessions", "", "").status, 204);
     assert_eq!(thief.get("/admin/api/session").status, 401);
@@ -193,7 +200,8 @@ fn sign_in_needs_a_valid_admin_key() {
     assert!(wrong.text().contains("id=\"key-error\""));
     let little = sign_in(&node, &writer, "");
     assert_eq!((little.status, little.field("set-cookie")), (403, None));
-    assert!(little.text().contains("id=\"key-error\"") && !little.text().contains(&writer), "{}", little.text());
+    assert!(little.text().contains("id=\"key-error\""), "{}", little.text());
+    assert!(!little.text().contains(&writer), "{}", little.text());
     // The API here is for those alone who may use the listener.
     let with = |key: &str| format!("X-Api-Key: {key}\r\n");
     let mut wire = Wire::open(node.admin);
@@ -211,7 +219,8 @@ fn sign_in_needs_a_valid_admin_key() {
     // Who guesses is stopped, and who has a key is not.
     let guess = || sign_in(&node, "carom_ak_none", "");
     wait_until("no more guesses", || guess().status == 429);
-    assert!(guess().field("retry-after").is_some() && guess().text().contains("id=\"key-error\""));
+    assert!(guess().field("retry-after").is_some());
+    assert!(guess().text().contains("id=\"key-error\""));
     assert_eq!(sign_in(&node, &key, "").status, 303);
     node.terminate();
 }
@@ -254,7 +263,8 @@ fn keyless_console_serves_loopback_only() {
     let node = Setup::new(dir.path()).start();
     let mut wire = Wire::open(node.admin);
     let told = wire.get("/admin/api/session").json();
-    assert_eq!((&told["open"], &told["csrf"]), (&json!(true), &Value::Null));
+    assert_eq!(&told["open"], &json!(true));
+    assert_eq!(&told["csrf"], &Value::Null);
     assert_eq!(wire.get("/admin/").status, 200);
     assert_eq!(wire.get("/").location(), "/admin/");
     assert_eq!(sign_in(&node, "", "").location(), "/admin/links");
@@ -276,7 +286,8 @@ fn keyless_console_serves_loopback_only() {
     }
     let node = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
     let mut wire = Wire::open(node.admin);
-    assert_eq!((wire.get(SHORT_URLS).status, wire.get("/admin/api/session").status), (401, 401));
+    assert_eq!(wire.get(SHORT_URLS).status, 401);
+    assert_eq!(wire.get("/admin/api/session").status, 401);
     let page = wire.get("/admin/");
     let form = wire.get(page.location()).text().to_owned();
     assert!(form.contains("carom app add ops --role admin"), "{form}");
@@ -296,7 +307,8 @@ fn links_are_created_like_over_the_api() {
     // More than a core lends at once, from all of them.
     let reply = browser.send("POST", BULK, "Content-Type: application/x-ndjson\r\n", &many(2_000));
     let lines: Vec<Value> = reply.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(lines.len() == 2_000 && lines.iter().all(|line| line["status"] == 200));
+    assert!(lines.len() == 2_000);
+    assert!(lines.iter().all(|line| line["status"] == 200));
     let total = |wire: &mut SignedIn, query: &str| {
         wire.get(&format!("{SHORT_URLS}?{query}")).json()["shortUrls"]["pagination"]["totalItems"].as_u64()
     };
@@ -381,7 +393,8 @@ fn history_names_authors_after_a_restart() {
     assert_eq!(browser.send("PATCH", &path, JSON, &json!({"title": "new"}).to_string()).status, 200);
     let told = browser.get("/admin/api/history/changing").json();
     let told = told["history"].as_array().unwrap();
-    assert_eq!((told.len(), &told[0]["changes"][0]["to"]), (1, &json!("new")), "{told:?}");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(&told[0]["changes"][0]["to"], &json!("new"), "{told:?}");
     assert_eq!(Wire::open(node.admin).get("/admin/api/history/changing").status, 401);
     node.terminate();
 }
@@ -412,12 +425,11 @@ fn state_reports_traffic_and_usage() {
         (told["visits"]["summary"]["total"] == 7 && !told["topLinks"].as_array()?.is_empty()).then_some(told)
     });
     assert_eq!(told["topLinks"][0]["link"]["shortCode"], json!(code));
-    assert_eq!(
-        (&told["topLinks"][0]["visits"]["total"], &told["orphanVisits"]["summary"]["total"]),
-        (&json!(5), &json!(1))
-    );
+    assert_eq!(&told["topLinks"][0]["visits"]["total"], &json!(5));
+    assert_eq!(&told["orphanVisits"]["summary"]["total"], &json!(1));
     assert_eq!(told["visits"]["referrers"], json!([{"host": "news.example", "total": 5}]));
-    assert_eq!((&told["links"]["total"], &told["links"]["created"]), (&json!(2), &json!(2)));
+    assert_eq!(&told["links"]["total"], &json!(2));
+    assert_eq!(&told["links"]["created"], &json!(2));
     let visits = |total: u64| json!({"total": total, "nonBots": total, "bots": 0});
     assert_eq!(told["links"]["byApp"], json!([{"app": "ops", "links": 2, "created": 2, "visits": visits(7)}]));
     let of_domain =
@@ -426,22 +438,26 @@ fn state_reports_traffic_and_usage() {
     let days = told["links"]["perDay"].as_array().unwrap();
     assert_eq!(days.iter().map(|day| day["links"].as_u64().unwrap()).sum::<u64>(), 2);
     let before = browser.get("/admin/api/usage?startDate=2020-01-01&endDate=2020-01-31").json();
-    assert_eq!((&before["visits"]["summary"]["total"], &before["links"]["created"]), (&json!(0), &json!(0)));
+    assert_eq!(&before["visits"]["summary"]["total"], &json!(0));
+    assert_eq!(&before["links"]["created"], &json!(0));
     // Of a day that is not whole its part counts.
     let ago = |ms: u64| carom::dates::format(carom::stats::unix_ms() - ms).replace('+', "%2B");
     let (hours, minutes) = (ago(7_200_000), ago(3_600_000));
     let part = browser.get(&format!("/admin/api/usage?startDate={hours}&endDate={minutes}")).json();
     let sum: u64 = part["links"]["perDay"].as_array().unwrap().iter().map(|day| day["links"].as_u64().unwrap()).sum();
-    assert_eq!((sum, &part["links"]["created"]), (0, &json!(0)), "{part}");
+    assert_eq!(sum, 0, "{part}");
+    assert_eq!(&part["links"]["created"], &json!(0), "{part}");
     assert_eq!(before["visits"]["referrers"], json!([]));
-    assert_eq!((before["links"]["perDay"].as_array().unwrap().len(), &before["links"]["total"]), (31, &json!(2)));
+    assert_eq!(before["links"]["perDay"].as_array().unwrap().len(), 31);
+    assert_eq!(&before["links"]["total"], &json!(2));
     let wrong = browser.get("/admin/api/usage?startDate=2020-02-01&endDate=2020-01-01").problem(400, "invalid-data");
     assert_eq!(wrong["invalidElements"], json!(["startDate"]));
 
     let settings = browser.get("/admin/api/settings");
     let all = settings.json()["settings"].as_array().unwrap().clone();
     let named = |name: &str| all.iter().find(|setting| setting["name"] == name).unwrap().clone();
-    assert_eq!((&named("cores")["value"], &named("space_key")["value"]), (&json!("2"), &Value::Null));
+    assert_eq!(&named("cores")["value"], &json!("2"));
+    assert_eq!(&named("space_key")["value"], &Value::Null);
     assert_eq!(named("space_key")["hidden"], true);
     assert!(!settings.text().contains("0001020304050607"), "the secret key is shown");
 
@@ -494,7 +510,9 @@ fn events_report_each_second() {
         now.filter(|now| now["redirects"].as_u64() > Some(0) && now["latencyMicros"]["p99"].is_number()).last()
     });
     let micros = |name: &str| told["latencyMicros"][name].as_f64().unwrap();
-    assert!(0.0 < micros("p50") && micros("p50") <= micros("p90") && micros("p99") <= micros("p999"), "{told}");
+    assert!(0.0 < micros("p50"), "{told}");
+    assert!(micros("p50") <= micros("p90"), "{told}");
+    assert!(micros("p99") <= micros("p999"), "{told}");
     // Nobody waits for pages that are open, and come again and again.
     let admin = node.admin;
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -559,11 +577,8 @@ fn delayed_delete_runs_unless_undone() {
         node.wire().get(&format!("{SHORT_URLS}/{code}")).problem(404, "/short-url-not-found");
     }
     let history = ask_admin(&node, "GET", "/admin/api/history/gone").json();
-    assert_eq!(
-        (&history["history"][0]["what"], &history["history"][0]["through"]),
-        (&json!("deleted"), &json!("admin")),
-        "{history}"
-    );
+    assert_eq!(&history["history"][0]["what"], &json!("deleted"), "{history}");
+    assert_eq!(&history["history"][0]["through"], &json!("admin"), "{history}");
     assert_eq!([status(&node, "restored"), status(&node, "kept"), status(&node, "late")], [302, 410, 410]);
     // Whatever becomes of the process: the time is kept with the link.
     assert_eq!(ask_admin(&node, "DELETE", &format!("{LINKS}/restored?after=1")).status, 200);
@@ -577,6 +592,7 @@ fn delayed_delete_runs_unless_undone() {
     ask_admin(&node, "DELETE", &format!("{LINKS}/none?after=1")).problem(404, "/short-url-not-found");
     ask_admin(&node, "GET", &format!("{LINKS}/kept")).problem(405, "/method-not-allowed");
     let reply = node.wire().ask("DELETE", &format!("{LINKS}/kept?after=1"), "", b"");
-    assert_eq!((reply.status, status(&node, "kept")), (404, 410), "the public listener has no such path");
+    assert_eq!(reply.status, 404, "the public listener has no such path");
+    assert_eq!(status(&node, "kept"), 410, "the public listener has no such path");
     node.terminate();
 }

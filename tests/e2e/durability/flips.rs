@@ -180,7 +180,8 @@ fn cut_write_is_reported() {
     fs::write(&journal, &bytes[..carom::store::journal::written_len(&bytes) - 8]).unwrap();
     let node = setup.start();
     crate::support::alarms::is_seen(&node, "store_damaged");
-    assert!(node.log().contains("bytes are missing") && node.log().contains("is kept as "), "{}", node.log());
+    assert!(node.log().contains("bytes are missing"), "{}", node.log());
+    assert!(node.log().contains("is kept as "), "{}", node.log());
     assert_eq!(node.wire().get(&format!("/{code}")).location(), "https://example.org/the-last-one");
     node.kill();
 }

@@ -232,7 +232,8 @@ fn forwarded_field_names_the_client() {
             assert_eq!(follow(&mut wire, &guesser), 429);
             guess(&mut wire, &guesser);
             let innocent = of(field, &["203.0.113.8"]);
-            assert_eq!((follow(&mut wire, &innocent), follow(&mut wire, "")), (302, 302));
+            assert_eq!(follow(&mut wire, &innocent), 302);
+            assert_eq!(follow(&mut wire, ""), 302);
             // Nobody gets away by what he writes in front of that, or into the other field, or on a line of its own.
             let forged = of(field, &["198.51.100.1", "203.0.113.7", "10.1.1.1"]);
             guess(&mut wire, &forged);

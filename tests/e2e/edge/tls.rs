@@ -67,7 +67,8 @@ fn responses_equal_those_without_tls() {
             assert_eq!(last.iter().map(|reply| reply.status).collect::<Vec<_>>(), [200, 200]);
         }
         let status = node.status();
-        assert!(sum(&status, "/handshakes") >= 4 && sum(&status, "/handshakeFailures") == 0, "{status}");
+        assert!(sum(&status, "/handshakes") >= 4, "{status}");
+        assert!(sum(&status, "/handshakeFailures") == 0, "{status}");
         assert_eq!(status["tls"]["certificates"][0]["names"], json!([NAME]));
         drop(plain);
         node.terminate();
@@ -113,7 +114,9 @@ fn common_clients_are_served() {
         .output()
         .expect("openssl, which `make test` installs");
     let text = String::from_utf8_lossy(&shown.stderr).into_owned();
-    assert!(shown.status.success() && text.contains("TLSv1.3") && text.contains("Verification: OK"), "{text}");
+    assert!(shown.status.success(), "{text}");
+    assert!(text.contains("TLSv1.3"), "{text}");
+    assert!(text.contains("Verification: OK"), "{text}");
     node.terminate();
 }
 
@@ -171,7 +174,8 @@ fn cheapest_supported_suite_is_chosen() {
         (&["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"], "", "TLS_CHACHA20_POLY1305_SHA256"),
     ] {
         let told = s_client(&node, options);
-        assert!(told.contains(digest) && told.contains(&format!("Cipher is {suite}")), "{options:?}: {told}");
+        assert!(told.contains(digest), "{options:?}: {told}");
+        assert!(told.contains(&format!("Cipher is {suite}")), "{options:?}: {told}");
     }
     node.terminate();
 }
@@ -191,7 +195,8 @@ fn expiring_certificate_raises_an_alarm() {
     // Whoever has nothing better is served with it, and is told.
     let said = text().unwrap();
     crate::support::alarms::is_seen(&node, "certificate_ends");
-    assert!(said.contains("go.pem expired at 2001-01-01T00:00:00") && said.contains("replace it"), "{said}");
+    assert!(said.contains("go.pem expired at 2001-01-01T00:00:00"), "{said}");
+    assert!(said.contains("replace it"), "{said}");
     let soon = |days: i64| {
         let key = KeyPair::generate().unwrap();
         ca.write_with("go", &[NAME], &key, |params| {
@@ -314,7 +319,8 @@ fn unusable_files_refuse_the_start() {
         ("go.pem", "other.key", "other.key: the key does not match the certificate"),
     ] {
         let (code, text) = with(certificate, key);
-        assert!(code == 22 && text.contains(said), "{code} {text}");
+        assert!(code == 22, "{code} {text}");
+        assert!(text.contains(said), "{code} {text}");
     }
     for (name, value, said) in [
         ("CAROM_TLS_CERT", "a.pem", "has no private key"),
@@ -323,7 +329,8 @@ fn unusable_files_refuse_the_start() {
         ("CAROM_TLS_LISTEN", "127.0.0.1:1", "is not an address of listen"),
     ] {
         let (code, text) = Setup::new(&data).env(name, value).fail();
-        assert!(code == 2 && text.contains(said), "{code} {text}");
+        assert!(code == 2, "{code} {text}");
+        assert!(text.contains(said), "{code} {text}");
     }
 }
 
@@ -339,7 +346,8 @@ fn failed_handshakes_do_no_harm() {
     let mut plain = Wire::open(node.public);
     plain.send(&request("GET", "/", "", b""));
     let reply = plain.reply();
-    assert!(reply.status == 400 && reply.text().contains("https://"), "{reply:?}");
+    assert!(reply.status == 400, "{reply:?}");
+    assert!(reply.text().contains("https://"), "{reply:?}");
     assert_eq!(plain.read_until_closed(), b"");
     // Whatever else it is: an alert of TLS (21), and the end.
     for bytes in
@@ -379,7 +387,8 @@ fn failed_handshakes_do_no_harm() {
     let mut part = open(node.public, &ca.usual());
     part.send_raw(b"\x17");
     let since = Instant::now();
-    assert!(part.some().is_empty() && since.elapsed() < Duration::from_secs(20));
+    assert!(part.some().is_empty());
+    assert!(since.elapsed() < Duration::from_secs(20));
     node.terminate();
 }
 

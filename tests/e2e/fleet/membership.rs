@@ -44,7 +44,9 @@ fn fleet_node_refuses_to_start_alone() {
     node.kill();
     let alone = Setup::new(folder.path()).env("CAROM_SPACE_KEY", KEY);
     let (code, said) = alone.fail();
-    assert!(code != 0 && said.contains("belongs to a node of a fleet") && said.contains("--redis"), "{code}: {said}");
+    assert!(code != 0, "{code}: {said}");
+    assert!(said.contains("belongs to a node of a fleet"), "{code}: {said}");
+    assert!(said.contains("--redis"), "{code}: {said}");
 }
 
 #[test]
@@ -58,15 +60,20 @@ fn other_code_secret_is_refused() {
     let stranger =
         Setup::new(&folder.path().join("b")).env("CAROM_SPACE_KEY", &other).argument("--redis").argument(server.url());
     let (code, said) = stranger.fail();
-    assert!(code == 19 && said.contains("fingerprint") && !said.contains(&other), "{code}: {said}");
+    assert!(code == 19, "{code}: {said}");
+    assert!(said.contains("fingerprint"), "{code}: {said}");
+    assert!(!said.contains(&other), "{code}: {said}");
     // One that has none is told to take the fleet's, and makes none of its own.
     let newcomer = Setup::new(&folder.path().join("c")).argument("--redis").argument(server.url());
     let (code, said) = newcomer.fail();
-    assert!(code == 19 && said.contains("space.key") && said.contains("copy"), "{code}: {said}");
+    assert!(code == 19, "{code}: {said}");
+    assert!(said.contains("space.key"), "{code}: {said}");
+    assert!(said.contains("copy"), "{code}: {said}");
     assert!(!folder.path().join("c/space.key").exists());
     server.kill();
     let (code, said) = newcomer.fail();
-    assert!(code == 19 && said.contains("Redis"), "{code}: {said}");
+    assert!(code == 19, "{code}: {said}");
+    assert!(said.contains("Redis"), "{code}: {said}");
 }
 
 #[test]
@@ -80,12 +87,14 @@ fn wrong_password_is_named_and_hidden() {
     let node = wrong.start();
     crate::support::alarms::is_seen(&node, "redis_refuses");
     wait_until("the reason", || node.status().to_string().contains("WRONGPASS"));
-    assert!(!node.log().contains("geheim") && !node.status().to_string().contains("geheim"));
+    assert!(!node.log().contains("geheim"));
+    assert!(!node.status().to_string().contains("geheim"));
     node.terminate();
     let node = setup(folder.path(), 0, &server.url()).env("CAROM_FLEET_PASSWORD", "open-sesame").start();
     settle(&node);
     let code = node.wire().shorten("https://example.org/");
-    assert!(!node.log().contains("sesame") && !node.status().to_string().contains("sesame"));
+    assert!(!node.log().contains("sesame"));
+    assert!(!node.status().to_string().contains("sesame"));
     let node = node.restart();
     assert_eq!(node.wire().get(&format!("/{code}")).status, 302);
 }

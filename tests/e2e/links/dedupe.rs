@@ -158,7 +158,9 @@ fn window_is_renewed_by_each_use() {
     let last = Instant::now();
     wait_until("the end of the window", || last.elapsed() > WINDOW);
     let next = wire.shorten(TARGET);
-    assert!(next != again && next != "slug" && next != code);
+    assert!(next != again);
+    assert!(next != "slug");
+    assert!(next != code);
     assert_eq!(wire.create(&find(TARGET)).code(), code, "the oldest, without a window");
     // Deleted within the window.
     assert_eq!(wire.delete(&next).status, 204);
@@ -203,7 +205,8 @@ fn imported_links_are_found() {
     let mut wire = node.wire();
     assert_eq!(wire.create(&find(TARGET)).code(), "older");
     let made = wire.shorten(TARGET);
-    assert!(made != "older" && made != "newer", "they were not used within the window");
+    assert!(made != "older", "they were not used within the window");
+    assert!(made != "newer", "they were not used within the window");
     assert_eq!(wire.create(&find(TARGET)).code(), "older");
     node.terminate();
 }

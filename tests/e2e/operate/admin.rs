@@ -105,16 +105,16 @@ fn json_log_is_valid() {
     let log = node.log();
     let lines: Vec<Value> =
         log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect();
-    assert!(
-        !lines.is_empty() && lines.iter().all(|line| line["level"].is_string() && line["message"].is_string()),
-        "{log}"
-    );
+    assert!(!lines.is_empty(), "{log}");
+    assert!(lines.iter().all(|line| line["level"].is_string() && line["message"].is_string()), "{log}");
     assert!(!log.contains("secret=1"));
     let setup = node.terminate();
     // The last word, too.
     let (code, said) = setup.argument("--listen").argument("192.0.2.1:1").env("CAROM_OPEN", "true").fail();
     let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
-    assert_eq!((code, last["exit_code"].as_i64(), last["remedy"].is_string()), (14, Some(14), true), "{said}");
+    assert_eq!(code, 14, "{said}");
+    assert_eq!(last["exit_code"].as_i64(), Some(14), "{said}");
+    assert_eq!(last["remedy"].is_string(), true, "{said}");
 }
 
 /// Runs a command that must end by itself within 20 seconds, with the address of the admin listener; its exit code and output.
@@ -153,14 +153,18 @@ fn status_command_prints_the_status() {
     std::fs::write(&key, api_client::new_key(&setup, "ops", "admin") + "\n").unwrap();
     let node = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
     let (code, said) = status(&node, &[]);
-    assert!(code == Some(1) && said.contains("401") && said.contains("--key-file"), "{said}");
+    assert!(code == Some(1), "{said}");
+    assert!(said.contains("401"), "{said}");
+    assert!(said.contains("--key-file"), "{said}");
     let (code, said) = status(&node, &["--key-file", key.to_str().unwrap()]);
-    assert!(code == Some(0) && said.contains("links 50"), "{said}");
+    assert!(code == Some(0), "{said}");
+    assert!(said.contains("links 50"), "{said}");
     let address = node.admin.to_string();
     node.terminate();
     let made = Command::new(CAROM).args(["status", "--admin", &address]).output().unwrap();
     let said = String::from_utf8(made.stderr).unwrap();
-    assert!(made.status.code() == Some(1) && said.contains(&address), "{said}");
+    assert!(made.status.code() == Some(1), "{said}");
+    assert!(said.contains(&address), "{said}");
 }
 
 #[test]
@@ -176,7 +180,8 @@ fn top_refreshes_until_interrupted() {
     let uptimes: Vec<f64> = lines
         .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["uptimeSeconds"].as_f64().unwrap())
         .collect();
-    assert!(uptimes.len() == 2 && uptimes[0] <= uptimes[1], "{uptimes:?}");
+    assert!(uptimes.len() == 2, "{uptimes:?}");
+    assert!(uptimes[0] <= uptimes[1], "{uptimes:?}");
     top.kill().unwrap();
     top.wait().unwrap();
     node.terminate();
@@ -201,12 +206,14 @@ fn health_command_needs_no_key() {
     node.signal(Signal::TERM);
     wait_until("the drain", || Wire::open(node.admin).get("/readyz").status == 503);
     let (code, said) = carom(&node, &["health", "--ready"]);
-    assert!(code == Some(1) && said.contains("503"), "{code:?}: {said}");
+    assert!(code == Some(1), "{code:?}: {said}");
+    assert!(said.contains("503"), "{code:?}: {said}");
     let address = node.admin.to_string();
     node.kill();
     let made = Command::new(CAROM).args(["health", "--admin", &address]).output().unwrap();
     let said = String::from_utf8(made.stderr).unwrap();
-    assert!(made.status.code() == Some(1) && said.contains(&format!("http://{address}/healthz")), "{said}");
+    assert!(made.status.code() == Some(1), "{said}");
+    assert!(said.contains(&format!("http://{address}/healthz")), "{said}");
 }
 
 #[test]
@@ -231,11 +238,8 @@ fn status_reports_recent_activity() {
     );
     assert!(status["issuer"]["lastsSeconds"].as_u64() > Some(1_000_000_000), "{status}");
     let page = Wire::open(node.admin).ask("GET", "/status", "Accept: text/html\r\n", b"");
-    assert!(
-        page.text().contains("<path class=\"line\" d=\"M") && page.text().contains("years at this rate"),
-        "{}",
-        page.text()
-    );
+    assert!(page.text().contains("<path class=\"line\" d=\"M"), "{}", page.text());
+    assert!(page.text().contains("years at this rate"), "{}", page.text());
     drop(wires);
     node.terminate();
 }

@@ -100,7 +100,9 @@ fn contents_are_complete_and_reproducible() {
     assert_eq!(dpkg_deb("--info", &package, &["conffiles"]), "/etc/carom/carom.toml\n/etc/logrotate.d/carom\n");
     assert_eq!(dpkg_deb("--field", &package, &["Version"]).trim(), env!("CARGO_PKG_VERSION").replacen('-', "~", 1));
     let depends = dpkg_deb("--field", &package, &["Depends"]);
-    assert!(depends.contains("adduser") && depends.contains("procps") && depends.contains("libc6 (>= "), "{depends}");
+    assert!(depends.contains("adduser"), "{depends}");
+    assert!(depends.contains("procps"), "{depends}");
+    assert!(depends.contains("libc6 (>= "), "{depends}");
 }
 
 /// Where the links of a Markdown text lead, but for those to other machines and within the text.

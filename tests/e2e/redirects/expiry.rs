@@ -101,10 +101,8 @@ fn expired_link_leaves_memory_and_store() {
         assert_eq!(everybody_gets(&mut wires(&node), &path), (404, None));
         assert_eq!(everybody_gets(&mut wires(&node), &format!("/{}", gone[1])), moved_to(TARGET));
         wait_until("no link in memory that is gone", || node.status()["links"] == json!(21));
-        assert_eq!(
-            (&node.status()["expiry"]["waiting"], &node.status()["expiry"]["oldestWaitsSeconds"]),
-            (&json!(0), &Value::Null)
-        );
+        assert_eq!(&node.status()["expiry"]["waiting"], &json!(0));
+        assert_eq!(&node.status()["expiry"]["oldestWaitsSeconds"], &Value::Null);
         // A slug is free again, an issued code is not.
         wire.shorten_as("slug", TARGET);
         let taken = wire.create(&json!({"longUrl": TARGET, "customSlug": gone[0]}));
@@ -135,7 +133,8 @@ fn removals_per_second_are_limited() {
             killed_at > 100
         });
         let waiting = node.status()["expiry"]["waiting"].as_u64().unwrap();
-        assert!(waiting > 0 && waiting < LINKS as u64, "{waiting}");
+        assert!(waiting > 0, "{waiting}");
+        assert!(waiting < LINKS as u64, "{waiting}");
         let most = |begin: Instant| (begin.elapsed().as_millis() as u64 + 20) * PER_SECOND / 1_000 + 1;
         assert!(killed_at <= most(begin), "{killed_at} in {:?}", begin.elapsed());
         assert!(node.status()["expiry"]["oldestWaitsSeconds"].as_u64().unwrap() > 100_000_000);
@@ -178,7 +177,8 @@ fn extended_link_is_kept() {
             }
             std::thread::sleep(Duration::from_millis(3));
         }
-        assert!(kept.len() > 10 && gone.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
+        assert!(kept.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
+        assert!(gone.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
         wait_until("the others gone", || expired(&node) == gone.len() as u64);
         let mut node = node;
         for removed in [gone.len() as u64, 0] {
@@ -274,7 +274,8 @@ fn only_expired_codes_are_recycled() {
         }
         assert!(made.len() < 60_000, "they do not come back");
     }
-    assert!(deleted.iter().all(|code| !made.contains(code)) && !made.contains(&private));
+    assert!(deleted.iter().all(|code| !made.contains(code)));
+    assert!(!made.contains(&private));
     for code in codes.iter().step_by(20) {
         assert_eq!(wire.get(&format!("/{code}")).location(), TARGET);
     }
@@ -282,7 +283,8 @@ fn only_expired_codes_are_recycled() {
     let store = open_store(&node.terminate());
     assert_eq!(store.due(Of::Grave, None, u64::MAX, 9).unwrap(), []);
     let has = |code: &String| store.get(&Code::parse(code.as_bytes()).unwrap()).unwrap().is_some();
-    assert!(deleted.iter().all(has) && has(&private), "their tombstones stay for good");
+    assert!(deleted.iter().all(has), "their tombstones stay for good");
+    assert!(has(&private), "their tombstones stay for good");
 }
 
 #[test]

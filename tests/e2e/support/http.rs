@@ -77,7 +77,8 @@ impl Reply {
         let problem = self.json();
         assert_eq!(problem["status"], json!(status));
         assert!(problem["type"].as_str().is_some_and(|it| it.ends_with(kind)), "{problem}");
-        assert!(problem["title"].is_string() && problem["detail"].is_string(), "{problem}");
+        assert!(problem["title"].is_string(), "{problem}");
+        assert!(problem["detail"].is_string(), "{problem}");
         problem
     }
 }

@@ -449,7 +449,9 @@ mod tests {
         server.start_again();
         let mut fresh = client(&proxy);
         proxy.set(Mode::Pass);
-        assert!(is_closed(failure(&mut old)) && is_closed(failure(&mut new)) && is_closed(failure(&mut idle)));
+        assert!(is_closed(failure(&mut old)));
+        assert!(is_closed(failure(&mut new)));
+        assert!(is_closed(failure(&mut idle)));
         assert_eq!(fresh.ask(&["GET", "a"]).unwrap(), Reply::Nil);
     }
 
