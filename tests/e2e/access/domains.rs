@@ -7,70 +7,15 @@ use std::process::{Command, Stdio};
 use carom::pages::Notice;
 use serde_json::{Value, json};
 
-use crate::support::api_client::{ApiClient, JSON, run_app};
-use crate::support::http::{Reply, SHORT_URLS, Wire, curl, request_at};
-use crate::support::node::{CAROM, Node, Setup, sum};
+use crate::support::api_client::JSON;
+use crate::support::domains::{TARGET, codes, create, everybody, leads, make, setup, status, target};
+use crate::support::http::{SHORT_URLS, Wire, curl, request_at};
+use crate::support::node::{CAROM, Node, Setup, sum, wait_until};
 use crate::support::openapi::is_described;
 
-const SERVE: &str = "https://go.test, http://b\u{fc}cher.test:8080";
-const TARGET: &str = "https://example.org/";
 const LOST: &str = "https://example.org/lost";
 const ENDED: &str = "https://example.org/ended";
 const BULK: &str = "/rest/v3/short-urls/bulk";
-
-/// A service with the default domain `s.test` and two others.
-fn setup(dir: &std::path::Path, cores: usize) -> Setup {
-    Setup::new(dir).cores(cores).argument("--base-url").argument("https://s.test").env("CAROM_DOMAINS_SERVE", SERVE)
-}
-
-/// What everybody gets at a host: over both ways to answer, on every core.
-fn everybody<T: PartialEq + std::fmt::Debug>(node: &Node, host: &str, path: &str, tell: impl Fn(&Reply) -> T) -> T {
-    let mut all: Vec<T> = (0..8)
-        .map(|number| {
-            let mut wire = node.wire();
-            if number % 2 == 0 {
-                // From here on hyper drives it.
-                wire.get("/rest/health");
-            }
-            tell(&wire.get_at(host, path))
-        })
-        .collect();
-    assert!(all.iter().all(|one| *one == all[0]), "{host}{path}: {all:?}");
-    all.remove(0)
-}
-
-fn status(node: &Node, host: &str, path: &str) -> u16 {
-    everybody(node, host, path, |reply| reply.status)
-}
-
-/// Where a host leads from a path; nowhere: the status.
-fn leads(node: &Node, host: &str, path: &str) -> String {
-    everybody(node, host, path, |reply| match reply.field("location") {
-        Some(target) => target.to_owned(),
-        None => reply.status.to_string(),
-    })
-}
-
-fn create(wire: &mut Wire, body: &Value) -> Value {
-    let reply = wire.create(body);
-    assert_eq!(reply.status, 200, "{reply:?}");
-    reply.json()
-}
-
-/// A link of that slug in a domain, whose target says so.
-fn make(wire: &mut Wire, domain: &str, slug: &str) -> Value {
-    let target = format!("{TARGET}{domain}/{slug}");
-    create(wire, &json!({"longUrl": target, "domain": domain, "customSlug": slug}))
-}
-
-fn target(domain: &str, slug: &str) -> String {
-    format!("{TARGET}{domain}/{slug}")
-}
-
-fn codes(list: &Reply) -> Vec<String> {
-    let links = list.json()["shortUrls"]["data"].as_array().unwrap().clone();
-    links.iter().map(|link| link["shortUrl"].as_str().unwrap().to_owned()).collect()
-}
 
 #[test]
 fn each_domain_serves_only_its_links() {
@@ -139,17 +84,29 @@ fn each_domain_serves_only_its_links() {
     }
 }
 
-#[test]
-fn api_selects_links_by_domain() {
+/// A node with the links `one` and `two` in the default domain and in `go.test`, with one core and with three.
+fn with_equal_slugs(check: impl Fn(&Node)) {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let node = setup(dir.path(), cores).start();
-        let mut wire = node.wire();
         for domain in ["DEFAULT", "go.test"] {
-            make(&mut wire, domain, "one");
-            make(&mut wire, domain, "two");
+            make(&mut node.wire(), domain, "one");
+            make(&mut node.wire(), domain, "two");
         }
-        let one = |domain: &str| format!("{SHORT_URLS}/one?domain={domain}");
+        check(&node);
+        node.terminate();
+    }
+}
+
+/// The path of the link `one` of a domain.
+fn one(domain: &str) -> String {
+    format!("{SHORT_URLS}/one?domain={domain}")
+}
+
+#[test]
+fn api_selects_links_by_domain() {
+    with_equal_slugs(|node| {
+        let mut wire = node.wire();
         let target_of = |wire: &mut Wire, path: &str| wire.get(path).json()["longUrl"].as_str().unwrap().to_owned();
         for domain in ["", "DEFAULT", "s.test", "S.TEST"] {
             assert_eq!(target_of(&mut wire, &one(domain)), target("DEFAULT", "one"), "{domain}");
@@ -158,12 +115,30 @@ fn api_selects_links_by_domain() {
         for domain in ["xn--bcher-kva.test", "other.test", "a%20b", "%00", "go.test%2Fx"] {
             wire.get(&one(domain)).problem(404, "/short-url-not-found");
         }
-        // A change concerns one link, and its visits are its own.
-        let changed =
-            wire.ask("PATCH", &one("go.test"), JSON, b"{\"longUrl\": \"https://example.net/\", \"tags\": [\"new\"]}");
+    });
+}
+
+#[test]
+fn change_and_delete_concern_one_domain() {
+    with_equal_slugs(|node| {
+        let mut wire = node.wire();
+        let changed = wire.ask("PATCH", &one("go.test"), JSON, b"{\"longUrl\": \"https://example.net/\"}");
         assert_eq!((changed.status, &changed.json()["domain"]), (200, &json!("go.test")));
-        assert_eq!(leads(&node, "go.test", "/one"), "https://example.net/");
-        assert_eq!(leads(&node, "s.test", "/one"), target("DEFAULT", "one"));
+        assert_eq!(leads(node, "go.test", "/one"), "https://example.net/");
+        assert_eq!(leads(node, "s.test", "/one"), target("DEFAULT", "one"));
+        assert_eq!(wire.ask("DELETE", &one("go.test"), "", b"").status, 204);
+        assert_eq!(status(node, "go.test", "/one"), 404);
+        assert_eq!(status(node, "s.test", "/one"), 302);
+        wire.ask("DELETE", &one("go.test"), "", b"").problem(404, "/short-url-not-found");
+        make(&mut wire, "go.test", "one");
+        assert_eq!(leads(node, "go.test", "/one"), target("go.test", "one"));
+    });
+}
+
+#[test]
+fn visits_are_counted_per_domain() {
+    with_equal_slugs(|node| {
+        let mut wire = node.wire();
         let visits = |wire: &mut Wire, code: &str, domain: &str| {
             let reply = wire.get(&format!("{SHORT_URLS}/{code}/visits?domain={domain}"));
             reply.json()["visits"]["pagination"]["totalItems"]
@@ -171,11 +146,16 @@ fn api_selects_links_by_domain() {
                 .or(wire.get(&format!("{SHORT_URLS}/{code}?domain={domain}")).json()["visitsSummary"]["total"].as_u64())
         };
         (0..3).for_each(|_| assert_eq!(node.wire().get_at("go.test", "/two").status, 302));
-        crate::support::node::wait_until("visits of the link of the domain", || {
-            visits(&mut wire, "two", "go.test") == Some(3)
-        });
+        wait_until("visits of the link of the domain", || visits(&mut wire, "two", "go.test") == Some(3));
         assert_eq!(visits(&mut wire, "two", ""), Some(0));
-        // Lists, tags and exports.
+    });
+}
+
+#[test]
+fn lists_and_exports_filter_by_domain() {
+    with_equal_slugs(|node| {
+        let mut wire = node.wire();
+        assert_eq!(wire.ask("PATCH", &one("go.test"), JSON, b"{\"tags\": [\"new\"]}").status, 200);
         let list = |wire: &mut Wire, query: &str| codes(&wire.get(&format!("{SHORT_URLS}?orderBy=shortCode&{query}")));
         assert_eq!(list(&mut wire, "domain=go.test"), ["https://go.test/one", "https://go.test/two"]);
         assert_eq!(list(&mut wire, "domain=DEFAULT"), ["https://s.test/one", "https://s.test/two"]);
@@ -186,39 +166,34 @@ fn api_selects_links_by_domain() {
         let dated = wire.get(&format!("{SHORT_URLS}?domain=go.test&itemsPerPage=1"));
         assert_eq!(dated.json()["shortUrls"]["pagination"]["totalItems"], 2);
         let export = wire.get("/rest/v3/short-urls/export?domain=go.test");
-        assert_eq!(
-            export.text().lines().filter(|line| line.contains("\"domain\":\"go.test\"")).count(),
-            2,
-            "{export:?}"
-        );
+        let of_go = export.text().lines().filter(|line| line.contains("\"domain\":\"go.test\"")).count();
+        assert_eq!(of_go, 2, "{export:?}");
         assert_eq!(export.text().lines().count(), 2);
         let domains = wire.get("/rest/v3/domains").json()["domains"]["data"].clone();
         let names: Vec<&str> = domains.as_array().unwrap().iter().map(|it| it["domain"].as_str().unwrap()).collect();
         assert_eq!(names, ["s.test", "go.test", "xn--bcher-kva.test"]);
-        assert_eq!(&domains[0]["isDefault"], &json!(true));
-        assert_eq!(&domains[1]["isDefault"], &json!(false));
-        // Deleting one leaves the other.
-        assert_eq!(wire.ask("DELETE", &one("go.test"), "", b"").status, 204);
-        assert_eq!(status(&node, "go.test", "/one"), 404);
-        assert_eq!(status(&node, "s.test", "/one"), 302);
-        wire.ask("DELETE", &one("go.test"), "", b"").problem(404, "/short-url-not-found");
-        make(&mut wire, "go.test", "one");
-        assert_eq!(leads(&node, "go.test", "/one"), target("go.test", "one"));
-        // The same long URL in another domain is another link.
+        assert_eq!(domains[0]["isDefault"], true);
+        assert_eq!(domains[1]["isDefault"], false);
+    });
+}
+
+#[test]
+fn creates_and_bulk_select_a_domain() {
+    with_equal_slugs(|node| {
+        let mut wire = node.wire();
         let found = json!({"longUrl": target("go.test", "two"), "domain": "go.test", "findIfExists": true});
         assert_eq!(create(&mut wire, &found)["shortUrl"], "https://go.test/two");
+        // The same long URL in another domain is another link.
         let elsewhere = json!({"longUrl": target("go.test", "two"), "findIfExists": true});
         let other = create(&mut wire, &elsewhere);
-        assert_eq!(&other["domain"], &Value::Null);
-        assert_eq!(&create(&mut wire, &elsewhere)["shortUrl"], &other["shortUrl"]);
-        // Many at once.
+        assert_eq!(other["domain"], Value::Null);
+        assert_eq!(create(&mut wire, &elsewhere)["shortUrl"], other["shortUrl"]);
         let lines = "{\"longUrl\": \"https://example.org/b\", \"domain\": \"go.test\"}\n{\"longUrl\": \"https://example.org/b\", \"domain\": \"no.test\"}\n";
         let bulk = wire.ask("POST", BULK, "Content-Type: application/x-ndjson\r\n", lines.as_bytes());
         let results: Vec<Value> = bulk.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(results[0]["shortUrl"]["shortUrl"].as_str().unwrap().starts_with("https://go.test/"), "{bulk:?}");
         assert_eq!(results[1]["error"]["invalidElements"], json!(["domain"]));
-        node.terminate();
-    }
+    });
 }
 
 #[test]
@@ -422,136 +397,6 @@ fn robots_txt_lists_links_of_the_domain() {
         assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /late\nDisallow: /\n");
         assert_eq!(wire.get("/rest/v3/tags").json()["tags"]["data"], json!([]));
         assert_eq!(wire.get_at("other.test", "/robots.txt").status, 404);
-        node.terminate();
-    }
-}
-
-#[test]
-fn key_with_domains_reaches_no_other() {
-    for cores in [1, 3] {
-        let dir = tempfile::tempdir().unwrap();
-        let setup = setup(dir.path(), cores);
-        let refused = Command::new(CAROM)
-            .args(["app", "add", "shop", "--domain", "other.test", "--data-dir"])
-            .arg(setup.data_dir())
-            .env("CAROM_BASE_URL", "https://s.test")
-            .env("CAROM_DOMAINS_SERVE", SERVE)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(2), "{said}");
-        assert!(said.contains("s.test, go.test"), "{said}");
-        let everything = run_app(&setup, &["add", "boss", "--role", "write-all"]);
-        let settings = dir.path().join("carom.toml");
-        std::fs::write(
-            &settings,
-            format!(
-                "base_url = 'https://s.test'\n[domains]\nserve = [{}]\n",
-                SERVE.split(", ").map(|it| format!("'{it}'")).collect::<Vec<_>>().join(",")
-            ),
-        )
-        .unwrap();
-        let config = settings.to_str().unwrap();
-        let of_go = run_app(&setup, &["add", "shop", "--domain", "go.test", "--config", config]);
-        let of_two = run_app(
-            &setup,
-            &["add", "both", "--role", "write-all", "--domain", "DEFAULT", "--domain", "GO.test", "--config", config],
-        );
-        let listed = run_app(&setup, &["list"]);
-        assert!(listed.contains("go.test"), "{listed}");
-        assert!(listed.contains("DEFAULT,go.test"), "{listed}");
-        let node = setup.start();
-        let (mut boss, mut shop, mut both) =
-            (ApiClient::new(&node, &everything), ApiClient::new(&node, &of_go), ApiClient::new(&node, &of_two));
-        for domain in ["", "go.test", "xn--bcher-kva.test"] {
-            let body =
-                json!({"longUrl": target(domain, "x"), "domain": domain, "customSlug": "x", "tags": ["of-boss"]});
-            assert_eq!(boss.create(&body).status, 200);
-        }
-        // Where none is named, the domain of the key is meant.
-        let made = shop.create(&json!({"longUrl": TARGET, "tags": ["mine"]})).json();
-        assert_eq!(&made["domain"], &json!("go.test"));
-        assert_eq!(&made["app"], &json!("shop"));
-        let code = made["shortCode"].as_str().unwrap();
-        assert_eq!(shop.get(&format!("{SHORT_URLS}/{code}")).json()["domain"], "go.test");
-        for domain in ["s.test", "DEFAULT", "xn--bcher-kva.test"] {
-            let refused = shop.create(&json!({"longUrl": TARGET, "domain": domain})).problem(400, "/invalid-data");
-            assert_eq!(refused["invalidElements"], json!(["domain"]), "{refused}");
-        }
-        // With the role for all apps, but not for all domains.
-        let path = |domain: &str| format!("{SHORT_URLS}/x?domain={domain}");
-        for domain in ["DEFAULT", "go.test"] {
-            assert_eq!(both.get(&path(domain)).status, 200);
-            assert_eq!(both.ask("PATCH", &path(domain), JSON, "{\"title\": \"T\"}").status, 200);
-        }
-        let out = path("xn--bcher-kva.test");
-        for (is_shop, path) in [(false, &out), (true, &path("DEFAULT")), (true, &path("go.test")), (true, &out)] {
-            let caller = if is_shop { &mut shop } else { &mut both };
-            caller.get(path).problem(404, "/short-url-not-found");
-            caller.ask("PATCH", path, JSON, "{\"title\": \"stolen\"}").problem(404, "/short-url-not-found");
-            caller.ask("DELETE", path, "", "").problem(404, "/short-url-not-found");
-            caller.get(&path.replace("/x?", "/x/visits?")).problem(404, "/short-url-not-found");
-        }
-        let listed = codes(&both.get(&format!("{SHORT_URLS}?orderBy=shortCode")));
-        assert!(listed.len() == 3, "{listed:?}");
-        assert!(!listed.iter().any(|url| url.contains("bcher")), "{listed:?}");
-        assert_eq!(codes(&both.get(&format!("{SHORT_URLS}?domain=xn--bcher-kva.test"))), [""; 0]);
-        assert_eq!(codes(&shop.get(SHORT_URLS)), [format!("https://go.test/{code}")]);
-        assert_eq!(both.get("/rest/v3/short-urls/export").text().lines().count(), 3);
-        let stats = both.get("/rest/v3/tags/stats").json()["tags"]["data"].clone();
-        let of_boss = stats.as_array().unwrap().iter().find(|tag| tag["tag"] == "of-boss").unwrap().clone();
-        assert_eq!(of_boss["shortUrlsCount"], 2, "{stats}");
-        let names = |reply: &Reply| reply.json()["domains"]["data"].as_array().unwrap().len();
-        assert_eq!(names(&shop.get("/rest/v3/domains")), 1);
-        assert_eq!(names(&both.get("/rest/v3/domains")), 2);
-        both.get("/rest/v3/visits").problem(403, ":forbidden");
-        assert_eq!(boss.get("/rest/v3/visits").status, 200);
-        // Tags of an app are those of the domains of the key.
-        let all_of_shop = run_app(&setup, &["add", "shop"]);
-        let mut everywhere = ApiClient::new(&node, &all_of_shop);
-        crate::support::node::wait_until("the key for all domains", || everywhere.is_known(&node));
-        assert_eq!(everywhere.create(&json!({"longUrl": TARGET, "tags": ["mine", "elsewhere"]})).status, 200);
-        let tags = |caller: &mut ApiClient| {
-            let stats = caller.get("/rest/v3/tags/stats").json()["tags"]["data"].clone();
-            let stats = stats.as_array().unwrap().iter().map(|tag| format!("{} {}", tag["tag"], tag["shortUrlsCount"]));
-            stats.collect::<Vec<String>>()
-        };
-        assert_eq!(tags(&mut shop), ["\"mine\" 1"]);
-        assert_eq!(tags(&mut everywhere), ["\"elsewhere\" 1", "\"mine\" 2"]);
-        drop(everywhere);
-        // A key that follows another has its domains.
-        let keys: Value = serde_json::from_str(&run_app(&setup, &["list", "--json"])).unwrap();
-        let old = keys["keys"].as_array().unwrap().iter().find(|key| key["domains"] == json!(["go.test"])).unwrap();
-        let new = run_app(&setup, &["rotate", "shop", "--key", old["id"].as_str().unwrap(), "--grace", "0"]);
-        let mut shop = ApiClient::new(&node, &new);
-        crate::support::node::wait_until("the new key", || shop.is_known(&node));
-        shop.create(&json!({"longUrl": TARGET, "domain": "s.test"})).problem(400, "/invalid-data");
-        // The same over the admin listener.
-        let mut admin = Wire::open(node.admin);
-        let body = json!({"app": "late", "domains": ["go.test"]}).to_string();
-        let made = admin.ask("POST", "/apps", JSON, body.as_bytes()).json();
-        let mut late = ApiClient::new(&node, made["key"].as_str().unwrap());
-        crate::support::node::wait_until("the key of the admin listener", || late.is_known(&node));
-        assert_eq!(late.create(&json!({"longUrl": TARGET})).json()["domain"], "go.test");
-        let listed = admin.get("/apps").json();
-        let app = listed["apps"].as_array().unwrap().iter().find(|app| app["app"] == "late").unwrap();
-        assert_eq!(app["keys"][0]["domains"], json!(["go.test"]), "{listed}");
-        for domains in [json!(["other.test"]), json!("go.test"), json!([])] {
-            let body = json!({"app": "late", "domains": domains}).to_string();
-            let refused = admin.ask("POST", "/apps", JSON, body.as_bytes()).problem(400, "/invalid-data");
-            assert_eq!(refused["invalidElements"], json!(["domains"]), "{refused}");
-        }
-        drop((admin, late, boss, both, shop));
-        // Nothing is made for a domain that is not served now.
-        let node = node.terminate().env("CAROM_DOMAINS_SERVE", "https://plain.test").start();
-        let mut shop = ApiClient::new(&node, &new);
-        for body in [json!({"longUrl": TARGET}), json!({"longUrl": TARGET, "domain": "go.test"})] {
-            let refused = shop.create(&body).problem(400, "/invalid-data");
-            assert!(refused["detail"].as_str().unwrap().contains("currently not served"), "{refused}");
-            assert_eq!(refused["invalidElements"], json!(["domain"]));
-        }
-        assert_eq!(codes(&shop.get(SHORT_URLS)), [format!("http://go.test/{code}")]);
-        drop(shop);
         node.terminate();
     }
 }

@@ -3,5 +3,6 @@
 mod allow_list;
 mod apps;
 mod block_list;
+mod domain_keys;
 mod domains;
 mod key_file;

@@ -88,34 +88,68 @@ fn yourls(node: &Node, fields: &[(&str, &str)]) -> Reply {
     reply
 }
 
+/// A node, and two apps that call it as YOURLS is called.
+struct Yourls {
+    node: Node,
+    /// The key of the app `shop`.
+    shop: String,
+    /// The key of the app `other`.
+    other: String,
+}
+
+impl Yourls {
+    fn new(setup: &Setup) -> Yourls {
+        let (shop, other) = (new_key(setup, "shop", "write-own"), new_key(setup, "other", "write-own"));
+        Yourls { node: setup.start(), shop, other }
+    }
+
+    /// Calls as `shop`, and asks for JSON.
+    fn call(&self, fields: &[(&str, &str)]) -> Reply {
+        yourls(&self.node, &[&[("signature", self.shop.as_str()), ("format", "json")], fields].concat())
+    }
+
+    /// Makes a link to [`TARGET`]. Returns its keyword and its short URL.
+    fn make(&self) -> (String, String) {
+        let made = self.call(&[("action", "shorturl"), ("url", TARGET), ("title", "A <title>")]).json();
+        assert_eq!(made["status"], "success", "{made}");
+        assert_eq!(made["statusCode"], 200, "{made}");
+        assert_eq!(made["url"]["url"], STORED, "{made}");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&made["url"]["keyword"]), text(&made["shorturl"]))
+    }
+}
+
 #[test]
-fn yourls_calls_work_unchanged() {
+fn yourls_creates_links() {
     with_one_and_three_cores(|setup| {
-        let (shop, other) = (new_key(&setup, "shop", "write-own"), new_key(&setup, "other", "write-own"));
-        let node = setup.start();
-        let call = |fields: &[(&str, &str)]| {
-            let signed = [&[("signature", shop.as_str()), ("format", "json")], fields].concat();
-            yourls(&node, &signed)
-        };
-        let made = call(&[("action", "shorturl"), ("url", TARGET), ("title", "A <title>")]).json();
-        assert_eq!(&made["status"], &json!("success"));
-        assert_eq!(&made["statusCode"], &json!(200));
-        assert_eq!(&made["url"]["url"], &json!(STORED));
-        let keyword = made["url"]["keyword"].as_str().unwrap().to_owned();
-        let short_url = made["shorturl"].as_str().unwrap().to_owned();
+        let api = Yourls::new(&setup);
+        let (_, short_url) = api.make();
         assert_eq!(curl(&[&short_url]).location(), STORED);
-        // What was shortened before is told as a failure that has the link.
-        let again = call(&[("action", "shorturl"), ("url", TARGET), ("title", "A <title>")]).json();
-        assert_eq!(&again["code"], &json!("error:url"));
-        assert_eq!(&again["shorturl"], &json!(short_url));
+        // A destination that has a link already is a failure that names the link.
+        let again = api.call(&[("action", "shorturl"), ("url", TARGET), ("title", "A <title>")]).json();
+        assert_eq!(again["code"], "error:url");
+        assert_eq!(again["shorturl"], json!(short_url));
         let chosen =
-            call(&[("action", "shorturl"), ("url", "example.org/without-a-scheme"), ("keyword", "ozh")]).json();
-        assert_eq!(&chosen["url"]["keyword"], &json!("ozh"));
-        assert_eq!(&chosen["url"]["url"], &json!("http://example.org/without-a-scheme"));
-        let taken = call(&[("action", "shorturl"), ("url", TARGET), ("keyword", "ozh")]);
+            api.call(&[("action", "shorturl"), ("url", "example.org/without-a-scheme"), ("keyword", "ozh")]).json();
+        assert_eq!(chosen["url"]["keyword"], "ozh");
+        assert_eq!(chosen["url"]["url"], "http://example.org/without-a-scheme");
+        let taken = api.call(&[("action", "shorturl"), ("url", TARGET), ("keyword", "ozh")]);
         assert_eq!((taken.status, &taken.json()["code"]), (200, &json!("error:keyword")));
-        let none = call(&[("action", "shorturl")]);
+        let none = api.call(&[("action", "shorturl")]);
         assert_eq!((none.status, &none.json()["code"]), (400, &json!("error:nourl")));
+        let Yourls { node, shop, .. } = api;
+        let log = node.terminate_and_tell().1;
+        assert!(!log.contains(&shop[9..]), "a key in the log");
+    });
+}
+
+#[test]
+fn yourls_expands_and_counts_links() {
+    with_one_and_three_cores(|setup| {
+        let api = Yourls::new(&setup);
+        let (keyword, short_url) = api.make();
+        let call = |fields: &[(&str, &str)]| api.call(fields);
+        call(&[("action", "shorturl"), ("url", "https://example.org/second")]);
         for name in [keyword.as_str(), &short_url] {
             assert_eq!(call(&[("action", "expand"), ("shorturl", name)]).json()["longurl"], STORED);
             let stats = call(&[("action", "url-stats"), ("shorturl", name)]).json();
@@ -136,15 +170,28 @@ fn yourls_calls_work_unchanged() {
         assert_eq!(call(&[("action", "db-stats")]).json()["db-stats"]["total_links"], "2");
         assert!(call(&[("action", "version")]).json()["version"].is_string());
         assert_eq!(call(&[("action", "nonsense")]).status, 400);
-        // The other formats; XML is what there is unless another is asked for.
+        // Links of another app are invisible.
+        let other =
+            [("signature", api.other.as_str()), ("action", "expand"), ("shorturl", &keyword), ("format", "json")];
+        assert_eq!(yourls(&api.node, &other).status, 404);
+        api.node.terminate();
+    });
+}
+
+#[test]
+fn yourls_answers_in_every_format() {
+    with_one_and_three_cores(|setup| {
+        let api = Yourls::new(&setup);
+        let (keyword, _) = api.make();
+        // XML is the default.
         let signed = |format: &str, more: &[(&str, &str)]| {
             let fields = [
-                ("signature", shop.as_str()),
+                ("signature", api.shop.as_str()),
                 ("action", "expand"),
                 ("shorturl", keyword.as_str()),
                 ("format", format),
             ];
-            yourls(&node, &[&fields[..], more].concat())
+            yourls(&api.node, &[&fields[..], more].concat())
         };
         assert_eq!(signed("simple", &[]).text(), STORED);
         let xml = signed("", &[]);
@@ -155,16 +202,39 @@ fn yourls_calls_work_unchanged() {
         assert!(jsonp.text().starts_with("cb({"), "{}", jsonp.text());
         assert!(jsonp.text().ends_with("})"), "{}", jsonp.text());
         assert!(!signed("jsonp", &[("callback", "alert(1)//")]).text().contains("alert"));
-        // In the query, and in parts, as PHP's curl sends an array.
-        let query = format!("/yourls-api.php?signature={shop}&action=expand&format=simple&shorturl={keyword}");
-        assert_eq!(curl(&[&node.url(&query)]).text(), STORED);
-        let parts = [("signature", shop.as_str()), ("action", "expand"), ("format", "simple"), ("shorturl", &keyword)];
-        let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut arguments: Vec<&str> = parts.iter().flat_map(|part| ["-F", part]).collect();
-        let url = node.url("/yourls-api.php");
-        arguments.push(&url);
-        assert_eq!(curl(&arguments).text(), STORED);
-        // A name and a password, and who has neither.
+        api.node.terminate();
+    });
+}
+
+#[test]
+fn yourls_reads_queries_and_multipart_bodies() {
+    with_one_and_three_cores(|setup| {
+        let api = Yourls::new(&setup);
+        let (keyword, _) = api.make();
+        check_queries(&api, &keyword);
+        let Yourls { node, shop, .. } = api;
+        let log = node.terminate_and_tell().1;
+        assert!(!log.contains(&shop[9..]), "a key in the log");
+    });
+}
+
+/// Expands a link with the parameters in the query, and in the parts of a body, as PHP's curl sends an array.
+fn check_queries(api: &Yourls, keyword: &str) {
+    let (node, shop) = (&api.node, api.shop.as_str());
+    let query = format!("/yourls-api.php?signature={shop}&action=expand&format=simple&shorturl={keyword}");
+    assert_eq!(curl(&[&node.url(&query)]).text(), STORED);
+    let parts = [("signature", shop), ("action", "expand"), ("format", "simple"), ("shorturl", keyword)];
+    let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut arguments: Vec<&str> = parts.iter().flat_map(|part| ["-F", part]).collect();
+    let url = node.url("/yourls-api.php");
+    arguments.push(&url);
+    assert_eq!(curl(&arguments).text(), STORED);
+}
+
+#[test]
+fn yourls_accepts_a_name_and_a_password() {
+    with_one_and_three_cores(|setup| {
+        let Yourls { node, shop, .. } = Yourls::new(&setup);
         let login = |username: &str, password: &str| {
             let fields = [("username", username), ("password", password), ("action", "version"), ("format", "json")];
             yourls(&node, &fields)
@@ -174,9 +244,6 @@ fn yourls_calls_work_unchanged() {
             let refused = login(username, password);
             assert_eq!((refused.status, &refused.json()["message"]), (403, &json!("Please log in")), "{username}");
         }
-        // Links of another app are none.
-        let stolen = [("signature", other.as_str()), ("action", "expand"), ("shorturl", &keyword), ("format", "json")];
-        assert_eq!(yourls(&node, &stolen).status, 404);
         let log = node.terminate_and_tell().1;
         assert!(!log.contains(&shop[9..]), "a key in the log");
     });

@@ -1,5 +1,5 @@
 //! The console as its pages ask it: who is signed in and until when, what a page of somebody else can do, and what only it is
-//! told. What people see of it is in `console_in_a_browser`.
+//! told. What people see of it is in the other modules.
 
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn with_key(setup: &Setup) -> (Node, String) {
 }
 
 #[test]
-fn session_lasts_until_sign_out() {
+fn sign_in_page_returns_to_the_page_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, key) = with_key(&setup);
@@ -78,34 +78,65 @@ fn session_lasts_until_sign_out() {
     assert!(form.text().contains("value=\"/admin/links?searchTerm=a%20b\""));
     assert!(!form.text().contains(&key));
     assert!(form.field("content-security-policy").unwrap().starts_with("default-src 'none'; script-src 'self';"));
+    let mut signed_in = SignedIn::new(&node, &key);
+    assert_eq!(signed_in.get("/admin/").status, 200);
+    assert_eq!(signed_in.get("/admin/sign-in?next=/admin/apps").location(), "/admin/apps");
+    node.terminate();
+}
 
+#[test]
+fn session_cookie_is_closed_to_scripts_and_sites() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, key) = with_key(&setup);
     let reply = sign_in(&node, &key, "");
     let set = reply.field("set-cookie").unwrap();
-    let port = node.admin.port();
-    assert!(set.starts_with("carom-console=") || set.starts_with(&format!("carom-console-{port}=")), "{set}");
+    assert!(set.starts_with("carom-console="), "{set}");
     assert!(set.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{set}");
-    // Behind something that speaks TLS.
+    // A proxy in front of the node speaks TLS.
     let set = sign_in(&node, &key, "X-Forwarded-Proto: https\r\nUser-Agent: Browser/1 <b>\r\n")
         .field("set-cookie")
         .unwrap()
         .to_owned();
     assert!(set.starts_with("__Host-carom-console="), "{set}");
     assert!(set.ends_with("; SameSite=Strict; Secure"), "{set}");
+    // Whichever way the browser comes, it is its own cookie that goes, and none of another node.
+    let mut tls = SignedIn::of(&node, &sign_in(&node, &key, "X-Forwarded-Proto: https\r\n"));
+    tls.cookie = format!("carom-console-1=other; {}; b=c", tls.cookie);
+    let out = tls.send("DELETE", "/admin/api/session", "", "");
+    assert_eq!(
+        out.field("set-cookie"),
+        Some("__Host-carom-console=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0")
+    );
+    node.terminate();
+}
 
+#[test]
+fn session_lists_all_sessions_of_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, key) = with_key(&setup);
+    sign_in(&node, &key, "User-Agent: Browser/1 <b>\r\n");
     let mut first = SignedIn::new(&node, &key);
-    let mut second = SignedIn::new(&node, &key);
-    assert_eq!(first.get("/admin/").status, 200);
-    assert_eq!(first.get("/admin/sign-in?next=/admin/apps").location(), "/admin/apps");
     let told = first.get("/admin/api/session").json();
     assert_eq!(&told["app"], &json!("ops"));
     assert_eq!(&told["open"], &json!(false));
     let sessions = told["sessions"].as_array().unwrap();
-    assert_eq!(sessions.len(), 4);
+    assert_eq!(sessions.len(), 2);
     assert_eq!(sessions.iter().filter(|session| session["current"] == true).count(), 1);
     assert!(!told.to_string().contains(&key), "the key is shown");
     let others: Vec<_> = sessions.iter().map(|session| (&session["address"], &session["userAgent"])).collect();
     assert!(others.contains(&(&json!("127.0.0.1"), &json!("Browser/1 <b>"))), "{others:?}");
-    // One that is ended, all others, and the own one.
+    node.terminate();
+}
+
+#[test]
+fn session_lasts_until_sign_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, key) = with_key(&setup);
+    let mut first = SignedIn::new(&node, &key);
+    let mut second = SignedIn::new(&node, &key);
     let of_second = second.get("/admin/api/session").json();
     let of_second = of_second["sessions"].as_array().unwrap().iter().find(|session| session["current"] == true);
     let id = of_second.unwrap()["id"].as_str().unwrap().to_owned();
@@ -120,20 +151,12 @@ fn session_lasts_until_sign_out() {
     assert!(out.status == 204);
     assert!(out.field("set-cookie").unwrap().contains("Max-Age=0"));
     assert_eq!(first.get("/admin/api/session").status, 401);
-    // Whichever way the browser comes, it is its own cookie that goes, and none of another node.
-    let mut tls = SignedIn::of(&node, &sign_in(&node, &key, "X-Forwarded-Proto: https\r\n"));
-    tls.cookie = format!("carom-console-1=other; {}; b=c", tls.cookie);
-    let out = tls.send("DELETE", "/admin/api/session", "", "");
-    assert_eq!(
-        out.field("set-cookie"),
-        Some("__Host-carom-console=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0")
-    );
-    // Who signs in once more has one session.
+    // Signing in again replaces the session of the browser.
     let mut earlier = SignedIn::new(&node, &key);
     let mut later = SignedIn::of(&node, &sign_in(&node, &key, &format!("Cookie: {}\r\n", earlier.cookie)));
     assert_eq!(earlier.get("/admin/api/session").status, 401);
     assert_eq!(later.get("/admin/api/session").status, 200);
-    // With the process all of them end.
+    // A restart ends every session.
     let mut fourth = SignedIn::new(&node, &key);
     let node = node.restart();
     fourth.wire = Wire::open(node.admin);
@@ -399,47 +422,89 @@ fn history_names_authors_after_a_restart() {
     node.terminate();
 }
 
+/// A node in use: a link in the default domain with five visits, and one in `go.test` with two.
+struct Used {
+    node: Node,
+    key: String,
+    /// The code of the link in the default domain.
+    code: String,
+    /// The code of the link in `go.test`.
+    elsewhere: String,
+}
+
+impl Used {
+    fn new(dir: &std::path::Path) -> Used {
+        let setup = Setup::new(dir)
+            .cores(2)
+            .env("CAROM_DOMAINS_SERVE", "http://go.test")
+            .env("CAROM_BASE_URL", "http://carom.test");
+        let (node, key) = with_key(&setup);
+        let mut browser = SignedIn::new(&node, &key);
+        let code = browser.create(&json!({"longUrl": TARGET}));
+        let elsewhere = browser.create(&json!({"longUrl": TARGET, "domain": "go.test"}));
+        let mut wire = node.wire();
+        for _ in 0..5 {
+            wire.ask("GET", &format!("/{code}"), "Referer: https://news.example/\r\n", b"");
+        }
+        for _ in 0..2 {
+            wire.get_at("go.test", &format!("/{elsewhere}"));
+        }
+        wire.get("/nothing-here");
+        Used { node, key, code, elsewhere }
+    }
+
+    /// The usage of the last days, once every visit is counted.
+    fn usage(&self) -> Value {
+        let mut browser = SignedIn::new(&self.node, &self.key);
+        wait_for("all visits", || {
+            let told = browser.get("/admin/api/usage").json();
+            (told["visits"]["summary"]["total"] == 7 && !told["topLinks"].as_array()?.is_empty()).then_some(told)
+        })
+    }
+}
+
+/// A number of visits, none by bots.
+fn visits(total: u64) -> Value {
+    json!({"total": total, "nonBots": total, "bots": 0})
+}
+
+/// The usage of a domain with one link.
+fn of_domain(domain: &Value, total: u64) -> Value {
+    json!({"domain": domain, "links": 1, "created": 1, "visits": visits(total)})
+}
+
 #[test]
-fn state_reports_traffic_and_usage() {
+fn usage_reports_visits_and_links() {
     let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(dir.path())
-        .cores(2)
-        .env("CAROM_DOMAINS_SERVE", "http://go.test")
-        .env("CAROM_BASE_URL", "http://carom.test")
-        .env("CAROM_BLOCK_HOSTS", "*.evil.example")
-        .env("CAROM_SPACE_KEY", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f");
-    let (node, key) = with_key(&setup);
-    let mut browser = SignedIn::new(&node, &key);
-    let code = browser.create(&json!({"longUrl": TARGET}));
-    let elsewhere = browser.create(&json!({"longUrl": TARGET, "domain": "go.test"}));
-    let mut wire = node.wire();
-    for _ in 0..5 {
-        wire.ask("GET", &format!("/{code}"), "Referer: https://news.example/\r\n", b"");
-    }
-    for _ in 0..2 {
-        wire.get_at("go.test", &format!("/{elsewhere}"));
-    }
-    wire.get("/nothing-here");
-    let told = wait_for("all visits", || {
-        let told = browser.get("/admin/api/usage").json();
-        (told["visits"]["summary"]["total"] == 7 && !told["topLinks"].as_array()?.is_empty()).then_some(told)
-    });
-    assert_eq!(told["topLinks"][0]["link"]["shortCode"], json!(code));
+    let used = Used::new(dir.path());
+    let told = used.usage();
+    assert_eq!(told["topLinks"][0]["link"]["shortCode"], json!(used.code));
     assert_eq!(&told["topLinks"][0]["visits"]["total"], &json!(5));
     assert_eq!(&told["orphanVisits"]["summary"]["total"], &json!(1));
     assert_eq!(told["visits"]["referrers"], json!([{"host": "news.example", "total": 5}]));
     assert_eq!(&told["links"]["total"], &json!(2));
     assert_eq!(&told["links"]["created"], &json!(2));
-    let visits = |total: u64| json!({"total": total, "nonBots": total, "bots": 0});
     assert_eq!(told["links"]["byApp"], json!([{"app": "ops", "links": 2, "created": 2, "visits": visits(7)}]));
-    let of_domain =
-        |domain: Value, total: u64| json!({"domain": domain, "links": 1, "created": 1, "visits": visits(total)});
-    assert_eq!(told["links"]["byDomain"], json!([of_domain(Value::Null, 5), of_domain(json!("go.test"), 2)]));
+    assert_eq!(told["links"]["byDomain"], json!([of_domain(&Value::Null, 5), of_domain(&json!("go.test"), 2)]));
     let days = told["links"]["perDay"].as_array().unwrap();
     assert_eq!(days.iter().map(|day| day["links"].as_u64().unwrap()).sum::<u64>(), 2);
+    used.node.terminate();
+}
+
+#[test]
+fn usage_covers_the_days_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let used = Used::new(dir.path());
+    used.usage();
+    let mut browser = SignedIn::new(&used.node, &used.key);
     let before = browser.get("/admin/api/usage?startDate=2020-01-01&endDate=2020-01-31").json();
     assert_eq!(&before["visits"]["summary"]["total"], &json!(0));
     assert_eq!(&before["links"]["created"], &json!(0));
+    assert_eq!(before["visits"]["referrers"], json!([]));
+    assert_eq!(before["links"]["perDay"].as_array().unwrap().len(), 31);
+    assert_eq!(&before["links"]["total"], &json!(2));
+    let wrong = browser.get("/admin/api/usage?startDate=2020-02-01&endDate=2020-01-01").problem(400, "invalid-data");
+    assert_eq!(wrong["invalidElements"], json!(["startDate"]));
     // Of a day that is not whole its part counts.
     let ago = |ms: u64| carom::dates::format(carom::stats::unix_ms() - ms).replace('+', "%2B");
     let (hours, minutes) = (ago(7_200_000), ago(3_600_000));
@@ -447,12 +512,41 @@ fn state_reports_traffic_and_usage() {
     let sum: u64 = part["links"]["perDay"].as_array().unwrap().iter().map(|day| day["links"].as_u64().unwrap()).sum();
     assert_eq!(sum, 0, "{part}");
     assert_eq!(&part["links"]["created"], &json!(0), "{part}");
-    assert_eq!(before["visits"]["referrers"], json!([]));
-    assert_eq!(before["links"]["perDay"].as_array().unwrap().len(), 31);
-    assert_eq!(&before["links"]["total"], &json!(2));
-    let wrong = browser.get("/admin/api/usage?startDate=2020-02-01&endDate=2020-01-01").problem(400, "invalid-data");
-    assert_eq!(wrong["invalidElements"], json!(["startDate"]));
+    used.node.terminate();
+}
 
+#[test]
+fn usage_keeps_links_of_removed_domains() {
+    let dir = tempfile::tempdir().unwrap();
+    let used = Used::new(dir.path());
+    used.usage();
+    let Used { node, key, code, elsewhere } = used;
+    let node = node.terminate().env("CAROM_DOMAINS_SERVE", "http://other.test").start();
+    let told = wait_for("links that are counted", || {
+        let told = SignedIn::new(&node, &key).get("/admin/api/usage").json();
+        told["links"]["total"].is_number().then_some(told)
+    });
+    let domains = &told["links"]["byDomain"];
+    let none = json!({"domain": "other.test", "links": 0, "created": 0, "visits": visits(0)});
+    assert_eq!(*domains, json!([of_domain(&Value::Null, 5), none, of_domain(&json!("go.test"), 2)]));
+    // Also where there is no other domain at all any more.
+    let node = node.terminate().env("CAROM_DOMAINS_SERVE", "").expect("CAROM_DOMAINS_SERVE is empty").start();
+    for (domain, code) in [("DEFAULT", &code), ("go.test", &elsewhere)] {
+        let links = SignedIn::new(&node, &key).get(&format!("{SHORT_URLS}?domain={domain}")).json();
+        let links = links["shortUrls"]["data"].as_array().unwrap();
+        assert_eq!(links.iter().map(|link| &link["shortCode"]).collect::<Vec<_>>(), [&json!(code)], "{domain}");
+    }
+    node.terminate();
+}
+
+#[test]
+fn settings_hide_the_code_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path())
+        .cores(2)
+        .env("CAROM_SPACE_KEY", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f");
+    let (node, key) = with_key(&setup);
+    let mut browser = SignedIn::new(&node, &key);
     let settings = browser.get("/admin/api/settings");
     let all = settings.json()["settings"].as_array().unwrap().clone();
     let named = |name: &str| all.iter().find(|setting| setting["name"] == name).unwrap().clone();
@@ -460,7 +554,14 @@ fn state_reports_traffic_and_usage() {
     assert_eq!(&named("space_key")["value"], &Value::Null);
     assert_eq!(named("space_key")["hidden"], true);
     assert!(!settings.text().contains("0001020304050607"), "the secret key is shown");
+    node.terminate();
+}
 
+#[test]
+fn url_check_tells_what_is_blocked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, key) = with_key(&Setup::new(dir.path()).env("CAROM_BLOCK_HOSTS", "*.evil.example"));
+    let mut browser = SignedIn::new(&node, &key);
     let mut check = |url: &str| {
         let reply = browser.send("POST", "/admin/api/check-url", JSON, &json!({"longUrl": url}).to_string());
         assert_eq!(reply.status, 200, "{}", reply.text());
@@ -471,22 +572,6 @@ fn state_reports_traffic_and_usage() {
     assert_eq!(check("https://x.evil.example/"), (false, "blocked".to_owned(), json!("https://x.evil.example/")));
     assert_eq!(check("javascript:alert(1)"), (false, "not blocked".to_owned(), Value::Null));
     assert_eq!(check(""), (false, "not blocked".to_owned(), Value::Null));
-    // A domain that is served no more still has its links, and its visits.
-    let node = node.terminate().env("CAROM_DOMAINS_SERVE", "http://other.test").start();
-    let told = wait_for("links that are counted", || {
-        let told = SignedIn::new(&node, &key).get("/admin/api/usage").json();
-        told["links"]["total"].is_number().then_some(told)
-    });
-    let domains = &told["links"]["byDomain"];
-    let none = json!({"domain": "other.test", "links": 0, "created": 0, "visits": visits(0)});
-    assert_eq!(*domains, json!([of_domain(Value::Null, 5), none, of_domain(json!("go.test"), 2)]));
-    // Also where there is no other domain at all any more.
-    let node = node.terminate().env("CAROM_DOMAINS_SERVE", "").expect("CAROM_DOMAINS_SERVE is empty").start();
-    for (domain, code) in [("DEFAULT", &code), ("go.test", &elsewhere)] {
-        let links = SignedIn::new(&node, &key).get(&format!("{SHORT_URLS}?domain={domain}")).json();
-        let links = links["shortUrls"]["data"].as_array().unwrap();
-        assert_eq!(links.iter().map(|link| &link["shortCode"]).collect::<Vec<_>>(), [&json!(code)], "{domain}");
-    }
     node.terminate();
 }
 

@@ -129,12 +129,21 @@ type Flood = Box<dyn Fn(&Target, &AtomicBool) -> u64 + Sync>;
 
 /// The floods, each with its name.
 fn floods() -> Vec<(&'static str, Flood)> {
+    let mut floods = page_floods();
+    floods.extend(api_floods());
+    floods.extend(tls_floods());
+    floods
+}
+
+/// Asks for one path over so many connections at once.
+fn plain(connections: usize, path: String, fields: &'static str, statuses: &'static [u16]) -> Flood {
+    Box::new(move |target, over| {
+        ask_all(&target.node, connections, over, |_| request("GET", &path, fields, b""), statuses)
+    })
+}
+
+fn page_floods() -> Vec<(&'static str, Flood)> {
     let html = "Accept: text/html\r\n";
-    let plain = |path: &'static str, fields: &'static str, statuses: &'static [u16]| {
-        move |target: &Target, over: &AtomicBool| {
-            ask_all(&target.node, 128, over, |_| request("GET", path, fields, b""), statuses)
-        }
-    };
     vec![
         (
             "QR codes",
@@ -147,40 +156,23 @@ fn floods() -> Vec<(&'static str, Flood)> {
                 ask_all(&target.node, 128, over, picture, &[200, 503])
             }),
         ),
-        ("previews", Box::new(plain("/followed+", html, &[200, 503]))),
-        (
-            "robots.txt",
-            Box::new(|target, over| {
-                ask_all(&target.node, 32, over, |_| request("GET", "/robots.txt", "", b""), &[200, 503])
-            }),
-        ),
-        (
-            "lists of 500",
-            Box::new(|target, over| {
-                let path = format!("{SHORT_URLS}?itemsPerPage=500");
-                ask_all(&target.node, 32, over, |_| request("GET", &path, "", b""), &[200, 503])
-            }),
-        ),
-        (
-            "tags",
-            Box::new(|target, over| {
-                ask_all(
-                    &target.node,
-                    32,
-                    over,
-                    |_| request("GET", "/rest/v3/tags?withStats=true", "", b""),
-                    &[200, 503],
-                )
-            }),
-        ),
+        ("previews", plain(128, "/followed+".to_owned(), html, &[200, 503])),
+        ("robots.txt", plain(32, "/robots.txt".to_owned(), "", &[200, 503])),
         (
             "missing codes",
             Box::new(|target, over| {
                 ask_all(&target.node, 128, over, |number| request("GET", &format!("/none-{number}"), "", b""), &[404])
             }),
         ),
-        ("missing pages", Box::new(plain("/none/at/all", html, &[404]))),
-        ("the description", Box::new(plain("/rest/v3/openapi.json", "", &[200]))),
+        ("missing pages", plain(128, "/none/at/all".to_owned(), html, &[404])),
+    ]
+}
+
+fn api_floods() -> Vec<(&'static str, Flood)> {
+    vec![
+        ("lists of 500", plain(32, format!("{SHORT_URLS}?itemsPerPage=500"), "", &[200, 503])),
+        ("tags", plain(32, "/rest/v3/tags?withStats=true".to_owned(), "", &[200, 503])),
+        ("the description", plain(128, "/rest/v3/openapi.json".to_owned(), "", &[200])),
         (
             "bodies of 1 MiB",
             Box::new(|target, over| {
@@ -188,42 +180,44 @@ fn floods() -> Vec<(&'static str, Flood)> {
                 ask_all(&target.node, 8, over, |_| body.clone(), &[400, 503])
             }),
         ),
-        (
-            "TLS handshakes",
-            Box::new(|target, over| {
-                let count = AtomicU64::new(0);
-                std::thread::scope(|scope| {
-                    for _ in 0..8 {
-                        scope.spawn(|| {
-                            while !over.load(Ordering::Relaxed) {
-                                // Terms of its own know no session of before.
-                                let terms = target.ca.usual();
-                                open(target.secure.parse().unwrap(), &terms);
-                                count.fetch_add(1, Ordering::Relaxed);
-                            }
-                        });
-                    }
-                });
-                count.into_inner()
-            }),
-        ),
-        (
-            "HTTP/2 streams",
-            Box::new(|target, over| {
-                let url = format!("https://{}/followed+", target.secure);
-                let mut asked = 0;
-                while !over.load(Ordering::Relaxed) {
-                    let mut client = Command::new("h2load");
-                    client.args(["-n", "2000", "-c", "8", "-m", "100", &url]).stderr(Stdio::null());
-                    let made = client.output().expect("h2load, which `make test` installs");
-                    let said = String::from_utf8_lossy(&made.stdout).into_owned();
-                    assert!(said.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "{said}");
-                    asked += 2_000;
-                }
-                asked
-            }),
-        ),
     ]
+}
+
+fn tls_floods() -> Vec<(&'static str, Flood)> {
+    vec![("TLS handshakes", Box::new(handshakes)), ("HTTP/2 streams", Box::new(streams))]
+}
+
+/// Opens connections with TLS, eight at a time. Returns how many.
+fn handshakes(target: &Target, over: &AtomicBool) -> u64 {
+    let count = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // A new configuration has no session to resume.
+                    let terms = target.ca.usual();
+                    open(target.secure.parse().unwrap(), &terms);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    count.into_inner()
+}
+
+/// Asks over many streams of eight connections. Returns how many requests were answered.
+fn streams(target: &Target, over: &AtomicBool) -> u64 {
+    let url = format!("https://{}/followed+", target.secure);
+    let mut asked = 0;
+    while !over.load(Ordering::Relaxed) {
+        let mut client = Command::new("h2load");
+        client.args(["-n", "2000", "-c", "8", "-m", "100", &url]).stderr(Stdio::null());
+        let made = client.output().expect("h2load, which `make test` installs");
+        let said = String::from_utf8_lossy(&made.stdout).into_owned();
+        assert!(said.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "{said}");
+        asked += 2_000;
+    }
+    asked
 }
 
 fn millis(times: &[Duration], share: f64) -> f64 {

@@ -263,12 +263,11 @@ fn browser_is_served() {
 }
 
 #[test]
-fn harmful_frames_close_the_connection() {
+fn settings_bound_streams_and_sizes() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
-    let node = setup.env("CAROM_LIMITS_BODY_SECONDS", "1").start();
-    let code = open(node.public, &ca.usual()).shorten(TARGET);
-    let path = format!("/{code}");
+    let node = setup.start();
+    let path = format!("/{}", open(node.public, &ca.usual()).shorten(TARGET));
     let mut kept = Client::open(&node, &ca);
     let settings = kept.next_of(SETTINGS).unwrap();
     let of = |id: u16| {
@@ -281,7 +280,16 @@ fn harmful_frames_close_the_connection() {
     // Streams at once, bytes of a stream, bytes of a head.
     assert_eq!([of(3), of(4), of(6)], [Some(128), Some(65_536), Some(16_384)]);
     assert_eq!(kept.status_of(&get(1, &path)), 302);
+    node.terminate();
+}
 
+#[test]
+fn rapid_resets_close_the_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, setup) = service(dir.path());
+    let node = setup.start();
+    let path = format!("/{}", open(node.public, &ca.usual()).shorten(TARGET));
+    let mut kept = Client::open(&node, &ca);
     // Requests that are taken back at once, again and again, cost the sender the connection (CVE-2023-44487).
     let mut hasty = Client::open(&node, &ca);
     let all: Vec<u8> = (0..500)
@@ -291,7 +299,18 @@ fn harmful_frames_close_the_connection() {
         .collect();
     let _ = hasty.wire.try_send(&all);
     assert_eq!(hasty.next_of(GOAWAY).expect("a word").number(4), ENHANCE_YOUR_CALM);
+    // No other connection is affected.
+    assert_eq!(kept.status_of(&get(9, &path)), 302);
+    node.terminate();
+}
 
+#[test]
+fn endless_heads_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, setup) = service(dir.path());
+    let node = setup.start();
+    let path = format!("/{}", open(node.public, &ca.usual()).shorten(TARGET));
+    let mut kept = Client::open(&node, &ca);
     // A head that goes on and on, in many frames, is refused, and kept by nobody (CVE-2024-27316).
     let mut long = Client::open(&node, &ca);
     let field = [&[0x00][..], &text("a-field"), &text(&"x".repeat(100))].concat();
@@ -313,7 +332,18 @@ fn harmful_frames_close_the_connection() {
         }
     }
     while endless.next().is_some() {}
+    // No other connection is affected.
+    assert_eq!(kept.status_of(&get(9, &path)), 302);
+    node.terminate();
+}
 
+#[test]
+fn contradicting_hosts_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, setup) = service(dir.path());
+    let node = setup.start();
+    let path = format!("/{}", open(node.public, &ca.usual()).shorten(TARGET));
+    let mut kept = Client::open(&node, &ca);
     // A request that names one host in its target and another in a field could be taken for one of two domains.
     assert_eq!(
         kept.status_of(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &head(GET, &path, &[("host", "other.example")]))),
@@ -323,7 +353,16 @@ fn harmful_frames_close_the_connection() {
 
     let hosts = [("host", NAME), ("host", NAME)];
     assert_eq!(kept.status_of(&frame(HEADERS, END_HEADERS | END_STREAM, 7, &head(GET, &path, &hosts))), 400);
+    node.terminate();
+}
 
+#[test]
+fn late_bodies_and_other_protocols_are_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, setup) = service(dir.path());
+    let node = setup.env("CAROM_LIMITS_BODY_SECONDS", "1").start();
+    let path = format!("/{}", open(node.public, &ca.usual()).shorten(TARGET));
+    let mut kept = Client::open(&node, &ca);
     // A body that does not come is not waited for.
     let mut slow = Client::open(&node, &ca);
     let fields = [("content-type", "application/json"), ("content-length", "100")];
@@ -334,7 +373,7 @@ fn harmful_frames_close_the_connection() {
     let mut other = open(node.public, &ca.terms(rustls::ALL_VERSIONS, &["h2"]));
     other.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     while !other.some().is_empty() {}
-    // Nobody else has noticed.
+    // No other connection is affected.
     assert_eq!(kept.status_of(&get(9, &path)), 302);
     node.terminate();
 }

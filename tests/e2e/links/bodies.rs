@@ -70,9 +70,23 @@ fn of_wrong_types() -> Vec<Bad> {
 
 /// Values of the right type that no link can have.
 fn out_of_bounds() -> Vec<Bad> {
-    let long = |len: usize| format!("\"{}\"", "x".repeat(len));
-    let text = |text: &str| format!("\"{text}\"");
-    let mut values: Vec<(&str, String)> = Vec::new();
+    let mut values = [wrong_numbers(), wrong_dates(), wrong_texts(), wrong_tags(), wrong_urls(), too_long()].concat();
+    values.extend([
+        ("domain", text("example.org")),
+        ("validateUrl", "true".to_owned()),
+        ("shortCodeLength", "5".to_owned()),
+    ]);
+    values.iter().map(|(field, value)| bad(body(field, value.as_bytes()), "/invalid-data", &[field])).collect()
+}
+
+/// A JSON string.
+fn text(text: &str) -> String {
+    format!("\"{text}\"")
+}
+
+/// Numbers out of range, each with its field.
+fn wrong_numbers() -> Vec<(&'static str, String)> {
+    let mut values = Vec::new();
     for number in ["-1", "1e300", "99999999999999999999999", "-99999999999999999999999", "0.1", "18446744073709551615"]
     {
         values.extend(["redirectStatus", "cacheSeconds", "maxVisits"].map(|field| (field, number.to_owned())));
@@ -80,6 +94,12 @@ fn out_of_bounds() -> Vec<Bad> {
     let numbers =
         [("redirectStatus", "200"), ("cacheSeconds", "2147483648"), ("maxVisits", "0"), ("maxVisits", "4294967296")];
     values.extend(numbers.map(|(field, number)| (field, number.to_owned())));
+    values
+}
+
+/// Dates that do not exist or are out of range.
+fn wrong_dates() -> Vec<(&'static str, String)> {
+    let mut values = Vec::new();
     for date in [
         "1969-12-31T23:59:59Z",
         "0000-01-01T00:00:00Z",
@@ -99,6 +119,12 @@ fn out_of_bounds() -> Vec<Bad> {
     ] {
         values.extend(["validSince", "validUntil"].map(|field| (field, text(date))));
     }
+    values
+}
+
+/// Slugs and titles with forbidden characters.
+fn wrong_texts() -> Vec<(&'static str, String)> {
+    let mut values = Vec::new();
     let slugs = [
         "a\\\"b",
         "a'b",
@@ -118,6 +144,12 @@ fn out_of_bounds() -> Vec<Bad> {
     values.extend(
         ["\\u0000", "a\\nb", "\\u009f.", "a\\u007f", FLUSH].map(|title| ("title", text(&format!("a{title}b")))),
     );
+    values
+}
+
+/// Tags that are empty, too long, too many, or hold forbidden characters.
+fn wrong_tags() -> Vec<(&'static str, String)> {
+    let mut values = Vec::new();
     for tag in ["", " ", "\\u0000.", "a\\nb", &format!("a{FLUSH}b"), &"é".repeat(256), &"x".repeat(65_536)] {
         values.push(("tags", format!("[\"right\", \"{tag}\"]")));
     }
@@ -127,6 +159,12 @@ fn out_of_bounds() -> Vec<Bad> {
         "tags",
         json!((0..60).map(|number| format!("{number}{}", "é".repeat(100))).collect::<Vec<_>>()).to_string(),
     ));
+    values
+}
+
+/// Destinations that are no web address.
+fn wrong_urls() -> Vec<(&'static str, String)> {
+    let mut values = Vec::new();
     let urls = [
         "",
         "  ",
@@ -144,21 +182,25 @@ fn out_of_bounds() -> Vec<Bad> {
         ["https://a:b@example.org/", "https://exa\\u0000mple.org/", "https://[::1", "https://a:99999/"]
             .map(|url| ("longUrl", text(url))),
     );
+    values
+}
+
+/// Texts longer than their fields.
+fn too_long() -> Vec<(&'static str, String)> {
+    let mut values = Vec::new();
     for (field, len) in
         [("longUrl", 65_536), ("customSlug", 65), ("customSlug", 65_536), ("title", 513), ("title", 65_536)]
     {
-        values
-            .push((field, if field == "longUrl" { text(&format!("https://{}", "x".repeat(len))) } else { long(len) }));
+        values.push((
+            field,
+            if field == "longUrl" { text(&format!("https://{}", "x".repeat(len))) } else { text(&"x".repeat(len)) },
+        ));
     }
     values.extend(
-        ["validSince", "validUntil", "redirectStatus", "cacheSeconds", "maxVisits"].map(|field| (field, long(65_536))),
+        ["validSince", "validUntil", "redirectStatus", "cacheSeconds", "maxVisits"]
+            .map(|field| (field, text(&"x".repeat(65_536)))),
     );
-    values.extend([
-        ("domain", text("example.org")),
-        ("validateUrl", "true".to_owned()),
-        ("shortCodeLength", "5".to_owned()),
-    ]);
-    values.iter().map(|(field, value)| bad(body(field, value.as_bytes()), "/invalid-data", &[field])).collect()
+    values
 }
 
 /// Values that are no JSON.

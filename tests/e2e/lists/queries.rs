@@ -1,7 +1,6 @@
 //! Lists: whoever makes, changes or deletes a link finds that in the next list, in whatever order and by whatever filter,
 //! also after a restart, an import and on data of an earlier version; and nobody comes upon what is not asked for.
 
-use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
 
@@ -38,113 +37,164 @@ fn counted(node: &Node) {
     wait_until("counts for lists", || node.wire().get(TAGS).status == 200);
 }
 
+/// Makes 25 links with tags and titles. Returns their slugs in order.
+fn make_links(node: &Node) -> Vec<String> {
+    let mut wire = node.wire();
+    let make = |number: usize| {
+        let slug = format!("link-{number:02}");
+        let target = format!("https://example.org/{}", 99 - number);
+        let tags: &[&str] = if number % 2 == 0 { &["even"] } else { &["Odd", "third kind"] };
+        let title = format!("Title {}", number % 5);
+        let made = json!({"longUrl": target, "customSlug": slug, "tags": tags, "title": title});
+        assert_eq!(wire.create(&made).status, 200);
+        slug
+    };
+    (0..25).map(make).collect()
+}
+
+/// Checks a node of each kind with the links of [`make_links`], and once more after a restart.
+fn over_a_restart(check: impl Fn(&Node, &[String])) {
+    on_every_kind(|setup| {
+        let node = setup.start();
+        let slugs = make_links(&node);
+        counted(&node);
+        check(&node, &slugs);
+        let node = node.restart();
+        counted(&node);
+        check(&node, &slugs);
+        node.terminate();
+    });
+}
+
+#[test]
+fn new_node_has_no_links() {
+    on_every_kind(|setup| {
+        let node = setup.start();
+        assert_eq!(codes(&mut node.wire(), ""), Vec::<String>::new());
+        node.terminate();
+    });
+}
+
+#[test]
+fn page_numbers_and_cursors_agree() {
+    over_a_restart(|node, slugs| {
+        let mut wire = node.wire();
+        let (first, about) = page(&mut wire, "");
+        assert_eq!(first.len(), 10);
+        assert_eq!(about["itemsPerPage"], 10);
+        assert_eq!(about["complete"], true);
+        let counts = ["currentPage", "pagesCount", "itemsInCurrentPage", "totalItems"].map(|name| about[name].as_u64());
+        assert_eq!(counts, [Some(1), Some(3), Some(10), Some(25)]);
+        let mut all = first;
+        let mut cursor = about["cursor"].as_str().map(str::to_owned);
+        for number in 2..=3 {
+            let (by_number, _) = page(&mut wire, &format!("page={number}"));
+            let (by_cursor, about) = page(&mut wire, &format!("cursor={}", cursor.unwrap()));
+            assert_eq!(by_number, by_cursor);
+            assert_eq!(about["currentPage"], number);
+            cursor = about["cursor"].as_str().map(str::to_owned);
+            all.extend(by_number);
+        }
+        assert_eq!(cursor, None);
+        // Each link is there once.
+        let mut sorted = all.clone();
+        sorted.sort();
+        assert_eq!(sorted, slugs);
+        all.reverse();
+        assert_eq!(codes(&mut wire, "orderBy=dateCreated-ASC&itemsPerPage=25"), all);
+    });
+}
+
+#[test]
+fn orders_sort_by_slug_url_and_title() {
+    over_a_restart(|node, slugs| {
+        let mut wire = node.wire();
+        assert_eq!(codes(&mut wire, "orderBy=shortCode&itemsPerPage=25"), slugs);
+        let reversed: Vec<String> = slugs.iter().rev().cloned().collect();
+        assert_eq!(codes(&mut wire, "orderBy=longUrl-ASC&itemsPerPage=25"), reversed);
+        let by_title = codes(&mut wire, "orderBy=title-DESC&itemsPerPage=25");
+        let titles: Vec<usize> = by_title.iter().map(|slug| slug[5..].parse::<usize>().unwrap() % 5).collect();
+        assert!(titles.is_sorted_by(|one, next| one >= next), "{by_title:?}");
+    });
+}
+
+#[test]
+fn filters_also_apply_to_exports() {
+    over_a_restart(|node, _| {
+        let mut wire = node.wire();
+        for (query, total) in [
+            ("tags[]=even", 13),
+            ("tags%5B%5D=ODD", 12),
+            ("tags[]=even&tags[]=odd", 25),
+            ("tags[]=third+kind&tags[]=odd&tagsMode=all", 12),
+            ("tags[]=even&tags[]=odd&tagsMode=all", 0),
+            ("tags[]=none", 0),
+            ("searchTerm=title%203", 5),
+            ("searchTerm=example.org/9", 10),
+            ("searchTerm=third", 12),
+            ("searchTerm=example.org/9&tags[]=even", 5),
+            ("startDate=2020-01-01", 25),
+            ("endDate=2020-01-01T00:00:00Z", 0),
+            ("startDate=2020-01-01T00:00:00+00:00&tags[]=even&excludePastValidUntil=true", 13),
+            ("domain=DEFAULT", 25),
+            ("domain=elsewhere.example", 0),
+            (&format!("searchTerm={}", node.url("/link-07")), 1),
+        ] {
+            let (_, about) = page(&mut wire, &format!("{query}&colour=ignored"));
+            assert_eq!(about["totalItems"], total, "{query}");
+            assert_eq!(about["complete"], true, "{query}");
+            assert_eq!(wire.get(&format!("{SHORT_URLS}/export?{query}")).text().lines().count(), total, "{query}");
+        }
+        let shown = wire.get(&format!("{SHORT_URLS}?searchTerm=LINK-07")).json();
+        let alone = wire.get(&format!("{SHORT_URLS}/link-07")).json();
+        assert_eq!(shown["shortUrls"]["data"], json!([alone]));
+    });
+}
+
 #[test]
 fn lists_show_each_write_at_once() {
     on_every_kind(|setup| {
-        let mut node = setup.start();
-        let mut wire = node.wire();
-        assert_eq!(page(&mut wire, "").0, Vec::<String>::new());
-        let mut target_of = HashMap::new();
-        for number in 0..25 {
-            let slug = format!("link-{number:02}");
-            let target = format!("https://example.org/{}", 99 - number);
-            let tags: &[&str] = if number % 2 == 0 { &["even"] } else { &["Odd", "third kind"] };
-            let made =
-                json!({"longUrl": target, "customSlug": slug, "tags": tags, "title": format!("Title {}", number % 5)});
-            assert_eq!(wire.create(&made).status, 200);
-            target_of.insert(slug, target);
-        }
-        drop(wire);
-        for round in 0..2 {
-            counted(&node);
-            let mut wire = node.wire();
-            let (first, about) = page(&mut wire, "");
-            assert_eq!(first.len(), 10);
-            assert_eq!(&about["itemsPerPage"], &json!(10));
-            assert_eq!(&about["complete"], &json!(true));
-            let counts =
-                ["currentPage", "pagesCount", "itemsInCurrentPage", "totalItems"].map(|name| about[name].as_u64());
-            assert_eq!(counts, [Some(1), Some(3), Some(10), Some(25)]);
-            // By number and by cursor it is the same, and each link is there once.
-            let mut all = first;
-            let mut cursor = about["cursor"].as_str().map(str::to_owned);
-            for number in 2..=3 {
-                let (by_number, _) = page(&mut wire, &format!("page={number}"));
-                let (by_cursor, about) = page(&mut wire, &format!("cursor={}", cursor.unwrap()));
-                assert_eq!(&by_number, &by_cursor);
-                assert_eq!(&about["currentPage"], &json!(number));
-                cursor = about["cursor"].as_str().map(str::to_owned);
-                all.extend(by_number);
-            }
-            assert_eq!(cursor, None);
-            let mut expected: Vec<String> = target_of.keys().cloned().collect();
-            expected.sort();
-            let mut sorted = all.clone();
-            sorted.sort();
-            assert_eq!(sorted, expected);
-            all.reverse();
-            assert_eq!(codes(&mut wire, "orderBy=dateCreated-ASC&itemsPerPage=25"), all);
-            assert_eq!(codes(&mut wire, "orderBy=shortCode&itemsPerPage=25"), expected);
-            expected.reverse();
-            assert_eq!(codes(&mut wire, "orderBy=longUrl-ASC&itemsPerPage=25"), expected);
-            assert_eq!(codes(&mut wire, "orderBy=title-DESC&itemsPerPage=1&page=25")[0].as_str().len(), 7);
-            // What is shown is what a link shows by itself.
-            let shown = wire.get(&format!("{SHORT_URLS}?searchTerm=LINK-07")).json();
-            let alone = wire.get(&format!("{SHORT_URLS}/link-07")).json();
-            assert_eq!(shown["shortUrls"]["data"], json!([alone]));
-            for (query, total) in [
-                ("tags[]=even", 13),
-                ("tags%5B%5D=ODD", 12),
-                ("tags[]=even&tags[]=odd", 25),
-                ("tags[]=third+kind&tags[]=odd&tagsMode=all", 12),
-                ("tags[]=even&tags[]=odd&tagsMode=all", 0),
-                ("tags[]=none", 0),
-                ("searchTerm=title%203", 5),
-                ("searchTerm=example.org/9", 10),
-                ("searchTerm=third", 12),
-                ("searchTerm=example.org/9&tags[]=even", 5),
-                ("startDate=2020-01-01", 25),
-                ("endDate=2020-01-01T00:00:00Z", 0),
-                ("startDate=2020-01-01T00:00:00+00:00&tags[]=even&excludePastValidUntil=true", 13),
-                ("domain=DEFAULT", 25),
-                ("domain=elsewhere.example", 0),
-                (&format!("searchTerm={}", node.url("/link-07")), 1),
-            ] {
-                let (_, about) = page(&mut wire, &format!("{query}&colour=ignored"));
-                assert_eq!(&about["totalItems"], &json!(total), "{query}");
-                assert_eq!(&about["complete"], &json!(true), "{query}");
-                // An export takes the same filters.
-                assert_eq!(wire.get(&format!("{SHORT_URLS}/export?{query}")).text().lines().count(), total, "{query}");
-            }
-            drop(wire);
-            if round == 0 {
-                node = node.restart();
-            }
-        }
+        let node = setup.start();
+        make_links(&node);
+        counted(&node);
         let mut wire = node.wire();
         assert_eq!(wire.delete("link-03").status, 204);
         assert_eq!(change(&mut wire, "link-04", &json!({"tags": ["new"], "title": null})).status, 200);
         assert_eq!(codes(&mut wire, "tags[]=new"), ["link-04"]);
-        assert_eq!(page(&mut wire, "tags[]=even").1["totalItems"], json!(12));
+        assert_eq!(page(&mut wire, "tags[]=even").1["totalItems"], 12);
         assert!(!codes(&mut wire, "itemsPerPage=100").contains(&"link-03".to_owned()));
         let stats = wire.get("/rest/v3/tags/stats?orderBy=shortUrlsCount-DESC").json();
         let stats = stats["tags"]["data"].as_array().unwrap();
         let brief: Vec<String> =
             stats.iter().map(|one| format!("{} {}", one["tag"].as_str().unwrap(), one["shortUrlsCount"])).collect();
         assert_eq!(brief, ["even 12", "odd 11", "third-kind 11", "new 1"]);
-        assert_eq!(stats[0]["visitsSummary"]["total"], json!(0));
+        assert_eq!(stats[0]["visitsSummary"]["total"], 0);
+        let tags = wire.get(&format!("{TAGS}?searchTerm=E&itemsPerPage=2")).json();
+        assert_eq!(tags["tags"]["data"], json!(["even", "new"]));
+        assert_eq!(tags["tags"]["pagination"]["totalItems"], 2);
+        drop(wire);
+        node.terminate();
+    });
+}
+
+#[test]
+fn lists_and_tags_show_visits() {
+    on_every_kind(|setup| {
+        let node = setup.start();
+        make_links(&node);
+        // Where visits are equal, the newer link stands first.
+        counted(&node);
         for slug in ["link-01", "link-05"] {
             assert_eq!(node.wire().get(&format!("/{slug}")).status, 302);
         }
+        let mut wire = node.wire();
         let stats = wire.get("/rest/v3/tags/stats?searchTerm=odd").json();
         assert_eq!(stats["tags"]["data"][0]["visitsSummary"], json!({"total": 2, "nonBots": 2, "bots": 0}));
-        let first = page(&mut wire, "orderBy=visits-DESC&itemsPerPage=2").0;
-        assert_eq!(first, ["link-05", "link-01"]);
+        assert_eq!(codes(&mut wire, "orderBy=visits-DESC&itemsPerPage=2"), ["link-05", "link-01"]);
         let shown = wire.get(&format!("{SHORT_URLS}?searchTerm=link-05")).json();
-        assert_eq!(shown["shortUrls"]["data"][0]["visitsSummary"]["total"], json!(1));
-        let tags = wire.get(&format!("{TAGS}?searchTerm=E&itemsPerPage=2")).json();
-        assert_eq!(tags["tags"]["data"], json!(["even", "new"]));
-        assert_eq!(tags["tags"]["pagination"]["totalItems"], json!(2));
+        assert_eq!(shown["shortUrls"]["data"][0]["visitsSummary"]["total"], 1);
+        drop(wire);
+        node.terminate();
     });
 }
 

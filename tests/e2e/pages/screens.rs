@@ -145,6 +145,21 @@ fn look(browser: &Browser, name: &str, open: impl Fn()) {
     browser.resize(SIZES[0].1);
 }
 
+/// Looks at the dialogs of the console.
+fn look_at_dialogs(browser: &Browser, console: impl Fn(&str) -> String) {
+    look(browser, "sessions", || {
+        browser.go(&console("settings"));
+        browser.click("[data-action=sessions]");
+        wait_until("sessions", || browser.value("document.querySelector('dialog tbody tr') !== null") == true);
+    });
+    look(browser, "new-link", || {
+        browser.go(&console("links"));
+        browser.click("[data-action=new-link]");
+        wait_until("a form", || browser.value("document.querySelector('dialog form') !== null") == true);
+        browser.value("document.querySelectorAll('dialog details').forEach((group) => { group.open = true; })");
+    });
+}
+
 #[test]
 fn every_page_is_pictured() {
     let dir = tempfile::tempdir().unwrap();
@@ -194,18 +209,7 @@ fn every_page_is_pictured() {
     for (name, page) in CONSOLE {
         look(&browser, name, || browser.go(&console(page)));
     }
-    let sessions = || {
-        browser.go(&console("settings"));
-        browser.click("[data-action=sessions]");
-        wait_until("sessions", || browser.value("document.querySelector('dialog tbody tr') !== null") == true);
-    };
-    look(&browser, "sessions", sessions);
-    look(&browser, "new-link", || {
-        browser.go(&console("links"));
-        browser.click("[data-action=new-link]");
-        wait_until("a form", || browser.value("document.querySelector('dialog form') !== null") == true);
-        browser.value("document.querySelectorAll('dialog details').forEach((group) => { group.open = true; })");
-    });
+    look_at_dialogs(&browser, console);
     look(&browser, "status", || browser.go(&format!("http://{}/status", node.admin)));
     for (name, path) in PUBLIC {
         look(&browser, name, || browser.go(&format!("http://{host}{path}")));

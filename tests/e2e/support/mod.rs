@@ -6,6 +6,7 @@ pub(crate) mod browser;
 pub(crate) mod bulk;
 pub(crate) mod cluster;
 pub(crate) mod console;
+pub(crate) mod domains;
 pub(crate) mod fleet;
 pub(crate) mod fleet_clients;
 pub(crate) mod http;
