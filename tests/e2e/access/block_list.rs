@@ -112,7 +112,7 @@ fn blocked_host_stops_old_links() {
 }
 
 #[test]
-fn blocked_host_refuses_new_links_and_changes() {
+fn blocked_host_stops_creates_and_changes() {
     for cores in [1, 3] {
         let Blocking { node, codes, _dir, .. } = Blocking::new(cores);
         let mut wire = node.wire();
@@ -136,7 +136,7 @@ fn blocked_host_refuses_new_links_and_changes() {
 }
 
 #[test]
-fn dynamic_list_outlives_bad_files_and_restarts() {
+fn list_survives_bad_files_and_restarts() {
     for cores in [1, 3] {
         let Blocking { node, file, codes, _dir, .. } = Blocking::new(cores);
         write(&file, "{\"1\": \"later.example\"}");

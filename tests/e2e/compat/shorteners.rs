@@ -207,7 +207,7 @@ fn yourls_answers_in_every_format() {
 }
 
 #[test]
-fn yourls_reads_queries_and_multipart_bodies() {
+fn yourls_reads_queries_and_multipart() {
     with_one_and_three_cores(|setup| {
         let api = Yourls::new(&setup);
         let (keyword, _) = api.make();

@@ -85,7 +85,7 @@ fn sign_in_page_returns_to_the_page_asked_for() {
 }
 
 #[test]
-fn session_cookie_is_closed_to_scripts_and_sites() {
+fn session_cookie_is_closed_to_scripts() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let (node, key) = with_key(&setup);
