@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod data_dir;
 mod disk_faults;
 mod flips;
 mod image;
