@@ -1,4 +1,4 @@
-//! What a reviewer would otherwise repeat: the shape of files, who may depend on whom, and that links lead somewhere.
+//! Rules of the source tree: the shape of files, the direction of dependencies, and links that resolve.
 //!
 //! Each rule is a function of a path and a text, so that planted violations can show that it bites. The tables at the top
 //! are the architecture; a change of them is a decision.
@@ -57,7 +57,7 @@ const LEAVES: &[&str] = &[
     "fleet",
 ];
 
-/// What else each room and module of `src/` may use of the others. `main` may use all.
+/// The other rooms and modules that each room and module of `src/` may use. `main` may use all.
 const ROOMS: &[(&str, &[&str])] = &[
     ("main", &["app_commands", "backup_commands", "cli", "config", "logging", "node", "offline", "status_command"]),
     ("node", &["config", "logging", "preflight", "space_key", "control", "core", "api", "store"]),
@@ -104,10 +104,10 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Crates that come in through one file, whichever it is.
 const ONE_FILE_CRATES: &[&str] = &["hdrhistogram", "idna", "minijinja", "png", "qrcodegen", "rtrb", "signal_hook"];
 
-/// What is pure: it is given everything that it needs to know, so that it can be tested without anything else.
+/// Pure code: its input holds everything that it needs, so that a test needs nothing else.
 const PURE: &[&str] = &["shards/src/", "src/fleet/"];
 
-/// What it must not know.
+/// Paths that pure code must not use.
 const IMPURE: &[&str] = &["std::fs", "std::net", "std::thread", "std::time::Instant", "std::time::SystemTime"];
 
 /// Words that mark unfinished work, taken apart so that this file does not hold them.

@@ -8,7 +8,7 @@ use carom::alarms::Alarm;
 use super::markdown::anchors;
 use super::root;
 
-/// Where the Debian package installs the pages of `docs/src`.
+/// The folder where the Debian package installs the pages of `docs/src`.
 const INSTALLED: &str = "/usr/share/doc/carom/docs/";
 
 /// Alarms that alerts of their own cover, and these alerts.
@@ -53,7 +53,7 @@ fn rules(text: &str) -> Vec<Rule<'_>> {
     parts.map(|part| rule(part).unwrap_or_else(|| panic!("not a whole rule: {part}"))).collect()
 }
 
-/// What is wrong with the target of a rule, given what reads a page of `docs/src`.
+/// Returns the problem with the target of a rule, or `None`. `read` reads a page of `docs/src`.
 fn lost(rule: &Rule<'_>, read: &dyn Fn(&Path) -> Option<String>) -> Option<String> {
     let target = rule.runbook.strip_prefix(INSTALLED).and_then(|target| target.split_once('#'));
     let Some((page, anchor)) = target else {
@@ -65,7 +65,7 @@ fn lost(rule: &Rule<'_>, read: &dyn Fn(&Path) -> Option<String>) -> Option<Strin
     (!is_found).then(|| format!("{}: {} does not exist", rule.alert, rule.runbook))
 }
 
-/// What the tests of the rules leave out: a case in which this rule fires, or one in which its alert is silent.
+/// Returns the cases that the tests of the rules leave out: one in which this rule fires, or one in which it is silent.
 fn untested(rule: &Rule<'_>, tests: &str) -> Vec<String> {
     let mut cases =
         tests.split("alertname: ").skip(1).filter(|case| case.split(['\n', '}']).next() == Some(rule.alert));

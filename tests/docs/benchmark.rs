@@ -1,4 +1,4 @@
-//! What the documentation says of the benchmark: tables, sentences and a chart, generated from the result file of `make bench`.
+//! The benchmark pages: tables, sentences and a chart, generated from the result file of `make bench`.
 
 use serde_json::Value;
 
@@ -84,7 +84,7 @@ fn table(results: &Value) -> String {
     table
 }
 
-/// What was measured when, in a sentence.
+/// Describes the measured machine and the date in a sentence.
 fn setting(results: &Value) -> String {
     let machine = &results["machine"];
     let text = |field: &str| machine[field].as_str().unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@ use carom::fleet::outbox::Delivery;
 
 use crate::codes::{PARTS, States, index_of};
 
-/// What is on disk after some batches.
+/// The data on disk after some batches.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Disk {
     /// The states of codes.
@@ -61,7 +61,7 @@ impl Disk {
 /// The store of a node.
 #[derive(Default, Debug)]
 pub(crate) struct Store {
-    /// What a reader sees.
+    /// The data that a reader sees.
     pub(crate) now: Disk,
     synced: Disk,
     unsynced: Vec<Batch>,

@@ -269,7 +269,7 @@ fn settings_errors_are_named() {
     assert!(!text.contains("secret"), "{text}");
 }
 
-/// What an HTTP server answers, and what it was asked.
+/// The list that an HTTP server sends, and the requests that it received.
 #[derive(Default)]
 struct Served {
     /// Status, and the list with its tag.

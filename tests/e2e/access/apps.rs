@@ -1,5 +1,5 @@
-//! Who may do what: keys that are asked for, what they allow, and links that belong to apps. Each with one core and with
-//! three.
+//! API keys: when they are required, what each role allows, and links that belong to apps. Each test runs with one core
+//! and with three.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -207,7 +207,7 @@ impl Two {
     }
 }
 
-/// What a method of a path is asked with where it takes a body.
+/// The content type and the body for a method of a path; empty where it takes none.
 fn body_of(path: &str, method: &str) -> (&'static str, String) {
     match (path, method) {
         (BULK, _) => (LINES, json!({"longUrl": "https://example.org/x"}).to_string()),
@@ -273,7 +273,7 @@ fn no_route_shows_links_of_another_app() {
     });
 }
 
-/// The same path with the code written in another way.
+/// Spells a path in another way: the first byte of the code is percent-encoded.
 fn percent(path: &str, code: &str) -> String {
     let first = code.as_bytes()[0];
     path.replace(code, &format!("%{first:02x}{}", &code[1..]))

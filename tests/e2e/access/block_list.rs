@@ -16,7 +16,7 @@ fn write(file: &Path, text: &str) {
     std::fs::rename(new, file).unwrap();
 }
 
-/// What everybody gets for a code: over both ways to answer, on every core.
+/// Returns the statuses of a code, over both HTTP paths and on every core.
 fn statuses(node: &Node, code: &str) -> Vec<u16> {
     let mut all = Vec::new();
     for number in 0..8 {

@@ -10,7 +10,7 @@ use crate::support::openapi::is_described;
 
 const TARGET: &str = "https://example.org/a/long/way?x=<b>&y='\"";
 
-/// The same as it is stored.
+/// The stored form of [`TARGET`].
 const STORED: &str = "https://example.org/a/long/way?x=%3Cb%3E&y=%27%22";
 
 fn with_one_and_three_cores(check: impl Fn(Setup)) {

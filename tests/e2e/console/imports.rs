@@ -66,7 +66,7 @@ fn importing(address: &str) -> Browser {
     browser
 }
 
-/// What is wrong with a whole file, or else the first line that was rejected.
+/// A script that returns the problem of the whole file, or else the first line that was rejected.
 const PROBLEM: &str =
     "document.querySelector('.state')?.dataset.problem ?? document.querySelector('.rejected tbody td')?.textContent";
 

@@ -62,7 +62,7 @@ fn links_are_archived_deleted_and_restored() {
     node.terminate();
 }
 
-/// What waits to be deleted may be somebody else's when its time comes.
+/// A pending delete leaves a link alone that another client has restored or created again meanwhile.
 #[test]
 fn restored_or_recreated_links_stay() {
     let dir = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ fn sign_in_on_another_tab_continues_here() {
     node.terminate();
 }
 
-/// What an export tells, an import takes.
+/// An import reads every text that an export writes.
 #[test]
 fn separators_in_text_survive_csv() {
     let dir = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ ${csv.csvLine(["longUrl", "title", "tags"])}${lines}https://example.org/,short,,
     node.terminate();
 }
 
-/// The same code at two domains is two links, each with its own visits.
+/// A code in two domains is two links, each with its own visits.
 #[test]
 fn link_of_another_domain_has_a_page() {
     let dir = tempfile::tempdir().unwrap();
@@ -208,7 +208,7 @@ fn link_of_another_domain_has_a_page() {
 const FOCUS: &str =
     "[document.activeElement.dataset.action, document.activeElement.dataset.code].filter(Boolean).join(' ')";
 
-/// Whoever works by keyboard goes on from where they were.
+/// Keyboard users continue where they were.
 #[test]
 fn focus_stays_after_an_action() {
     let dir = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ fn list_follows_its_address() {
     node.terminate();
 }
 
-/// What somebody else did to links since they were listed is not undone by an undo.
+/// An undo keeps the tags that another client has set since the links were listed.
 #[test]
 fn concurrent_tags_are_kept() {
     let dir = tempfile::tempdir().unwrap();

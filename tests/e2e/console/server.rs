@@ -35,7 +35,7 @@ impl SignedIn {
         SignedIn::of(node, &sign_in(node, key, ""))
     }
 
-    /// Whoever was let in by that answer.
+    /// The browser that a response to a sign-in let in.
     fn of(node: &Node, reply: &Reply) -> SignedIn {
         assert_eq!((reply.status, reply.location()), (303, "/admin/links"), "{}", reply.text());
         let mut signed_in = SignedIn { wire: Wire::open(node.admin), cookie: cookie(reply), csrf: String::new() };

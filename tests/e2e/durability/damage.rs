@@ -79,8 +79,8 @@ fn make_links(setup: &Setup, count: usize) -> BTreeMap<String, String> {
     links
 }
 
-/// What the answers to all codes are: the status of each that does not redirect to its own target. A redirect to any other
-/// place fails.
+/// Returns each code that does not redirect to its own target, with its status. Fails on a redirect to any other
+/// target.
 fn not_followed(node: &Node, links: &BTreeMap<String, String>) -> BTreeMap<String, u16> {
     let mut missing = BTreeMap::new();
     let codes: Vec<(&String, &String)> = links.iter().collect();

@@ -21,7 +21,7 @@ const PLACES: usize = 16;
 /// Exit codes that say that the store or the secret key cannot be read.
 const REFUSALS: [i32; 2] = [18, 19];
 
-/// What clients were told of each code: its destination, or that it is deleted.
+/// The acknowledged state of each code: its destination, or `None` where the link was deleted.
 type Acknowledged = BTreeMap<String, Option<String>>;
 
 fn patch(wire: &mut Wire, code: &str, destination: &str) -> Reply {

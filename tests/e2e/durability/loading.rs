@@ -27,7 +27,7 @@ const PARTS: u64 = CLIENTS * ROUNDS;
 /// Requests sent before their answers are read.
 const PIPELINED: usize = 64;
 
-/// What a client was told of each code: its destination, or none where the link was deleted.
+/// The acknowledged state of each code: its destination, or `None` where the link was deleted.
 type Acknowledged = BTreeMap<String, Option<String>>;
 
 /// Changes and deletes links over the admin listener until `is_loaded`.

@@ -64,7 +64,7 @@ fn service_manager_is_notified() {
     assert_eq!(said().trim(), "STOPPING=1");
 }
 
-/// What keeps the sockets of a service open, and starts it again when it has ended.
+/// A supervisor that keeps the sockets of a service open, and restarts the service when it has ended.
 struct Supervisor {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,

@@ -1,4 +1,4 @@
-//! Who guesses codes: the misses of an address are throttled, nobody else is held up, and memory stays what it was.
+//! The miss limiter: it throttles one guessing address, delays no other client, and takes no more memory.
 
 use std::net::IpAddr;
 use std::time::Instant;

@@ -14,7 +14,7 @@ const TARGET: &str = "https://example.org/target";
 /// Connections that only sit there.
 const IDLE: usize = 2_000;
 
-/// What one of them may cost, bytes of resident memory.
+/// Most resident memory for one idle connection, in bytes.
 const IDLE_BYTES: u64 = 1024;
 
 fn start(data: &tempfile::TempDir, cores: usize) -> Node {

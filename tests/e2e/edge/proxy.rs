@@ -1,5 +1,5 @@
-//! What a balancer in front says of clients: PROXY headers of both versions, from those alone who are trusted, by hand and by
-//! a real HAProxy.
+//! Client addresses from a balancer: PROXY headers of both versions, from trusted peers only, written by hand and by a
+//! real HAProxy.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -75,7 +75,7 @@ fn responses_equal_those_without_tls() {
     }
 }
 
-/// What `curl` tells of a request: its status and the version of HTTP.
+/// Asks with `curl` and returns the status and the version of HTTP.
 fn curl(ca: &Ca, address: SocketAddr, path: &str, options: &[&str]) -> String {
     let made = Command::new("curl")
         .args(["-sS", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code} %{http_version} %{redirect_url}"])
@@ -138,7 +138,7 @@ fn server_name_selects_the_certificate() {
     node.terminate();
 }
 
-/// What `openssl s_client` tells of a handshake, and of the certificate that it was shown.
+/// Makes a handshake with `openssl s_client` and returns its report of the handshake and the certificate.
 fn s_client(node: &Node, options: &[&str]) -> String {
     let made = Command::new("openssl")
         .args(["s_client", "-connect", &node.public.to_string(), "-servername", NAME])

@@ -43,7 +43,7 @@ fn deaf(node: &Node, requests: usize) -> TcpStream {
     client
 }
 
-/// What the kernel keeps for the clients of a node, by connection; also of those that the node has closed.
+/// Bytes that the kernel keeps for each client of a node, including connections that the node has closed.
 fn kept(node: &Node) -> Vec<u64> {
     let port = format!(":{:04X}", node.public.port());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();

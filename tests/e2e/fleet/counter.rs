@@ -21,7 +21,7 @@ fn lease_anew(node: Node) -> Node {
     lease_anew_and_tell(node).0
 }
 
-/// The same. Returns what the process that has ended had logged, too.
+/// Restarts a node, so that it takes a new lease. Also returns the log of the ended process.
 fn lease_anew_and_tell(node: Node) -> (Node, String) {
     let (setup, log) = node.terminate_and_tell();
     std::fs::remove_dir_all(setup.data_dir().join("ids")).unwrap();

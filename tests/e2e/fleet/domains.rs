@@ -27,7 +27,8 @@ fn create(node: &Node, domain: &str, slug: &str) -> Reply {
     node.wire().create(&json!({"longUrl": target, "domain": domain, "customSlug": slug}))
 }
 
-/// Where a node leads at a host; nowhere: the status. `slow`: over a connection that hyper drives.
+/// The destination for a slug at a host, or the status where there is none. `slow` asks over a connection that hyper
+/// drives.
 fn leads(node: &Node, host: &str, slug: &str, slow: bool) -> String {
     let mut wire = node.wire();
     if slow {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::http::Wire;
 use crate::support::node::{CAROM, PATIENCE, wait_for};
 
-/// What the script says when everything listens, and nothing else does.
+/// The line that the script prints once everything listens.
 const READY: &str = "The fleet is ready.";
 
 /// Nodes that it starts by itself.

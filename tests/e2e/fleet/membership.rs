@@ -1,4 +1,4 @@
-//! Who belongs to a fleet, and what becomes of what somebody has left behind.
+//! Fleet membership: joining and leaving, and the leases that a node leaves behind.
 
 use crate::support::fleet::{Fleet, KEY, settle, setup};
 use crate::support::node::{Setup, wait_until};

@@ -1,4 +1,4 @@
-//! What is done on one node holds on all.
+//! Links that one node creates or deletes, seen from the other nodes.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

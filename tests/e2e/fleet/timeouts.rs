@@ -12,10 +12,10 @@ use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis::Server;
 use crate::support::redis::tls_server;
 
-/// What a create may take: the time for Redis to answer, and some for a busy machine.
+/// Longest time for a create: the timeout of Redis, and a margin for a busy machine.
 const CREATE_MAX: Duration = Duration::from_millis(250);
 
-/// The same for a code that nobody has.
+/// Longest time for the look-up of an unknown code.
 const LOOK_UP_MAX: Duration = Duration::from_millis(150);
 
 /// Asks for a new link, for one under a chosen name, and for a code that nobody has: all are answered in time.

@@ -1,4 +1,4 @@
-//! What a person does first: shorten, follow, read, delete; and what they are told when something is wrong.
+//! First steps of a user: create, follow, read and delete a link, and read the error messages.
 
 use std::time::{Duration, SystemTime};
 

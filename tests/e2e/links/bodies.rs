@@ -10,7 +10,7 @@ use crate::support::node::{CAROM, Node, Setup};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 
-/// What ends a command of Redis and begins another, where nobody counts bytes.
+/// The end of a Redis command and another command behind it, for a server that does not count bytes.
 const FLUSH: &str = r"\r\n*1\r\n$8\r\nFLUSHALL\r\n";
 
 const BODY_MAX: usize = 1024 * 1024;
@@ -21,7 +21,7 @@ const PROBLEM_MAX: usize = 32 * 1024;
 /// The link whose changes are tried.
 const KEPT: &str = "kept";
 
-/// What is expected for a body.
+/// A body and the refusal that it must get.
 struct Bad {
     body: Vec<u8>,
     kind: &'static str,

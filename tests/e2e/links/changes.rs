@@ -28,8 +28,8 @@ fn read(node: &Node, code: &str) -> Value {
     said(&node.wire().get(&format!("{SHORT_URLS}/{code}")))
 }
 
-/// What an answer says of a link, but for its short URL, since a node that was restarted has another port, and for its
-/// visits, which go on.
+/// The link in a response, without its short URL, which has another port after a restart, and without its visits, which
+/// increase.
 fn said(reply: &Reply) -> Value {
     let mut link = reply.json();
     for field in ["shortUrl", "visitsSummary"] {

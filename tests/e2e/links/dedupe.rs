@@ -1,4 +1,4 @@
-//! The same long URL again: a link that is there already as the answer, within a window or whenever it was asked for.
+//! Deduplication: a create returns an existing link, within a window or on request.
 
 use std::collections::HashSet;
 use std::io::Write;

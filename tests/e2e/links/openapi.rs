@@ -462,7 +462,7 @@ fn fields_match_the_schemas() {
     node.terminate();
 }
 
-/// What a parameter of a query means by its schema.
+/// Reads a parameter of a query as the type that its schema allows.
 fn value_of(schema: &Value, text: &str) -> Value {
     let schema = schema.get("anyOf").map_or(schema, |choices| &choices[0]);
     match schema["type"].as_str() {

@@ -15,7 +15,7 @@ use crate::support::store::open_store;
 
 const EXPORT: &str = "/rest/v3/short-urls/export";
 
-/// What the command writes.
+/// Exports all links with `carom export`.
 fn by_command(setup: &Setup) -> Vec<u8> {
     let run = Command::new(CAROM).arg("export").arg("--data-dir").arg(setup.data_dir()).output().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));

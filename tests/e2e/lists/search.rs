@@ -19,7 +19,7 @@ const CLIENTS: usize = 8;
 /// Changes of each link. Their texts are 64 MB together.
 const CHANGES: usize = 256;
 
-/// What searches may take of that, in bytes: the texts of the links as they are, and the slack of an allocator.
+/// Most memory for searches, in bytes: the current texts of the links, and the slack of an allocator.
 const MEMORY_MAX: u64 = 32_000_000;
 
 /// A title and a destination of nearly as many bytes as a link may have.
@@ -122,7 +122,7 @@ fn tags_are_recounted_on_request() {
     assert_eq!(tags["tags"]["pagination"]["totalItems"], json!(155 * 64), "{tags}");
 }
 
-/// What the node says when it has taken over the sections of its last run.
+/// The log line of a node that has loaded the search index of its last run.
 const RESTORED: &str = "loaded the search index of the last run";
 
 #[test]

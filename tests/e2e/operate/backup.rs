@@ -27,7 +27,7 @@ fn carom(arguments: &[&str]) -> (i32, String) {
     (made.status.code().expect("an exit code"), String::from_utf8([made.stdout, made.stderr].concat()).unwrap())
 }
 
-/// The same where it must do what it says.
+/// Runs a command of carom, which must succeed, and returns its output.
 fn done(arguments: &[&str]) -> String {
     let (code, said) = carom(arguments);
     assert_eq!(code, 0, "{arguments:?}: {said}");

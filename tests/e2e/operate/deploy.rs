@@ -1,4 +1,4 @@
-//! What is installed beside the binary: units and kernel settings, each read by the program that it is for.
+//! Files that are installed beside the binary: units and kernel settings, each read by the program that it is for.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

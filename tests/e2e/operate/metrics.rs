@@ -17,7 +17,7 @@ use crate::support::tls::{Ca, NAME, open};
 
 const TARGET: &str = "https://example.org/";
 
-/// What a node tells Prometheus.
+/// Returns the metrics of a node in the format of Prometheus.
 fn scrape(node: &Node) -> String {
     let reply = Wire::open(node.admin).get("/metrics");
     assert_eq!(reply.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));

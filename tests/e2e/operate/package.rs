@@ -1,7 +1,6 @@
 //! The Debian package, the settings and the list of system calls in it, and the script that places interrupts.
 //!
-//! That the package can be installed, upgraded and removed, and runs as a container, is shown by `make package-test`, which
-//! needs a whole Debian for it.
+//! `make package-test` installs, upgrades and removes the package, and runs it as a container; it needs a whole Debian.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +17,7 @@ const SETTINGS: &str = include_str!("../../../deploy/debian/carom.toml");
 const SOCKET: &str = include_str!("../../../deploy/systemd/carom.socket");
 const SECCOMP: &str = include_str!("../../../deploy/container/seccomp.json");
 
-/// What a program has said, and how it ended.
+/// The output of a program and its exit code.
 struct Ran {
     code: i32,
     out: String,
@@ -50,7 +49,7 @@ fn pack(out: &Path) -> PathBuf {
     PathBuf::from(made.out.trim_end())
 }
 
-/// What `dpkg-deb` says of a package.
+/// Asks `dpkg-deb` about a package.
 fn dpkg_deb(question: &str, package: &Path, more: &[&str]) -> String {
     let said = run(Command::new("dpkg-deb").arg(question).arg(package).args(more).env("TZ", "UTC"));
     assert_eq!(said.code, 0, "{}", said.err);
@@ -105,7 +104,7 @@ fn contents_are_complete_and_reproducible() {
     assert!(depends.contains("libc6 (>= "), "{depends}");
 }
 
-/// Where the links of a Markdown text lead, but for those to other machines and within the text.
+/// The targets of links in a Markdown text, except for those on other machines and within the text.
 fn targets_of(text: &str) -> Vec<&str> {
     // What stands between fences and backticks is no text.
     let prose = text.split("```").step_by(2).flat_map(|prose| prose.split('`').step_by(2));
@@ -154,7 +153,7 @@ fn unusable_input_is_refused() {
 
 // The settings in it.
 
-/// What `carom check-config` says of settings.
+/// Runs `carom check-config` over settings.
 fn checked(settings: &str) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("carom.toml");
@@ -320,7 +319,7 @@ fn affinity(machine: &TempDir, arguments: &[&str]) -> Ran {
     run(script("affinity.sh").arg("--root").arg(machine.path()).args(arguments))
 }
 
-/// What the script printed, with paths as they would be on the machine itself.
+/// The lines that the script printed, with paths as on the machine itself.
 fn told(machine: &TempDir, ran: &Ran) -> Vec<String> {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let root = machine.path().display().to_string();

@@ -119,7 +119,7 @@ fn placeholders_have_contrast() {
     node.terminate();
 }
 
-/// Who writes a time means their own.
+/// A time in the form is in the time zone of its user.
 #[test]
 fn times_are_in_the_viewers_zone() {
     let dir = tempfile::tempdir().unwrap();

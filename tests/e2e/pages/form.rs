@@ -32,13 +32,13 @@ fn result(wire: &mut Wire, host: &str, sent: &Reply) -> Reply {
     page
 }
 
-/// What stands in a page between two texts, as a browser would show it.
+/// The text of a page between two others, as a browser would show it.
 fn between<'p>(page: &'p str, before: &str, after: &str) -> &'p str {
     let rest = page.split_once(before).unwrap_or_else(|| panic!("no {before} in {page}")).1;
     rest.split_once(after).unwrap_or_else(|| panic!("no {after} behind {before} in {page}")).0
 }
 
-/// What a person would see.
+/// Decodes a page as a browser would show it.
 fn shown(text: &str) -> String {
     [("&#x2f;", "/"), ("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#x27;", "'"), ("&amp;", "&")]
         .iter()

@@ -33,8 +33,8 @@ fn urls() -> Vec<String> {
     urls
 }
 
-/// What must become of a URL, by the letter of the rules and without the code under test: its serialised form, or `None`
-/// where it must be refused.
+/// Returns the serialised form of a URL by the letter of the standard, without the code under test, or `None` if it
+/// must be refused.
 fn oracle(text: &str) -> Option<String> {
     let url = Url::parse(text.trim_matches(' ')).ok()?;
     let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();

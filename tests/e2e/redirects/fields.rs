@@ -1,5 +1,5 @@
-//! What can be said of a link when it is made, and what each of it does at the moment of the redirect: on every core,
-//! over both ways to answer, from memory and from the store, and after a restart.
+//! Fields of a link and their effect at the redirect: on every core, over both HTTP paths, from memory and from the
+//! store, and after a restart.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

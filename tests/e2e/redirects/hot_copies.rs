@@ -23,7 +23,7 @@ fn target(life: usize) -> String {
     format!("https://example.org/life/{life}")
 }
 
-/// What has been acknowledged. Life `n` begins at step `2 n + 1` and is over at step `2 n + 2`.
+/// The last acknowledged step. Life `n` begins at step `2 n + 1` and ends at step `2 n + 2`.
 struct Steps(AtomicUsize);
 
 impl Steps {

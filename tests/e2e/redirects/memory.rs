@@ -216,7 +216,7 @@ fn deleted_codes_cost_no_read() {
     assert_eq!(wire.get(&format!("/{}", code(LEFT))).location(), "https://example.org/again");
 }
 
-/// What happens when the store does not answer at all.
+/// A store that does not answer at all.
 #[cfg(feature = "faults")]
 mod fault_tests {
     use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! A real browser, driven through WebDriver (W3C), without its window: Debian's Chromium and ChromeDriver.
 //!
-//! What a person would do is done with [`Browser::click`] and [`Browser::press`]; what a page must be is asked with [`Browser::value`].
-//! Whatever the browser has to complain about (a script that fails, something that the policy of a page forbids) fails the test when
-//! the browser is closed.
+//! A test acts with [`Browser::click`] and [`Browser::press`], and reads with [`Browser::value`]. A complaint of the
+//! browser (a script that fails, a resource that the content security policy forbids) fails the test when the browser
+//! is closed.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(crate) const SPACE: &str = " ";
 pub(crate) const PHONE: (u32, u32) = (390, 844);
 pub(crate) const SCREEN: (u32, u32) = (1280, 900);
 
-/// What keeps the browser from speaking to anybody but the node, and from waiting for what it would say.
+/// Arguments that keep the browser from connecting to anything but the node, and from waiting for such connections.
 const ARGUMENTS: [&str; 10] = [
     "--headless=new",
     "--no-sandbox",
@@ -44,7 +44,7 @@ const ARGUMENTS: [&str; 10] = [
 /// A browser with one window.
 pub(crate) struct Browser {
     driver: Child,
-    /// Where its session is.
+    /// The URL of the WebDriver session.
     session: String,
     agent: ureq::Agent,
     /// Texts in complaints that are no surprise.
@@ -108,12 +108,12 @@ impl Browser {
         self.post("/url", &json!({"url": url}));
     }
 
-    /// Where it is.
+    /// The URL of the page.
     pub(crate) fn url(&self) -> String {
         self.get("/url").as_str().unwrap().to_owned()
     }
 
-    /// What the page is called.
+    /// The title of the page.
     pub(crate) fn title(&self) -> String {
         self.get("/title").as_str().unwrap().to_owned()
     }
@@ -178,7 +178,7 @@ impl Browser {
         self.picture(true)
     }
 
-    /// What the window shows, as a PNG.
+    /// A picture of the window, as a PNG.
     pub(crate) fn window(&self) -> Vec<u8> {
         self.picture(false)
     }
@@ -214,7 +214,7 @@ impl Browser {
         self.post("/actions", &json!({"actions": [{"type": "key", "id": "keys", "actions": strokes}]}));
     }
 
-    /// What axe-core finds wrong with the page for people who do not see or point as others do.
+    /// Fails if axe-core finds a barrier on the page.
     pub(crate) fn is_accessible(&self) {
         let axe = std::fs::read_to_string(tool("axe-core/axe.min.js")).expect("axe-core, which `make test` installs");
         self.post("/execute/sync", &json!({"script": format!("{axe}; window.axe = axe;"), "args": []}));

@@ -10,7 +10,7 @@ use crate::support::node::{Node, PATIENCE};
 
 pub(crate) const TARGET: &str = "https://example.org/target";
 
-/// Where many links are made.
+/// The path of bulk requests.
 pub(crate) const BULK: &str = "/rest/v3/short-urls/bulk";
 
 pub(crate) const KIND: &str = "Content-Type: application/x-ndjson\r\n";
@@ -27,7 +27,7 @@ impl Session {
         Session::over(TcpStream::connect_timeout(&address, PATIENCE).unwrap(), head)
     }
 
-    /// The same for a client that leaves what it gets unread: the kernel keeps little of it.
+    /// Sends a head as a client that leaves the answer unread: its kernel keeps little of it.
     pub(crate) fn open_unread(address: SocketAddr, head: &str) -> Session {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(64 * 1024).unwrap();
@@ -49,7 +49,7 @@ impl Session {
         Session::open(node.public, &format!("POST {BULK} HTTP/1.1\r\n{fields}"))
     }
 
-    /// The same where no key is asked for.
+    /// A bulk request with a body in chunks, without a key.
     pub(crate) fn bulk(node: &Node) -> Session {
         Session::open(node.public, &format!("POST {BULK} HTTP/1.1\r\n{KIND}Transfer-Encoding: chunked\r\n"))
     }

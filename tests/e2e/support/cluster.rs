@@ -11,7 +11,7 @@ const FAILOVER_AGAIN: Duration = Duration::from_secs(6);
 /// How long a server counts the votes of an election: twice the node time-out, and at least this.
 const VOTES_HOLD: Duration = Duration::from_millis(2_200);
 
-/// What one node of a cluster says of one node: a line of `CLUSTER NODES`.
+/// A node of a cluster as another one sees it: a line of `CLUSTER NODES`.
 #[derive(Clone, Debug)]
 struct Known {
     id: String,
@@ -66,7 +66,7 @@ impl Cluster {
         Cluster::start_with(Setup::new().append_only(true))
     }
 
-    /// The same with other servers. A master that comes back at once and empty empties its replica, too.
+    /// Starts a cluster of other servers. A master that returns at once and empty also empties its replica.
     pub(crate) fn start_with(setup: Setup) -> Cluster {
         let setup = setup.in_cluster();
         let cluster = Cluster { servers: (0..6).map(|_| setup.start()).collect() };
@@ -250,13 +250,13 @@ impl Drop for Cluster {
     }
 }
 
-/// What a server says of all nodes of its cluster.
+/// All nodes of a cluster, as one of its servers sees them.
 fn view(server: &Server) -> Option<Vec<Known>> {
     let Reply::Text(text) = server.look(&["CLUSTER", "NODES"])? else { return None };
     String::from_utf8_lossy(&text).lines().map(Known::parse).collect()
 }
 
-/// What a server says of itself.
+/// A server, as it sees itself.
 fn myself(server: &Server) -> Option<Known> {
     view(server)?.into_iter().find(|node| node.is("myself"))
 }

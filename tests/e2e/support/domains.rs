@@ -14,7 +14,7 @@ pub(crate) fn setup(dir: &std::path::Path, cores: usize) -> Setup {
     Setup::new(dir).cores(cores).argument("--base-url").argument("https://s.test").env("CAROM_DOMAINS_SERVE", SERVE)
 }
 
-/// What everybody gets at a host: over both ways to answer, on every core.
+/// Asks a host over both HTTP paths and on every core. Fails unless all responses agree.
 pub(crate) fn everybody<T: PartialEq + std::fmt::Debug>(
     node: &Node,
     host: &str,
@@ -39,7 +39,7 @@ pub(crate) fn status(node: &Node, host: &str, path: &str) -> u16 {
     everybody(node, host, path, |reply| reply.status)
 }
 
-/// Where a host leads from a path; nowhere: the status.
+/// The destination for a path at a host, or the status where there is none.
 pub(crate) fn leads(node: &Node, host: &str, path: &str) -> String {
     everybody(node, host, path, |reply| match reply.field("location") {
         Some(target) => target.to_owned(),

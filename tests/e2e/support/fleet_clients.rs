@@ -16,7 +16,7 @@ pub(crate) struct Made {
     pub(crate) target: String,
 }
 
-/// What a crowd has seen.
+/// The observations of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// Links that were acknowledged.
@@ -57,7 +57,7 @@ impl Seen {
         count.into_iter().filter(|(_, count)| *count > 1).map(|(code, _)| code).collect()
     }
 
-    /// What a node says that is not right, once it has heard of everything.
+    /// Returns each wrong response of a node, once the node has caught up.
     pub(crate) fn check_on(&self, node: SocketAddr) -> Vec<String> {
         let mut wrong = check(node, &self.made);
         let mut wire = Wire::open(node);
@@ -155,7 +155,7 @@ fn follow(node: SocketAddr, links: &[Made], stop: &AtomicBool) -> Seen {
     seen
 }
 
-/// What a node says to all of these links that is not right.
+/// Returns each wrong response of a node to these links.
 pub(crate) fn check(node: SocketAddr, links: &[Made]) -> Vec<String> {
     let mut wire = Wire::open(node);
     let mut wrong = Vec::new();

@@ -13,10 +13,10 @@ use socket2::{Domain, Socket, Type};
 
 use crate::support::node::PATIENCE;
 
-/// Whom requests are for, where nothing else is said.
+/// The host that requests name by default.
 pub(crate) const HOST: &str = "carom.test";
 
-/// Where links are made.
+/// The path of links in the API.
 pub(crate) const SHORT_URLS: &str = "/rest/v3/short-urls";
 
 /// An answer.
@@ -26,9 +26,9 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     /// The status line.
     pub(crate) line: String,
-    /// Its fields in their order, names in small letters.
+    /// Header fields in their order, names in lower case.
     pub(crate) fields: Vec<(String, String)>,
-    /// Its body.
+    /// The decoded body.
     pub(crate) body: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl Reply {
         self.json()["shortCode"].as_str().expect("a created link has a code").to_owned()
     }
 
-    /// Where it leads.
+    /// The destination of a redirect. Fails if there is none.
     pub(crate) fn location(&self) -> &str {
         self.field("location").unwrap_or_else(|| panic!("no redirect: {self:?}"))
     }
@@ -83,7 +83,7 @@ impl Reply {
     }
 }
 
-/// What a connection consists of.
+/// A stream without and with TLS.
 #[derive(Debug)]
 enum Channel {
     Plain(TcpStream),
@@ -159,7 +159,7 @@ impl Wire {
         Wire { stream: Channel::Plain(stream), rest: Vec::new() }
     }
 
-    /// The same connection with TLS from here on, the handshake done; for that name, on those terms.
+    /// Makes a TLS handshake for a server name on this connection, with this configuration.
     pub(crate) fn secured(self, terms: &Arc<ClientConfig>, name: &str) -> io::Result<Wire> {
         let Channel::Plain(mut stream) = self.stream else { panic!("it has TLS already") };
         let name = ServerName::try_from(name.to_owned()).expect("a name");
@@ -170,7 +170,7 @@ impl Wire {
         Ok(Wire { stream: Channel::Secure(Box::new(StreamOwned::new(connection, stream))), rest: Vec::new() })
     }
 
-    /// Its TLS.
+    /// The TLS session of a secured connection.
     pub(crate) fn tls(&mut self) -> &mut ClientConnection {
         match &mut self.stream {
             Channel::Secure(stream) => &mut stream.conn,
@@ -232,7 +232,7 @@ impl Wire {
         }
     }
 
-    /// The same where a reset is as good as a close.
+    /// Reads until the node closes or resets the connection.
     pub(crate) fn read_until_closed(mut self) -> Vec<u8> {
         let mut all = std::mem::take(&mut self.rest);
         match self.stream.read_to_end(&mut all) {
@@ -303,7 +303,7 @@ impl Wire {
         self.try_ask(method, path, fields, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// The same with a node that may be gone.
+    /// Asks a node that may be gone.
     pub(crate) fn try_ask(&mut self, method: &str, path: &str, fields: &str, body: &[u8]) -> io::Result<Reply> {
         self.try_send(&request(method, path, fields, body))?;
         self.try_reply(method == "HEAD")
@@ -314,7 +314,7 @@ impl Wire {
         self.try_create(fields).unwrap_or_else(|error| panic!("no answer: {error}"))
     }
 
-    /// The same with a node that may be gone.
+    /// Creates a link on a node that may be gone.
     pub(crate) fn try_create(&mut self, fields: &Value) -> io::Result<Reply> {
         self.try_ask("POST", SHORT_URLS, "Content-Type: application/json\r\n", fields.to_string().as_bytes())
     }
@@ -340,7 +340,7 @@ pub(crate) fn request(method: &str, path: &str, fields: &str, body: &[u8]) -> Ve
     request_at(HOST, method, path, fields, body)
 }
 
-/// The same for a host.
+/// A request for a host.
 pub(crate) fn request_at(host: &str, method: &str, path: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
     [format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{fields}{length}\r\n").as_bytes(), body].concat()
@@ -414,7 +414,7 @@ pub(crate) fn agent() -> ureq::Agent {
     config.timeout_global(Some(PATIENCE)).build().into()
 }
 
-/// What the library received.
+/// Converts a response of the HTTP library.
 pub(crate) fn received(mut response: ureq::http::Response<ureq::Body>) -> Reply {
     let text = |value: &ureq::http::HeaderValue| value.to_str().expect("fields are ASCII").to_owned();
     Reply {

@@ -1,5 +1,4 @@
-//! What clients were promised, and whether a node keeps it: every acknowledged change, and for each change whose answer
-//! never came, both outcomes.
+//! A ledger of acknowledged changes, which a node must keep; a change whose response was lost has two valid outcomes.
 //!
 //! Clients change links of their own until the node is gone. Afterwards each key must show one of the states that its
 //! client can account for, and no code may have been given out twice, deleted links included.
@@ -19,7 +18,7 @@ const SLUGS: u64 = 12;
 /// Requests that [`Ledger::check`] sends before it reads their answers.
 const PIPELINED: usize = 64;
 
-/// What a key may lead to; `None` is no link.
+/// The destination of a slug; `None` where it has no link.
 type State = Option<String>;
 
 /// One client and what it knows.
@@ -35,13 +34,13 @@ struct Client {
     live: Vec<String>,
     /// Every code that was ever given to this client.
     issued: Vec<String>,
-    /// What was not as promised.
+    /// Broken promises, in words.
     broken: Vec<String>,
     /// Changes that were acknowledged.
     acknowledged: u64,
 }
 
-/// What all clients know.
+/// The knowledge of all clients.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     clients: Vec<Client>,

@@ -14,7 +14,7 @@ pub(crate) fn wires(node: &Node) -> Vec<Wire> {
     wires
 }
 
-/// What all of them are answered; there must be no difference.
+/// Asks over all connections, and returns the one status and destination. Fails unless all responses agree.
 pub(crate) fn everybody_gets(wires: &mut [Wire], path: &str) -> (u16, Option<String>) {
     let mut answers: Vec<_> = wires
         .iter_mut()

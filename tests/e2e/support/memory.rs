@@ -24,7 +24,7 @@ pub(crate) fn import(data: &Path, links: u64) {
     assert!(status.success());
 }
 
-/// The same node with that much memory for links.
+/// Limits the memory for links, in bytes, and keeps only the links in use there.
 pub(crate) fn keeping(setup: Setup, limit: u64) -> Setup {
     setup.env("CAROM_LINKS_RESIDENCY", "hot").env("CAROM_LINKS_MEMORY_LIMIT", &limit.to_string())
 }

@@ -28,7 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks at a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What more cores than CPUs are warned of. Whether that is so depends on the machine.
+/// A part of the warning about more cores than CPUs, which depends on the machine.
 const CROWDED: &str = "which slows redirects down";
 
 /// The sum of a number over all cores; `path` is a JSON pointer.
@@ -56,10 +56,9 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// An address of loopback that nobody listens at, and that no other test gets until this process ends.
 ///
-/// Its port lies below those that the kernel chooses itself. One of these could be given to another node before it is used
-/// here, and as listeners share their ports, each would get connections that are for the other; or a client that tries
-/// again and again to reach a server that is down takes it sooner or later, and is then connected to itself. It is taken by a
-/// UDP socket, which is in nobody's way.
+/// The port lies below the ephemeral range of the kernel, which could give a port to another node meanwhile. As
+/// listeners share their ports, each would then get connections for the other; and a client that retries a server that
+/// is down could end up connected to itself. A UDP socket reserves the port, which no TCP listener notices.
 pub(crate) fn free_address() -> SocketAddr {
     static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -130,7 +129,7 @@ impl Setup {
         self
     }
 
-    /// The same, with mounts of its own that nobody else sees and that go with the node.
+    /// Starts the node from a shell command in a mount namespace of its own.
     pub(crate) fn unshared(self, command: &str) -> Setup {
         assert!(!command.contains('\''), "it stands in single quotes");
         let flags = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
@@ -239,9 +238,9 @@ pub(crate) struct Node {
     child: Child,
     log: Log,
     lines: Mutex<Receiver<String>>,
-    /// Where redirects and the API are served.
+    /// The address of redirects and the API.
     pub(crate) public: SocketAddr,
-    /// Where health and status are served.
+    /// The address of the admin listener.
     pub(crate) admin: SocketAddr,
     ended: bool,
 }
@@ -262,17 +261,17 @@ impl Node {
         format!("http://{}{path}", self.public)
     }
 
-    /// What `/status` tells.
+    /// The JSON of `/status`.
     pub(crate) fn status(&self) -> Value {
         Wire::open(self.admin).get("/status").json()
     }
 
-    /// What the node has logged so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         self.log.text()
     }
 
-    /// Its process.
+    /// The process ID of the node.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -306,7 +305,7 @@ impl Node {
         self.drained()
     }
 
-    /// The same. Returns all that it has logged, too.
+    /// Terminates the node, waits for its end, and also returns its whole log.
     pub(crate) fn terminate_and_tell(mut self) -> (Setup, String) {
         self.signal(Signal::TERM);
         self.wait_until_drained();
@@ -363,7 +362,7 @@ impl Drop for Node {
     }
 }
 
-/// What a process writes to standard error, gathered by a thread.
+/// The standard error of a process, gathered by a thread.
 struct Log {
     text: Arc<Mutex<String>>,
     reader: Mutex<Option<JoinHandle<()>>>,

@@ -23,10 +23,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Pieces that may be on their way in one direction of a connection; then the sender has to wait.
 const PIECES_MAX: usize = 1024;
 
-/// What `Mode::Garbage` answers: no reply of Redis begins like that.
+/// The reply of `Mode::Garbage`: no reply of Redis begins like that.
 const GARBAGE: &[u8] = b"\xde\xad\xbe\xefno reply\0\r\n";
 
-/// What the proxy does with all present and future connections.
+/// The behaviour of the proxy for all present and future connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mode {
     /// Passes everything on.
@@ -71,7 +71,7 @@ impl Proxy {
         Proxy { address, shared, thread: Some(thread) }
     }
 
-    /// Where it listens.
+    /// The address of the proxy.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -142,7 +142,7 @@ enum Way {
     Reply,
 }
 
-/// What becomes of a piece.
+/// The fate of a piece.
 enum Fate {
     Whole,
     ByBytes,
@@ -159,7 +159,7 @@ struct Piece {
     came: Instant,
 }
 
-/// What comes in on a connection, read by a thread.
+/// Reads the pieces of a connection in a thread.
 fn pieces<'s>(scope: &'s Scope<'s, '_>, mut from: TcpStream) -> Receiver<Piece> {
     let (sender, receiver) = sync_channel(PIECES_MAX);
     scope.spawn(move || {

@@ -25,7 +25,7 @@ const LOOK_WITHIN: Duration = Duration::from_millis(500);
 /// How many pairs of ports are tried when others are quicker to take them.
 const PORT_TRIES: usize = 20;
 
-/// What Redis answers.
+/// A reply of Redis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     /// No value.
@@ -236,22 +236,22 @@ impl Server {
         Setup::new().start()
     }
 
-    /// Its port on loopback, the same for all its life.
+    /// The port on loopback, which stays the same over restarts.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it listens to other nodes of its cluster.
+    /// The port for other nodes of the cluster.
     pub(crate) fn bus_port(&self) -> u16 {
         self.bus_port
     }
 
-    /// Its address.
+    /// The address of the server.
     pub(crate) fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Its URL.
+    /// The URL of the server.
     pub(crate) fn url(&self) -> String {
         format!("redis://{}/", self.address())
     }
@@ -262,7 +262,7 @@ impl Server {
         process.child.is_some() && !process.paused
     }
 
-    /// What it has logged in all its runs.
+    /// The log of all runs.
     pub(crate) fn log(&self) -> String {
         let bytes = std::fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -306,7 +306,7 @@ impl Server {
         wait_until("a port that is free again", || self.launch());
     }
 
-    /// The same, with the loss of all data. A node of a cluster still knows who it is.
+    /// Restarts the server without its data. A node of a cluster keeps its identity.
     pub(crate) fn start_again_empty(&self) {
         self.forget();
         self.start_again();

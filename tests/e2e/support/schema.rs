@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Keywords that say something to people only.
 const NOTES: &[&str] = &["description", "title", "default", "example", "examples", "deprecated"];
 
-/// What a reference in the document leads to.
+/// Follows a reference within the document.
 pub(crate) fn resolve<'d>(document: &'d Value, object: &'d Value) -> &'d Value {
     let Some(reference) = object.get("$ref") else { return object };
     let pointer = reference.as_str().and_then(|text| text.strip_prefix('#')).expect("a reference within the document");
@@ -19,7 +19,7 @@ pub(crate) fn resolve<'d>(document: &'d Value, object: &'d Value) -> &'d Value {
 pub(crate) struct Schemas<'d>(pub(crate) &'d Value);
 
 impl<'d> Schemas<'d> {
-    /// What is wrong with a value by its schema.
+    /// Returns the violations of a schema by a value.
     pub(crate) fn faults(&self, schema: &'d Value, value: &Value) -> Vec<String> {
         let mut faults = Vec::new();
         self.check(schema, value, "", &mut faults);

@@ -37,7 +37,7 @@ impl Ca {
         self.write_with(file, names, &KeyPair::generate().unwrap(), |_| {})
     }
 
-    /// The same with that key, and something else about it.
+    /// Writes a certificate for a given key, after a change of its parameters.
     pub(crate) fn write_with(
         &self,
         file: &str,
@@ -54,7 +54,7 @@ impl Ca {
         certificate.der().clone()
     }
 
-    /// The same with a key of its own that holds from one year to another.
+    /// Writes a certificate with a new key that is valid from one year to another.
     pub(crate) fn write_for(&self, file: &str, years: std::ops::Range<i32>) -> CertificateDer<'static> {
         self.write_with(file, &[NAME], &KeyPair::generate().unwrap(), |params| {
             params.not_before = rcgen::date_time_ymd(years.start, 1, 1);
