@@ -93,7 +93,7 @@ fn rotated_key_stays_valid_for_its_grace() {
         assert!(with_old.is_known(&node));
         with_newer.create(&json!({"longUrl": "https://example.org/"})).problem(403, ":forbidden");
         let list = run_app(&setup, &["list"]);
-        assert!(list.lines().count() == 4, "{list}");
+        assert_eq!(list.lines().count(), 4, "{list}");
         assert!(list.contains("revoked"), "{list}");
         assert!(list.contains("valid until"), "{list}");
         node.terminate();
@@ -604,7 +604,7 @@ fn command_names_each_wrong_argument() {
     assert!(!setup.data_dir().exists());
     let text = new_key(&setup, "shop", "read");
     assert!(text.starts_with("carom_ak_"), "{text}");
-    assert!(text.len() == 42, "{text}");
+    assert_eq!(text.len(), 42, "{text}");
     let file = std::fs::read_to_string(setup.data_dir().join("apps.json")).unwrap();
     assert!(!file.contains(&text[9..30]), "the key itself is kept nowhere");
     assert!(said(&["revoke", "other"]).contains("the app other has no valid key"));

@@ -360,7 +360,7 @@ fn missing_and_expired_links_redirect() {
         is_described(&node, "get", "/robots.txt", &wire.get_at("other.test", "/robots.txt"));
         let page = wire.ask("GET", "/none", "Accept: text/html\r\n", b"");
         is_described(&node, "get", "/{shortCode}", &page);
-        assert!(page.status == 421, "{page:?}");
+        assert_eq!(page.status, 421, "{page:?}");
         assert!(page.text().contains(Notice::Misdirected.heading()), "{page:?}");
         let shown = wire.get("/rest/v3/domains").json()["domains"].clone();
         assert_eq!(
@@ -392,7 +392,7 @@ fn robots_txt_lists_links_of_the_domain() {
         let two = robots(&mut wire, "go.test");
         assert!(two.contains("Allow: /late\n"), "{two}");
         assert!(two.contains("Allow: /open-7\n"), "{two}");
-        assert!(two.lines().count() == 4, "{two}");
+        assert_eq!(two.lines().count(), 4, "{two}");
         assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/open-7?domain=go.test"), "", b"").status, 204);
         assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /late\nDisallow: /\n");
         assert_eq!(wire.get("/rest/v3/tags").json()["tags"]["data"], json!([]));

@@ -56,7 +56,7 @@ fn links_are_archived_deleted_and_restored() {
         other.value("document.querySelector('tbody [data-state=deleting]') === null") == true
     });
     assert!(other.text("tbody").contains("third"));
-    assert!(status("third") == 302);
+    assert_eq!(status("third"), 302);
     assert!(!waits("third"));
     other.close();
     node.terminate();

@@ -148,7 +148,7 @@ fn session_lasts_until_sign_out() {
     assert_eq!(third.get("/admin/api/session").status, 401);
     assert_eq!(first.get("/admin/api/session").status, 200);
     let out = first.send("DELETE", "/admin/api/session", "", "");
-    assert!(out.status == 204);
+    assert_eq!(out.status, 204);
     assert!(out.field("set-cookie").unwrap().contains("Max-Age=0"));
     assert_eq!(first.get("/admin/api/session").status, 401);
     // Signing in again replaces the session of the browser.
@@ -330,7 +330,7 @@ fn links_are_created_like_over_the_api() {
     // More than a core lends at once, from all of them.
     let reply = browser.send("POST", BULK, "Content-Type: application/x-ndjson\r\n", &many(2_000));
     let lines: Vec<Value> = reply.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(lines.len() == 2_000);
+    assert_eq!(lines.len(), 2_000);
     assert!(lines.iter().all(|line| line["status"] == 200));
     let total = |wire: &mut SignedIn, query: &str| {
         wire.get(&format!("{SHORT_URLS}?{query}")).json()["shortUrls"]["pagination"]["totalItems"].as_u64()

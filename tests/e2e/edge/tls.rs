@@ -319,7 +319,7 @@ fn unusable_files_refuse_the_start() {
         ("go.pem", "other.key", "other.key: the key does not match the certificate"),
     ] {
         let (code, text) = with(certificate, key);
-        assert!(code == 22, "{code} {text}");
+        assert_eq!(code, 22, "{code} {text}");
         assert!(text.contains(said), "{code} {text}");
     }
     for (name, value, said) in [
@@ -329,7 +329,7 @@ fn unusable_files_refuse_the_start() {
         ("CAROM_TLS_LISTEN", "127.0.0.1:1", "is not an address of listen"),
     ] {
         let (code, text) = Setup::new(&data).env(name, value).fail();
-        assert!(code == 2, "{code} {text}");
+        assert_eq!(code, 2, "{code} {text}");
         assert!(text.contains(said), "{code} {text}");
     }
 }
@@ -346,7 +346,7 @@ fn failed_handshakes_do_no_harm() {
     let mut plain = Wire::open(node.public);
     plain.send(&request("GET", "/", "", b""));
     let reply = plain.reply();
-    assert!(reply.status == 400, "{reply:?}");
+    assert_eq!(reply.status, 400, "{reply:?}");
     assert!(reply.text().contains("https://"), "{reply:?}");
     assert_eq!(plain.read_until_closed(), b"");
     // Whatever else it is: an alert of TLS (21), and the end.

@@ -129,7 +129,7 @@ fn slow_reader_gets_everything() {
         std::thread::sleep(Duration::from_secs(4));
         while read(&mut client, &mut answers) {}
         let answers = replies(&answers);
-        assert!(answers.len() == 150, "{}", answers.len());
+        assert_eq!(answers.len(), 150, "{}", answers.len());
         assert!(answers.iter().all(|answer| answer.location() == target), "{}", answers.len());
     }
     let mut wire = Wire::open(node.public);

@@ -172,7 +172,7 @@ fn stale_entry_is_replaced() {
         let code = nodes[0].wire().shorten(TARGET);
         // The link of the round before is here, and was used within the window.
         made.insert(code.clone());
-        assert!(made.len() == 1, "{wrong}: {made:?}");
+        assert_eq!(made.len(), 1, "{wrong}: {made:?}");
         assert!(begin.elapsed() < Duration::from_secs(1), "{wrong}: {:?}", begin.elapsed());
         assert_eq!(server.command(&["GET", &entry]), code.as_str(), "{wrong}");
         assert_eq!(nodes[1].wire().shorten(TARGET), code, "{wrong}");

@@ -60,19 +60,19 @@ fn other_code_secret_is_refused() {
     let stranger =
         Setup::new(&folder.path().join("b")).env("CAROM_SPACE_KEY", &other).argument("--redis").argument(server.url());
     let (code, said) = stranger.fail();
-    assert!(code == 19, "{code}: {said}");
+    assert_eq!(code, 19, "{code}: {said}");
     assert!(said.contains("fingerprint"), "{code}: {said}");
     assert!(!said.contains(&other), "{code}: {said}");
     // One that has none is told to take the fleet's, and makes none of its own.
     let newcomer = Setup::new(&folder.path().join("c")).argument("--redis").argument(server.url());
     let (code, said) = newcomer.fail();
-    assert!(code == 19, "{code}: {said}");
+    assert_eq!(code, 19, "{code}: {said}");
     assert!(said.contains("space.key"), "{code}: {said}");
     assert!(said.contains("copy"), "{code}: {said}");
     assert!(!folder.path().join("c/space.key").exists());
     server.kill();
     let (code, said) = newcomer.fail();
-    assert!(code == 19, "{code}: {said}");
+    assert_eq!(code, 19, "{code}: {said}");
     assert!(said.contains("Redis"), "{code}: {said}");
 }
 

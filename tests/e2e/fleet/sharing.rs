@@ -91,7 +91,7 @@ fn concurrent_slug_has_one_owner() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let made = statuses.iter().filter(|&&status| status == 200).count();
-        assert!(made == 1, "{statuses:?}");
+        assert_eq!(made, 1, "{statuses:?}");
         assert!(statuses.iter().all(|status| matches!(status, 200 | 400)), "{statuses:?}");
     }
 }

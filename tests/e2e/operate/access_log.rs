@@ -149,7 +149,7 @@ fn stdout_holds_only_access_lines() {
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(rest == 0);
+    assert_eq!(rest, 0);
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(of(&lines, "/none").len(), 1, "{out}");
 }
@@ -171,7 +171,7 @@ fn invalid_settings_are_refused() {
         ("CAROM_ACCESS_LOG_ADDRESSES", "some", "write shortened, full or off"),
     ] {
         let (code, text) = setup.clone().env(name, value).fail();
-        assert!(code == 2, "{name}={value}: {code}: {text}");
+        assert_eq!(code, 2, "{name}={value}: {code}: {text}");
         assert!(text.contains(said), "{name}={value}: {code}: {text}");
     }
 }

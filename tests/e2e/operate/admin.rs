@@ -153,17 +153,17 @@ fn status_command_prints_the_status() {
     std::fs::write(&key, api_client::new_key(&setup, "ops", "admin") + "\n").unwrap();
     let node = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
     let (code, said) = status(&node, &[]);
-    assert!(code == Some(1), "{said}");
+    assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("401"), "{said}");
     assert!(said.contains("--key-file"), "{said}");
     let (code, said) = status(&node, &["--key-file", key.to_str().unwrap()]);
-    assert!(code == Some(0), "{said}");
+    assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("links 50"), "{said}");
     let address = node.admin.to_string();
     node.terminate();
     let made = Command::new(CAROM).args(["status", "--admin", &address]).output().unwrap();
     let said = String::from_utf8(made.stderr).unwrap();
-    assert!(made.status.code() == Some(1), "{said}");
+    assert_eq!(made.status.code(), Some(1), "{said}");
     assert!(said.contains(&address), "{said}");
 }
 
@@ -180,7 +180,7 @@ fn top_refreshes_until_interrupted() {
     let uptimes: Vec<f64> = lines
         .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["uptimeSeconds"].as_f64().unwrap())
         .collect();
-    assert!(uptimes.len() == 2, "{uptimes:?}");
+    assert_eq!(uptimes.len(), 2, "{uptimes:?}");
     assert!(uptimes[0] <= uptimes[1], "{uptimes:?}");
     top.kill().unwrap();
     top.wait().unwrap();
@@ -206,13 +206,13 @@ fn health_command_needs_no_key() {
     node.signal(Signal::TERM);
     wait_until("the drain", || Wire::open(node.admin).get("/readyz").status == 503);
     let (code, said) = carom(&node, &["health", "--ready"]);
-    assert!(code == Some(1), "{code:?}: {said}");
+    assert_eq!(code, Some(1), "{code:?}: {said}");
     assert!(said.contains("503"), "{code:?}: {said}");
     let address = node.admin.to_string();
     node.kill();
     let made = Command::new(CAROM).args(["health", "--admin", &address]).output().unwrap();
     let said = String::from_utf8(made.stderr).unwrap();
-    assert!(made.status.code() == Some(1), "{said}");
+    assert_eq!(made.status.code(), Some(1), "{said}");
     assert!(said.contains(&format!("http://{address}/healthz")), "{said}");
 }
 

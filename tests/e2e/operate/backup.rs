@@ -186,14 +186,14 @@ fn changed_byte_is_refused_with_its_place() {
             bad[at] ^= 0x10;
             fs::write(&path, &bad).unwrap();
             let (code, said) = carom(&["verify", text(&copy)]);
-            assert!(code == 18, "{name} {at}: {code} {said}");
+            assert_eq!(code, 18, "{name} {at}: {code} {said}");
             assert!(said.contains(&format!("{name}: ")), "{name} {at}: {code} {said}");
             if name == "store.carom" {
                 assert!(said.contains("at byte "), "{said}");
             }
             let new = dir.path().join("new");
             let (code, said) = carom(&["restore", text(&copy), "--data-dir", text(&new)]);
-            assert!(code == 18, "{said}");
+            assert_eq!(code, 18, "{said}");
             assert!(said.contains(name), "{said}");
             assert!(!new.join("links").exists());
             assert!(!new.join("space.key").exists());
@@ -202,7 +202,7 @@ fn changed_byte_is_refused_with_its_place() {
         assert_eq!(carom(&["verify", text(&copy)]).0, 18, "{name} cut off");
         fs::remove_file(&path).unwrap();
         let (code, said) = carom(&["verify", text(&copy)]);
-        assert!(code == 18, "{said}");
+        assert_eq!(code, 18, "{said}");
         assert!(said.contains(name), "{said}");
         fs::write(&path, &good).unwrap();
     }

@@ -73,7 +73,7 @@ fn logrotate_moves_access_logs() {
     assert!(made.stderr.is_empty(), "{}", String::from_utf8_lossy(&made.stderr));
     let left: Vec<String> =
         fs::read_dir(&logs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert!(left.len() == 1, "{left:?}");
+    assert_eq!(left.len(), 1, "{left:?}");
     assert!(left[0].starts_with("access.log-2"), "{left:?}");
 }
 

@@ -428,12 +428,12 @@ fn branding_and_templates_apply() {
         ("CAROM_PAGES_TEMPLATES", "/nowhere", "pages.templates: /nowhere cannot be read"),
     ] {
         let (code, text) = Setup::new(&data).env(name, value).fail();
-        assert!(code == 2, "{name}: {code}: {text}");
+        assert_eq!(code, 2, "{name}: {code}: {text}");
         assert!(text.contains(said), "{name}: {code}: {text}");
     }
     fs::write(templates.join("home.html"), "{{ problem.no.such }}").unwrap();
     let (code, text) = Setup::new(&data).env("CAROM_PAGES_TEMPLATES", &templates.display().to_string()).fail();
-    assert!(code == 2, "{code}: {text}");
+    assert_eq!(code, 2, "{code}: {text}");
     assert!(text.contains("home.html:1"), "{code}: {text}");
 }
 

@@ -138,7 +138,7 @@ fn private_link_has_a_long_unshared_code() {
     let private = json!({"longUrl": TARGET, "private": true});
     let made = wire.create(&private);
     let code = made.code();
-    assert!(code.len() == 16, "{code}");
+    assert_eq!(code.len(), 16, "{code}");
     assert!(code.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{code}");
     assert_eq!(made.json()["private"], json!(true));
     for fields in [json!({"longUrl": TARGET}), json!({"longUrl": TARGET, "findIfExists": true}), private.clone()] {
