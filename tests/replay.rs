@@ -1,5 +1,5 @@
-//! The checks of the fuzz targets over the committed seeds, and over every truncation and a few changes of each byte of
-//! them: what a fuzzer would try first, in every run of the tests.
+//! The checks of the fuzz targets over the committed seeds, over every truncation and over a few changes of each byte:
+//! the first inputs of a fuzzer, in every test run.
 
 #[path = "../fuzz/checks.rs"]
 mod checks;

@@ -1,4 +1,4 @@
-//! Every word that people read is plain: a list of phrases that no surface may use, and short subjects of commits.
+//! Plain words: a list of phrases that no text for people may use, and short commit subjects.
 //!
 //! The surfaces are the rendered help of every command, settings, alarms, metrics and exit reasons; the texts in the sources of
 //! server, load generator, console and pages; the description of the API; and the documentation.

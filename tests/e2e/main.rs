@@ -1,5 +1,5 @@
-//! End-to-end tests: each starts the real binary on free ports and speaks to it as its clients, its operator and its
-//! enemies would.
+//! End-to-end tests: each starts the real binary on free ports and speaks to it as clients, operators and attackers
+//! would.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,5 +1,4 @@
-//! The calls into the code under test whose form may change while it is worked on, so that the rest of the simulator need
-//! not.
+//! The calls into the code under test, so that a change of their form leaves the rest of the simulator alone.
 
 use carom::fleet::follow::Position;
 use carom::fleet::outbox::{Delivery, Outbox};

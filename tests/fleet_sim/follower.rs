@@ -1,4 +1,4 @@
-//! Following a stream, and comparing a partition when the place in its stream is gone.
+//! The follower of a stream, which compares a partition when its position in the stream is gone.
 //!
 //! Both are steps of one thread of a node in production, and send their orders in one queue.
 

@@ -1,5 +1,5 @@
-//! A fleet in one thread: nodes, Redis and clients take steps in any order, things go wrong, and in the end everything
-//! that was promised must be true.
+//! A fleet in one thread: nodes, Redis and clients take steps in any order, faults happen, and at the end every promise
+//! must hold.
 //!
 //! The decisions are those of the program: the simulator drives `fleet::rules`, `fleet::follow`, `fleet::outbox`,
 //! `fleet::lease` and `control::plan` as its threads do. Everything below is a model: the store of a node, with a power

@@ -1,4 +1,4 @@
-//! A world of its own for who is there and who has gone: heartbeats, leases that are taken over, and links made alone.
+//! A world of its own for membership: heartbeats, leases that are taken over, and links made alone.
 //!
 //! `fleet::members` and `fleet::lease` are driven as the threads of a node drive them (`control/fleet/beat.rs`, `counter.rs`,
 //! `gateway.rs`, `control/replenisher.rs`), one piece between two waits in each step, so that a process may be suspended

@@ -1,4 +1,4 @@
-//! A node: its store, its writer, and what its other threads have on their way to the writer.
+//! A node: its store, its writer, and the orders of its other threads to the writer.
 //!
 //! In production these are threads with a queue to the writer. Here each of them has a queue of its own, and the writer
 //! takes from them in any order: that is every order in which the one queue could have been filled.

@@ -1,4 +1,4 @@
-//! The store of a node: batches that are atomic and ordered, and of which a power loss may take the last ones.
+//! The store of a node: batches are atomic and ordered, and a power loss may take the last ones.
 
 use carom::control::plan::Writes;
 use carom::fleet::follow::Position;

@@ -1,5 +1,5 @@
-//! The list of hosts that new links may lead to: its static part, its dynamic part from a file, an HTTP address and Redis,
-//! and what holds while that is malformed or cannot be read.
+//! The allow list of destination hosts: its static part, its dynamic part from a file, over HTTP and from Redis, and
+//! the last valid list while the current one is malformed or unreadable.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! The list of hosts that no link leads to: new links are refused, and those that there are stop.
+//! The block list of destination hosts: it refuses new links and stops existing ones.
 
 use std::path::Path;
 

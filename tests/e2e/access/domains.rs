@@ -1,5 +1,5 @@
-//! Several short domains on one service: each has its own links, which no other host gives away. Each with one core and with
-//! three, over both ways to answer.
+//! Several short domains on one service: a link is served at its own host only. Each test runs with one core and with
+//! three, over both HTTP paths.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

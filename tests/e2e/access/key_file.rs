@@ -1,4 +1,4 @@
-//! The file of API keys: keys that ended long ago, and a file that becomes unreadable.
+//! The file of API keys: keys that expired long ago, and a file that becomes unreadable.
 
 use crate::support::api_client::{ApiClient, new_key, run_app, try_run_app, with_key_of_long_ago};
 use crate::support::http::SHORT_URLS;

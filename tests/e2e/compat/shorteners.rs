@@ -1,5 +1,4 @@
-//! Callers of other shorteners work unchanged: the calls that Bitly and YOURLS document, sent with `curl` as their documents
-//! send them; and the preview of a link.
+//! Clients of Bitly and YOURLS: their documented calls, sent with `curl`, work unchanged. Also the preview of a link.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! The console as its users see it: signed in, searching, changing, importing, watching; by mouse and by keyboard, on a phone and on a
-//! screen, in light and dark, with content of which every piece means harm.
+//! The console in a browser: sign-in, search, edits and live plots, by mouse and by keyboard, on a phone and on a
+//! screen, in light and dark, and with hostile content.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! Imports at the console: files of many kinds, a report of what was refused, and runs that are stopped and gone on with.
+//! Imports in the console: files of many kinds, a report of rejected lines, and runs that stop and resume.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Links at the console: one and many, changed, deleted and brought back; the list, and what the focus does.
+//! Links in the console: edits, deletes and restores of one and of many, the list, and the keyboard focus.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! How the console looks where it once looked wrong: tiles, underlines, plots, codes, margins, and the days of filters.
+//! Regressions of the console's appearance: tiles, underlines, plots, codes, margins, and date filters.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! The console as its pages ask it: who is signed in and until when, what a page of somebody else can do, and what only it is
-//! told. What people see of it is in the other modules.
+//! The API of the console: sessions, cross-site requests, and the data that only the console reads. The other modules
+//! show its pages.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Kills at random moments, while clients create and delete: nothing acknowledged may be lost or undone, and no code given
-//! twice.
+//! Kills at random moments, while clients create and delete: no acknowledged change is lost or undone, and no code is
+//! given twice.
 
 use std::time::{Duration, Instant};
 

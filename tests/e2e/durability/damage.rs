@@ -1,5 +1,5 @@
-//! Disks that are full, and data that is not what was written: redirects go on, writes are refused with a reason, and damage
-//! is named and never served as another link.
+//! Full disks and damaged data: redirects continue, writes are refused with a reason, and damage is reported and never
+//! served as another link.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Disks that stall or fail while a change is on its way to them: a client is told what is known of its change, and no more.
+//! Disks that stall or fail during a commit: the client learns that its change is unconfirmed, and whether it may
+//! retry.
 
 #![cfg(feature = "faults")]
 

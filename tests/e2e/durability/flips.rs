@@ -1,5 +1,5 @@
 //! One flipped byte anywhere in a data directory: a node never redirects to a wrong destination and never crashes, and
-//! whatever was acknowledged and cannot be served is reported by an alarm.
+//! an alarm reports every acknowledged link that it cannot serve.
 //!
 //! `CAROM_FLIPS` is the number of places; `make soak` tries many.
 

@@ -1,4 +1,4 @@
-//! The image of the map: a start loads links from it, whatever has happened to links and image since it was made.
+//! The image of the map: a start loads links from it, and newer changes from the store.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

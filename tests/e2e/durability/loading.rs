@@ -1,4 +1,4 @@
-//! Changes on the admin listener while a node still loads its links: what is acknowledged then holds afterwards.
+//! Changes on the admin listener while a node still loads its links: acknowledged changes hold afterwards.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

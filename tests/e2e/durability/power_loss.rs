@@ -1,5 +1,5 @@
-//! Loss of power: what was not synced is gone, and yet nothing that was acknowledged. The control acknowledges before it
-//! syncs, and the same check must notice.
+//! Power loss: unsynced data is gone, but no acknowledged change is. A control node acknowledges before it syncs, and
+//! the same check must notice.
 
 #![cfg(feature = "faults")]
 

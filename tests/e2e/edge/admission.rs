@@ -1,4 +1,5 @@
-//! Too many clients, and those who take too long: each limit is reached, and hurts nobody else.
+//! Admission control: too many connections, and connections that take too long. Each limit is reached, and no other
+//! client is affected.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};

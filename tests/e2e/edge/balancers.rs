@@ -1,5 +1,5 @@
-//! The configurations for balancers in `deploy/`: each is read by the program that it is for, and HAProxy's is used, in front of two
-//! nodes that are restarted again and again.
+//! Configurations for balancers in `deploy/`: each program accepts its own, and HAProxy runs in front of two nodes that
+//! restart again and again.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The end of a node, and what it tells while it lives: a drain answers whoever has asked, and the status adds up.
+//! A drain answers every open request, and the counters of the status add up.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

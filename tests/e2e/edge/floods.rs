@@ -1,4 +1,4 @@
-//! Redirects beside a flood of other requests: no request keeps a core from its redirects for long.
+//! Redirects beside a flood of other requests: no request occupies a core for long.
 //!
 //! The usual run is short, and its bound is generous: tests run unoptimised, many at once. A campaign sets
 //! `CAROM_FLOOD_SECONDS`, optimises, has the node on one CPU and the clients on another, and holds the 99th percentile to

@@ -1,5 +1,5 @@
-//! An end and a new beginning that nobody notices: by word to the balancer, by word to the service manager, and with sockets that
-//! stay open in between.
+//! Restarts without lost requests: the balancer is told in time, the service manager is notified, and inherited sockets
+//! stay open.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

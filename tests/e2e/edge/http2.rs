@@ -1,4 +1,4 @@
-//! HTTP/2: by clients that people use, and frame by frame by one who wants to do harm.
+//! HTTP/2: common clients, and harmful frames one by one.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! How connections end on the slow way: after the last answer, never before it, and with nothing made of what stands
+//! The end of connections that hyper drives: after the last response, never before it, and without reading any bytes
 //! behind it.
 
 use std::io::ErrorKind;

@@ -1,5 +1,5 @@
-//! Input that no honest client sends: each gets the right refusal and a closed connection, nothing hidden in it is ever
-//! executed, and others are served meanwhile.
+//! Malformed input: each kind gets its refusal and a closed connection, no hidden request is executed, and other
+//! clients are served meanwhile.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Clients that ask for much at once, go half away, never read, or only sit there: all are answered in order, and none costs
-//! the others anything.
+//! Clients that pipeline, half-close, never read, or stay idle: each gets its responses in order, and none costs
+//! another client anything.
 
 use std::time::{Duration, Instant};
 

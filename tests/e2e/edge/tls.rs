@@ -1,6 +1,5 @@
-//! TLS: the same answers as without, for every client and version; certificates that are chosen by name, renewed while
-//! connections are open, and kept where the new ones cannot be used; sessions that go on; and what becomes of who does not
-//! speak it.
+//! TLS: responses equal those without it, for every client and version; certificates are selected by name and replaced
+//! while connections are open; sessions resume; and failed handshakes do no harm.
 
 use std::fs;
 use std::io::{Read, Write};

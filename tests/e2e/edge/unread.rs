@@ -1,4 +1,4 @@
-//! Clients that do not read their answers: what the kernel keeps for them is bounded, and so is the time. Who reads slowly gets
+//! Clients that do not read their responses: the kernel buffers for them are bounded in size and time. Slow readers get
 //! everything.
 
 use std::io::{Read, Write};

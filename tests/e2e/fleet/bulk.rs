@@ -1,4 +1,4 @@
-//! Many links in one request to a node of a fleet: Redis is asked about each of them.
+//! Bulk requests to a node of a fleet, which asks Redis about each link.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Changes of links in a fleet: they are for all nodes, and none undoes another.
+//! Changes of links in a fleet: they reach every node, and none undoes another.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Links that Redis had lost and that come back to find others in their place: one stays, and the other is reported.
+//! Links that Redis lost, and that return to find others in their place: one stays, and the other is reported.
 
 use crate::support::alarms::is_seen;
 use crate::support::fleet::{Fleet, settle};

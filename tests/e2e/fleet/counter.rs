@@ -1,5 +1,5 @@
-//! The counter is set back: by hand, by an old dump, by a failover that loses an increment. No code is given twice, and
-//! not even tried twice.
+//! A counter that is set back: by hand, by an old dump, or by a failover that loses an increment. No code is given or
+//! tried twice.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Domains of a fleet: a slug exists once for each on all nodes, and what one node has made another one finds at its host.
+//! Domains of a fleet: a slug exists once per domain on all nodes, and every node serves the links of the others.
 
 use serde_json::{Value, json};
 

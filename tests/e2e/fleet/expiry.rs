@@ -1,5 +1,5 @@
-//! The end of links in a fleet: any node may remove them, none removes what another has changed, and without Redis nothing
-//! goes.
+//! Expiry in a fleet: any node may remove an expired link, none removes a link that another has changed, and an outage
+//! of Redis removes nothing.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Creates that are repeated at another node, and deletes that another node finishes.
+//! Creates that are repeated on another node, and delayed deletes that another node finishes.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! API keys of a fleet: made or revoked on one node, they are so on all, whatever Redis loses.
+//! API keys of a fleet: a key that is created or revoked on one node is so on all, even if Redis loses data.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The script that starts a whole fleet to try it, `deploy/fleet.sh`: it keeps its word, and leaves nothing behind.
+//! The script that starts a whole fleet to try it, `deploy/fleet.sh`: it starts every process and leaves none behind.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

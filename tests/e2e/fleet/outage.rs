@@ -1,4 +1,5 @@
-//! Redis is killed, stopped, unreachable, slow, or talks nonsense: redirects go on, nothing acknowledged is lost.
+//! Redis is killed, stopped, unreachable, slow, or sends garbage: redirects continue, and no acknowledged change is
+//! lost.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The scripts say in Lua what `carom::fleet` says in Rust: both are asked the same, on a real server.
+//! The Lua scripts and the rules of `carom::fleet`: both decide the same cases on a real server and must agree.
 
 use std::sync::Arc;
 use std::time::Duration;

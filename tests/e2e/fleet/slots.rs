@@ -1,4 +1,4 @@
-//! A cluster under load in which something stands still or moves: nobody who asks another server notices.
+//! A cluster under load with a paused master or moving slots: requests to other servers are not delayed.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

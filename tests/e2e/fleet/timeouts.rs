@@ -1,4 +1,4 @@
-//! Nobody waits for Redis longer than he was told to, whatever it is that takes its time.
+//! Timeouts of Redis: no request waits longer than configured, whichever step is slow.
 
 use std::net::UdpSocket;
 use std::path::Path;

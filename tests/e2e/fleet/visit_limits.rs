@@ -1,4 +1,4 @@
-//! Links that may be followed only so often, in a fleet: all nodes together never allow more, and what is there is used up.
+//! Links with a visit limit in a fleet: all nodes together never exceed it, and together they reach it.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Bodies that no honest client sends, to both requests that take one: each is refused with a problem that names the field
-//! where there is one, nothing is stored or changed, and the node goes on.
+//! Invalid bodies of both requests that take one: each is refused with a problem that names the field, nothing is
+//! stored or changed, and the node continues.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Links that change: what was answered holds on every core, and nobody is sent to the old place any more.
+//! Changes of links: an acknowledged change holds on every core, and no visitor gets the old destination any more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Creates that are repeated with their `Idempotency-Key`: one link, whatever happens in between.
+//! Creates that are repeated with their `Idempotency-Key` make one link, even over a crash in between.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The description of the API and the real binary say the same: what it answers is described, what is described it answers,
-//! and it takes exactly the fields that the schemas allow.
+//! The OpenAPI description and the real binary agree: every response is described, every described path is served, and
+//! exactly the allowed fields are accepted.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Many links in one request: each line has its result, in order and once it is on disk, and nothing that a client does with
-//! the rest of its request takes anything from it or from others.
+//! Bulk requests: each line has its result, in order and once it is on disk, and no client can delay the results of
+//! others.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! All links in one answer: the lines of the command, while the node goes on, and never less without a word.
+//! Exports: the same lines as the command writes, while the node serves, and an incomplete export says so.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Lists: whoever makes, changes or deletes a link finds that in the next list, in whatever order and by whatever filter,
-//! also after a restart, an import and on data of an earlier version; and nobody comes upon what is not asked for.
+//! Lists: each write shows in the next list, in every order and with every filter, also after a restart, after an
+//! import, and on data of an earlier version.
 
 use std::fs;
 use std::process::Command;

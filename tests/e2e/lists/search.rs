@@ -1,4 +1,4 @@
-//! Searches and what they cost: texts of links that change all the time stay within their memory, and every link is found.
+//! Searches: links that change all the time stay within their memory, and every link is found.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The access log: who is in it, what is not, and that nobody waits for it.
+//! The access log: which requests are in it, and that no request waits for it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -1,4 +1,4 @@
-//! The admin listener: who may ask it, and under which name; and the log that programs read.
+//! The admin listener: the hosts and keys that it accepts, the status commands, and the JSON log.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! Every alarm, caused: it is in the status, in the metrics and in the log. Those of which other tests tell a story are looked at
-//! there, too, by [`is_seen`]; the tidy test holds the list of all against these files.
+//! Every alarm, raised: it is in the status, in the metrics and in the log. Tests of other themes raise the remaining
+//! alarms and check them with [`is_seen`]; `tests/tidy.rs` compares both with the list of all alarms.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! Backups: of a node that is being written to, looked at, restored, and refused where a byte of them was changed.
+//! Backups: of a node under load, verified, restored, and refused if one byte has changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;

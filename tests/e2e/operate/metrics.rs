@@ -1,4 +1,4 @@
-//! Metrics: what Prometheus reads adds up, is understood by its own tools, and holds what the alerts and the dashboard ask for.
+//! Metrics: they equal the status, Prometheus accepts them, and they hold every series of the alerts and the dashboard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

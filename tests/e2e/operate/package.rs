@@ -1,4 +1,4 @@
-//! The Debian package, the settings and the list of system calls in it, and the script that places interrupts.
+//! The Debian package: its contents, settings and seccomp list, and the script that places interrupts.
 //!
 //! `make package-test` installs, upgrades and removes the package, and runs it as a container; it needs a whole Debian.
 

@@ -1,4 +1,4 @@
-//! Why a node does not start: each reason has its exit code, says what is wrong, and what to do about it.
+//! Reasons not to start: each has its exit code, a cause and a remedy.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;

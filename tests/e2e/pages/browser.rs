@@ -1,4 +1,5 @@
-//! The pages for people, as a browser shows them: by mouse and by keyboard, with script and without, on a phone and on a screen, in light and dark.
+//! The public pages in a browser: by mouse and by keyboard, with and without scripts, on a phone and on a screen, in
+//! light and dark.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,4 @@
-//! The pages for people: the form at the root, what it answers, previews, notices, QR codes, and how all of that takes the name and
-//! the looks of a service.
+//! The public pages: the form at the root and its result, previews, notices, QR codes, and the branding of a service.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Real URLs, sent as people write them: each is shortened and then leads to exactly what the standard's serialisation
-//! makes of it, or is refused with a reason; also after restarts, crashes, and with another number of cores.
+//! Real URLs as people write them: each redirects to the serialised form of the URL standard, or is refused with a
+//! reason, also after restarts and crashes and with another number of cores.
 
 use std::path::Path;
 

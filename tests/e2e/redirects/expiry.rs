@@ -1,5 +1,5 @@
-//! The end of links: they leave memory and store some time after it, so many a second; whoever moves the end in time keeps
-//! the link; and generated codes come back, after a time and to one link only.
+//! Expiry: expired links leave memory and store after a delay, at a limited rate, unless their end is moved in time;
+//! and their codes return after a delay, to one link only.
 
 use std::collections::HashSet;
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Nodes that keep only the links in use in memory, under a limit: every link redirects, none after its delete, memory
-//! stays under the limit, and those in use come from memory.
+//! Nodes with a memory limit: every link redirects, memory stays under the limit, and links in use come from memory.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Links that may be followed only so often: never once more, however many ask at once, on every core, over both ways to
-//! answer, and after the process was killed.
+//! Links with a visit limit: it is never exceeded, with any number of clients, on every core, over both HTTP paths, and
+//! after a kill.
 
 use serde_json::json;
 

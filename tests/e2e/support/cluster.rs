@@ -1,4 +1,4 @@
-//! A real Redis Cluster of six servers, which loses nodes, moves its masters and finds together again.
+//! A real Redis Cluster of six servers, which loses nodes, moves its masters and recovers.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Clients: an HTTP library, `curl`, and a bare socket for what neither would send.
+//! HTTP clients: a library, `curl`, and a bare socket for bytes that neither would send.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};

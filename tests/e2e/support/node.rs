@@ -1,4 +1,5 @@
-//! The harness: starts the real binary on free ports, reads from its one line of output where it listens, and ends it.
+//! A node under test: starts the real binary on free ports, reads its addresses from its one line of output, and stops
+//! it.
 //!
 //! A node that a test leaves behind is killed. A warning or error in its log that the test did not announce with
 //! [`Setup::expect`] fails the test, so that nothing goes wrong unseen.

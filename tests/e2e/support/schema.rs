@@ -1,5 +1,5 @@
-//! As much of JSON Schema (2020-12) as the description of the API uses. A keyword or pattern that is not known here fails the
-//! test, so that nothing is thought to be checked that is not.
+//! The part of JSON Schema (2020-12) that the OpenAPI description uses. An unknown keyword or pattern fails the test,
+//! so that no rule is skipped.
 
 use carom::dates;
 use serde_json::{Map, Value};

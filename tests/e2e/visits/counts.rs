@@ -1,5 +1,5 @@
-//! Visits: each redirect is counted once, by link, kind, time and referring host, on every core and over both ways to
-//! answer; and a crash takes less than a second of them.
+//! Visit counts by link, kind, time and referring host: each redirect counts once, on every core and over both HTTP
+//! paths, and a crash loses less than a second of them.
 
 use std::time::{Duration, Instant};
 
