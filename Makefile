@@ -30,7 +30,7 @@ test: packages page-tools rust ## Install what tests need (as root), then run ev
 		cargo test --workspace --locked --no-fail-fast; \
 	fi
 	@echo 'with faults that can be switched on: a loss of power, and the control that must lose something'
-	cargo test --package carom --features faults --locked --no-fail-fast --lib --test e2e -- fault_tests power_loss
+	cargo test --package carom --features faults --locked --no-fail-fast --lib --test e2e -- fault_tests disk_faults power_loss
 
 # Requests that schemathesis generates for each operation and phase.
 EXAMPLES ?= 30
@@ -45,7 +45,7 @@ api-test: rust ## Check the API against its description with schemathesis, in a 
 
 .PHONY: screens
 screens: packages page-tools rust ## Retake the pictures of all pages in docs/screens/
-	CAROM_SCREENS="$(CURDIR)/docs/screens" cargo test --package carom --locked --test e2e -- --exact screens::every_page_can_be_looked_at
+	CAROM_SCREENS="$(CURDIR)/docs/screens" cargo test --package carom --locked --test e2e -- --exact pages::screens::every_page_is_pictured
 	@if ! command -v pngquant >/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pngquant; \
 	fi
@@ -102,7 +102,7 @@ soak: packages page-tools rust ## Run the tests optimised, with CASES cases for 
 .PHONY: floods
 floods: packages rust ## Measure redirects beside floods of every other request: the p99 stays under 10 ms
 	CAROM_FLOOD_SECONDS=20 cargo test --release --package carom --locked --test e2e -- --nocapture --exact \
-		floods::redirects_beside_any_flood_wait_for_a_turn_and_no_longer
+		edge::floods::redirects_wait_one_turn_at_most
 
 # The servers that carom is compared with. Those that are missing are left out of the results.
 PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk

@@ -1,5 +1,5 @@
-//! The checks of the fuzz targets over the committed seeds, and over every truncation and a few changes of each byte of
-//! them: what a fuzzer would try first, in every run of the tests.
+//! The checks of the fuzz targets over the committed seeds, over every truncation and over a few changes of each byte:
+//! the first inputs of a fuzzer, in every test run.
 
 #[path = "../fuzz/checks.rs"]
 mod checks;
@@ -30,26 +30,26 @@ fn replay(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn heads() {
+fn head_seeds_hold() {
     replay("head", checks::check_head);
 }
 
 #[test]
-fn connections() {
+fn connection_seeds_hold() {
     replay("connection", checks::check_connection);
 }
 
 #[test]
-fn records() {
+fn record_seeds_hold() {
     replay("record", checks::check_record);
 }
 
 #[test]
-fn codes() {
+fn code_seeds_hold() {
     replay("code", checks::check_code);
 }
 
 #[test]
-fn sealed_bytes() {
+fn tls_seeds_hold() {
     replay("tls", checks::check_tls);
 }

@@ -1,4 +1,4 @@
-//! What a reviewer would otherwise repeat: the shape of files, who may depend on whom, and that links lead somewhere.
+//! Rules of the source tree: the shape of files, the direction of dependencies, and links that resolve.
 //!
 //! Each rule is a function of a path and a text, so that planted violations can show that it bites. The tables at the top
 //! are the architecture; a change of them is a decision.
@@ -82,10 +82,10 @@ const DOORS: &[(&str, &[&str])] = &[
 const ONE_FILE_CRATES: &[&str] =
     &["crc32fast", "hdrhistogram", "idna", "minijinja", "png", "qrcodegen", "rtrb", "signal_hook", "strsim"];
 
-/// What is pure: it is given everything that it needs to know, so that it can be tested without anything else.
+/// Pure code: its input holds everything that it needs, so that a test needs nothing else.
 const PURE: &[&str] = &["shards/src/", "crates/model/src/"];
 
-/// What it must not know.
+/// Paths that pure code must not use.
 const IMPURE: &[&str] = &[
     "std::fs",
     "std::net::TcpListener",
@@ -120,12 +120,12 @@ const SKIPPED: &[&str] = &[
 // What is checked.
 
 #[test]
-fn every_module_says_what_it_is_for() {
+fn every_module_opens_with_a_doc() {
     check_rust(opens_with_doc);
 }
 
 #[test]
-fn nothing_unfinished_is_left() {
+fn no_unfinished_work_is_left() {
     check_rust(leftovers);
     check_texts(unfinished);
 }
@@ -143,14 +143,14 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
-fn the_root_of_the_server_has_few_modules() {
+fn server_root_has_few_modules() {
     let root = std::fs::read_to_string(root().join("src/lib.rs")).expect("there is a root");
     let modules = root.lines().filter(|line| line.starts_with("pub mod ") || line.starts_with("mod ")).count();
     assert!(modules <= ROOT_MODULES_MAX, "{modules} modules in src/lib.rs; at most {ROOT_MODULES_MAX}");
 }
 
 #[test]
-fn each_crate_has_one_door() {
+fn third_party_crates_have_one_door() {
     check_rust(doors);
     for name in ONE_FILE_CRATES {
         let files = rust_files();
@@ -161,22 +161,22 @@ fn each_crate_has_one_door() {
 }
 
 #[test]
-fn files_are_short_enough_to_read() {
+fn files_are_short() {
     check_rust(length);
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_resolve() {
     check_texts(|path, text| broken_links(path, text, &|target| root().join(target).exists()));
 }
 
 #[test]
-fn nothing_refers_to_places_outside() {
+fn no_file_refers_outside_the_repository() {
     check_texts(foreign_places);
 }
 
 #[test]
-fn every_alarm_is_caused_in_a_test() {
+fn every_alarm_is_raised_in_a_test() {
     let mut missing: Vec<&str> = Alarm::ALL.iter().map(|alarm| alarm.name()).collect();
     for (_, text) in rust_files().iter().filter(|(path, _)| path.starts_with("tests/e2e/")) {
         let calls: Vec<&str> = text.split("is_seen(").skip(1).filter_map(|rest| rest.split(')').next()).collect();
@@ -186,7 +186,7 @@ fn every_alarm_is_caused_in_a_test() {
 }
 
 #[test]
-fn the_readme_and_the_changelog_are_short() {
+fn readme_and_changelog_are_short() {
     check_texts(short_enough);
 }
 
@@ -551,7 +551,7 @@ fn planted_violations_are_found() {
 }
 
 #[test]
-fn what_is_right_is_left_alone() {
+fn correct_code_passes_every_rule() {
     let right: &[(Rule, &str, &str)] = &[
         (opens_with_doc, "src/a.rs", "//! What it is for.\n"),
         (leftovers, "src/a.rs", "// no dbg!() here\nconst A: &str = r#\"todo!() \"dbg!()\"#;"),
@@ -577,7 +577,7 @@ fn what_is_right_is_left_alone() {
 }
 
 #[test]
-fn links_are_followed_from_the_folder_of_their_page() {
+fn links_resolve_from_their_page() {
     let exists = |path: &Path| path == Path::new("docs/there.md");
     let text = "[a](there.md#part) [b](https://example.org/x) [c](#here) `[d](code.md)`\n```\n[e](fenced.md)\n```\n[f](gone.md)";
     assert_eq!(broken_links("docs/page.md", text, &exists), ["links to gone.md, which is not there"]);
@@ -585,7 +585,7 @@ fn links_are_followed_from_the_folder_of_their_page() {
 }
 
 #[test]
-fn a_test_module_in_a_file_of_its_own_does_not_hide_what_follows() {
+fn test_module_file_hides_no_code() {
     let text = "#[cfg(test)]\nmod tests;\nuse glommio::Task;\nfn a() {}\n";
     assert_eq!(doors("src/api/mod.rs", text).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Every word that people read is plain: a list of phrases that no surface may use, and short subjects of commits.
+//! Plain words: a list of phrases that no text for people may use, and short commit subjects.
 //!
 //! The surfaces are the rendered help of every command, settings, alarms, metrics and exit reasons; the texts in the sources of
 //! server, load generator, console and pages; the description of the API; and the documentation.
@@ -66,22 +66,22 @@ fn rendered_texts_are_plain() {
 }
 
 #[test]
-fn texts_in_the_sources_of_programs_are_plain() {
+fn program_texts_are_plain() {
     check(&below(&["src", "crates", "shards/src", "loadgen/src"], &["rs"]));
 }
 
 #[test]
-fn texts_of_console_and_pages_are_plain() {
+fn console_and_page_texts_are_plain() {
     check(&below(&["src/api/console/web", "src/pages"], &["js", "html"]));
 }
 
 #[test]
-fn the_description_of_the_api_is_plain() {
+fn api_description_is_plain() {
     check(&below(&["src/api/rest/openapi.json"], &["json"]));
 }
 
 #[test]
-fn the_description_of_searches_states_their_index_and_limits() {
+fn search_description_states_index_and_limits() {
     let text = std::fs::read_to_string(root().join("src/api/rest/openapi.json")).expect("there is a description");
     let api: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     let list = api["paths"]["/rest/v3/short-urls"]["get"]["description"].as_str().expect("lists are described");
@@ -99,7 +99,7 @@ fn documentation_is_plain() {
 }
 
 #[test]
-fn subjects_of_commits_are_short() {
+fn commit_subjects_are_short() {
     // A source package has no history, and a shallow clone only a part of it.
     let Some(log) = subjects() else { return };
     let long = long_subjects(&log);

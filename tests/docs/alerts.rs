@@ -8,7 +8,7 @@ use carom_telemetry::alarms::Alarm;
 use super::markdown::anchors;
 use super::root;
 
-/// Where the Debian package installs the pages of `docs/src`.
+/// The folder where the Debian package installs the pages of `docs/src`.
 const INSTALLED: &str = "/usr/share/doc/carom/docs/";
 
 /// Alarms that alerts of their own cover, and these alerts.
@@ -53,7 +53,7 @@ fn rules(text: &str) -> Vec<Rule<'_>> {
     parts.map(|part| rule(part).unwrap_or_else(|| panic!("not a whole rule: {part}"))).collect()
 }
 
-/// What is wrong with the target of a rule, given what reads a page of `docs/src`.
+/// Returns the problem with the target of a rule, or `None`. `read` reads a page of `docs/src`.
 fn lost(rule: &Rule<'_>, read: &dyn Fn(&Path) -> Option<String>) -> Option<String> {
     let target = rule.runbook.strip_prefix(INSTALLED).and_then(|target| target.split_once('#'));
     let Some((page, anchor)) = target else {
@@ -65,7 +65,7 @@ fn lost(rule: &Rule<'_>, read: &dyn Fn(&Path) -> Option<String>) -> Option<Strin
     (!is_found).then(|| format!("{}: {} does not exist", rule.alert, rule.runbook))
 }
 
-/// What the tests of the rules leave out: a case in which this rule fires, or one in which its alert is silent.
+/// Returns the cases that the tests of the rules leave out: one in which this rule fires, or one in which it is silent.
 fn untested(rule: &Rule<'_>, tests: &str) -> Vec<String> {
     let mut cases =
         tests.split("alertname: ").skip(1).filter(|case| case.split(['\n', '}']).next() == Some(rule.alert));
@@ -94,7 +94,7 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn every_alert_leads_to_a_section_and_is_tested_and_listed() {
+fn every_alert_has_section_test_and_row() {
     let text = read("deploy/prometheus/carom.rules.yml");
     let tests = read("deploy/prometheus/carom.rules.test.yml");
     let monitoring = read("docs/src/operate/monitoring.md");
@@ -114,7 +114,7 @@ fn every_alert_leads_to_a_section_and_is_tested_and_listed() {
 }
 
 #[test]
-fn every_alarm_has_one_alert_of_its_severity() {
+fn every_alarm_has_one_alert() {
     let text = read("deploy/prometheus/carom.rules.yml");
     let rules = rules(&text);
     for alarm in Alarm::ALL {

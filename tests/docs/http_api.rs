@@ -102,7 +102,7 @@ fn object(api: &Value, name: &str) -> String {
     out
 }
 
-/// What a schema allows, in a few words.
+/// Describes the values that a schema allows in a few words.
 fn value(api: &Value, schema: &Value) -> String {
     let schema = resolved(api, schema);
     if schema["maxLength"] == 0 {

@@ -69,7 +69,7 @@ fn links_and_anchors_resolve() {
 }
 
 #[test]
-fn the_summary_and_the_pages_agree() {
+fn summary_lists_every_page() {
     let pages = pages();
     let summary = pages.get(Path::new("docs/src/SUMMARY.md")).expect("the book has a summary");
     let listed: Vec<PathBuf> =
@@ -82,7 +82,7 @@ fn the_summary_and_the_pages_agree() {
 }
 
 #[test]
-fn pages_of_the_book_link_only_within_the_book() {
+fn book_links_stay_within_the_book() {
     // mdBook and the Debian package ship docs/src alone.
     let book = pages().into_iter().filter(|(path, _)| path.starts_with("docs/src"));
     let outside: Vec<String> = book
@@ -97,7 +97,7 @@ fn pages_of_the_book_link_only_within_the_book() {
 }
 
 #[test]
-fn the_runbook_covers_every_alarm_in_one_shape() {
+fn runbook_covers_every_alarm() {
     let runbook = std::fs::read_to_string(root().join("docs/src/operate/runbook.md")).expect("there is a runbook");
     let problems: Vec<String> = Alarm::ALL.iter().flat_map(|alarm| alarm_problems(&runbook, *alarm)).collect();
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));

@@ -45,7 +45,7 @@ fn unfenced(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn anchors_are_those_of_github() {
+fn anchors_match_github() {
     let text = "# The `serve` command\n```\n# no heading\n```\n## A, b & c_d\n## Twice\n## Twice\n";
     assert_eq!(anchors(text), ["the-serve-command", "a-b--c_d", "twice", "twice-1"]);
 }

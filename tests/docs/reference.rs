@@ -328,7 +328,7 @@ fn time(time: std::time::Duration) -> String {
 }
 
 #[test]
-fn numbers_are_grouped_and_times_have_units() {
+fn numbers_and_times_are_formatted() {
     assert_eq!([number(7), number(500), number(65_536), number(1_000_000)], ["7", "500", "65,536", "1,000,000"]);
     assert_eq!([bytes(2_048), bytes(65_536), bytes(268_435_456)], ["2,048 bytes", "64 KiB", "256 MiB"]);
     assert_eq!(time(std::time::Duration::from_secs(43_200)), "12 hours");

@@ -1,5 +1,4 @@
-//! The calls into the code under test whose form may change while it is worked on, so that the rest of the simulator need
-//! not.
+//! The calls into the code under test, so that a change of their form leaves the rest of the simulator alone.
 
 use carom::bridge::{Followed, Order, Told};
 use carom_model::replication::follow::Position;
@@ -8,17 +7,17 @@ use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::{Echo, Partition, State};
 use carom_shards::Code;
 
-/// Where a change comes by.
+/// The stream position at which a change comes back.
 pub(crate) fn echo(part: usize, at: Position) -> Echo {
     Echo { partition: Partition(part as u8), id: at.id, check: at.check }
 }
 
-/// What was read from a stream, as the writer is told.
+/// The order for entries that were read from a stream.
 pub(crate) fn followed(part: usize, entries: Vec<(Position, Option<Told>)>, to: Position) -> Order {
     Order::Followed(Followed { partition: Partition(part as u8), entries, to })
 }
 
-/// What a look-up has found, as the writer is told.
+/// The order for the result of a look-up.
 pub(crate) fn looked_up(states: Vec<(Code, State)>) -> Order {
     Order::LookedUp(states)
 }
@@ -39,7 +38,7 @@ pub(crate) fn seen(outbox: &mut Outbox, echo: Echo) {
     outbox.seen(echo);
 }
 
-/// What Redis does when it is asked to delete the link with this claim.
+/// The verdict of Redis on a delete of the link with this claim.
 pub(crate) fn remove(stored: Option<&State>, claim: u64, now_ms: u64) -> Verdict {
     rules::remove(stored, claim, now_ms)
 }

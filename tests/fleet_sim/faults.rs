@@ -1,5 +1,5 @@
-//! What may go wrong. Each schedule draws some kinds of faults; with all of them in every schedule, few would ever have
-//! their whole effect.
+//! Faults. Each schedule draws some kinds of them; with all of them in every schedule, few would ever have their whole
+//! effect.
 
 use carom_model::replication::lease::Counter;
 

@@ -1,4 +1,4 @@
-//! Following a stream, and comparing a partition when the place in its stream is gone.
+//! The follower of a stream, which compares a partition when its position in the stream is gone.
 //!
 //! Both are steps of one thread of a node in production, and send their orders in one queue.
 
@@ -21,9 +21,9 @@ pub(crate) enum Comparing {
     Idle,
     /// Redis is read, from that code on.
     Down(Index),
-    /// What Redis lacks is offered, from that code on.
+    /// Offers the states that Redis lacks, from this code on.
     Up(Index),
-    /// What was offered must come through the stream.
+    /// Waits until the offered states come through the stream.
     Wait,
     /// The writer is told.
     Told,
@@ -32,7 +32,7 @@ pub(crate) enum Comparing {
 /// The thread that follows a partition.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Follower {
-    /// Where it stands; ahead of what the writer has committed.
+    /// The position in the stream, ahead of the one that the writer has committed.
     position: Option<Position>,
     /// How far a comparison has come.
     comparing: Comparing,

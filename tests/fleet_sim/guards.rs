@@ -1,4 +1,4 @@
-//! What keeps the promises, one by one. Each can be left out, to show that the simulator would see it.
+//! Guards of the promises. The simulator shows that it sees the loss of each by leaving it out.
 
 /// Something without which a promise breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,7 +7,7 @@ pub(crate) enum Guard {
     InsertIfAbsent,
     /// An entry of the outbox waits until it has come back through the stream.
     Echo,
-    /// What the stream has passed without showing it is brought again.
+    /// Delivers a change again that the stream has passed without showing it.
     Passed,
     /// A place in a stream that is gone is noticed.
     Gap,
@@ -21,7 +21,7 @@ pub(crate) enum Guard {
     Margin,
     /// A lease counts only when a replica has it.
     Wait,
-    /// What the node has yet to bring is not overwritten by what comes from Redis.
+    /// Keeps an undelivered change of the node from being overwritten by one from Redis.
     Undelivered,
     /// An acknowledgement waits for the sync.
     Sync,

@@ -1,4 +1,4 @@
-//! What clients asked for and were told, and what follows from it: the promises.
+//! Requests of clients, their responses, and the promises that follow from them.
 
 use carom_model::link::Version;
 use carom_model::replication::State;
@@ -6,7 +6,7 @@ use carom_model::replication::State;
 use crate::codes::{Index, PARTS, is_slug, part_of};
 use crate::redis::Redis;
 
-/// What a client was told.
+/// The response to a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// Nothing yet.
@@ -21,7 +21,7 @@ pub(crate) enum Fate {
     Taken,
 }
 
-/// What a client asked for.
+/// The request of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     /// A link with this claim.
@@ -39,7 +39,7 @@ pub(crate) struct Request {
     pub(crate) node: usize,
     /// The code.
     pub(crate) code: Index,
-    /// What was asked.
+    /// The request.
     pub(crate) what: What,
     /// When it came, in events of the ledger.
     pub(crate) start: usize,

@@ -1,12 +1,12 @@
-//! A fleet in one thread: nodes, Redis and clients take steps in any order, things go wrong, and in the end everything
-//! that was promised must be true.
+//! A fleet in one thread: nodes, Redis and clients take steps in any order, faults happen, and at the end every promise
+//! must hold.
 //!
-//! What is decided is the code of the program: `fleet::rules`, `fleet::follow`, `fleet::outbox`, `fleet::lease` and
-//! `control::plan` are driven as its threads drive them. What they stand on is a model: the store of a node with what a
-//! power loss may take of it (`store.rs`), Redis with replicas that lag behind, dumps, trimmed streams and clocks that
-//! jump (`redis.rs`), commands that are lost, late, or sent twice (`world.rs`). A node has three threads that send orders
-//! to its writer, each in its own order: who asks Redis for clients, who follows, brings and compares (`follower.rs`), and
-//! who looks unknown codes up. The writer takes from them in any order (`node.rs`).
+//! The decisions are those of the program: the simulator drives `fleet::rules`, `fleet::follow`, `fleet::outbox`,
+//! `fleet::lease` and `control::plan` as its threads do. Everything below is a model: the store of a node, with a power
+//! loss that may take some of it (`store.rs`); Redis with lagging replicas, dumps, trimmed streams and clocks that jump
+//! (`redis.rs`); and commands that are lost, late, or sent twice (`world.rs`). A node has three threads that send
+//! orders to its writer, each in its own order: one asks Redis for clients, one follows, delivers and compares
+//! (`follower.rs`), and one looks up unknown codes. The writer takes from them in any order (`node.rs`).
 //!
 //! A schedule is one run of some hundred steps, all of them chosen by a seed. Then everything is well again, and within a
 //! bound all must come to rest (`rest.rs`). The promises (`ledger.rs`):
@@ -21,13 +21,13 @@
 //!
 //! That this would be seen is shown for each thing that keeps the promises by leaving it out (`guards.rs`).
 //!
-//! Who is there, who has gone, and what is taken over then has a world of its own with its own promises (`members.rs`): there
-//! `fleet::members` decides, clocks run fast or slow, and processes stand still anywhere.
+//! Membership and take-overs have a world of their own with their own promises (`members.rs`): `fleet::members`
+//! decides, clocks run fast or slow, and processes stand still anywhere.
 //!
 //! `CAROM_SIM_SCHEDULES` says how many schedules of each world are run, `CAROM_SIM_SEED` replays one with all its steps, and
 //! `CAROM_SIM_STEPS` cuts schedules short: with few steps, a search finds short ones.
 //!
-//! What is not modelled:
+//! The model leaves out:
 //!
 //! * A command that comes so late that the code has had two other changes in between, or from a server that is gone.
 //! * Two entries of one stream with the same name and the same text, made before and after a loss.
@@ -123,12 +123,12 @@ fn must_hold<G: Copy + RefUnwindSafe + Sync>(run: Run<G>, schedules: u64) {
 }
 
 #[test]
-fn the_promises_hold_in_every_schedule() {
+fn guarantees_hold_in_every_schedule() {
     must_hold(World::run, SCHEDULES);
 }
 
 #[test]
-fn the_promises_of_members_hold_in_every_schedule() {
+fn membership_guarantees_hold_in_every_schedule() {
     must_hold(members::World::run, MEMBERS_SCHEDULES);
 }
 
@@ -142,7 +142,7 @@ fn must_matter<G: Copy + RefUnwindSafe + Sync + Debug>(run: Run<G>, guard: G) {
 /// Schedules of one test run, if nobody says otherwise: about 20 seconds on two cores.
 const SCHEDULES: u64 = 200_000;
 
-/// The same for the world of members: below 10 seconds on two cores.
+/// Schedules of the world of members, which take less than 10 seconds on two cores.
 const MEMBERS_SCHEDULES: u64 = 80_000;
 
 /// Schedules within which a guard that is left out must be missed.

@@ -1,4 +1,4 @@
-//! A world of its own for who is there and who has gone: heartbeats, leases that are taken over, and links made alone.
+//! A world of its own for membership: heartbeats, leases that are taken over, and links made alone.
 //!
 //! `fleet::members` and `fleet::lease` are driven as the threads of a node drive them (`control/fleet/beat.rs`, `counter.rs`,
 //! `gateway.rs`, `control/replenisher.rs`), one piece between two waits in each step, so that a process may be suspended
@@ -15,9 +15,9 @@
 //!    six tenths of it do not count.
 //! 5. At the end all agree, and what was made alone is there, unless its lease was taken over before it was delivered.
 //!
-//! Where Redis lost a take-over or the last heartbeat before it, a lease counts as torn: only 3 and the agreement hold of
-//! its codes. A code is contested, so that one of two links made alone may be lost, when it was taken over while a link of
-//! it was not in Redis, or when the node that had gone finds it in the queue of a core after its return.
+//! A lease counts as torn where Redis lost a take-over or the last heartbeat before it: only 3 and the agreement hold
+//! for its codes. A code is contested, so that one of two links made alone may be lost, when it was taken over while a
+//! link of it was not in Redis, or when the node that had gone finds it in the queue of a core after its return.
 
 mod links;
 
@@ -45,7 +45,7 @@ pub(crate) enum Guard {
     Unchanged,
     /// After an outage everybody's silence is measured anew.
     Anew,
-    /// What was lost stays lost.
+    /// A lost command.
     Lost,
     /// A silence is measured until the answer was heard, not until the heartbeat was begun.
     Answer,
@@ -61,7 +61,7 @@ pub(crate) enum Guard {
     Used,
 }
 
-/// What becomes of a command.
+/// The fate of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Answered,
@@ -70,7 +70,7 @@ enum Fate {
     Lost,
 }
 
-/// What may go wrong in a schedule.
+/// The faults of a schedule.
 #[derive(Clone, Copy, Default, Debug)]
 struct Faults {
     command: usize,
@@ -83,7 +83,7 @@ struct Faults {
     wall_clock: bool,
 }
 
-/// What Redis has of nodes and leases.
+/// Nodes and leases in Redis.
 #[derive(Clone, Default)]
 struct Space {
     beats: BTreeMap<usize, u64>,
@@ -91,7 +91,7 @@ struct Space {
     counter: Counter,
 }
 
-/// Where the thread of heartbeats stands.
+/// The state of the heartbeat thread.
 enum Heart {
     Idle,
     Sending(Duration),
@@ -99,7 +99,7 @@ enum Heart {
     Acting(Vec<(NodeId, u64)>),
 }
 
-/// What a process does when the time has come.
+/// The next action of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wake {
     GoesOn,
@@ -111,7 +111,7 @@ enum Wake {
 struct Order {
     value: u64,
     link: State,
-    /// What Redis said.
+    /// The answer of Redis.
     answer: Option<Verdict>,
     /// Whether the lease held when that was asked, and when that was.
     alone: bool,
@@ -143,7 +143,7 @@ struct Node {
     floor: u64,
 }
 
-/// Who may use the values of a lease, as it really is.
+/// The true owner of the values of a lease.
 struct Owner {
     node: usize,
     torn: bool,
@@ -166,7 +166,7 @@ pub(crate) struct World {
     faults: Faults,
     space: Space,
     states: States,
-    /// What the replicas have, and since when.
+    /// The data of the replicas, and its age.
     replicas: (Space, States, u64),
     server: u64,
     wall_clock: u64,

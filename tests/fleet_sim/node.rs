@@ -1,4 +1,4 @@
-//! A node: its store, its writer, and what its other threads have on their way to the writer.
+//! A node: its store, its writer, and the orders of its other threads to the writer.
 //!
 //! In production these are threads with a queue to the writer. Here each of them has a queue of its own, and the writer
 //! takes from them in any order: that is every order in which the one queue could have been filled.
@@ -21,23 +21,23 @@ use crate::store::{Batch, Store};
 /// A node of the fleet.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Its number.
+    /// The number of the node.
     pub(crate) id: usize,
-    /// Its store.
+    /// The store of the node.
     pub(crate) store: Store,
-    /// Its outbox, which belongs to the writer.
+    /// The outbox, which belongs to the writer.
     pub(crate) outbox: Outbox,
     /// The links that its cores have in memory.
     pub(crate) served: States,
     /// Requests of clients with what Redis said to them.
     pub(crate) gateway: VecDeque<Order>,
-    /// What the follower has to say: from the streams, of the outbox, and from comparing.
+    /// Orders of the follower: from the streams, from the outbox, and from comparisons.
     pub(crate) followed: VecDeque<Order>,
-    /// What look-ups have found.
+    /// Results of look-ups.
     pub(crate) found: VecDeque<Order>,
-    /// What the deliverer must bring.
+    /// Changes to deliver.
     pub(crate) deliveries: VecDeque<Delivery>,
-    /// Where it stands in each stream.
+    /// The followers, one for each stream.
     pub(crate) followers: [Follower; PARTS],
     /// Counter values that it may use.
     pub(crate) values: VecDeque<u64>,

@@ -1,4 +1,4 @@
-//! What the simulator takes Redis for: for each partition the states and the stream, and the counter.
+//! A model of Redis: for each partition the states and the stream, and the counter.
 //!
 //! Scripts are atomic, so a command is one step. Each partition has a master and a replica that lags behind by some last
 //! commands; a failover loses those. A master may come back empty or from an old dump. Entries have the names that Redis
@@ -47,7 +47,7 @@ impl Command {
 /// The answer of a script.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// What it made of the command.
+    /// The verdict on the command.
     pub(crate) verdict: Verdict,
     /// The entry that tells of it, or the last one of the stream.
     pub(crate) echo: Option<Position>,
@@ -71,7 +71,7 @@ impl Item {
     }
 }
 
-/// What a server of a partition holds.
+/// The data of a server of a partition.
 #[derive(Clone, Default, Debug)]
 struct Data {
     states: States,
@@ -264,7 +264,7 @@ impl Redis {
         shard.master = shard.replica.clone();
     }
 
-    /// What was on its way to a server is lost with it.
+    /// Drops the commands that are under way to a server.
     fn break_connections(&mut self, part: usize) {
         self.delayed.retain(|(command, _)| part_of(command.index()) != part);
     }
@@ -318,12 +318,12 @@ impl Redis {
         self.counter_dump = self.counter.clone();
     }
 
-    /// What the counter would be after a failover.
+    /// The counter as it would be after a failover.
     pub(crate) fn counter_after_failover(&self) -> Counter {
         self.counter_replica.clone()
     }
 
-    /// What the counter would be after a start from the dump.
+    /// The counter as it would be after a restart from the dump.
     pub(crate) fn counter_after_restart(&self) -> Counter {
         self.counter_dump.clone()
     }

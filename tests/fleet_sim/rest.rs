@@ -1,4 +1,4 @@
-//! The end of a schedule: nothing fails any more, everything comes to rest, and all agree.
+//! The end of a schedule: faults stop, everything comes to rest, and all agree.
 
 use carom_model::replication::State;
 

@@ -1,4 +1,4 @@
-//! The store of a node: batches that are atomic and ordered, and of which a power loss may take the last ones.
+//! The store of a node: batches are atomic and ordered, and a power loss may take the last ones.
 
 use carom::services::writer::planner::Writes;
 use carom_model::replication::follow::Position;
@@ -6,7 +6,7 @@ use carom_model::replication::outbox::Delivery;
 
 use crate::codes::{PARTS, States, index_of};
 
-/// What is on disk after some batches.
+/// The data on disk after some batches.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Disk {
     /// The states of codes.
@@ -61,7 +61,7 @@ impl Disk {
 /// The store of a node.
 #[derive(Default, Debug)]
 pub(crate) struct Store {
-    /// What a reader sees.
+    /// The data that a reader sees.
     pub(crate) now: Disk,
     synced: Disk,
     unsynced: Vec<Batch>,

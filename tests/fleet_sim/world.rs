@@ -29,7 +29,7 @@ use crate::trace::brief;
 /// Requests in one schedule.
 const REQUESTS_MAX: usize = 24;
 
-/// What became of a command.
+/// The fate of a command.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// Redis has answered.
@@ -54,7 +54,7 @@ pub(crate) struct World {
     pub(crate) guard: Option<Guard>,
     /// The highest counter value that may be used by anybody.
     pub(crate) granted: u64,
-    /// What each node knows of the counter, or would if nothing was left out.
+    /// The counter as each node knows it, or would if no guard was left out.
     pub(crate) known: Vec<u64>,
     claims: u64,
     /// Whether nodes take changes while they cannot ask.
@@ -354,12 +354,12 @@ impl World {
         true
     }
 
-    /// What Redis holds against a change whose time has run out while others were faster.
+    /// The state in Redis that outranks a change which came too late.
     fn hasten(&self, index: Index) -> Option<State> {
         self.redis.state(index).filter(|state| state.is_link()).cloned()
     }
 
-    /// What the gateway makes of an answer.
+    /// The decision of the gateway about an answer.
     fn ground(&self, index: Index, asked: Option<State>, heard: Heard) -> Ground {
         let echo = |at| adapter::echo(part_of(index), at);
         match heard {

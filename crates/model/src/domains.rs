@@ -29,21 +29,29 @@ pub struct DomainNameError;
 
 impl fmt::Display for DomainNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("is not a domain; write a host such as go.example, without scheme, port and path")
+        f.write_str(
+            "is not a domain; write a host name of letters, digits, hyphens and dots, such as go.example, without scheme, \
+             port and path",
+        )
     }
 }
 
 impl std::error::Error for DomainNameError {}
 
 impl DomainName {
-    /// Parses a name, in upper or lower case.
+    /// Parses a host name or an IP address, in either case of letters and in Unicode or Punycode.
+    ///
+    /// The URL standard, which [`HostPattern`] follows, also accepts hosts such as `it's.example`. No such name can be
+    /// registered, so a domain has letters, digits, hyphens, dots, and the underscores that private networks use.
     ///
     /// # Errors
-    /// [`DomainNameError`] unless the text is a host of at most [`DOMAIN_NAME_LEN_MAX`] characters.
+    /// [`DomainNameError`] for anything but a host name or an IP address.
     pub fn parse(text: &str) -> Result<DomainName, DomainNameError> {
         let pattern = HostPattern::parse(text).map_err(|_| DomainNameError)?;
-        let host = pattern.alone().filter(|host| host.len() <= DOMAIN_NAME_LEN_MAX);
-        host.map(|host| DomainName(host.into())).ok_or(DomainNameError)
+        let host = pattern.alone().filter(|host| host.len() <= DOMAIN_NAME_LEN_MAX).ok_or(DomainNameError)?;
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let is_name = host.starts_with('[') || host.bytes().all(is_name_byte);
+        is_name.then(|| DomainName(host.into())).ok_or(DomainNameError)
     }
 
     /// Takes a name that [`DomainName::parse`] has normalised before; `None` for anything else.
@@ -273,17 +281,28 @@ mod tests {
             ("127.0.0.1", "127.0.0.1"),
             ("[::1]", "[::1]"),
             ("localhost", "localhost"),
+            ("my_host.internal", "my_host.internal"),
         ] {
             assert_eq!(DomainName::parse(text).unwrap().as_str(), name);
             assert_eq!(DomainName::from_normal(name), DomainName::parse(text).ok());
         }
-        let long = format!("{}.test", "a.".repeat(130));
-        for text in
-            ["", "*.go.example", "go.example:80", "https://go.example", "go.example/x", "a b", "a\r\nb", "'", &long]
-        {
-            assert!(DomainName::parse(text).is_err() || text == "'", "{text:?}");
-        }
         assert_eq!(DomainName::from_normal("Go.example"), None);
+    }
+
+    #[test]
+    fn name_refuses_anything_but_a_host() {
+        let long = format!("{}.test", "a.".repeat(130));
+        for text in ["", "*.go.example", "go.example:80", "https://go.example", "go.example/x", "a b", "a\r\nb", &long]
+        {
+            assert_eq!(DomainName::parse(text), Err(DomainNameError), "{text:?}");
+        }
+        // The URL standard accepts each of these in a host.
+        for text in
+            ["'", "it's.example", "it%27s.example", "a!b.example", "a$b", "a&b", "(a)", "a,b", "a;b", "a=b", "a~b"]
+        {
+            assert!(HostPattern::parse(text).is_ok(), "{text:?}");
+            assert_eq!(DomainName::parse(text), Err(DomainNameError), "{text:?}");
+        }
     }
 
     #[test]

@@ -1,17 +1,17 @@
-//! Many links in one request to a node of a fleet: Redis is asked about each of them.
+//! Bulk requests to a node of a fleet, which asks Redis about each link.
 
 use std::collections::HashSet;
 
 use serde_json::json;
 
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::bulk::{BULK, TARGET, code_of, many, send_all};
-use crate::http::SHORT_URLS;
-use crate::node::wait_until;
+use crate::support::bulk::{BULK, TARGET, code_of, many, send_all};
+use crate::support::fleet::{Fleet, settle};
+use crate::support::http::SHORT_URLS;
+use crate::support::node::wait_until;
+use crate::support::redis::Server;
 
 #[test]
-fn what_is_made_in_bulk_is_everywhere() {
+fn bulk_links_reach_every_node() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = fleet.start();

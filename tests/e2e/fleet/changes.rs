@@ -1,14 +1,14 @@
-//! Changes of links in a fleet: they are for all nodes, and none undoes another.
+//! Changes of links in a fleet: they reach every node, and none undoes another.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::changes::change;
-use crate::http::SHORT_URLS;
-use crate::node::{Node, wait_until};
+use crate::support::fleet::{Fleet, settle};
+use crate::support::http::SHORT_URLS;
+use crate::support::links::change;
+use crate::support::node::{Node, wait_until};
+use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/first";
 
@@ -17,7 +17,7 @@ fn read(node: &Node, code: &str) -> Value {
 }
 
 #[test]
-fn a_change_is_everywhere_within_a_second() {
+fn change_reaches_every_node_within_a_second() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -42,7 +42,7 @@ fn a_change_is_everywhere_within_a_second() {
 }
 
 #[test]
-fn changes_at_the_same_time_are_all_done() {
+fn concurrent_changes_all_apply() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -76,7 +76,7 @@ fn changes_at_the_same_time_are_all_done() {
 }
 
 #[test]
-fn without_redis_nothing_is_changed_and_that_is_said_at_once() {
+fn outage_refuses_changes_at_once() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes: Vec<Node> =
@@ -88,7 +88,8 @@ fn without_redis_nothing_is_changed_and_that_is_said_at_once() {
     for _ in 0..3 {
         let begin = Instant::now();
         let refused = change(&mut wire, &code, &json!({"longUrl": "https://example.org/other"}));
-        assert!(refused.field("retry-after").is_some() && begin.elapsed() < Duration::from_millis(400));
+        assert!(refused.field("retry-after").is_some());
+        assert!(begin.elapsed() < Duration::from_millis(400));
         refused.problem(503, ":unavailable");
         assert_eq!(nodes[0].wire().get(&format!("/{code}")).location(), TARGET);
     }

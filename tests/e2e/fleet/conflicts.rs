@@ -1,12 +1,12 @@
-//! Links that Redis had lost and that come back to find others in their place: one stays, and the other is reported.
+//! Links that Redis lost, and that return to find others in their place: one stays, and the other is reported.
 
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::alarms::is_seen;
-use crate::node::wait_until;
+use crate::support::alarms::is_seen;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::node::wait_until;
+use crate::support::redis::Server;
 
 #[test]
-fn a_link_that_is_displaced_by_one_with_a_longer_history_is_reported() {
+fn displaced_link_is_reported() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let node = fleet.setup(0).start();

@@ -1,12 +1,12 @@
-//! Domains of a fleet: a slug exists once for each on all nodes, and what one node has made another one finds at its host.
+//! Domains of a fleet: a slug exists once per domain on all nodes, and every node serves the links of the others.
 
 use serde_json::{Value, json};
 
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::apps::JSON;
-use crate::http::{Reply, SHORT_URLS};
-use crate::node::{Node, wait_until};
+use crate::support::api_client::JSON;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::http::{Reply, SHORT_URLS};
+use crate::support::node::{Node, wait_until};
+use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/";
 
@@ -27,7 +27,8 @@ fn create(node: &Node, domain: &str, slug: &str) -> Reply {
     node.wire().create(&json!({"longUrl": target, "domain": domain, "customSlug": slug}))
 }
 
-/// Where a node leads at a host; nowhere: the status. `slow`: over a connection that hyper drives.
+/// The destination for a slug at a host, or the status where there is none. `slow` asks over a connection that hyper
+/// drives.
 fn leads(node: &Node, host: &str, slug: &str, slow: bool) -> String {
     let mut wire = node.wire();
     if slow {
@@ -38,7 +39,7 @@ fn leads(node: &Node, host: &str, slug: &str, slow: bool) -> String {
 }
 
 #[test]
-fn a_slug_is_one_link_of_each_domain_on_all_nodes() {
+fn slug_is_unique_per_domain() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let nodes = start(&fleet);
@@ -73,11 +74,10 @@ fn a_slug_is_one_link_of_each_domain_on_all_nodes() {
         node.wire().create(&json!({"longUrl": "https://example.org/same", "domain": domain})).json()["shortUrl"].clone()
     };
     let (of_go, of_default) = (found(&nodes[0], "go.test"), found(&nodes[0], ""));
-    assert!(
-        of_go.as_str().unwrap().starts_with("https://go.test/")
-            && of_default.as_str().unwrap().starts_with("https://s.test/")
-    );
-    assert_eq!((found(&nodes[1], "go.test"), found(&nodes[1], "")), (of_go, of_default));
+    assert!(of_go.as_str().unwrap().starts_with("https://go.test/"));
+    assert!(of_default.as_str().unwrap().starts_with("https://s.test/"));
+    assert_eq!(found(&nodes[1], "go.test"), of_go);
+    assert_eq!(found(&nodes[1], ""), of_default);
     // No more visits than were allowed, whatever node is asked.
     let few = json!({"longUrl": TARGET, "customSlug": "few", "domain": "go.test", "maxVisits": 6});
     assert_eq!(nodes[0].wire().create(&few).status, 200);

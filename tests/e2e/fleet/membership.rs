@@ -1,15 +1,11 @@
-//! Who belongs to a fleet, and what becomes of what somebody has left behind.
+//! Fleet membership: joining and leaving, and the leases that a node leaves behind.
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
-use std::process::Command;
-
-use super::redis::{Server, Setup as RedisSetup};
-use super::{Fleet, KEY, settle, setup};
-use crate::node::{Setup, wait_until};
+use crate::support::fleet::{Fleet, KEY, settle, setup};
+use crate::support::node::{Setup, wait_until};
+use crate::support::redis::{Server, tls_server};
 
 #[test]
-fn nodes_know_of_each_other() {
+fn nodes_know_each_other() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -25,7 +21,7 @@ fn nodes_know_of_each_other() {
 }
 
 #[test]
-fn a_node_without_a_name_draws_one_and_keeps_it() {
+fn generated_name_is_kept() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup::new(folder.path()).env("CAROM_SPACE_KEY", KEY).argument("--redis").argument(server.url());
@@ -39,7 +35,7 @@ fn a_node_without_a_name_draws_one_and_keeps_it() {
 }
 
 #[test]
-fn a_node_of_a_fleet_does_not_go_on_alone_by_mistake() {
+fn fleet_node_refuses_to_start_alone() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let node = setup(folder.path(), 0, &server.url()).start();
@@ -48,11 +44,13 @@ fn a_node_of_a_fleet_does_not_go_on_alone_by_mistake() {
     node.kill();
     let alone = Setup::new(folder.path()).env("CAROM_SPACE_KEY", KEY);
     let (code, said) = alone.fail();
-    assert!(code != 0 && said.contains("belongs to a node of a fleet") && said.contains("--redis"), "{code}: {said}");
+    assert!(code != 0, "{code}: {said}");
+    assert!(said.contains("belongs to a node of a fleet"), "{code}: {said}");
+    assert!(said.contains("--redis"), "{code}: {said}");
 }
 
 #[test]
-fn another_secret_key_is_refused() {
+fn other_code_secret_is_refused() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let node = setup(&folder.path().join("a"), 0, &server.url()).start();
@@ -62,19 +60,24 @@ fn another_secret_key_is_refused() {
     let stranger =
         Setup::new(&folder.path().join("b")).env("CAROM_SPACE_KEY", &other).argument("--redis").argument(server.url());
     let (code, said) = stranger.fail();
-    assert!(code == 19 && said.contains("fingerprint") && !said.contains(&other), "{code}: {said}");
+    assert_eq!(code, 19, "{code}: {said}");
+    assert!(said.contains("fingerprint"), "{code}: {said}");
+    assert!(!said.contains(&other), "{code}: {said}");
     // One that has none is told to take the fleet's, and makes none of its own.
     let newcomer = Setup::new(&folder.path().join("c")).argument("--redis").argument(server.url());
     let (code, said) = newcomer.fail();
-    assert!(code == 19 && said.contains("space.key") && said.contains("copy"), "{code}: {said}");
+    assert_eq!(code, 19, "{code}: {said}");
+    assert!(said.contains("space.key"), "{code}: {said}");
+    assert!(said.contains("copy"), "{code}: {said}");
     assert!(!folder.path().join("c/space.key").exists());
     server.kill();
     let (code, said) = newcomer.fail();
-    assert!(code == 19 && said.contains("Redis"), "{code}: {said}");
+    assert_eq!(code, 19, "{code}: {said}");
+    assert!(said.contains("Redis"), "{code}: {said}");
 }
 
 #[test]
-fn a_wrong_password_says_so_and_is_not_shown() {
+fn wrong_password_is_named_and_hidden() {
     let server = Server::start();
     server.command(&["CONFIG", "SET", "requirepass", "open-sesame"]);
     let folder = tempfile::tempdir().unwrap();
@@ -82,20 +85,22 @@ fn a_wrong_password_says_so_and_is_not_shown() {
     let wrong =
         setup(folder.path(), 0, &url("geheim")).expect("redis_refuses").expect("redis_away").expect("codes_failed");
     let node = wrong.start();
-    crate::alarms::is_seen(&node, "redis_refuses");
+    crate::support::alarms::is_seen(&node, "redis_refuses");
     wait_until("the reason", || node.status().to_string().contains("WRONGPASS"));
-    assert!(!node.log().contains("geheim") && !node.status().to_string().contains("geheim"));
+    assert!(!node.log().contains("geheim"));
+    assert!(!node.status().to_string().contains("geheim"));
     node.terminate();
     let node = setup(folder.path(), 0, &server.url()).env("CAROM_FLEET_PASSWORD", "open-sesame").start();
     settle(&node);
     let code = node.wire().shorten("https://example.org/");
-    assert!(!node.log().contains("sesame") && !node.status().to_string().contains("sesame"));
+    assert!(!node.log().contains("sesame"));
+    assert!(!node.status().to_string().contains("sesame"));
     let node = node.restart();
     assert_eq!(node.wire().get(&format!("/{code}")).status, 302);
 }
 
 #[test]
-fn what_a_node_that_has_gone_had_leased_is_taken_over_once() {
+fn lease_is_taken_over_once() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let impatient = |number: usize| {
@@ -125,7 +130,7 @@ fn what_a_node_that_has_gone_had_leased_is_taken_over_once() {
 }
 
 #[test]
-fn links_from_before_the_fleet_come_along() {
+fn earlier_links_join_the_fleet() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let alone = Setup::new(&folder.path().join("a")).env("CAROM_SPACE_KEY", KEY).start();
@@ -143,31 +148,8 @@ fn links_from_before_the_fleet_come_along() {
     assert!(!codes.contains(&fresh));
 }
 
-/// A server that also speaks TLS on that port, and the file of its certificate.
-pub(super) fn tls_server(folder: &Path) -> (Server, u16, String) {
-    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &file("key.pem"), "-out", &file("cert.pem")])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let mut redis = RedisSetup::new();
-    for (name, value) in [
-        ("--tls-port", port.to_string()),
-        ("--tls-cert-file", file("cert.pem")),
-        ("--tls-key-file", file("key.pem")),
-        ("--tls-auth-clients", "no".to_owned()),
-    ] {
-        redis = redis.argument(name).argument(value);
-    }
-    (redis.start(), port, file("cert.pem"))
-}
-
 #[test]
-fn redis_over_tls_must_show_a_certificate_that_is_trusted() {
+fn redis_tls_needs_a_trusted_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let (_redis, port, certificate) = tls_server(folder.path());
     let url = format!("rediss://127.0.0.1:{port}");

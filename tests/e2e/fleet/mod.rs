@@ -1,79 +1,20 @@
 //! Nodes that share one code space through a real Redis, and everything that can happen to it.
 
-mod apps;
-mod budget;
 mod bulk;
 mod changes;
-mod cluster;
 mod conflicts;
 mod counter;
-mod crowd;
+mod dedupe;
 mod domains;
 mod expiry;
-mod limited;
+mod idempotency;
+mod keys;
+mod launcher;
 mod membership;
+mod memory;
 mod outage;
-mod proxy;
-pub(crate) mod redis;
-mod repeats;
-mod residency;
-mod reuse;
-mod rules;
-mod script;
+mod scripts;
 mod sharing;
 mod slots;
-
-use std::path::Path;
-
-use tempfile::TempDir;
-
-use crate::node::{Node, Setup, wait_until};
-
-/// Nodes that are told nothing but the same Redis and the same key.
-pub(crate) struct Fleet {
-    _folder: TempDir,
-    setups: Vec<Setup>,
-}
-
-/// The secret key of the nodes.
-pub(crate) const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-
-impl Fleet {
-    /// So many nodes, not started yet.
-    pub(crate) fn new(nodes: usize, redis: &str) -> Fleet {
-        let folder = tempfile::tempdir().unwrap();
-        let setups = (0..nodes).map(|number| setup(&folder.path().join(format!("{number}")), number, redis)).collect();
-        Fleet { _folder: folder, setups }
-    }
-
-    /// How to start one of them.
-    pub(crate) fn setup(&self, number: usize) -> Setup {
-        self.setups[number].clone()
-    }
-
-    /// Starts all of them, and waits until each has heard of Redis and compared its links.
-    pub(crate) fn start(&self) -> Vec<Node> {
-        let nodes: Vec<Node> = self.setups.iter().map(Setup::start).collect();
-        nodes.iter().for_each(settle);
-        nodes
-    }
-}
-
-/// A node of that number: on one core, and every second one on two.
-pub(crate) fn setup(data_dir: &Path, number: usize, redis: &str) -> Setup {
-    Setup::new(data_dir)
-        .cores(1 + number % 2)
-        .env("CAROM_SPACE_KEY", KEY)
-        .env("CAROM_FLEET_NODE", &format!("n{number}"))
-        .argument("--redis")
-        .argument(redis)
-}
-
-/// Waits until a node has heard of Redis, and has nothing to bring there or to compare.
-pub(crate) fn settle(node: &Node) {
-    wait_until("a node that agrees with Redis", || {
-        let status = node.status();
-        let fleet = &status["fleet"];
-        status["redis"]["connected"] == true && fleet["comparing"] == 0 && fleet["outbox"] == 0
-    });
-}
+mod timeouts;
+mod visit_limits;

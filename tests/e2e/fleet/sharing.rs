@@ -1,15 +1,15 @@
-//! What is done on one node holds on all.
+//! Links that one node creates or deletes, seen from the other nodes.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::cluster::Cluster;
-use super::crowd::{self, check};
-use super::redis::Server;
-use super::{Fleet, settle};
-use crate::node::{Node, wait_until};
+use crate::support::cluster::Cluster;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::fleet_clients::{self, check};
+use crate::support::node::{Node, wait_until};
+use crate::support::redis::Server;
 
 fn addresses(nodes: &[Node]) -> Vec<std::net::SocketAddr> {
     nodes.iter().map(|node| node.public).collect()
@@ -18,9 +18,10 @@ fn addresses(nodes: &[Node]) -> Vec<std::net::SocketAddr> {
 /// Creates on every node at full speed; nothing is given out twice, and everything is everywhere.
 fn create_everywhere(fleet: &Fleet, time: Duration) {
     let nodes = fleet.start();
-    let (seen, ()) = crowd::run(&addresses(&nodes), 4, Duration::ZERO, &[], || std::thread::sleep(time));
+    let (seen, ()) = fleet_clients::run(&addresses(&nodes), 4, Duration::ZERO, &[], || std::thread::sleep(time));
     println!("{} links in {time:?}", seen.made.len());
-    assert!(seen.made.len() > 1_000 && seen.refused.is_empty(), "{} made, {:?}", seen.made.len(), seen.refused);
+    assert!(seen.made.len() > 1_000, "{} made, {:?}", seen.made.len(), seen.refused);
+    assert!(seen.refused.is_empty(), "{} made, {:?}", seen.made.len(), seen.refused);
     assert_eq!(seen.twice(), Vec::<&str>::new());
     for node in &nodes {
         assert_eq!(check(node.public, &seen.made), Vec::<String>::new());
@@ -35,13 +36,13 @@ fn create_everywhere(fleet: &Fleet, time: Duration) {
 }
 
 #[test]
-fn three_nodes_create_at_full_speed_over_one_server() {
+fn three_nodes_create_over_one_server() {
     let server = Server::start();
     create_everywhere(&Fleet::new(3, &server.url()), Duration::from_secs(4));
 }
 
 #[test]
-fn three_nodes_create_at_full_speed_over_a_cluster() {
+fn three_nodes_create_over_a_cluster() {
     let cluster = Cluster::start();
     let servers: Vec<String> = (0..2).map(|index| cluster.server(index).address().to_string()).collect();
     create_everywhere(&Fleet::new(3, &format!("redis://{}", servers.join(","))), Duration::from_secs(4));
@@ -53,7 +54,7 @@ fn three_nodes_create_at_full_speed_over_a_cluster() {
 }
 
 #[test]
-fn a_link_is_everywhere_at_once_and_in_memory_within_a_second() {
+fn link_is_on_every_node_at_once() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -77,7 +78,7 @@ fn a_link_is_everywhere_at_once_and_in_memory_within_a_second() {
 }
 
 #[test]
-fn a_slug_has_one_owner_whoever_asks_at_the_same_time() {
+fn concurrent_slug_has_one_owner() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -90,12 +91,13 @@ fn a_slug_has_one_owner_whoever_asks_at_the_same_time() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let made = statuses.iter().filter(|&&status| status == 200).count();
-        assert!(made == 1 && statuses.iter().all(|status| matches!(status, 200 | 400)), "{statuses:?}");
+        assert_eq!(made, 1, "{statuses:?}");
+        assert!(statuses.iter().all(|status| matches!(status, 200 | 400)), "{statuses:?}");
     }
 }
 
 #[test]
-fn a_delete_holds_here_at_once_and_elsewhere_within_a_second() {
+fn delete_reaches_every_node_within_a_second() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let nodes = fleet.start();
@@ -131,7 +133,7 @@ fn a_delete_holds_here_at_once_and_elsewhere_within_a_second() {
 }
 
 #[test]
-fn a_new_node_and_one_that_was_away_for_long_get_everything() {
+fn new_and_returning_nodes_catch_up() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     // So few entries are kept that whoever was away has lost its place.
@@ -143,7 +145,7 @@ fn a_new_node_and_one_that_was_away_for_long_get_everything() {
         let mut wire = node.wire();
         for _ in 0..count {
             let target = format!("https://example.org/{}", made.len());
-            made.push(crowd::Made { code: wire.shorten(&target), target });
+            made.push(fleet_clients::Made { code: wire.shorten(&target), target });
         }
         made.clone()
     };

@@ -1,5 +1,5 @@
-//! What depends on leases: a node's process and its values, links that are made with Redis and alone, the take-over, and
-//! what must be true of all that.
+//! Links that depend on leases: a node's process and its values, links made with Redis and alone, the take-over, and
+//! the invariants of all that.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Node {
         Duration::from_millis(shown + (now - at) * self.rate / 1_000)
     }
 
-    /// What the thread of heartbeats does with an answer.
+    /// Handles an answer in the heartbeat thread.
     pub(super) fn hear(
         &mut self,
         (sent, now): (Duration, Duration),
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Who a value belongs to, and whether Redis has forgotten that.
+    /// The owner of a value, and whether Redis has forgotten it.
     fn owner(&self, value: u64) -> &Owner {
         self.owners.range(..=value).next_back().map(|(_, owner)| owner).unwrap()
     }
@@ -259,7 +259,7 @@ impl World {
         adopts
     }
 
-    /// What was made alone, or what Redis has forgotten, is brought to it.
+    /// Delivers links that were made alone or that Redis has forgotten.
     pub(super) fn deliver(&mut self, node: usize) -> Result<bool, String> {
         let Some(value) = self.nodes[node].undelivered.first().copied() else { return Ok(false) };
         let (index, fate) = (issued(value), self.fate(node));
@@ -393,7 +393,7 @@ impl World {
         Err("it does not come to rest".to_owned())
     }
 
-    /// What must be true at the end.
+    /// Checks the invariants at the end.
     pub(super) fn check(&self) -> Result<(), String> {
         for (number, node) in self.nodes.iter().enumerate() {
             if node.links != self.states || !node.undelivered.is_empty() {

@@ -1,0 +1,614 @@
+//! API keys: when they are required, what each role allows, and links that belong to apps. Each test runs with one core
+//! and with three.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::api_client::{ApiClient, JSON, new_key, run_app, try_run_app};
+use crate::support::bulk::Session;
+use crate::support::http::{Reply, SHORT_URLS, Wire};
+use crate::support::node::{CAROM, Node, Setup, wait_until};
+
+const LINES: &str = "Content-Type: application/x-ndjson\r\n";
+const BULK: &str = "/rest/v3/short-urls/bulk";
+const EXPORT: &str = "/rest/v3/short-urls/export";
+
+fn codes(list: &Value) -> BTreeSet<String> {
+    let links = list["shortUrls"]["data"].as_array().unwrap().iter();
+    links.map(|link| link["shortCode"].as_str().unwrap().to_owned()).collect()
+}
+
+fn with_one_and_three_cores(check: impl Fn(Setup)) {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        check(Setup::new(&dir.path().join("data")).cores(cores));
+    }
+}
+
+#[test]
+fn first_key_makes_the_api_require_keys() {
+    with_one_and_three_cores(|setup| {
+        let node = setup.start();
+        let code = node.wire().shorten("https://example.org/before");
+        let first = new_key(&setup, "shop", "write-own");
+        let mut shop = ApiClient::new(&node, &first);
+        wait_until("keys that are asked for", || {
+            (0..8).all(|_| node.wire().create(&json!({"longUrl": "https://example.org/"})).status == 401)
+        });
+        node.wire().get(SHORT_URLS).problem(401, "/missing-authentication");
+        assert_eq!(node.wire().get(&format!("/{code}")).status, 302, "redirects ask for no key");
+        assert_eq!(node.wire().get("/rest/v3/openapi.json").status, 200);
+        assert_eq!(node.wire().get("/rest/health").status, 200);
+        assert!(shop.is_known(&node));
+        let own = shop.shorten("https://example.org/own");
+        assert_eq!(shop.get(&format!("{SHORT_URLS}/{own}")).json()["app"], "shop");
+        // As a bearer's token, too.
+        let bearer = format!("Authorization: Bearer {first}\r\n");
+        assert_eq!(node.wire().ask("GET", SHORT_URLS, &bearer, b"").status, 200);
+        // What was made before belongs to nobody.
+        shop.get(&format!("{SHORT_URLS}/{code}")).problem(404, "/short-url-not-found");
+        // Another key while the node runs, and the first one is no more.
+        let second = new_key(&setup, "shop", "write-own");
+        let mut with_second = ApiClient::new(&node, &second);
+        wait_until("the second key", || with_second.is_known(&node));
+        assert_eq!(
+            with_second.get(&format!("{SHORT_URLS}/{own}")).status,
+            200,
+            "an app is an app with any of its keys"
+        );
+        let id = run_app(&setup, &["list", "--json"]);
+        let id: Value = serde_json::from_str(&id).unwrap();
+        let id = id["keys"][0]["id"].as_str().unwrap().to_owned();
+        run_app(&setup, &["revoke", "shop", "--key", &id]);
+        wait_until("a key that is revoked", || !shop.is_known(&node));
+        assert!(with_second.is_known(&node));
+        let node = node.restart();
+        assert!(!shop.is_known(&node));
+        assert!(with_second.is_known(&node));
+        run_app(&setup, &["revoke", "shop"]);
+        wait_until("all keys gone", || !with_second.is_known(&node));
+        node.wire().get(SHORT_URLS).problem(401, "/missing-authentication");
+        let log = node.terminate_and_tell().1;
+        assert!(!log.contains(&first[9..]), "a key in the log");
+        assert!(!log.contains(&second[9..]), "a key in the log");
+    });
+}
+
+#[test]
+fn rotated_key_stays_valid_for_its_grace() {
+    with_one_and_three_cores(|setup| {
+        let old = new_key(&setup, "shop", "read");
+        let node = setup.start();
+        let new = run_app(&setup, &["rotate", "shop", "--grace", "1h"]);
+        let (mut with_old, mut with_new) = (ApiClient::new(&node, &old), ApiClient::new(&node, &new));
+        wait_until("the new key", || with_new.is_known(&node));
+        assert!(with_old.is_known(&node));
+        let newer = run_app(&setup, &["rotate", "shop", "--grace", "0"]);
+        let mut with_newer = ApiClient::new(&node, &newer);
+        wait_until("the newer key", || with_newer.is_known(&node) && !with_new.is_known(&node));
+        assert!(with_old.is_known(&node));
+        with_newer.create(&json!({"longUrl": "https://example.org/"})).problem(403, ":forbidden");
+        let list = run_app(&setup, &["list"]);
+        assert_eq!(list.lines().count(), 4, "{list}");
+        assert!(list.contains("revoked"), "{list}");
+        assert!(list.contains("valid until"), "{list}");
+        node.terminate();
+    });
+}
+
+#[test]
+fn invalid_keys_get_identical_401s() {
+    with_one_and_three_cores(|setup| {
+        let good = new_key(&setup, "shop", "write-own");
+        let revoked = new_key(&setup, "gone", "admin");
+        run_app(&setup, &["revoke", "gone"]);
+        let node = setup.start();
+        assert!(ApiClient::new(&node, &good).is_known(&node));
+        let other_case: String = good
+            .chars()
+            .map(|c| if c.is_ascii_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() })
+            .collect();
+        let wrong = [
+            revoked.clone(),
+            good[..good.len() - 1].to_owned(),
+            good[1..].to_owned(),
+            other_case,
+            format!("{good}{good}"),
+            format!("{good} {good}"),
+            format!("\"{good}\""),
+            format!("{{\"key\": \"{good}\"}}"),
+            format!("[\"{good}\"]"),
+            format!("{good}\r\nX-Api-Key: {good}"),
+            format!("{good}\r\nAuthorization: Bearer {good}"),
+            String::new(),
+            "null".to_owned(),
+            "x".repeat(4_096),
+        ];
+        let mut bodies = BTreeSet::new();
+        for (number, text) in wrong.iter().enumerate() {
+            let mut caller = ApiClient::new(&node, text);
+            // Each from an address of its own: one may try only so many.
+            let source = format!("127.0.1.{number}").parse().unwrap();
+            caller.wire = Wire::open_from(source, node.public);
+            let reply = caller.get(SHORT_URLS);
+            reply.problem(401, "/invalid-api-key");
+            bodies.insert(reply.body);
+            caller.create(&json!({"longUrl": "https://example.org/"})).problem(401, "/invalid-api-key");
+        }
+        assert_eq!(bodies.len(), 1, "which of them it is shows");
+        let list = ApiClient::new(&node, &good).get(SHORT_URLS).json();
+        assert_eq!(codes(&list).len(), 0, "nothing was made");
+        let log = node.terminate_and_tell().1;
+        assert!(!log.contains(&good[9..]), "a key in the log");
+        assert!(!log.contains(&revoked[9..]), "a key in the log");
+    });
+}
+
+fn request(method: &str, path: &str, fields: &str) -> Vec<u8> {
+    crate::support::http::request(method, path, fields, b"")
+}
+
+/// The answer to a request from another address of this machine.
+fn from(node: &Node, address: &str, request: &[u8]) -> Reply {
+    let mut wire = Wire::open_from(address.parse().unwrap(), node.public);
+    wire.send(request);
+    wire.reply()
+}
+
+#[test]
+fn key_expires_at_its_time() {
+    with_one_and_three_cores(|setup| {
+        new_key(&setup, "other", "read");
+        let node = setup.start();
+        let end_ms = carom_telemetry::clock::unix_ms() + 8_000;
+        let ending = run_app(&setup, &["add", "shop", "--expires", &carom_model::dates::format(end_ms)]);
+        let mut caller = ApiClient::new(&node, &ending);
+        wait_until("the key", || caller.is_known(&node));
+        wait_until("the end of the key", || !caller.is_known(&node));
+        assert!(carom_telemetry::clock::unix_ms() >= end_ms / 1_000 * 1_000, "it ended too early");
+        node.terminate();
+    });
+}
+
+/// Two apps with a link each, and what may be done with the keys of all roles.
+struct Two {
+    node: Node,
+    /// Of the first app.
+    own: ApiClient,
+    /// Of the second app.
+    other: ApiClient,
+    /// Reads what the first app has.
+    reader: ApiClient,
+    /// Writes what any app has.
+    all: ApiClient,
+    /// The link of the first app.
+    code: String,
+}
+
+const SECRET: &str = "https://example.org/of-the-first-app";
+
+impl Two {
+    fn new(setup: &Setup) -> Two {
+        let keys = [("first", "write-own"), ("second", "write-own"), ("first", "read"), ("third", "write-all")]
+            .map(|(name, role)| new_key(setup, name, role));
+        let node = setup.start();
+        let [mut own, mut other, reader, all] = keys.map(|key| ApiClient::new(&node, &key));
+        let code = own.create(&json!({"longUrl": SECRET, "tags": ["first-tag"], "title": "first title"})).code();
+        other.create(&json!({"longUrl": "https://example.org/second", "tags": ["second-tag"]})).code();
+        Two { node, own, other, reader, all, code }
+    }
+
+    fn record(&mut self) -> Value {
+        self.own.get(&format!("{SHORT_URLS}/{}", self.code)).json()
+    }
+}
+
+/// The content type and the body for a method of a path; empty where it takes none.
+fn body_of(path: &str, method: &str) -> (&'static str, String) {
+    match (path, method) {
+        (BULK, _) => (LINES, json!({"longUrl": "https://example.org/x"}).to_string()),
+        (_, "post") => (JSON, json!({"longUrl": "https://example.org/x"}).to_string()),
+        (_, "patch") => (JSON, json!({"longUrl": "https://example.org/stolen", "title": "stolen"}).to_string()),
+        _ => ("", String::new()),
+    }
+}
+
+/// Every operation of the API that asks for a key: path and method, as the description has them.
+fn operations(node: &Node) -> Vec<(String, String)> {
+    let document = node.wire().get("/rest/v3/openapi.json").json();
+    let mut found = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap().iter().filter(|(name, _)| *name != "parameters") {
+            if operation.get("security").is_none() {
+                found.push((path.clone(), method.clone()));
+            }
+        }
+    }
+    assert!(found.len() >= 12, "{found:?}");
+    found
+}
+
+#[test]
+fn no_route_shows_links_of_another_app() {
+    with_one_and_three_cores(|setup| {
+        let mut two = Two::new(&setup);
+        let before = two.record();
+        for (path, method) in operations(&two.node) {
+            let place = path.replace("{shortCode}", &two.code);
+            let (fields, body) = body_of(&path, &method);
+            let upper = method.to_uppercase();
+            let what = format!("{upper} {place}");
+            // Without a key, and with one that is none.
+            let reply = two.node.wire().ask(&upper, &place, fields, body.as_bytes());
+            reply.problem(401, "/missing-authentication");
+            if method == "get" {
+                assert_eq!(two.node.wire().ask("HEAD", &place, fields, body.as_bytes()).status, 401, "{what}");
+            }
+            // With one of another app.
+            for path in
+                [place.clone(), percent(&place, &two.code), format!("{place}?searchTerm=first&tags[]=first-tag")]
+            {
+                let reply = two.other.ask(&upper, &path, fields, &body);
+                let text = String::from_utf8_lossy(&reply.body).into_owned();
+                assert!(!text.contains("first") || text.contains("/short-url-not-found"), "{what}: {text}");
+                if place.contains(&two.code) {
+                    reply.problem(404, "/short-url-not-found");
+                }
+            }
+            // With one that may not write.
+            let reply = two.reader.ask(&upper, &place, fields, &body);
+            match (&*method, &*path) {
+                ("get", "/rest/v3/visits") => _ = reply.problem(403, ":forbidden"),
+                ("get", _) => assert_eq!(reply.status, 200, "{what}: {reply:?}"),
+                _ => _ = reply.problem(403, ":forbidden"),
+            }
+        }
+        assert_eq!(two.record(), before);
+        assert_eq!(two.node.wire().get(&format!("/{}", two.code)).location(), SECRET);
+        two.node.terminate();
+    });
+}
+
+/// Spells a path in another way: the first byte of the code is percent-encoded.
+fn percent(path: &str, code: &str) -> String {
+    let first = code.as_bytes()[0];
+    path.replace(code, &format!("%{first:02x}{}", &code[1..]))
+}
+
+#[test]
+fn lists_hold_own_links_or_all_by_role() {
+    with_one_and_three_cores(|setup| {
+        let mut two = Two::new(&setup);
+        let set = |caller: &mut ApiClient, path: &str| codes(&caller.get(path).json());
+        let own = BTreeSet::from([two.code.clone()]);
+        for query in [
+            "",
+            "?tags[]=first-tag",
+            "?searchTerm=first",
+            "?orderBy=title-ASC",
+            "?orderBy=shortCode-ASC",
+            "?orderBy=visits-DESC",
+        ] {
+            let path = format!("{SHORT_URLS}{query}");
+            assert_eq!(set(&mut two.own, &path), own, "{query}");
+            assert_eq!(set(&mut two.reader, &path), own, "{query}");
+            assert!(set(&mut two.other, &path).is_disjoint(&own), "{query}");
+            assert!(set(&mut two.all, &path).is_superset(&own), "{query}");
+        }
+        assert_eq!(two.own.get(SHORT_URLS).json()["shortUrls"]["pagination"]["totalItems"], 1);
+        assert_eq!(two.all.get(SHORT_URLS).json()["shortUrls"]["pagination"]["totalItems"], 2);
+        let tags = |caller: &mut ApiClient| caller.get("/rest/v3/tags").json()["tags"]["data"].clone();
+        assert_eq!(tags(&mut two.own), json!(["first-tag"]));
+        assert_eq!(tags(&mut two.other), json!(["second-tag"]));
+        assert_eq!(tags(&mut two.all), json!(["first-tag", "second-tag"]));
+        assert_eq!(two.own.get("/rest/v3/tags/stats").json()["tags"]["data"][0]["shortUrlsCount"], 1);
+        let lines = |caller: &mut ApiClient| caller.get(EXPORT).text().lines().count();
+        assert_eq!(lines(&mut two.own), 1);
+        assert_eq!(lines(&mut two.other), 1);
+        assert_eq!(lines(&mut two.all), 2);
+        assert_eq!(two.own.get(&format!("{SHORT_URLS}/{}/visits", two.code)).status, 200);
+        // Whoever may write all may change the links of others, which stay theirs.
+        let path = format!("{SHORT_URLS}/{}", two.code);
+        let changed = two.all.ask("PATCH", &path, JSON, &json!({"title": "by the third"}).to_string());
+        assert_eq!(changed.json()["app"].as_str(), Some("first"));
+        assert_eq!(changed.json()["title"].as_str(), Some("by the third"));
+        assert_eq!(two.own.ask("DELETE", &path, "", "").status, 204);
+        assert_eq!(two.all.get(&path).status, 404);
+        two.node.terminate();
+    });
+}
+
+#[test]
+fn dedupe_stays_within_one_app() {
+    with_one_and_three_cores(|setup| {
+        let setup = setup.env("CAROM_LINKS_DEDUPE", "1d");
+        let (first, second) = (new_key(&setup, "first", "write-own"), new_key(&setup, "second", "write-all"));
+        let node = setup.start();
+        let (mut first, mut second) = (ApiClient::new(&node, &first), ApiClient::new(&node, &second));
+        for find in [false, true] {
+            let body = json!({"longUrl": "https://example.org/same", "findIfExists": find});
+            let codes = [first.create(&body).code(), first.create(&body).code(), second.create(&body).code()];
+            assert_eq!(codes[0], codes[1]);
+            assert_ne!(codes[1], codes[2]);
+        }
+        let slug = json!({"longUrl": "https://example.org/slug", "customSlug": "same-slug", "findIfExists": true});
+        assert_eq!(first.create(&slug).code(), "same-slug");
+        assert_eq!(first.create(&slug).code(), "same-slug");
+        second.create(&slug).problem(400, "/non-unique-slug");
+        node.terminate();
+    });
+}
+
+#[test]
+fn app_version_is_stored_with_the_link() {
+    with_one_and_three_cores(|setup| {
+        let shop = new_key(&setup, "shop", "write-own");
+        let node = setup.start();
+        let mut shop = ApiClient::new(&node, &shop);
+        let url = json!({"longUrl": "https://example.org/"});
+        let made = shop.ask("POST", SHORT_URLS, &format!("{JSON}X-App-Version: 1.4.2\r\n"), &url.to_string()).json();
+        assert_eq!(&made["app"], &json!("shop"));
+        assert_eq!(&made["appVersion"], &json!("1.4.2"));
+        let said = shop.create(&json!({"longUrl": "https://example.org/", "appVersion": "2 \"beta\""})).json();
+        assert_eq!(said["appVersion"], "2 \"beta\"");
+        assert_eq!(shop.create(&url).json()["appVersion"], Value::Null);
+        for wrong in [json!(1), json!(""), json!("é"), json!("a\nb"), json!("x".repeat(1 << 16))] {
+            let reply = shop.create(&json!({"longUrl": "https://example.org/", "appVersion": wrong}));
+            assert_eq!(reply.problem(400, "/invalid-data")["invalidElements"], json!(["appVersion"]));
+        }
+        shop.ask("GET", SHORT_URLS, &format!("X-App-Version: {}\r\n", "x".repeat(65)), "")
+            .problem(400, "/invalid-data");
+        let apps = node.status()["apps"].clone();
+        assert_eq!(&apps[0]["app"], &json!("shop"));
+        assert_eq!(&apps[0]["appVersion"], &json!("1.4.2"));
+        assert_eq!(&apps[0]["creates"], &json!(3));
+        assert!(apps[0]["requests"].as_u64() >= Some(7), "{apps}");
+        // An export says whose links are, and an import makes them so.
+        let exported = shop.get(EXPORT);
+        let setup = node.terminate();
+        let other = tempfile::tempdir().unwrap();
+        let file = other.path().join("links.ndjson");
+        std::fs::write(&file, &exported.body).unwrap();
+        let into = Setup::new(&other.path().join("data"));
+        let import =
+            Command::new(CAROM).args(["import", "--data-dir"]).arg(into.data_dir()).arg(&file).output().unwrap();
+        assert!(import.status.success(), "{}", String::from_utf8_lossy(&import.stderr));
+        std::fs::copy(setup.data_dir().join("apps.json"), into.data_dir().join("apps.json")).unwrap();
+        let node = into.start();
+        let code = made["shortCode"].as_str().unwrap();
+        shop.wire = node.wire();
+        let moved = shop.get(&format!("{SHORT_URLS}/{code}")).json();
+        assert_eq!(&moved["app"], &json!("shop"));
+        assert_eq!(&moved["appVersion"], &json!("1.4.2"));
+        node.terminate();
+    });
+}
+
+#[test]
+fn creates_per_second_are_limited() {
+    with_one_and_three_cores(|setup| {
+        let slow = run_app(&setup, &["add", "slow", "--creates-per-second", "5"]);
+        let setup = setup.all_interfaces().env("CAROM_LIMITS_CREATES_PER_SECOND", "1000");
+        let quick = new_key(&setup, "quick", "write-own");
+        let node = setup.start();
+        let url = json!({"longUrl": "https://example.org/"});
+        let begin = Instant::now();
+        let (mut made, mut refused) = (0, 0);
+        while begin.elapsed() < Duration::from_millis(1_500) {
+            let reply = ApiClient::new(&node, &slow).create(&url);
+            let left = |reply: &Reply, name: &str| reply.field(name).unwrap().parse::<u64>().unwrap();
+            assert_eq!(left(&reply, "x-ratelimit-limit"), 5);
+            assert!(left(&reply, "x-ratelimit-remaining") < 5);
+            assert!(left(&reply, "x-ratelimit-reset") <= 2);
+            match reply.status {
+                200 => made += 1,
+                _ => {
+                    assert_eq!(reply.problem(429, ":too-many-requests")["retryAfter"], 1);
+                    assert_eq!(left(&reply, "x-ratelimit-remaining"), 0);
+                    assert_eq!(left(&reply, "retry-after"), 1);
+                    refused += 1;
+                }
+            }
+        }
+        let most = 5 + begin.elapsed().as_millis() as u64 / 200 + 1;
+        assert!((5..=most).contains(&made), "{made} made, {refused} refused");
+        assert!(refused > 0, "{made} made, {refused} refused");
+        // Line by line where many are made at once, and nobody else is held up.
+        let lines = "{\"longUrl\":\"https://example.org/\"}\n".repeat(50);
+        let answer = ApiClient::new(&node, &slow).ask("POST", BULK, LINES, &lines);
+        let results: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(results.len(), 50);
+        let told_when = |result: &&Value| result["status"] == 429 && result["error"]["retryAfter"] == 1;
+        assert!(results.iter().filter(told_when).count() >= 40, "{results:?}");
+        // So is who calls as another shortener was called.
+        let path = format!("/yourls-api.php?action=shorturl&format=json&url=https://example.org/&signature={slow}");
+        let told = (0..20).map(|_| node.wire().get(&path)).find(|reply| reply.status == 429).unwrap();
+        assert_eq!(told.field("retry-after"), Some("1"));
+        assert_eq!(told.field("x-ratelimit-limit"), Some("5"));
+        let mut quick = ApiClient::new(&node, &quick);
+        assert_eq!(quick.create(&url).field("x-ratelimit-limit"), Some("1000"));
+        let status = node.status();
+        let slow = status["apps"].as_array().unwrap().iter().find(|app| app["app"] == "slow").unwrap();
+        assert!(slow["limited"].as_u64() >= Some(refused + 40), "{slow}");
+        node.terminate();
+    });
+}
+
+#[test]
+fn revoked_key_ends_long_requests() {
+    with_one_and_three_cores(|setup| {
+        let (shop, other) = (new_key(&setup, "shop", "write-own"), new_key(&setup, "other", "write-own"));
+        let node = setup.start();
+        let line = "{\"longUrl\": \"https://example.org/\"}\n";
+        let mut sessions = [&shop, &other].map(|key| Session::bulk_as(&node, key));
+        for session in &mut sessions {
+            session.send(line);
+            assert_eq!(session.begin(), 200);
+            assert_eq!(session.result()["status"].clone(), json!(200));
+        }
+        run_app(&setup, &["revoke", "shop"]);
+        let mut caller = ApiClient::new(&node, &shop);
+        wait_until("a key that is revoked", || !caller.is_known(&node));
+        for (session, status) in sessions.iter_mut().zip([401, 200]) {
+            session.send(line);
+            assert_eq!(session.result()["status"], status);
+        }
+        assert_eq!(ApiClient::new(&node, &other).get(SHORT_URLS).json()["shortUrls"]["pagination"]["totalItems"], 2);
+        drop(sessions);
+        node.terminate();
+    });
+}
+
+#[test]
+fn failed_keys_are_rate_limited() {
+    with_one_and_three_cores(|setup| {
+        let good = new_key(&setup, "shop", "write-own");
+        let node = setup.start();
+        let mut caller = ApiClient::new(&node, "carom_ak_000000000000000000000000000000000");
+        let mut tried = 0;
+        let refused = loop {
+            let reply = caller.get(SHORT_URLS);
+            if reply.status != 401 {
+                break reply;
+            }
+            tried += 1;
+            assert!(tried <= 40, "nobody minds");
+        };
+        assert!(tried >= 30, "{tried}");
+        refused.problem(429, ":too-many-requests");
+        assert!(refused.field("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+        // Nobody is locked out by that, and another address is another one.
+        let wrong = std::mem::replace(&mut caller.fields, format!("X-Api-Key: {good}\r\n"));
+        assert_eq!(caller.get(SHORT_URLS).status, 200);
+        assert_eq!(from(&node, "127.0.0.2", &request("GET", SHORT_URLS, &wrong)).status, 401);
+        node.terminate();
+    });
+}
+
+#[test]
+fn public_listener_requires_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data")).argument("--listen").argument("0.0.0.0:0");
+    let (code, said) = setup.fail();
+    assert_eq!(code, 20, "{said}");
+    assert!(said.contains("carom app add"), "{said}");
+    assert!(said.contains("--open"), "{said}");
+    let admin = new_key(&setup, "ops", "admin");
+    let node = setup.start();
+    let public = SocketAddr::from(([127, 0, 0, 1], node.public.port()));
+    let ask = |fields: &str| Wire::open(public).ask("GET", SHORT_URLS, fields, b"").status;
+    assert_eq!(ask(""), 401);
+    assert_eq!(ask(&format!("X-Api-Key: {admin}\r\n")), 200);
+    let setup = node.terminate();
+    // An admin listener for others tells them nothing without a key that may manage apps, and makes none.
+    let writer = new_key(&setup, "shop", "write-all");
+    let setup = setup.argument("--admin-listen").argument("0.0.0.0:0").expect("without TLS");
+    let node = setup.start();
+    assert!(node.log().contains("session cookies cross the network unencrypted"), "{}", node.log());
+    let address = SocketAddr::from(([127, 0, 0, 1], node.admin.port()));
+    for (path, method) in [("/status", "GET"), ("/shorturl_status", "GET"), ("/apps", "GET"), ("/apps/ops", "DELETE")] {
+        let ask = |fields: &str| Wire::open(address).ask(method, path, fields, b"");
+        ask("").problem(401, "/missing-authentication");
+        ask("X-Api-Key: none\r\n").problem(401, "/invalid-api-key");
+        ask(&format!("X-Api-Key: {writer}\r\n")).problem(403, ":forbidden");
+        assert_eq!(ask(&format!("X-Api-Key: {admin}\r\n")).status, 200, "{path}");
+    }
+    assert_eq!(Wire::open(address).get("/healthz").status, 200);
+    let setup = node.terminate();
+    // What says who may do what must be whole.
+    std::fs::write(setup.data_dir().join("apps.json"), "{").unwrap();
+    let (code, said) = setup.fail();
+    assert_eq!(code, 18, "{said}");
+    assert!(said.contains("apps.json"), "{said}");
+    assert!(said.contains("backup"), "{said}");
+}
+
+#[test]
+fn admin_api_manages_apps() {
+    with_one_and_three_cores(|setup| {
+        let node = setup.start();
+        let mut admin = Wire::open(node.admin);
+        assert_eq!(admin.get("/apps").json(), json!({"apps": []}));
+        let body = json!({"app": "shop", "role": "read", "createsPerSecond": 9}).to_string();
+        let made = admin.ask("POST", "/apps", JSON, body.as_bytes());
+        assert_eq!(made.status, 201, "{made:?}");
+        let (first, id) = (made.json()["key"].as_str().unwrap().to_owned(), made.json()["id"].clone());
+        let mut shop = ApiClient::new(&node, &first);
+        wait_until("the key", || shop.is_known(&node));
+        let listed = admin.get("/apps").json();
+        assert_eq!(&listed["apps"][0]["app"], &json!("shop"));
+        assert_eq!(&listed["apps"][0]["keys"][0]["id"], &id);
+        assert_eq!(listed["apps"][0]["keys"][0]["createsPerSecond"], 9);
+        assert!(!listed.to_string().contains(&first[9..]), "a key is told once");
+        let rotated = admin.ask("POST", "/apps/shop/rotate", JSON, b"{\"graceSeconds\": 0}");
+        assert_eq!((rotated.status, &rotated.json()["follows"]), (201, &id));
+        let mut next = ApiClient::new(&node, rotated.json()["key"].as_str().unwrap());
+        wait_until("the next key", || next.is_known(&node) && !shop.is_known(&node));
+        let next_id = rotated.json()["id"].as_str().unwrap().to_owned();
+        let gone = admin.ask("DELETE", &format!("/apps/shop/keys/{next_id}"), "", b"");
+        assert_eq!((gone.status, gone.json()), (200, json!({"revoked": [next_id]})));
+        wait_until("no key", || !next.is_known(&node));
+        admin.ask("DELETE", "/apps/shop", "", b"").problem(404, ":app-not-found");
+        // The command line sees the same.
+        assert!(run_app(&setup, &["list"]).contains("revoked"));
+        // Wrong in every way.
+        for (body, field) in [
+            (json!({}), "app"),
+            (json!({"app": "a\"b"}), "app"),
+            (json!({"app": "a\r\nSET x"}), "app"),
+            (json!({"app": "x".repeat(1 << 16)}), "app"),
+            (json!({"app": 7}), "app"),
+            (json!({"app": "a", "role": "root"}), "role"),
+            (json!({"app": "a", "expires": "1969-12-31T23:59:59Z"}), "expires"),
+            (json!({"app": "a", "expires": "10000-01-01T00:00:00Z"}), "expires"),
+            (json!({"app": "a", "createsPerSecond": 1e300}), "createsPerSecond"),
+            (json!({"app": "a", "createsPerSecond": -1}), "createsPerSecond"),
+            (json!({"app": "a", "colour": "red"}), "colour"),
+        ] {
+            let reply = admin.ask("POST", "/apps", JSON, body.to_string().as_bytes());
+            assert_eq!(reply.problem(400, "/invalid-data")["invalidElements"], json!([field]), "{body}");
+        }
+        admin.ask("POST", "/apps", "", b"{}").problem(415, ":unsupported-media-type");
+        admin.ask("PUT", "/apps", JSON, b"{}").problem(405, "/method-not-allowed");
+        admin
+            .ask("POST", "/apps", &format!("{JSON}Origin: https://evil.example\r\n"), b"{\"app\":\"a\"}")
+            .problem(403, ":forbidden");
+        assert_eq!(admin.get("/apps").json()["apps"].as_array().unwrap().len(), 1, "nothing was stored");
+        node.terminate();
+    });
+}
+
+#[test]
+fn command_names_each_wrong_argument() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let said = |arguments: &[&str]| {
+        let output = try_run_app(&setup, arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["list"]).contains("does not exist"));
+    for wrong in [
+        &["add", "A B"][..],
+        &["add", "a", "--role", "root"],
+        &["add", "a", "--expires", "2001-01-01"],
+        &["add", "a", "--expires", "soon"],
+        &["add", "a", "--creates-per-second", "0"],
+    ] {
+        assert!(said(wrong).contains("invalid value"), "{wrong:?}");
+    }
+    assert!(!setup.data_dir().exists());
+    let text = new_key(&setup, "shop", "read");
+    assert!(text.starts_with("carom_ak_"), "{text}");
+    assert_eq!(text.len(), 42, "{text}");
+    let file = std::fs::read_to_string(setup.data_dir().join("apps.json")).unwrap();
+    assert!(!file.contains(&text[9..30]), "the key itself is kept nowhere");
+    assert!(said(&["revoke", "other"]).contains("the app other has no valid key"));
+    assert!(said(&["revoke", "shop", "--key", "x"]).contains("no valid key x"));
+    new_key(&setup, "shop", "read");
+    assert!(said(&["rotate", "shop"]).contains("2 valid keys"));
+}

@@ -1,0 +1,3 @@
+//! Compatible APIs: clients of other shorteners.
+
+mod shorteners;

@@ -1,0 +1,342 @@
+//! The console in a browser: sign-in, search, edits and live plots, by mouse and by keyboard, on a phone and on a
+//! screen, in light and dark, and with hostile content.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::support::api_client;
+use crate::support::browser::{Browser, ENTER, PHONE, SCREEN, TAB, are_sound};
+use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, open_node, press, says, shows};
+use crate::support::http::Wire;
+use crate::support::node::{Setup, free_address, wait_until};
+
+/// Every page of the console.
+const PAGES: [&str; 11] =
+    ["", "links", "links/hostile", "links/gone", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
+
+#[test]
+fn session_searches_edits_and_signs_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let key = api_client::new_key(&setup, "ops", "admin");
+    let node = setup.start();
+    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let mut caller = api_client::ApiClient::new(&node, &key);
+    wait_until("the key", || caller.is_known(&node));
+    for number in 0..60 {
+        let fields = json!({"longUrl": format!("{TARGET}&n={number}"), "customSlug": format!("item-{number:02}"), "title": format!("Item {number}")});
+        caller.create(&fields);
+    }
+    let mut browser = Browser::open();
+    browser.expect("status of 401");
+    browser.resize(SCREEN);
+    // Who is not signed in is led to the form, and from there to the page that was wanted.
+    browser.go(&at(&node, "links?q=item-17"));
+    assert_eq!(browser.title(), "Sign in - carom");
+    browser.is_accessible();
+    browser.fill("#key", "carom_ak_wrong");
+    browser.click("button");
+    assert!(!browser.text("#key-error").is_empty());
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    says(&browser, "tbody", "Item 17");
+    assert_eq!(browser.value("document.querySelectorAll('tbody tr').length"), json!(1));
+    assert_eq!(browser.value("document.cookie"), json!(""), "no script sees the cookie");
+    // A search as one types; what is asked for stands in the address.
+    browser.value("document.querySelector('input[type=search]').select()");
+    browser.press("Item 3");
+    wait_until("eleven links", || browser.value("document.querySelectorAll('tbody tr').length") == json!(11));
+    assert!(browser.url().contains("q=Item+3"), "{}", browser.url());
+    browser.go(&at(&node, "links/item-17"));
+    shows(&browser, ".destination");
+    press(&browser, "main", "edit");
+    browser.value("document.querySelector('dialog input[name=title]').select()");
+    browser.press("Renamed & <b>bold</b>");
+    press(&browser, "dialog", "submit");
+    says(&browser, ".history", "Renamed & <b>bold</b>");
+    says(&browser, ".history", "ops");
+    // What is wrong stands beside its field.
+    browser.expect("status of 400");
+    press(&browser, "main", "edit");
+    browser.value("document.querySelector('dialog [name=longUrl]').select()");
+    browser.press("nothing");
+    press(&browser, "dialog", "submit");
+    shows(&browser, "dialog .error:not([hidden])");
+    browser.is_accessible();
+    press(&browser, "dialog", "cancel");
+    press(&browser, "#account", "sign-out");
+    wait_until("the form", || browser.title() == "Sign in - carom");
+    browser.go(&at(&node, "links/item-17"));
+    assert_eq!(browser.title(), "Sign in - carom");
+    browser.close();
+    node.terminate();
+}
+
+/// A restart ends all sessions. Who has typed something, or chosen a file, signs in on the page where that stands.
+#[test]
+fn input_survives_an_ended_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data")).argument("--admin-listen").argument(free_address().to_string());
+    let key = api_client::new_key(&setup, "ops", "admin");
+    let node = setup.start();
+    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let mut caller = api_client::ApiClient::new(&node, &key);
+    wait_until("the key", || caller.is_known(&node));
+    caller.create(&json!({"longUrl": TARGET, "customSlug": "typed", "title": "Before"}));
+    let mut browser = Browser::open();
+    for complaint in ["status of 401", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_NETWORK"] {
+        browser.expect(complaint);
+    }
+    browser.go(&at(&node, "links/typed"));
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    press(&browser, "main", "edit");
+    browser.value("document.querySelector('dialog input[name=title]').select()");
+    browser.press("After");
+    let node = node.restart();
+    let is_asked = || browser.value("document.querySelector('dialog input[name=key]') !== null") == true;
+    wait_until("who asks for a key", is_asked);
+    browser.is_accessible();
+    browser.fill("dialog input[name=key]", "carom_ak_wrong");
+    press(&browser, "dialog:last-of-type", "submit");
+    shows(&browser, "dialog:last-of-type .error:not([hidden])");
+    browser.value("document.querySelector('dialog input[name=key]').select()");
+    browser.press(&key);
+    press(&browser, "dialog:last-of-type", "submit");
+    wait_until("the dialog before", || !is_asked());
+    assert_eq!(browser.value("document.querySelector('dialog input[name=title]').value"), json!("After"));
+    press(&browser, "dialog", "submit");
+    says(&browser, ".history", "After");
+    // Where nothing is lost the page for it is shown.
+    let node = node.restart();
+    wait_until("the form", || browser.title() == "Sign in - carom");
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    says(&browser, ".history", "After");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn live_plots_follow_the_traffic() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let code = node.wire().shorten(TARGET);
+    let mut browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, ""));
+    shows(&browser, "#live[data-state=live]");
+    let said = || {
+        browser
+            .value("document.querySelector('.plot-picture')?.getAttribute('aria-label') ?? ''")
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let drawn = || browser.value("document.querySelector('.plot-picture canvas')?.toDataURL() ?? ''");
+    let rate = || browser.value("document.querySelector('.tile dd')?.innerText ?? ''");
+    wait_until("a plot", || !said().is_empty() && rate() == "0");
+    let (still, empty) = (said(), drawn());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut wire = node.wire();
+            while !stop.load(Ordering::Relaxed) {
+                wire.get(&format!("/{code}"));
+            }
+        });
+        wait_until("a plot that moves", || said() != still && drawn() != empty && rate() != "0");
+        // In place: the focus stays where it is.
+        browser.value("document.querySelector('[role=region]').focus()");
+        let before = said();
+        wait_until("the next second", || said() != before);
+        assert_eq!(browser.value("document.activeElement.getAttribute('role')"), json!("region"));
+        stop.store(true, Ordering::Relaxed);
+    });
+    // Plots have the colours that stand above them, also when the theme is changed while they are seen.
+    browser.go(&at(&node, "usage"));
+    for theme in ["light", "dark", "light"] {
+        browser.prefer(theme);
+        wait_until(theme, || browser.value(IS_IN_ITS_COLOUR) == true);
+    }
+    // Who looks is told that nobody answers any more.
+    browser.expect("net::ERR");
+    browser.expect("Failed to load resource");
+    let setup = node.terminate();
+    shows(&browser, "#live[data-state=lost]");
+    drop(setup);
+    browser.close();
+}
+
+#[test]
+fn keyboard_reaches_every_control() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    node.wire().shorten_as("by-hand", TARGET);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "by-hand");
+    browser.press("/");
+    wait_until("the search", || browser.value("document.activeElement.type") == "search");
+    browser.press("by-ha");
+    wait_until("what was searched for", || browser.url().contains("q=by-ha"));
+    says(&browser, "tbody", "by-hand");
+    browser.value("document.activeElement.blur()");
+    browser.press("j");
+    browser.press("x");
+    wait_until("a selection", || browser.value("document.querySelector('tbody input').checked") == true);
+    browser.press(ENTER);
+    wait_until("the page of the link", || browser.url() == at(&node, "links/by-hand"));
+    wait_until("the heading", || browser.value("document.activeElement.tagName") == "H1");
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "by-hand");
+    browser.press("c");
+    wait_until("a form", || browser.value("document.activeElement.name") == "longUrl");
+    browser.press(TARGET);
+    browser.press(ENTER);
+    wait_until("two links", || node.status()["links"] == 2);
+    // The first thing that Tab reaches leads past the navigation.
+    browser.go(&at(&node, "settings"));
+    says(&browser, "main", "data_dir");
+    browser.value("document.activeElement.blur()");
+    browser.press(TAB);
+    assert_eq!(browser.value("document.activeElement.className"), json!("skip"));
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn pages_are_accessible_and_escaped() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let evil = "\u{202e}<img src=x onerror=alert(1)><script>alert(2)</script>\"'&";
+    let mut wire = node.wire();
+    let long = format!("https://xn--bcher-kva.example/{}", "x".repeat(2_000));
+    let fields = json!({"longUrl": long, "customSlug": "hostile", "title": format!("{evil}{}", "t".repeat(400)), "tags": [evil, "y".repeat(200)]});
+    assert_eq!(wire.create(&fields).status, 200);
+    let patch = json!({"title": evil, "longUrl": format!("https://example.org/{evil}")});
+    assert_eq!(
+        wire.ask("PATCH", "/rest/v3/short-urls/hostile", api_client::JSON, patch.to_string().as_bytes()).status,
+        200
+    );
+    let visit = "Referer: https://evil\"><script>.example/\r\nUser-Agent: <script>alert(3)</script>\r\n";
+    wire.ask("GET", "/hostile", visit, b"");
+    wire.ask("GET", "/hostile", "Referer: https://news.example/\r\n", b"");
+    let mut browser = Browser::open();
+    // A page of a link that is not there asks for it.
+    browser.expect("status of 404");
+    for page in PAGES {
+        browser.go(&at(&node, page));
+        wait_until("the page", || {
+            browser.value("document.querySelector('main h1') !== null && document.querySelector('main .loading, main .row-skeleton, main [aria-busy=true]') === null && document.getAnimations().length === 0") == true
+        });
+        for size in [PHONE, SCREEN] {
+            browser.resize(size);
+            browser.fits();
+            for scheme in ["light", "dark"] {
+                browser.prefer(scheme);
+                browser.is_accessible();
+            }
+        }
+        assert_eq!(
+            browser.value("document.querySelectorAll('main img[src=x], main script').length"),
+            json!(0),
+            "{page}"
+        );
+        browser.has_no_complaints();
+    }
+    browser.close();
+    let mut admin = Wire::open(node.admin);
+    let shell = admin.ask("GET", "/admin/", "Accept: text/html\r\n", b"").text().to_owned();
+    let setup = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true");
+    let node = setup.start();
+    let form = Wire::open(node.admin).get("/admin/sign-in?next=%22%3E%3Cscript%3E").text().to_owned();
+    assert!(!form.contains("<script"), "{form}");
+    are_sound(&[("shell", &shell), ("form", &form)]);
+    for html in [&shell, &form] {
+        assert!(!html.contains("://"), "{html}");
+        assert!(!html.contains("<style"), "{html}");
+        assert!(!html.contains(" style="), "{html}");
+    }
+    node.terminate();
+}
+
+#[test]
+fn keys_are_shown_once_and_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let key = api_client::new_key(&setup, "ops", "admin");
+    let node = setup.start();
+    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "apps"));
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    says(&browser, "main", "ops");
+    press(&browser, "main", "new-key");
+    browser.value("document.querySelector('dialog input[name=app]').focus()");
+    browser.press("shop");
+    browser.press(ENTER);
+    wait_until("a key", || {
+        browser.value("document.querySelector('dialog .secret')?.textContent.startsWith('carom_ak_') ?? false") == true
+    });
+    browser.is_accessible();
+    let shown = browser.value("document.querySelector('dialog .secret').textContent");
+    press(&browser, "dialog", "copied");
+    let mut shop = api_client::ApiClient::new(&node, shown.as_str().unwrap());
+    wait_until("the new key", || shop.is_known(&node));
+    says(&browser, "main", "shop");
+    assert!(
+        !browser.value("document.body.innerText").as_str().unwrap().contains(shown.as_str().unwrap()),
+        "it is shown again"
+    );
+    let told: Value = api_client::ApiClient::new(&node, &key).get("/rest/v3/tags").json();
+    assert!(told["tags"].is_object(), "{told}");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn first_key_stays_shown_until_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let mut browser = Browser::open();
+    browser.expect("status of 400");
+    browser.expect("status of 401");
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "apps"));
+    press(&browser, "main", "new-key");
+    browser.press("ops");
+    // Nothing is asked that would leave nobody who can sign in.
+    assert_eq!(browser.value("document.querySelectorAll('dialog input, dialog select').length"), json!(1));
+    press(&browser, "dialog", "submit");
+    wait_until("a key", || browser.value("Boolean(document.querySelector('dialog .secret'))") == true);
+    let shown = browser.value("document.querySelector('dialog .secret').textContent");
+    wait_until("a node that asks", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    // Whatever the page asks for now is refused, and it still shows what it shows once.
+    let asked = "fetch('/admin/api/session').then((answer) => document.title = String(answer.status))";
+    browser.value(&format!("void {asked}"));
+    wait_until("a refusal", || browser.title() == "401");
+    browser.value("document.dispatchEvent(new Event('visibilitychange'))");
+    for _ in 0..20 {
+        assert_eq!(browser.value("document.querySelector('dialog .secret')?.textContent"), shown);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    press(&browser, "dialog", "copied");
+    wait_until("the form", || browser.title().starts_with("Sign in - "));
+    browser.fill("#key", shown.as_str().unwrap());
+    browser.fill("#key", ENTER);
+    says(&browser, "main", "ops");
+    // What is wrong with an end of one's own stands where it was typed.
+    press(&browser, "main", "new-key");
+    browser.press("shop");
+    browser.value("(() => { const ends = document.querySelector('dialog select'); ends.value = 'own'; ends.dispatchEvent(new Event('change')); document.querySelector('dialog [name=until]').value = '2001-01-01T00:00'; })()");
+    press(&browser, "dialog", "submit");
+    let beside = "document.querySelector('dialog [name=until]').closest('.field').querySelector('.error:not([hidden])')?.innerText ?? ''";
+    wait_until("what is wrong", || browser.value(beside).as_str().is_some_and(|said| !said.is_empty()));
+    browser.close();
+    node.terminate();
+}

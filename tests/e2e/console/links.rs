@@ -1,0 +1,343 @@
+//! Links in the console: edits, deletes and restores of one and of many, the list, and the keyboard focus.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::api_client::{self, JSON};
+use crate::support::browser::{Browser, ENTER, SCREEN};
+use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::http::{SHORT_URLS, Wire, request_at};
+use crate::support::node::{Setup, wait_until};
+
+#[test]
+fn links_are_archived_deleted_and_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    node.wire().shorten_as("first", TARGET);
+    node.wire().shorten_as("second", TARGET);
+    let status = |code: &str| node.wire().get(&format!("/{code}")).status;
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links/first"));
+    press(&browser, "main", "archive");
+    wait_until("an archived link", || status("first") == 410);
+    press(&browser, ".toast", "undo");
+    wait_until("a link that is back", || status("first") == 302);
+    shows(&browser, ".link-head [data-state=active]");
+    // A delete leads nowhere at once, and can be taken back.
+    press(&browser, "main", "delete");
+    wait_until("a deleted link", || status("first") == 410);
+    press(&browser, ".toast", "undo-delete");
+    wait_until("a link that is back", || status("first") == 302);
+    assert_eq!(node.wire().get(&format!("{SHORT_URLS}/first")).json()["deletesAt"], json!(null));
+    // Many at once. The node finishes what the closed page began, but for what somebody restores in another browser.
+    node.wire().shorten_as("third", TARGET);
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "third");
+    browser.value("document.querySelector('thead input').click()");
+    press(&browser, "main", "delete");
+    press(&browser, "dialog", "confirm");
+    let waits = |code: &str| node.wire().get(&format!("{SHORT_URLS}/{code}")).json()["deletesAt"].is_string();
+    wait_until("three links that wait", || ["first", "second", "third"].iter().all(|code| waits(code)));
+    let deleted = Instant::now();
+    browser.close();
+    let other = Browser::open();
+    other.go(&at(&node, "links/third"));
+    shows(&other, ".link-head [data-state=deleting]");
+    press(&other, "main", "restore");
+    wait_until("a link that is back", || status("third") == 302);
+    other.go(&at(&node, "links"));
+    shows(&other, "tbody [data-state=deleting]");
+    wait_until("links that are gone", || status("first") == 404 && status("second") == 404);
+    assert!(deleted.elapsed() < Duration::from_secs(25), "{:?}", deleted.elapsed());
+    // The list notices by itself.
+    wait_until("a list without them", || {
+        other.value("document.querySelector('tbody [data-state=deleting]') === null") == true
+    });
+    assert!(other.text("tbody").contains("third"));
+    assert_eq!(status("third"), 302);
+    assert!(!waits("third"));
+    other.close();
+    node.terminate();
+}
+
+/// A pending delete leaves a link alone that another client has restored or created again meanwhile.
+#[test]
+fn restored_or_recreated_links_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let mut wire = node.wire();
+    for code in ["back", "anew", "gone"] {
+        wire.shorten_as(code, TARGET);
+    }
+    let set = |wire: &mut Wire, code: &str, archived: bool| {
+        let body = json!({ "archived": archived }).to_string();
+        assert_eq!(wire.ask("PATCH", &format!("{SHORT_URLS}/{code}"), JSON, body.as_bytes()).status, 200);
+    };
+    let created = |wire: &mut Wire| wire.get(&format!("{SHORT_URLS}/anew")).json()["dateCreated"].clone();
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "gone");
+    browser.value("document.querySelector('thead input').click()");
+    press(&browser, "main", "delete");
+    press(&browser, "dialog", "confirm");
+    wait_until("what waits", || {
+        ["back", "anew", "gone"]
+            .iter()
+            .all(|code| node.wire().get(&format!("{SHORT_URLS}/{code}")).json()["deletesAt"].is_string())
+    });
+    set(&mut wire, "back", false);
+    let before = created(&mut wire);
+    wait_until("a link of another second", || {
+        assert_eq!(wire.delete("anew").status, 204);
+        wire.shorten_as("anew", TARGET);
+        created(&mut wire) != before
+    });
+    set(&mut wire, "anew", true);
+    wait_until("a link that is gone", || wire.get("/gone").status == 404);
+    let statuses = ["back", "anew", "gone"].map(|code| wire.get(&format!("/{code}")).status);
+    assert_eq!(statuses, [302, 410, 404]);
+    browser.close();
+    node.terminate();
+}
+
+/// Another page of the same browser may sign in anew: the session of this one is that of both then.
+#[test]
+fn sign_in_on_another_tab_continues_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let key = api_client::new_key(&setup, "ops", "admin");
+    let node = setup.start();
+    let mut browser = Browser::open();
+    browser.expect("status of 403");
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    browser.fill("#key", &key);
+    browser.press(ENTER);
+    press(&browser, "main", "new-link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    browser.fill("dialog input[name=title]", "Tags, \"quoted\"");
+    // As a form of another page would: it ends the session of this one.
+    let sign_in = format!(
+        "fetch('/admin/sign-in', {{method: 'POST', body: new URLSearchParams({{key: {}, next: '/admin/'}}), redirect: 'manual'}}).then((answer) => answer.type)",
+        json!(key)
+    );
+    assert_eq!(browser.value(&sign_in), json!("opaqueredirect"));
+    press(&browser, "dialog", "submit");
+    says(&browser, "tbody", "quoted");
+    browser.close();
+    node.terminate();
+}
+
+/// An import reads every text that an export writes.
+#[test]
+fn separators_in_text_survive_csv() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.go(&at(&node, ""));
+    shows(&browser, "main h1");
+    let script = r#"import('/admin/assets/csv.js').then(async (csv) => {
+        const rows = await import('/admin/assets/import-rows.js');
+        const texts = ["'=x", "''-y", "=1+1", 'a "b", c', "plain", "'tis"];
+        const tags = ["a,b", "c|d", '"e"', "f"];
+        const lines = texts.map((title) => csv.csvLine(["https://example.org/", title, csv.joinCell(tags)])).join("");
+        const read = rows.readFile("a.csv", `sep=,
+${csv.csvLine(["longUrl", "title", "tags"])}${lines}https://example.org/,short,,,
+`);
+        const [short, ...all] = read.rows.toReversed();
+        const empty = (() => { try { rows.readFile("a.csv", '""'); return "nothing"; } catch (error) { return error.problem; } })();
+        return { titles: all.reverse().map((one) => one.fields.title).join("/") === texts.join("/"), tags: all.every((one) => one.fields.tags.join("/") === tags.join("/")),
+            line: all[0].line, short: short.fields.title, empty };
+    })"#;
+    let expected = json!({"titles": true, "tags": true, "line": 3, "short": "short", "empty": "empty"});
+    assert_eq!(browser.value(script), expected);
+    browser.close();
+    node.terminate();
+}
+
+/// A code in two domains is two links, each with its own visits.
+#[test]
+fn link_of_another_domain_has_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path())
+        .env("CAROM_BASE_URL", "http://carom.test")
+        .env("CAROM_DOMAINS_SERVE", "http://go.test")
+        .start();
+    let mut wire = node.wire();
+    wire.shorten_as("same", TARGET);
+    let there = json!({"longUrl": "https://example.org/there", "customSlug": "same", "domain": "go.test", "tags": ["a,b", "c"]});
+    assert_eq!(wire.create(&there).status, 200);
+    wire.send(&request_at("go.test", "GET", "/same", "Referer: https://news.example/\r\n", b""));
+    assert_eq!(wire.reply().status, 302);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    wait_until("the visit", || {
+        browser.go(&at(&node, "links/same?domain=go.test"));
+        says(&browser, "main", "https://example.org/there");
+        browser.text("main").contains("news.example")
+    });
+    assert_eq!(browser.value("document.querySelector('.no-visits')"), json!(null), "{}", browser.text("main"));
+    // A tag with a comma is one tag.
+    browser.value("[...document.querySelectorAll('a.badge')].find((tag) => tag.textContent === 'a,b').click()");
+    says(&browser, "tbody", "https://example.org/there");
+    wait_until("one link", || browser.value("document.querySelectorAll('tbody tr').length") == json!(1));
+    browser.value("document.querySelector('tbody .short-url a').click()");
+    press(&browser, "main", "edit");
+    assert_eq!(browser.value("document.querySelector('dialog input[name=tags]').value"), json!("\"a,b\", c"));
+    // Going back is for the dialog, and asks where something was typed.
+    browser.fill("dialog input[name=title]", "Typed");
+    let title = "document.querySelector('dialog input[name=title]')?.value ?? null";
+    let address = browser.url();
+    browser.value("history.back()");
+    shows(&browser, "dialog:last-of-type [data-action=confirm]");
+    press(&browser, "dialog:last-of-type", "cancel");
+    assert_eq!(browser.value(title), json!("Typed"));
+    assert_eq!(browser.url(), address.clone());
+    browser.value("history.back()");
+    press(&browser, "dialog", "confirm");
+    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    assert_eq!(browser.url(), address);
+    browser.close();
+    node.terminate();
+}
+
+/// The action of the control that has the focus, and the code of its link.
+const FOCUS: &str =
+    "[document.activeElement.dataset.action, document.activeElement.dataset.code].filter(Boolean).join(' ')";
+
+/// Keyboard users continue where they were.
+#[test]
+fn focus_stays_after_an_action() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    for code in ["first", "second", "third"] {
+        node.wire().shorten_as(code, TARGET);
+    }
+    let browser = Browser::open();
+    browser.go(&at(&node, "links/first"));
+    shows(&browser, ".destination");
+    // A button that was used is there again, under another name.
+    browser.value("document.querySelector('.page-actions [data-action=archive]').focus()");
+    browser.press(ENTER);
+    shows(&browser, ".link-head [data-state=archived]");
+    assert_eq!(browser.value(FOCUS), "restore");
+    browser.press(ENTER);
+    shows(&browser, ".link-head [data-state=active]");
+    browser.value("document.querySelector('.page-actions [data-action=delete]').focus()");
+    browser.press(ENTER);
+    shows(&browser, ".link-head [data-state=deleting]");
+    assert_eq!(browser.value(FOCUS), "delete");
+    // In the list, the row of the link, or the one that takes its place.
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "third");
+    shows(&browser, "tbody [data-state=deleting]");
+    let menu = "document.querySelector('[data-action=menu][data-code=second]')";
+    browser.value(&format!("{menu}.focus()"));
+    browser.press(ENTER);
+    wait_until("a menu", || browser.value("document.querySelector('.menu:popover-open') !== null") == true);
+    assert_eq!(browser.value(&format!("{menu}.getAttribute('aria-expanded')")), "true");
+    // A menu is closed by what it was opened with.
+    browser.click("[data-action=menu][data-code=second]");
+    wait_until("no menu", || browser.value("document.querySelector('.menu') === null") == true);
+    assert_eq!(browser.value(&format!("{menu}.getAttribute('aria-expanded')")), "false");
+    browser.click("[data-action=menu][data-code=second]");
+    wait_until("a menu", || browser.value("document.querySelector('.menu:popover-open') !== null") == true);
+    press(&browser, ".menu", "archive");
+    wait_until("an archived link", || node.wire().get("/second").status == 410);
+    wait_until("its menu", || browser.value(FOCUS) == "menu second");
+    browser.close();
+    node.terminate();
+}
+
+/// The address, the fields and the rows say the same, whatever was typed, left, or gone back to.
+#[test]
+fn list_follows_its_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    for number in 0..60 {
+        node.wire().shorten_as(&format!("item-{number:02}"), &format!("{TARGET}&n={number}"));
+    }
+    let browser = Browser::open();
+    browser.go(&at(&node, "links?state=gone&from=yesterday&tagsMode=none"));
+    says(&browser, "tbody", "item-59");
+    let search = "document.querySelector('input[type=search]')";
+    browser.value(&format!("{search}.focus()"));
+    browser.press("item-1");
+    wait_until("ten links", || browser.value("document.querySelectorAll('tbody tr').length") == json!(10));
+    // What was typed just before something else is chosen goes along.
+    browser.press("7");
+    browser.value("(() => { const one = document.querySelector('.filters select'); one.value = 'active'; one.dispatchEvent(new Event('change')); })()");
+    wait_until("one link", || browser.value("document.querySelectorAll('tbody tr').length") == json!(1));
+    assert!(browser.url().contains("q=item-17"), "{}", browser.url());
+    assert!(browser.url().contains("state=active"), "{}", browser.url());
+    browser.value("history.back()");
+    wait_until("what was typed before", || browser.value(&format!("{search}.value")) == "item-1");
+    wait_until("ten links", || browser.value("document.querySelectorAll('tbody tr').length") == json!(10));
+    // What is still being typed when the page is left writes into no other address.
+    browser.press("4");
+    browser.value("document.querySelector('#nav a[href=\"/admin/usage\"]').click()");
+    shows(&browser, ".period");
+    browser.value("new Promise((done) => setTimeout(done, 400))");
+    assert!(browser.url().ends_with("/admin/usage"), "{}", browser.url());
+    browser.value("history.back()");
+    says(&browser, "tbody", "item-1");
+    // Dates the wrong way round are told, and turned.
+    browser.go(&at(&node, "links?from=2099-01-01&to=2020-01-01"));
+    press(&browser, "main", "swap-dates");
+    says(&browser, "tbody", "item-59");
+    // One dialog, however often it is asked for, and a selection that a cancelled question leaves alone.
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "item-59");
+    browser.value("document.activeElement.blur()");
+    browser.press("ccc");
+    wait_until("a dialog", || browser.value("document.querySelectorAll('dialog[open]').length") == json!(1));
+    press(&browser, "dialog", "cancel");
+    wait_until("no dialog", || browser.value("document.querySelectorAll('dialog').length") == json!(0));
+    browser.value("document.querySelector('thead input').click()");
+    press(&browser, "main", "delete");
+    press(&browser, "dialog", "cancel");
+    shows(&browser, "[data-selected='50']");
+    press(&browser, "main", "clear-selection");
+    // The next page begins at its top.
+    browser.value("scrollTo(0, document.body.scrollHeight)");
+    press(&browser, "main", "next");
+    says(&browser, "tbody", "item-09");
+    shows(&browser, ".pager[data-page='2']");
+    let top = browser.value("document.querySelector('tbody tr').getBoundingClientRect().top").as_f64().unwrap();
+    assert!((0.0..600.0).contains(&top), "the first row is at {top}");
+    browser.close();
+    node.terminate();
+}
+
+/// An undo keeps the tags that another client has set since the links were listed.
+#[test]
+fn concurrent_tags_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    for code in ["first", "second"] {
+        node.wire().shorten_as(code, TARGET);
+    }
+    let browser = Browser::open();
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "second");
+    let tags = |code: &str| node.wire().get(&format!("/rest/v3/short-urls/{code}")).json()["tags"].clone();
+    let patched = node.wire().ask(
+        "PATCH",
+        "/rest/v3/short-urls/first",
+        "Content-Type: application/json\r\n",
+        br#"{"tags":["theirs"]}"#,
+    );
+    assert_eq!(patched.json()["tags"], json!(["theirs"]));
+    browser.value("document.querySelector('thead input').click()");
+    press(&browser, "main", "add-tags");
+    browser.press("theirs, ours");
+    press(&browser, "dialog", "submit");
+    wait_until("tags", || tags("first") == json!(["ours", "theirs"]) && tags("second") == json!(["ours", "theirs"]));
+    press(&browser, ".toast", "undo");
+    wait_until("tags that are gone", || tags("first") == json!(["theirs"]) && tags("second") == json!([]));
+    browser.close();
+    node.terminate();
+}

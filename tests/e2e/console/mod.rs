@@ -1,0 +1,7 @@
+//! The admin console: its API, and its pages in a browser.
+
+mod browser;
+mod imports;
+mod links;
+mod looks;
+mod server;

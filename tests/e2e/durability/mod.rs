@@ -1,0 +1,10 @@
+//! Durability: crashes, power loss, failing disks, flipped bits, and what a start reads back.
+
+mod crash;
+mod damage;
+mod data_dir;
+mod disk_faults;
+mod flips;
+mod image;
+mod loading;
+mod power_loss;

@@ -1,0 +1,283 @@
+//! Deduplication in a fleet: every node returns one code for a long URL, as long as Redis can be asked.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use carom_model::link::UrlKey;
+use carom_model::link::labels::Labels;
+use carom_model::replication::PARTITIONS;
+use carom_shards::{Policy, RedirectStatus};
+use serde_json::{Value, json};
+
+use crate::support::cluster::Cluster;
+use crate::support::fleet::{settle, setup};
+use crate::support::http::Wire;
+use crate::support::node::{Node, sum, wait_for, wait_until};
+use crate::support::redis::{Reply, Server};
+
+const TARGET: &str = "https://example.org/target";
+
+/// A window that no test outlasts, in milliseconds.
+const WINDOW: u64 = 86_400_000;
+
+/// Nodes with that window.
+fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
+    let start = |number: usize| {
+        let setup = setup(&folder.join(number.to_string()), number, redis);
+        setup.env("CAROM_LINKS_DEDUPE", "1d").expect("redis_refuses").start()
+    };
+    let nodes: Vec<Node> = (0..nodes).map(start).collect();
+    nodes.iter().for_each(settle);
+    nodes
+}
+
+/// The key in Redis for the code of a long URL.
+fn entry_of(target: &str, policy: &Policy) -> String {
+    let policy = Policy { forward_query: true, ..*policy };
+    let labels = Labels { default_end: policy.valid_until_ms.is_none(), ..Labels::default() };
+    let UrlKey(hash) = UrlKey::of(target, &policy, &labels);
+    format!("{{carom:{:02x}}}:u:{hash:016x}", hash % u64::from(PARTITIONS))
+}
+
+/// Asks all nodes for the same, from several clients each, at once.
+fn at_once(nodes: &[Node], clients: usize, fields: &Value) -> HashSet<String> {
+    let mut wires: Vec<Wire> = (0..clients).flat_map(|_| nodes.iter().map(Node::wire)).collect();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = wires.iter_mut().map(|wire| scope.spawn(|| wire.create(fields).code())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn find(target: &str) -> Value {
+    json!({"longUrl": target, "findIfExists": true})
+}
+
+#[test]
+fn same_url_gets_one_code_on_every_node() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let nodes = start(3, &server.url(), folder.path());
+    for round in 0..20 {
+        let target = format!("{TARGET}/{round}");
+        let first = nodes[round % 3].wire().create(&json!({"longUrl": target}));
+        let code = first.code();
+        for node in nodes.iter().chain(&nodes) {
+            // Before the stream has told of it, too; with all that belongs to the link.
+            let again = node.wire().create(&json!({"longUrl": target}));
+            assert_eq!(again.code(), code);
+            assert_eq!(again.json()["dateCreated"], first.json()["dateCreated"]);
+            assert_eq!(node.wire().get(&format!("/{code}")).location(), target, "at once");
+        }
+        let entry = entry_of(&target, &Policy::default());
+        assert_eq!(server.command(&["GET", &entry]), code.as_str());
+        server.command(&["PEXPIRE", &entry, "100000"]);
+        assert_eq!(nodes[0].wire().shorten(&target), code);
+        let left = server.command(&["PTTL", &entry]).to_number();
+        assert!((WINDOW - 60_000..=WINDOW).contains(&left), "{left} ms are left: the window was not renewed");
+    }
+    wait_until("all links everywhere", || nodes.iter().all(|node| sum(&node.status(), "/links") == 20));
+    nodes.iter().for_each(settle);
+}
+
+#[test]
+fn concurrent_creates_agree() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let nodes = start(3, &server.url(), folder.path());
+    for round in 0..20 {
+        let target = format!("{TARGET}/{round}");
+        let codes = at_once(&nodes, 8, &json!({"longUrl": target}));
+        assert_eq!(codes.len(), 1, "round {round}: {codes:?}");
+        for node in &nodes {
+            let code = codes.iter().next().unwrap();
+            assert_eq!(node.wire().get(&format!("/{code}")).location(), target);
+        }
+    }
+    // One node, which has it from its own memory alone.
+    for round in 0..5 {
+        let codes = at_once(&nodes[..1], 32, &find(&format!("{TARGET}/find/{round}")));
+        assert_eq!(codes.len(), 1, "{codes:?}");
+    }
+    wait_until("all links everywhere", || nodes.iter().all(|node| sum(&node.status(), "/links") == 25));
+}
+
+#[test]
+fn crossing_creates_do_not_deadlock() {
+    const URLS: usize = 32;
+    let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
+    let nodes = start(2, &format!("redis://{}", cluster.server(0).address()), folder.path());
+    let mut wires: Vec<Wire> = (0..2 * URLS).map(|place| nodes[place % 2].wire()).collect();
+    for round in 0..30 {
+        let start = std::sync::Barrier::new(2 * URLS);
+        let ask = |wire: &mut Wire, at: usize| {
+            start.wait();
+            (at, wire.shorten(&format!("{TARGET}/{round}/{at}")))
+        };
+        let codes: HashSet<(usize, String)> = std::thread::scope(|scope| {
+            let asked: Vec<_> = wires
+                .iter_mut()
+                .enumerate()
+                .map(|(place, wire)| {
+                    scope.spawn({
+                        let ask = &ask;
+                        move || ask(wire, place / 2)
+                    })
+                })
+                .collect();
+            asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(codes.len(), URLS, "round {round}: {codes:?}");
+    }
+}
+
+#[test]
+fn cluster_nodes_agree() {
+    let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
+    let servers: Vec<String> = (0..2).map(|index| cluster.server(index).address().to_string()).collect();
+    let nodes = start(2, &format!("redis://{}", servers.join(",")), folder.path());
+    for round in 0..30 {
+        let target = format!("{TARGET}/{round}");
+        let code = nodes[0].wire().shorten(&target);
+        assert_eq!(nodes[1].wire().shorten(&target), code);
+    }
+}
+
+#[test]
+fn other_status_is_another_link() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let nodes = start(2, &server.url(), folder.path());
+    let ways = [json!({"longUrl": TARGET}), json!({"longUrl": TARGET, "redirectStatus": 301})];
+    let codes: Vec<String> = ways.iter().map(|fields| nodes[0].wire().create(fields).code()).collect();
+    assert_ne!(codes[0], codes[1]);
+    for node in nodes.iter().chain(&nodes) {
+        for (fields, code) in ways.iter().zip(&codes) {
+            assert_eq!(node.wire().create(fields).code(), *code);
+        }
+        assert_eq!(node.wire().get(&format!("/{}", codes[1])).status, 301);
+    }
+    let permanent = Policy { status: RedirectStatus::MovedPermanently, ..Policy::default() };
+    assert_eq!(server.command(&["GET", &entry_of(TARGET, &permanent)]), codes[1].as_str());
+}
+
+#[test]
+fn stale_entry_is_replaced() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let nodes = start(2, &server.url(), folder.path());
+    nodes[1].wire().shorten_as("other", "https://example.org/other");
+    nodes[1].wire().create(&json!({"longUrl": TARGET, "customSlug": "way", "redirectStatus": 308}));
+    let entry = entry_of(TARGET, &Policy::default());
+    let mut made = HashSet::new();
+    // Nobody, another URL, the same URL in another way, no code at all.
+    for wrong in ["nobody1", "other", "way", "no code: /", ""] {
+        server.command(&["SET", &entry, wrong, "PX", "100000"]);
+        let begin = Instant::now();
+        let code = nodes[0].wire().shorten(TARGET);
+        // The link of the round before is here, and was used within the window.
+        made.insert(code.clone());
+        assert_eq!(made.len(), 1, "{wrong}: {made:?}");
+        assert!(begin.elapsed() < Duration::from_secs(1), "{wrong}: {:?}", begin.elapsed());
+        assert_eq!(server.command(&["GET", &entry]), code.as_str(), "{wrong}");
+        assert_eq!(nodes[1].wire().shorten(TARGET), code, "{wrong}");
+    }
+    // Something else lies there: a link is made, or found, without Redis.
+    server.command(&["DEL", &entry]);
+    server.command(&["LPUSH", &entry, "x"]);
+    assert!(made.contains(&nodes[0].wire().shorten(TARGET)));
+    let other = "https://example.org/third";
+    server.command(&["LPUSH", &entry_of(other, &Policy::default()), "x"]);
+    let code = nodes[0].wire().shorten(other);
+    assert_eq!(nodes[0].wire().get(&format!("/{code}")).location(), other);
+}
+
+#[test]
+fn deleted_link_is_not_reused() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let nodes = start(3, &server.url(), folder.path());
+    for round in 0..20 {
+        let target = format!("{TARGET}/{round}");
+        let fields = if round % 2 == 0 { json!({"longUrl": target}) } else { find(&target) };
+        let code = nodes[0].wire().create(&fields).code();
+        // All of them have it.
+        wait_until("the link everywhere", || {
+            nodes.iter().all(|node| node.wire().create(&find(&target)).code() == code)
+        });
+        assert_eq!(nodes[round % 3].wire().delete(&code).status, 204);
+        // At once, on a node that may not have heard of it.
+        let next = nodes[(round + 1) % 3].wire().create(&fields).code();
+        assert_ne!(next, code, "round {round}");
+        assert_eq!(nodes[(round + 2) % 3].wire().get(&format!("/{next}")).location(), target);
+        assert_eq!(nodes[round % 3].wire().create(&json!({"longUrl": target})).code(), next);
+    }
+}
+
+#[test]
+fn outage_falls_back_to_the_node() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let nodes = start(2, &server.url(), folder.path());
+    let known = nodes[0].wire().shorten(TARGET);
+    assert_eq!(nodes[1].wire().shorten(TARGET), known);
+    nodes[0].wire().shorten_as("slug", "https://example.org/slug");
+    for node in &nodes {
+        wait_until("both links", || sum(&node.status(), "/links") == 2);
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        // Once the server is gone, once it stands still.
+        if at == 0 {
+            server.kill();
+        } else {
+            server.pause();
+        }
+        let begin = Instant::now();
+        let mut wire = node.wire();
+        assert_eq!(wire.shorten(TARGET), known, "it was used here within the window");
+        let target = format!("{TARGET}/alone");
+        let code = wire.shorten(&target);
+        assert_eq!(wire.shorten(&target), code.clone());
+        assert_eq!(wire.create(&find(&target)).code(), code.clone());
+        assert_eq!(at_once(&nodes[at..=at], 16, &json!({"longUrl": target})), HashSet::from([code]));
+        let slug = json!({"longUrl": "https://example.org/slug", "customSlug": "slug", "findIfExists": true});
+        assert_eq!(wire.create(&slug).code(), "slug", "it is here, so Redis need not say");
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        if at == 0 {
+            server.start_again();
+        } else {
+            server.resume();
+        }
+        nodes.iter().for_each(settle);
+    }
+    // Each has made one link of the URL that the other could not know of; now all agree on one of the two.
+    let codes: HashSet<String> = nodes.iter().map(|node| node.wire().shorten(&format!("{TARGET}/alone"))).collect();
+    assert_eq!(codes.len(), 1, "{codes:?}");
+}
+
+#[test]
+fn slug_on_another_node_is_found() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let nodes = start(2, &server.url(), folder.path());
+    for round in 0..20 {
+        let mut fields = find(TARGET);
+        fields["customSlug"] = json!(format!("slug{round}"));
+        let first = nodes[0].wire().create(&fields);
+        assert_eq!(nodes[1].wire().create(&fields).json()["dateCreated"], first.json()["dateCreated"]);
+        fields["longUrl"] = json!("https://example.org/other");
+        assert_eq!(nodes[1].wire().create(&fields).status, 400);
+    }
+    assert!(matches!(server.command(&["GET", &entry_of(TARGET, &Policy::default())]), Reply::Nil), "slugs are chosen");
+}
+
+#[test]
+fn refused_create_blocks_no_one() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let setup = setup(&folder.path().join("0"), 0, &server.url()).env("CAROM_LINKS_DEDUPE", "1d");
+    let node = setup.env("CAROM_FLEET_ACCEPT_WITHOUT_REDIS", "false").expect("redis_away").start();
+    settle(&node);
+    server.pause();
+    node.wire().create(&json!({"longUrl": TARGET})).problem(503, ":unavailable");
+    server.resume();
+    wait_until("Redis again", || node.status()["redis"]["connected"] == true);
+    let code = wait_for("a link", || {
+        let reply = node.wire().create(&json!({"longUrl": TARGET}));
+        (reply.status == 200).then(|| reply.code())
+    });
+    for _ in 0..5 {
+        assert_eq!(node.wire().shorten(TARGET), code);
+    }
+}

@@ -1,0 +1,109 @@
+//! API keys of a fleet: a key that is created or revoked on one node is so on all, even if Redis loses data.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::support::api_client::{ApiClient, JSON, new_key, run_app, with_key_of_long_ago};
+use crate::support::fleet::{Fleet, settle};
+use crate::support::http::{SHORT_URLS, Wire};
+use crate::support::node::{Node, wait_until};
+use crate::support::redis::{Reply, Server};
+
+#[test]
+fn nodes_share_keys() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
+    let first = new_key(&fleet.setup(0), "shop", "write-own");
+    let mut callers = [ApiClient::new(&nodes[0], &first), ApiClient::new(&nodes[1], &first)];
+    let asks = |node: &Node| node.wire().get(SHORT_URLS).status == 401;
+    wait_until("keys that are asked for on both", || nodes.iter().all(asks));
+    let known = |callers: &mut [ApiClient; 2]| [0, 1].map(|at| callers[at].is_known(&nodes[at]));
+    wait_until("the key on both", || known(&mut callers) == [true, true]);
+    // A link of an app is one on every node, for the app and for nobody else.
+    let code = callers[0].shorten("https://example.org/shared");
+    let other = new_key(&fleet.setup(1), "other", "write-own");
+    let mut others = [ApiClient::new(&nodes[0], &other), ApiClient::new(&nodes[1], &other)];
+    wait_until("the other key on both", || known(&mut others) == [true, true]);
+    let path = format!("{SHORT_URLS}/{code}");
+    wait_until("the link on both", || callers[1].get(&path).status == 200);
+    for other in &mut others {
+        other.get(&path).problem(404, "/short-url-not-found");
+        other.ask("PATCH", &path, JSON, "{\"title\": \"stolen\"}").problem(404, "/short-url-not-found");
+        other.ask("DELETE", &path, "", "").problem(404, "/short-url-not-found");
+    }
+    assert_eq!(callers[1].get(&path).json()["title"], Value::Null);
+    assert_eq!(callers[1].ask("PATCH", &path, JSON, "{\"title\": \"mine\"}").json()["app"], "shop");
+    // A Redis that has lost everything hears of the keys again, and one that is revoked stays so.
+    run_app(&fleet.setup(1), &["revoke", "other"]);
+    wait_until("a key that is revoked on both", || known(&mut others) == [false, false]);
+    server.kill();
+    server.start_again_empty();
+    nodes.iter().for_each(settle);
+    wait_until("keys in the new Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
+    let late = Fleet::new(3, &server.url());
+    let third = late.setup(2).argument("--listen").argument("0.0.0.0:0").start();
+    let public = SocketAddr::from(([127, 0, 0, 1], third.public.port()));
+    let ask = |key: &str| Wire::open(public).ask("GET", SHORT_URLS, &format!("X-Api-Key: {key}\r\n"), b"").status;
+    wait_until("the keys of the fleet on a new node", || ask(&first) == 200);
+    assert_eq!(ask(&other), 401);
+    drop((callers, others));
+    third.terminate();
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn new_node_refuses_until_keys_arrive() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    // Redis comes back empty, and either node may be the first to see that.
+    let first = fleet.setup(0).expect("Redis").expect("redis").start();
+    settle(&first);
+    let shop = new_key(&fleet.setup(0), "shop", "write-own");
+    wait_until("keys in Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
+    server.kill();
+    // Redis, which knows of the key, is away when the second node begins.
+    let second = fleet.setup(1).expect("Redis").expect("redis").start();
+    let url = json!({"longUrl": "https://example.org/"});
+    second.wire().create(&url).problem(503, ":unavailable");
+    server.start_again();
+    wait_until("a node that asks for keys", || second.wire().create(&url).status == 401);
+    assert!(ApiClient::new(&second, &shop).is_known(&second));
+    drop(first);
+    second.kill();
+}
+
+#[test]
+fn purged_keys_stay_out_of_redis() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let first = fleet.setup(0);
+    with_key_of_long_ago(&first);
+    let stored = std::fs::read(first.data_dir().join("apps.json")).unwrap();
+    let stored: Value = serde_json::from_slice(&stored).unwrap();
+    let node = first.start();
+    settle(&node);
+    let shop = new_key(&first, "shop", "read");
+    wait_until("keys in Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
+    let name = server.command(&["KEYS", "*:apps"]).list()[0].text();
+    // Another node, of an earlier version, gives Redis the key of long ago.
+    let gone = &stored["keys"][0];
+    let hash = gone["hash"].as_str().unwrap();
+    server.command(&["HSET", &name, hash, &gone.to_string()]);
+    wait_until("Redis without the key", || {
+        let held = server.command(&["HVALS", &name]).list().iter().map(Reply::text).collect::<String>();
+        held.contains("shop") && !held.contains("gone")
+    });
+    // The fleet's last key goes as well, and a new node still asks for one.
+    assert!(ApiClient::new(&node, &shop).is_known(&node));
+    let held: Vec<String> = server.command(&["HKEYS", &name]).list().iter().map(Reply::text).collect();
+    node.terminate();
+    for field in held.iter().filter(|field| field.len() == hash.len()) {
+        server.command(&["HDEL", &name, field]);
+    }
+    let second = fleet.setup(1).start();
+    settle(&second);
+    wait_until("a node that asks for keys", || second.wire().get(SHORT_URLS).status == 401);
+    second.terminate();
+}

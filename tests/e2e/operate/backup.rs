@@ -1,0 +1,291 @@
+//! Backups: of a node under load, verified, restored, and refused if one byte has changed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::support::api_client;
+use crate::support::http::{SHORT_URLS, Wire, create_request};
+use crate::support::node::{CAROM, Node, Setup, sum, wait_until};
+
+const TARGET: &str = "https://example.org/";
+
+/// Runs a command; its exit code, and what it said.
+fn carom(arguments: &[&str]) -> (i32, String) {
+    let mut command = Command::new(CAROM);
+    std::env::vars()
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with("CAROM_"))
+        .for_each(|name| _ = command.env_remove(name));
+    let made = command.args(arguments).output().expect("the command can be run");
+    (made.status.code().expect("an exit code"), String::from_utf8([made.stdout, made.stderr].concat()).unwrap())
+}
+
+/// Runs a command of carom, which must succeed, and returns its output.
+fn done(arguments: &[&str]) -> String {
+    let (code, said) = carom(arguments);
+    assert_eq!(code, 0, "{arguments:?}: {said}");
+    said
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn backup(from: &Setup, to: &Path) -> String {
+    done(&["backup", text(to), "--data-dir", text(from.data_dir())])
+}
+
+fn restore(from: &Path, to: &Path) -> Setup {
+    let said = done(&["restore", text(from), "--data-dir", text(to)]);
+    assert!(said.contains("restored "), "{said}");
+    Setup::new(to)
+}
+
+/// The codes of so many new links.
+fn many(node: &Node, count: usize) -> BTreeSet<String> {
+    let lines: String =
+        (0..count).map(|number| json!({"longUrl": format!("{TARGET}{number}")}).to_string() + "\n").collect();
+    let reply = node.wire().ask(
+        "POST",
+        &format!("{SHORT_URLS}/bulk"),
+        "Content-Type: application/x-ndjson\r\n",
+        lines.as_bytes(),
+    );
+    let codes: BTreeSet<String> = reply
+        .text()
+        .lines()
+        .filter_map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["shortUrl"]["shortCode"].as_str().map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(codes.len(), count);
+    codes
+}
+
+#[test]
+fn live_backup_restores_acknowledged_links() {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::new(&dir.path().join("data")).cores(cores);
+        let node = setup.start();
+        many(&node, 5_000);
+        node.wire().shorten_as("counted", TARGET);
+        let mut wire = node.wire();
+        (0..7).for_each(|_| assert_eq!(wire.get("/counted").status, 302));
+        drop(wire);
+        let (acknowledged, is_over) = (Mutex::new(HashMap::new()), AtomicBool::new(false));
+        let copy = dir.path().join("backup");
+        let before = std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (node, acknowledged, is_over) = (&node, &acknowledged, &is_over);
+                scope.spawn(move || {
+                    let mut wire = node.wire();
+                    for number in 0.. {
+                        if is_over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let target = format!("{TARGET}{thread}/{number}");
+                        wire.send(&create_request(
+                            &json!({"longUrl": target, "tags": ["some"], "validUntil": "2090-01-01T00:00:00Z"}),
+                        ));
+                        let code = wire.reply().code().to_owned();
+                        acknowledged.lock().unwrap().insert(code, target);
+                    }
+                });
+            }
+            wait_until("some links", || acknowledged.lock().unwrap().len() > 100);
+            let before = acknowledged.lock().unwrap().clone();
+            let said = backup(&setup, &copy);
+            assert!(said.contains("backed up "), "{said}");
+            let after = before.len();
+            wait_until("writes that go on", || acknowledged.lock().unwrap().len() > after + 50);
+            is_over.store(true, Ordering::Relaxed);
+            before
+        });
+        // What the node gives out after the backup is known to nobody who has the backup alone.
+        let lost = many(&node, 30_000);
+        node.terminate();
+        done(&["verify", text(&copy)]);
+        done(&["verify", text(setup.data_dir())]);
+
+        let new = restore(&copy, &dir.path().join("restored")).cores(cores);
+        done(&["verify", text(new.data_dir())]);
+        let node = new.start();
+        assert!(sum(&node.status(), "/links") >= 5_001 + before.len() as u64);
+        let mut wire = node.wire();
+        for (code, target) in &before {
+            assert_eq!(wire.get(&format!("/{code}")).location(), target);
+        }
+        assert_eq!(wire.get("/counted").location(), TARGET);
+        let again = many(&node, 30_000);
+        assert_eq!(again.intersection(&lost).count(), 0, "a code was given out twice");
+        // It can be searched, and it ends: the indexes came along.
+        let found = wire.get(&format!("{SHORT_URLS}?tags[]=some&itemsPerPage=1"));
+        let total = found.json()["shortUrls"]["pagination"]["totalItems"].as_u64().unwrap();
+        assert!(total >= before.len() as u64, "{total}");
+        drop(wire);
+        node.terminate();
+    }
+}
+
+#[test]
+fn keys_and_visits_are_private_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let node = setup.start();
+    node.wire().shorten_as("kept", TARGET);
+    (0..5).for_each(|_| assert_eq!(node.wire().get("/kept").status, 302));
+    // Counts are in the store when the node has ended.
+    let setup = node.terminate();
+    let key = api_client::new_key(&setup, "shop", "write-all");
+    // Without a node, this time.
+    let copy = dir.path().join("deep/backup");
+    backup(&setup, &copy);
+    for entry in fs::read_dir(&copy).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "{entry:?}");
+    }
+    assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o077, 0);
+    assert_eq!(fs::read(copy.join("space.key")).unwrap(), fs::read(setup.data_dir().join("space.key")).unwrap());
+    let restored = restore(&copy, &dir.path().join("restored"));
+    let node = restored.start();
+    let mut caller = api_client::ApiClient::new(&node, &key);
+    assert_eq!(node.wire().get(SHORT_URLS).status, 401);
+    let link = caller.get(&format!("{SHORT_URLS}/kept")).json();
+    assert_eq!(&link["longUrl"], &json!(TARGET), "{link}");
+    assert_eq!(link["visitsSummary"]["total"].as_u64(), Some(5), "{link}");
+    assert_eq!(sum(&node.status(), "/links"), 1);
+    drop(caller);
+    node.terminate();
+}
+
+#[test]
+fn changed_byte_is_refused_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let node = setup.start();
+    many(&node, 3_000);
+    node.terminate();
+    let copy = dir.path().join("backup");
+    backup(&setup, &copy);
+    done(&["verify", text(&copy)]);
+    for name in ["backup.json", "space.key", "store.carom"] {
+        let path = copy.join(name);
+        let good = fs::read(&path).unwrap();
+        let places = [0, 20, good.len() / 3, good.len() / 2, good.len() - 1];
+        for at in places {
+            let mut bad = good.clone();
+            let at = at.min(bad.len() - 1);
+            bad[at] ^= 0x10;
+            fs::write(&path, &bad).unwrap();
+            let (code, said) = carom(&["verify", text(&copy)]);
+            assert_eq!(code, 18, "{name} {at}: {code} {said}");
+            assert!(said.contains(&format!("{name}: ")), "{name} {at}: {code} {said}");
+            if name == "store.carom" {
+                assert!(said.contains("at byte "), "{said}");
+            }
+            let new = dir.path().join("new");
+            let (code, said) = carom(&["restore", text(&copy), "--data-dir", text(&new)]);
+            assert_eq!(code, 18, "{said}");
+            assert!(said.contains(name), "{said}");
+            assert!(!new.join("links").exists());
+            assert!(!new.join("space.key").exists());
+        }
+        fs::write(&path, &good[..good.len() - 1]).unwrap();
+        assert_eq!(carom(&["verify", text(&copy)]).0, 18, "{name} cut off");
+        fs::remove_file(&path).unwrap();
+        let (code, said) = carom(&["verify", text(&copy)]);
+        assert_eq!(code, 18, "{said}");
+        assert!(said.contains(name), "{said}");
+        fs::write(&path, &good).unwrap();
+    }
+    done(&["verify", text(&copy)]);
+}
+
+#[test]
+fn existing_data_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let node = setup.start();
+    node.wire().shorten_as("kept", TARGET);
+    let copy = dir.path().join("backup");
+    backup(&setup, &copy);
+    let refused = |arguments: &[&str], expected: i32, words: &str| {
+        let (code, said) = carom(arguments);
+        assert!(code == expected, "{arguments:?}: {code} {said}");
+        assert!(said.contains(words), "{arguments:?}: {code} {said}");
+    };
+    let data = text(setup.data_dir());
+    refused(&["backup", text(&copy), "--data-dir", data], 2, "is not empty");
+    refused(&["backup", text(&dir.path().join("other")), "--data-dir", text(dir.path())], 2, "contains no links");
+    assert!(!dir.path().join("other").exists());
+    refused(&["verify", text(dir.path())], 2, "neither a backup nor a data directory");
+    refused(&["verify", data], 15, "in use");
+    refused(&["restore", text(&copy), "--data-dir", data], 15, "in use");
+    let setup = node.terminate();
+    refused(&["restore", text(&copy), "--data-dir", data], 2, "already exists");
+    // What is somebody else's stays.
+    let other = dir.path().join("other");
+    fs::create_dir_all(other.join("visits")).unwrap();
+    fs::write(other.join("visits/of-somebody"), "x").unwrap();
+    refused(&["restore", text(&copy), "--data-dir", text(&other)], 2, "already exists");
+    assert_eq!(fs::read(other.join("visits/of-somebody")).unwrap(), b"x");
+    // A socket that nobody listens at any more is no obstacle.
+    fs::write(setup.data_dir().join("control.sock"), "").unwrap();
+    let node = setup.start();
+    assert_eq!(node.wire().get("/kept").location(), TARGET);
+    backup(&setup, &dir.path().join("another"));
+    // Somebody who asks for something else, or for nothing, is no trouble.
+    for question in ["", "restore\n", "backup"] {
+        let mut stream = std::os::unix::net::UnixStream::connect(setup.data_dir().join("control.sock")).unwrap();
+        std::io::Write::write_all(&mut stream, question.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    }
+    assert_eq!(Wire::open(node.public).get("/kept").status, 302);
+    node.terminate();
+}
+
+#[test]
+fn restore_reports_keys_valid_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let shop = api_client::new_key(&setup, "shop", "read");
+    api_client::new_key(&setup, "other", "read");
+    let copy = dir.path().join("backup");
+    setup.start().terminate();
+    backup(&setup, &copy);
+    let manifest = fs::read_to_string(copy.join("backup.json")).unwrap();
+    let manifest: Value = serde_json::from_str(manifest.lines().next().unwrap()).unwrap();
+    let taken = carom_model::dates::format(manifest["takenMillis"].as_u64().expect("the time of the backup"));
+    api_client::run_app(&setup, &["revoke", "shop"]);
+    // The keys of the backup are valid, and the command says so.
+    let new = dir.path().join("new");
+    let said = done(&["restore", text(&copy), "--data-dir", text(&new)]);
+    for part in [
+        "restored 2 valid API keys",
+        &format!("including any that were revoked after {taken}"),
+        "carom app list",
+        "--revoke-keys",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let node = Setup::new(&new).start();
+    assert!(api_client::ApiClient::new(&node, &shop).is_known(&node));
+    node.terminate();
+    // With the flag, none is, and a key is still asked for.
+    let safe = dir.path().join("safe");
+    let said = done(&["restore", text(&copy), "--revoke-keys", "--data-dir", text(&safe)]);
+    assert!(said.contains("revoked 2 valid API keys of the backup"), "{said}");
+    let node = Setup::new(&safe).start();
+    assert!(!api_client::ApiClient::new(&node, &shop).is_known(&node));
+    node.wire().get(SHORT_URLS).problem(401, "/missing-authentication");
+    node.terminate();
+}

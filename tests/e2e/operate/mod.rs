@@ -1,0 +1,10 @@
+//! Operation: status, metrics, alarms, logs, backups, packages, and the reasons not to start.
+
+mod access_log;
+mod admin;
+mod alarms;
+mod backup;
+mod deploy;
+mod metrics;
+mod package;
+mod startup;

@@ -1,0 +1,8 @@
+//! Redirects: destinations, the fields of a link that change an answer, expiry, limits of visits, and memory.
+
+mod destinations;
+mod expiry;
+mod fields;
+mod hot_copies;
+mod memory;
+mod visit_limits;

@@ -1,0 +1,313 @@
+//! A real browser, driven through WebDriver (W3C), without its window: Debian's Chromium and ChromeDriver.
+//!
+//! A test acts with [`Browser::click`] and [`Browser::press`], and reads with [`Browser::value`]. A complaint of the
+//! browser (a script that fails, a resource that the content security policy forbids) fails the test when the browser
+//! is closed.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::node::wait_for;
+
+/// The key of an element in the answers of WebDriver.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// Keys by which people move about.
+pub(crate) const TAB: &str = "\u{e004}";
+pub(crate) const ENTER: &str = "\u{e007}";
+pub(crate) const SPACE: &str = " ";
+
+/// How wide a phone is, and a screen.
+pub(crate) const PHONE: (u32, u32) = (390, 844);
+pub(crate) const SCREEN: (u32, u32) = (1280, 900);
+
+/// Arguments that keep the browser from connecting to anything but the node, and from waiting for such connections.
+const ARGUMENTS: [&str; 11] = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    // Browsers trust this machine by its own names as they trust TLS; under this one it is anybody's.
+    "--host-resolver-rules=MAP plain.test 127.0.0.1, MAP acme.example 127.0.0.1",
+    // Date fields follow the language of their page. See `Browser::show_iso_dates`.
+    "--enable-blink-features=LangAttributeAwareFormControlUI",
+];
+
+/// Changes the language of a page to English as in Sweden, whose dates are as in ISO 8601 and whose day has 24 hours. A field takes
+/// the format of its language when it gets its type.
+const ISO_DATES: &str = "document.documentElement.lang = 'en-SE';
+for (const field of document.querySelectorAll('input[type=date], input[type=datetime-local]')) {
+  const { type } = field;
+  field.type = 'text';
+  field.type = type;
+}";
+
+/// A browser with one window.
+pub(crate) struct Browser {
+    driver: Child,
+    /// The URL of the WebDriver session.
+    session: String,
+    agent: ureq::Agent,
+    /// Texts in complaints that are no surprise.
+    expected: Vec<String>,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// A browser that knows nothing yet, as wide as a screen.
+    pub(crate) fn open() -> Browser {
+        let profile = tempfile::tempdir().unwrap();
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver, which `make test` installs");
+        let lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let port = lines
+            .filter_map(|line| {
+                line.split_once("successfully on port ").map(|(_, port)| port.trim_end_matches('.').to_owned())
+            })
+            .next()
+            .expect("chromedriver names its port");
+        let agent = crate::support::http::agent();
+        let folder = format!("--user-data-dir={}", profile.path().display());
+        let arguments: Vec<&str> = ARGUMENTS.into_iter().chain([folder.as_str()]).collect();
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"binary": "/usr/bin/chromium", "args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let root = format!("http://127.0.0.1:{port}/session");
+        let made = call(&agent, "POST", &root, Some(&wanted));
+        let session = format!("{root}/{}", made["sessionId"].as_str().expect("a session"));
+        let browser = Browser { driver, session, agent, expected: Vec::new(), _profile: profile };
+        browser.resize(SCREEN);
+        browser
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        call(&self.agent, "POST", &format!("{}{path}", self.session), Some(body))
+    }
+
+    fn get(&self, path: &str) -> Value {
+        call(&self.agent, "GET", &format!("{}{path}", self.session), None)
+    }
+
+    /// A command of the browser's own protocol, for what WebDriver has no word for.
+    fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.post("/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
+    }
+
+    /// Complaints with this in them are no surprise.
+    pub(crate) fn expect(&mut self, text: &str) {
+        self.expected.push(text.to_owned());
+    }
+
+    /// Goes to a page, and waits until it is there.
+    pub(crate) fn go(&self, url: &str) {
+        self.post("/url", &json!({"url": url}));
+    }
+
+    /// The URL of the page.
+    pub(crate) fn url(&self) -> String {
+        self.get("/url").as_str().unwrap().to_owned()
+    }
+
+    /// The title of the page.
+    pub(crate) fn title(&self) -> String {
+        self.get("/title").as_str().unwrap().to_owned()
+    }
+
+    /// Makes the window so wide and high.
+    pub(crate) fn resize(&self, (width, height): (u32, u32)) {
+        self.devtools(
+            "Emulation.setDeviceMetricsOverride",
+            &json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}),
+        );
+    }
+
+    /// From now on pages are asked to be dark, or light.
+    pub(crate) fn prefer(&self, scheme: &str) {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.devtools("Emulation.setEmulatedMedia", &json!({"features": features}));
+    }
+
+    /// Shows the dates in the fields of this page as `2026-01-31`, and times as `23:59`. Chromium takes their format from its own
+    /// language, of which Debian's has American English only; neither `--lang` nor the environment changes that.
+    pub(crate) fn show_iso_dates(&self) {
+        self.post("/execute/sync", &json!({"script": ISO_DATES, "args": []}));
+    }
+
+    /// From now on the browser is in that zone.
+    pub(crate) fn live_in(&self, zone: &str) {
+        self.devtools("Emulation.setTimezoneOverride", &json!({"timezoneId": zone}));
+    }
+
+    /// From now on pages run no script.
+    pub(crate) fn switch_scripts_off(&self) {
+        self.devtools("Emulation.setScriptExecutionDisabled", &json!({"value": true}));
+    }
+
+    /// Lets pages write to the clipboard and the test read it.
+    pub(crate) fn allow_clipboard(&self) {
+        let permissions = json!(["clipboardReadWrite", "clipboardSanitizedWrite"]);
+        self.devtools("Browser.grantPermissions", &json!({"permissions": permissions}));
+    }
+
+    /// The value of an expression of JavaScript on the page; a promise is waited for.
+    pub(crate) fn value(&self, expression: &str) -> Value {
+        let script = format!(
+            "const done = arguments[arguments.length - 1]; Promise.resolve().then(() => ({expression})).then(done, (e) => done(String(e)));"
+        );
+        self.post("/execute/async", &json!({"script": script, "args": []}))
+    }
+
+    /// The path of the one element that a CSS selector means, once it is there.
+    fn element(&self, selector: &str) -> String {
+        let found = wait_for(&format!("{selector} on {}", self.url()), || {
+            let found = self.post("/elements", &json!({"using": "css selector", "value": selector}));
+            found.as_array().filter(|found| !found.is_empty()).cloned()
+        });
+        assert_eq!(found.len(), 1, "{selector} means several");
+        format!("/element/{}", found[0][ELEMENT].as_str().expect("an element"))
+    }
+
+    /// Clicks on what a selector means, as a person would: it must be there to be seen.
+    pub(crate) fn click(&self, selector: &str) {
+        self.post(&format!("{}/click", self.element(selector)), &json!({}));
+    }
+
+    /// The whole page, as a PNG, as high as it is.
+    pub(crate) fn whole_page(&self) -> Vec<u8> {
+        // What sticks to the top of the window is in its place only there.
+        self.value("scrollTo(0, 0)");
+        self.picture(true)
+    }
+
+    /// A picture of the window, as a PNG.
+    pub(crate) fn window(&self) -> Vec<u8> {
+        self.picture(false)
+    }
+
+    fn picture(&self, beyond_window: bool) -> Vec<u8> {
+        let wanted = json!({"format": "png", "captureBeyondViewport": beyond_window});
+        let told = self.devtools("Page.captureScreenshot", &wanted);
+        BASE64_STANDARD.decode(told["data"].as_str().expect("a picture")).expect("DevTools send Base64")
+    }
+
+    /// Types into what a selector means.
+    pub(crate) fn fill(&self, selector: &str, text: &str) {
+        self.post(&format!("{}/value", self.element(selector)), &json!({"text": text}));
+    }
+
+    /// The text that is seen of what a selector means.
+    pub(crate) fn text(&self, selector: &str) -> String {
+        self.get(&format!("{}/text", self.element(selector))).as_str().unwrap().to_owned()
+    }
+
+    /// An attribute of what a selector means.
+    pub(crate) fn attribute(&self, selector: &str, name: &str) -> String {
+        let value = self.get(&format!("{}/attribute/{name}", self.element(selector)));
+        value.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Presses keys, wherever the focus is.
+    pub(crate) fn press(&self, keys: &str) {
+        let strokes = keys
+            .chars()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key.to_string()})));
+        let strokes: Vec<Value> = strokes.collect();
+        self.post("/actions", &json!({"actions": [{"type": "key", "id": "keys", "actions": strokes}]}));
+    }
+
+    /// Fails if axe-core finds a barrier on the page.
+    pub(crate) fn is_accessible(&self) {
+        let axe = std::fs::read_to_string(tool("axe-core/axe.min.js")).expect("axe-core, which `make test` installs");
+        self.post("/execute/sync", &json!({"script": format!("{axe}; window.axe = axe;"), "args": []}));
+        let found = self.value(
+            "axe.run().then((r) => r.violations.map((v) => v.id + ': ' + v.help + ' ' + v.nodes.map((n) => n.html).join(' ')))",
+        );
+        assert_eq!(found, json!([]), "on {}", self.url());
+    }
+
+    /// Whether nothing stands beyond the right edge.
+    pub(crate) fn fits(&self) {
+        let widths = self.value("[document.documentElement.scrollWidth, window.innerWidth]");
+        assert!(widths[0].as_u64() <= widths[1].as_u64(), "{widths} on {}", self.url());
+    }
+
+    /// Looks at what the browser had to complain about since the last time.
+    pub(crate) fn has_no_complaints(&self) {
+        let entries = self.post("/se/log", &json!({"type": "browser"}));
+        let is_known = |entry: &Value| self.expected.iter().any(|text| entry.to_string().contains(text.as_str()));
+        let complaints: Vec<&Value> = entries
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|entry| entry["level"] != "INFO" && !is_known(entry))
+            .collect();
+        assert!(complaints.is_empty(), "{complaints:?}");
+    }
+
+    /// Closes it.
+    pub(crate) fn close(self) {
+        self.has_no_complaints();
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Ends the browser, too. Where a test has failed, that is as far as it goes.
+        let _ = self.agent.delete(&self.session).call();
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// A file of what npm has installed for tests.
+fn tool(path: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/npm/node_modules").join(path)
+}
+
+/// Looks whether these pages, by their names, are sound HTML.
+pub(crate) fn are_sound(pages: &[(&str, &str)]) {
+    let dir = tempfile::tempdir().unwrap();
+    let files = pages.iter().map(|(name, html)| {
+        let file = dir.path().join(format!("{name}.html"));
+        std::fs::write(&file, html).unwrap();
+        file
+    });
+    let files: Vec<_> = files.collect();
+    let settings = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/npm/.htmlvalidate.json");
+    let said = Command::new("node")
+        .arg(tool("html-validate/bin/html-validate.mjs"))
+        .arg("--config")
+        .arg(settings)
+        .args(files)
+        .output();
+    let said = said.expect("node, which `make test` installs");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&[said.stdout, said.stderr].concat()));
+}
+
+/// The value of an answer of the driver.
+fn call(agent: &ureq::Agent, method: &str, url: &str, body: Option<&Value>) -> Value {
+    let answer = match body {
+        Some(body) => agent.post(url).send_json(body),
+        None => agent.get(url).call(),
+    };
+    let mut answer = answer.unwrap_or_else(|error| panic!("{method} {url}: {error}"));
+    let told: Value = answer.body_mut().read_json().expect("the driver speaks JSON");
+    assert!(answer.status().is_success(), "{method} {url}: {told}");
+    told["value"].clone()
+}

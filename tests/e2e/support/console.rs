@@ -1,0 +1,62 @@
+//! Steps on pages of the console in a browser.
+
+use serde_json::json;
+
+use crate::support::browser::Browser;
+use crate::support::node::{Node, PATIENCE, Setup, wait_until};
+
+pub(crate) const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
+
+/// Whether the first plot has the first of its colours.
+pub(crate) const IS_IN_ITS_COLOUR: &str = "(() => {
+    const [swatch, canvas] = [document.querySelector('.swatch'), document.querySelector('.plot-picture canvas')];
+    if (!swatch || !canvas) return false;
+    const wanted = getComputedStyle(swatch).backgroundColor.match(/\\d+/g).slice(0, 3).join();
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+    for (let at = 0; at < data.length; at += 4) {
+        if (data.slice(at, at + 3).join() === wanted && data[at + 3] === 255) return true;
+    }
+    return false;
+})()";
+
+pub(crate) fn at(node: &Node, page: &str) -> String {
+    format!("http://{}/admin/{page}", node.admin)
+}
+
+/// A node without keys: whoever is on this machine may do everything at its console.
+pub(crate) fn open_node(dir: &std::path::Path) -> Node {
+    Setup::new(dir).env("CAROM_PAGES_TITLE", "Go & <co>").start()
+}
+
+/// Clicks the first control with that `data-action` within a part of the page, when it is there and can be used.
+pub(crate) fn press(browser: &Browser, part: &str, action: &str) {
+    let control = format!("{part} [data-action=\"{action}\"]");
+    let script = format!(
+        "(() => {{ const one = [...document.querySelectorAll({})].find((e) => !e.disabled && e.offsetParent !== null); one?.click(); return Boolean(one); }})()",
+        json!(control)
+    );
+    wait_until(&control, || browser.value(&script) == true);
+}
+
+/// Waits until the page has an element that a CSS selector means.
+pub(crate) fn shows(browser: &Browser, selector: &str) {
+    let script = format!("document.querySelector({}) !== null", json!(selector));
+    wait_until(selector, || browser.value(&script) == true);
+}
+
+/// Waits until the page says that.
+pub(crate) fn says(browser: &Browser, selector: &str, text: &str) {
+    let script = format!("document.querySelector({})?.innerText ?? ''", json!(selector));
+    let start = std::time::Instant::now();
+    loop {
+        let said = browser.value(&script);
+        let said = said.as_str().unwrap_or_default();
+        if said.contains(text) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{selector} does not say {text}, but: {said}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,62 @@
+//! Links on every core and over both HTTP paths.
+
+use serde_json::Value;
+
+use crate::support::api_client::JSON;
+use crate::support::http::{Reply, SHORT_URLS, Wire};
+use crate::support::memory::keeping;
+use crate::support::node::{Node, Setup};
+
+/// Connections that reach every core, half of them driven by hyper.
+pub(crate) fn wires(node: &Node) -> Vec<Wire> {
+    let mut wires: Vec<Wire> = (0..12).map(|_| node.wire()).collect();
+    wires[6..].iter_mut().for_each(|wire| assert_eq!(wire.get("/rest/health").status, 200));
+    wires
+}
+
+/// Asks over all connections, and returns the one status and destination. Fails unless all responses agree.
+pub(crate) fn everybody_gets(wires: &mut [Wire], path: &str) -> (u16, Option<String>) {
+    let mut answers: Vec<_> = wires
+        .iter_mut()
+        .map(|wire| {
+            let reply = wire.get(path);
+            (reply.status, reply.field("location").map(str::to_owned))
+        })
+        .collect();
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{path}: {answers:?}");
+    answers.remove(0)
+}
+
+pub(crate) fn moved_to(target: &str) -> (u16, Option<String>) {
+    (302, Some(target.to_owned()))
+}
+
+/// A node of each kind: one core, three, and one that has hardly any link in memory.
+pub(crate) fn on_every_kind(check: impl Fn(&Setup)) {
+    for cores in [1, 3] {
+        let data = tempfile::tempdir().unwrap();
+        check(&Setup::new(data.path()).cores(cores));
+    }
+    let data = tempfile::tempdir().unwrap();
+    check(&keeping(Setup::new(data.path()), 512 << 10));
+}
+
+/// Asks for a change.
+pub(crate) fn change(wire: &mut Wire, code: &str, fields: &Value) -> Reply {
+    let body = fields.to_string();
+    wire.ask("PATCH", &format!("{SHORT_URLS}/{code}"), "Content-Type: application/json\r\n", body.as_bytes())
+}
+
+/// Asks for a link with that key of the client, and further fields of the head.
+pub(crate) fn create(wire: &mut Wire, key: &str, more: &str, body: &Value) -> Reply {
+    let fields = format!("{JSON}Idempotency-Key: {key}\r\n{more}");
+    wire.ask("POST", SHORT_URLS, &fields, body.to_string().as_bytes())
+}
+
+/// The codes of all links.
+pub(crate) fn codes(node: &Node) -> Vec<String> {
+    let listed = Wire::open(node.admin).get("/rest/v3/short-urls?itemsPerPage=100").json();
+    let links = listed["shortUrls"]["data"].as_array().unwrap().iter();
+    links.map(|link| link["shortCode"].as_str().unwrap().to_owned()).collect()
+}

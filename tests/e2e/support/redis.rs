@@ -1,0 +1,583 @@
+//! Real Redis servers for tests, each on a port and in a folder of its own.
+//!
+//! A stand-in would only show what its author believes of Redis. These are killed, stand still, come back empty or with an
+//! old dump, as real ones do. A server goes with the value that stands for it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::support::node::{free_address, wait_for, wait_until};
+
+/// Longest wait for the answer to a command of a test.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Longest wait for an answer while something is waited for, so that a server that stands still does not take all the time.
+const LOOK_WITHIN: Duration = Duration::from_millis(500);
+
+/// How many pairs of ports are tried when others are quicker to take them.
+const PORT_TRIES: usize = 20;
+
+/// A reply of Redis.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reply {
+    /// No value.
+    Nil,
+    /// A simple or a bulk string.
+    Text(Vec<u8>),
+    /// An integer.
+    Int(i64),
+    /// An error, with its code in front.
+    Error(String),
+    /// An array.
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    /// The text of a string.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Reply::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            other => panic!("no string: {other:?}"),
+        }
+    }
+
+    /// The number.
+    pub(crate) fn to_number(&self) -> u64 {
+        match self {
+            Reply::Int(number) => u64::try_from(*number).unwrap(),
+            other => panic!("no number: {other:?}"),
+        }
+    }
+
+    /// The parts of a list.
+    pub(crate) fn list(&self) -> &[Reply] {
+        match self {
+            Reply::List(parts) => parts,
+            other => panic!("no list: {other:?}"),
+        }
+    }
+}
+
+impl PartialEq<&str> for Reply {
+    fn eq(&self, other: &&str) -> bool {
+        matches!(self, Reply::Text(bytes) if bytes == other.as_bytes())
+    }
+}
+
+/// A connection that speaks RESP 2, the protocol of Redis.
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Connects. Neither that nor any later answer may take longer than `within`.
+    pub(crate) fn open(address: SocketAddr, within: Duration) -> Result<Client> {
+        let stream = TcpStream::connect_timeout(&address, within)?;
+        stream.set_read_timeout(Some(within))?;
+        stream.set_write_timeout(Some(within))?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    /// Sends a command and reads its reply. After an error the connection is of no more use.
+    pub(crate) fn ask<A: AsRef<[u8]>>(&mut self, command: &[A]) -> Result<Reply> {
+        self.send(command)?;
+        self.read()
+    }
+
+    /// Sends a command.
+    pub(crate) fn send<A: AsRef<[u8]>>(&mut self, command: &[A]) -> Result<()> {
+        let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
+        for argument in command.iter().map(AsRef::as_ref) {
+            bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            bytes.extend_from_slice(argument);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&bytes)
+    }
+
+    /// Reads the next reply.
+    pub(crate) fn read(&mut self) -> Result<Reply> {
+        let mut line = Vec::new();
+        self.stream.read_until(b'\n', &mut line)?;
+        let line = line.strip_suffix(b"\r\n").ok_or(ErrorKind::UnexpectedEof)?;
+        let (kind, rest) = line.split_first().ok_or_else(|| no_resp(line))?;
+        let text = String::from_utf8_lossy(rest);
+        let number = || text.parse::<i64>().map_err(|_| no_resp(line));
+        Ok(match kind {
+            b'+' => Reply::Text(rest.to_vec()),
+            b'-' => Reply::Error(text.into_owned()),
+            b':' => Reply::Int(number()?),
+            b'$' | b'*' if number()? == -1 => Reply::Nil,
+            b'$' => {
+                let len = usize::try_from(number()?).map_err(|_| no_resp(line))?;
+                let mut bytes = vec![0; len + 2];
+                self.stream.read_exact(&mut bytes)?;
+                bytes.truncate(len);
+                Reply::Text(bytes)
+            }
+            b'*' => Reply::List((0..number()?).map(|_| self.read()).collect::<Result<_>>()?),
+            _ => return Err(no_resp(line)),
+        })
+    }
+
+    /// Whether nothing comes for so long. What does come is still there for [`Client::read`]; an end is something, too.
+    pub(crate) fn is_silent(&mut self, within: Duration) -> Result<bool> {
+        let usual = self.stream.get_ref().read_timeout()?;
+        self.stream.get_ref().set_read_timeout(Some(within))?;
+        let is_silent = self.stream.fill_buf().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        self.stream.get_ref().set_read_timeout(usual)?;
+        Ok(is_silent)
+    }
+}
+
+fn no_resp(line: &[u8]) -> Error {
+    Error::new(ErrorKind::InvalidData, format!("no RESP: {:?}", String::from_utf8_lossy(line)))
+}
+
+/// How to start a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setup {
+    append_only: bool,
+    in_cluster: bool,
+    arguments: Vec<String>,
+}
+
+impl Setup {
+    /// A server that keeps nothing on disk unless it is told to.
+    pub(crate) fn new() -> Setup {
+        Setup::default()
+    }
+
+    /// Whether each write goes to a log on disk, the AOF, from which it comes back after a kill.
+    pub(crate) fn append_only(mut self, append_only: bool) -> Setup {
+        self.append_only = append_only;
+        self
+    }
+
+    /// One more argument of `redis-server`. The last one of a kind wins.
+    pub(crate) fn argument(mut self, argument: impl Into<String>) -> Setup {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Makes it the replica of the server on that port. See [`Server::wait_until_linked`].
+    pub(crate) fn replica_of(self, port: u16) -> Setup {
+        self.argument("--replicaof").argument("127.0.0.1").argument(port.to_string())
+    }
+
+    /// Makes it a node that is to be part of a cluster. See [`crate::support::cluster::Cluster`].
+    pub(crate) fn in_cluster(mut self) -> Setup {
+        self.in_cluster = true;
+        self
+    }
+
+    /// Starts a server on a free port and waits until it answers.
+    pub(crate) fn start(&self) -> Server {
+        for _ in 0..PORT_TRIES {
+            let folder = tempfile::tempdir().expect("a folder can be made");
+            std::fs::create_dir(folder.path().join("data")).expect("a folder can be made");
+            let process = Mutex::new(Process { child: None, paused: false });
+            let server = Server {
+                setup: self.clone(),
+                port: free_address().port(),
+                bus_port: free_address().port(),
+                folder,
+                process,
+            };
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("others were quicker to take {PORT_TRIES} free ports");
+    }
+}
+
+/// A real server. It is killed when this is dropped.
+pub(crate) struct Server {
+    setup: Setup,
+    port: u16,
+    bus_port: u16,
+    folder: TempDir,
+    process: Mutex<Process>,
+}
+
+struct Process {
+    child: Option<Child>,
+    paused: bool,
+}
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(self.child.as_ref().expect("the server runs"));
+        kill_process(pid, signal).expect("it has not been waited for");
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.paused = false;
+    }
+}
+
+impl Server {
+    /// A server alone that keeps nothing on disk.
+    pub(crate) fn start() -> Server {
+        Setup::new().start()
+    }
+
+    /// The port on loopback, which stays the same over restarts.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The port for other nodes of the cluster.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.bus_port
+    }
+
+    /// The address of the server.
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The URL of the server.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}/", self.address())
+    }
+
+    /// Whether it has been started and neither ended nor paused.
+    pub(crate) fn is_up(&self) -> bool {
+        let process = self.process.lock().unwrap();
+        process.child.is_some() && !process.paused
+    }
+
+    /// The log of all runs.
+    pub(crate) fn log(&self) -> String {
+        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The reply to a command, on a connection of its own.
+    pub(crate) fn command(&self, command: &[&str]) -> Reply {
+        let reply = Client::open(self.address(), ANSWER_WITHIN).and_then(|mut client| client.ask(command));
+        reply.unwrap_or_else(|error| panic!("{command:?} on port {}: {error}", self.port))
+    }
+
+    /// The value of a line of `INFO`.
+    pub(crate) fn info(&self, name: &str) -> Option<String> {
+        value_of(&self.look(&["INFO"])?, name)
+    }
+
+    /// The reply to a command, if there is one soon.
+    pub(crate) fn look(&self, command: &[&str]) -> Option<Reply> {
+        Client::open(self.address(), LOOK_WITHIN).and_then(|mut client| client.ask(command)).ok()
+    }
+
+    /// Asks it to end, and waits for that. What it has written to its AOF is on disk.
+    pub(crate) fn stop(&self) {
+        let mut process = self.process.lock().unwrap();
+        process.signal(Signal::TERM);
+        process.signal(Signal::CONT);
+        let child = process.child.as_mut().expect("the server runs");
+        wait_until("the end of a server", || child.try_wait().expect("a child can be waited for").is_some());
+        process.kill();
+    }
+
+    /// Ends it with SIGKILL.
+    pub(crate) fn kill(&self) {
+        let mut process = self.process.lock().unwrap();
+        assert!(process.child.is_some(), "the server runs");
+        process.kill();
+    }
+
+    /// Starts it on the same port with what is on disk: all of it with an AOF, else what [`Server::save`] saved.
+    pub(crate) fn start_again(&self) {
+        wait_until("a port that is free again", || self.launch());
+    }
+
+    /// Restarts the server without its data. A node of a cluster keeps its identity.
+    pub(crate) fn start_again_empty(&self) {
+        self.forget();
+        self.start_again();
+    }
+
+    /// Stops it with SIGSTOP: the kernel still accepts connections for it, and nothing is answered.
+    pub(crate) fn pause(&self) {
+        let mut process = self.process.lock().unwrap();
+        process.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", process.child.as_ref().expect("the server runs").id());
+        wait_until("a server that stands still", || {
+            let stat = std::fs::read_to_string(&stat).expect("the server runs");
+            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"))
+        });
+        process.paused = true;
+    }
+
+    /// Lets it go on after [`Server::pause`].
+    pub(crate) fn resume(&self) {
+        let mut process = self.process.lock().unwrap();
+        process.signal(Signal::CONT);
+        process.paused = false;
+    }
+
+    /// Writes all data to a dump, from which a server without an AOF comes back.
+    pub(crate) fn save(&self) {
+        wait_until("a server that is not about to write a dump for a replica", || match self.command(&["SAVE"]) {
+            Reply::Error(text) if text.contains("in progress") => false,
+            reply => reply == "OK" || panic!("{reply:?}"),
+        });
+    }
+
+    /// Saves, and takes a copy of the dump.
+    pub(crate) fn copy_dump(&self) -> Vec<u8> {
+        self.save();
+        std::fs::read(self.data().join("dump.rdb")).expect("it has just been written")
+    }
+
+    /// Kills it if it runs, and starts it with what is in a dump and nothing else, as after the restore of an old backup.
+    pub(crate) fn restore_dump(&self, dump: &[u8]) {
+        self.process.lock().unwrap().kill();
+        self.forget();
+        let path = if self.setup.append_only {
+            // With an AOF a server does not look at `dump.rdb`; but an AOF may begin with a dump.
+            let folder = self.data().join("appendonlydir");
+            std::fs::create_dir(&folder).expect("a folder can be made");
+            let manifest = "file appendonly.aof.1.base.rdb seq 1 type b\n";
+            std::fs::write(folder.join("appendonly.aof.manifest"), manifest).expect("a file can be written");
+            folder.join("appendonly.aof.1.base.rdb")
+        } else {
+            self.data().join("dump.rdb")
+        };
+        std::fs::write(path, dump).expect("a file can be written");
+        self.start_again();
+    }
+
+    /// Waits until this replica has all data of its master and follows it.
+    pub(crate) fn wait_until_linked(&self) {
+        wait_until("a replica that is linked", || self.info("master_link_status").as_deref() == Some("up"));
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// Removes all data from the disk, and not the knowledge of the cluster.
+    fn forget(&self) {
+        assert!(self.process.lock().unwrap().child.is_none(), "the server still runs");
+        let data = self.data();
+        let dump = std::fs::remove_file(data.join("dump.rdb"));
+        let log = std::fs::remove_dir_all(data.join("appendonlydir"));
+        for removed in [dump, log] {
+            let is_gone = removed.as_ref().map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true);
+            assert!(is_gone, "data can be removed: {removed:?}");
+        }
+    }
+
+    /// Starts the process and waits until it answers. Returns whether its ports were free.
+    fn launch(&self) -> bool {
+        let mut process = self.process.lock().unwrap();
+        assert!(process.child.is_none(), "the server still runs");
+        let seen = self.log().len();
+        let log = File::options().create(true).append(true).open(self.log_path()).expect("a log can be opened");
+        let mut command = self.to_command();
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file can be cloned")).stderr(log);
+        let child = process.child.insert(command.spawn().expect("redis-server is installed"));
+        let is_ready = wait_for("a server that answers", || {
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                let is_taken = self.log()[seen..].contains("Address already in use");
+                assert!(is_taken, "redis-server ended by itself: {status}");
+                return Some(false);
+            }
+            self.answers(child.id()).then_some(true)
+        });
+        if !is_ready {
+            process.kill();
+        }
+        is_ready
+    }
+
+    /// Whether that process, and not another one that took the port, has loaded its data and answers.
+    fn answers(&self, id: u32) -> bool {
+        let look = || -> Result<bool> {
+            let mut client = Client::open(self.address(), LOOK_WITHIN)?;
+            let answers = client.ask(&["PING"])? == "PONG";
+            Ok(answers && value_of(&client.ask(&["INFO", "server"])?, "process_id") == Some(id.to_string()))
+        };
+        look().unwrap_or(false)
+    }
+
+    fn to_command(&self) -> Command {
+        let mut command = Command::new("redis-server");
+        let port = self.port.to_string();
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(self.data());
+        command.args(["--appendonly", if self.setup.append_only { "yes" } else { "no" }]);
+        // A replica that has just been linked would refuse to end for the sake of its first AOF.
+        command.args(["--shutdown-on-sigterm", "force", "--repl-diskless-sync-delay", "0"]);
+        if self.setup.in_cluster {
+            command.args(["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"]);
+            command.args(["--cluster-port", &self.bus_port.to_string(), "--cluster-announce-ip", "127.0.0.1"]);
+            // Failovers are quick, happen whenever they can, and only where the test looks.
+            command.args(["--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0"]);
+            command.args(["--cluster-allow-replica-migration", "no", "--cluster-require-full-coverage", "no"]);
+        }
+        command.args(&self.setup.arguments);
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.get_mut().unwrap_or_else(PoisonError::into_inner).kill();
+        if std::thread::panicking() {
+            eprintln!("log of redis-server on port {}:\n{}", self.port, self.log());
+        }
+    }
+}
+
+/// The value of a line `name:value` in a reply.
+pub(crate) fn value_of(reply: &Reply, name: &str) -> Option<String> {
+    let Reply::Text(text) = reply else { return None };
+    let text = String::from_utf8_lossy(text);
+    let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    values.next().map(str::to_owned)
+}
+
+/// A server that also speaks TLS on that port, and the file of its certificate.
+pub(crate) fn tls_server(folder: &Path) -> (Server, u16, String) {
+    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &file("key.pem"), "-out", &file("cert.pem")])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let mut redis = Setup::new();
+    for (name, value) in [
+        ("--tls-port", port.to_string()),
+        ("--tls-cert-file", file("cert.pem")),
+        ("--tls-key-file", file("key.pem")),
+        ("--tls-auth-clients", "no".to_owned()),
+    ] {
+        redis = redis.argument(name).argument(value);
+    }
+    (redis.start(), port, file("cert.pem"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(server: &Server, key: &str) -> Reply {
+        server.command(&["GET", key])
+    }
+
+    #[test]
+    fn client_parses_every_reply_type() {
+        let server = Server::start();
+        assert!(server.url().ends_with(&format!("127.0.0.1:{}/", server.port())));
+        assert_eq!(server.command(&["SET", "a", "1"]), "OK");
+        assert_eq!(server.command(&["INCR", "a"]), Reply::Int(2));
+        assert_eq!(get(&server, "a").text(), "2");
+        assert_eq!(get(&server, "b"), Reply::Nil);
+        assert!(matches!(server.command(&["LPUSH", "a", "x"]), Reply::Error(text) if text.starts_with("WRONGTYPE")));
+        let list = Reply::List(vec![Reply::Text(b"2".to_vec()), Reply::Nil]);
+        assert_eq!(server.command(&["MGET", "a", "b"]), list);
+        assert_eq!(server.command(&["MGET", "b", ""]), Reply::List(vec![Reply::Nil, Reply::Nil]));
+        assert_eq!(server.info("tcp_port"), Some(server.port().to_string()));
+        assert!(server.log().contains("Ready to accept connections"));
+    }
+
+    #[test]
+    fn aof_survives_a_kill_and_a_stop() {
+        let server = Setup::new().append_only(true).argument("--maxmemory").argument("64mb").start();
+        assert_eq!(server.info("maxmemory").as_deref(), Some("67108864"));
+        server.command(&["SET", "a", "1"]);
+        server.kill();
+        assert!(!server.is_up());
+        server.start_again();
+        assert_eq!(get(&server, "a"), "1");
+        server.command(&["SET", "a", "2"]);
+        server.stop();
+        server.start_again();
+        assert_eq!(get(&server, "a"), "2");
+        server.kill();
+        server.start_again_empty();
+        assert_eq!(get(&server, "a"), Reply::Nil);
+    }
+
+    #[test]
+    fn only_the_dump_survives_without_aof() {
+        let server = Server::start();
+        server.command(&["SET", "a", "1"]);
+        server.save();
+        server.command(&["SET", "a", "2"]);
+        server.stop();
+        server.start_again();
+        assert_eq!(get(&server, "a"), "1");
+    }
+
+    #[test]
+    fn server_restarts_from_an_old_dump() {
+        for append_only in [false, true] {
+            let server = Setup::new().append_only(append_only).start();
+            server.command(&["SET", "a", "old"]);
+            let dump = server.copy_dump();
+            server.command(&["SET", "a", "new"]);
+            server.command(&["SET", "b", "new"]);
+            server.restore_dump(&dump);
+            assert_eq!(get(&server, "a"), Reply::Text(b"old".to_vec()));
+            assert_eq!(get(&server, "b"), Reply::Nil);
+            server.command(&["SET", "c", "1"]);
+            server.stop();
+            server.start_again();
+            let kept = if append_only { Reply::Text(b"1".to_vec()) } else { Reply::Nil };
+            assert_eq!(get(&server, "a"), Reply::Text(b"old".to_vec()));
+            assert_eq!(get(&server, "c"), kept);
+        }
+    }
+
+    #[test]
+    fn paused_server_answers_later() {
+        let server = Server::start();
+        server.pause();
+        assert!(!server.is_up());
+        let mut client = Client::open(server.address(), ANSWER_WITHIN).expect("the kernel accepts");
+        client.send(&["PING"]).unwrap();
+        assert!(client.is_silent(Duration::from_millis(200)).unwrap());
+        server.resume();
+        assert_eq!(client.read().unwrap(), "PONG");
+        server.pause();
+        server.stop();
+        server.start_again();
+        assert_eq!(server.command(&["PING"]), "PONG");
+    }
+
+    #[test]
+    fn replica_follows_its_master() {
+        let master = Server::start();
+        master.command(&["SET", "a", "1"]);
+        let replica = Setup::new().append_only(true).replica_of(master.port()).start();
+        replica.wait_until_linked();
+        assert_eq!(get(&replica, "a"), "1");
+        master.command(&["SET", "a", "2"]);
+        wait_until("a write at the replica", || get(&replica, "a") == "2");
+        replica.stop();
+    }
+}

@@ -1,0 +1,3 @@
+//! Visits: counts by link, kind, time and referring host.
+
+mod counts;
