@@ -20,7 +20,7 @@ use std::sync::mpsc::TrySendError;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use carom_shards::{Code, CoreId, Policy};
+use carom_shards::{Code, CoreId};
 
 pub use self::gather::Gathered;
 use self::gather::Gathers;
@@ -41,37 +41,14 @@ use crate::mail::{
     PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
+use crate::redirect::{Destination, Lookup, OwnedLookup};
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
-
-/// What a look-up found, owned.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Looked {
-    /// A link that can be followed now.
-    Link {
-        /// How it redirects; the cache time is already shortened to the link's end.
-        policy: Policy,
-        /// Where to.
-        target: Box<[u8]>,
-    },
-    /// No such link.
-    Missing,
-    /// A link whose time has not come: for clients there is none.
-    Early,
-    /// A link whose time is over.
-    Gone,
-    /// A link whose record cannot be read.
-    Damaged,
-    /// Nobody could say in time.
-    Unavailable,
-    /// Missing here, and the fleet gave no answer on whether another node has it.
-    Unconfirmed,
-}
 
 /// An answer that a task waits for.
 #[derive(Debug)]
 enum Reply {
     Store(StoreAnswer),
-    Looked(Looked),
+    Looked(OwnedLookup),
     Latency(Box<LatencySummary>),
     Lent(Vec<Code>),
     Page(Page),
@@ -336,9 +313,9 @@ impl Desk {
         }
     }
 
-    /// Looks a code up in the memory of its owner, and behind that where not all is there. `None` when nobody answered in
-    /// time.
-    pub async fn look_up(&self, code: Code) -> Option<Looked> {
+    /// Looks a code up in the memory of its owner, and behind that where not all is there. [`Lookup::NotResident`] when
+    /// nobody answered in time.
+    pub async fn look_up(&self, code: Code) -> OwnedLookup {
         let place = self.expect_reply_within(FETCH_TIME_MAX);
         self.look_ups.borrow_mut().push_back((place.token, code));
         self.call_loop();
@@ -346,8 +323,8 @@ impl Desk {
         let reply = place.reply().await;
         self.look_up_times.borrow_mut().push(begin.elapsed());
         match reply {
-            Some(Reply::Looked(looked)) => Some(looked),
-            _ => None,
+            Some(Reply::Looked(looked)) => looked,
+            _ => Lookup::NotResident,
         }
     }
 
@@ -485,12 +462,12 @@ impl Desk {
     }
 
     /// Counts what a request for a code has come to that a task has answered.
-    pub fn note_looked(&self, looked: Option<&Looked>) {
+    pub fn note_looked(&self, looked: &OwnedLookup) {
         let stats = self.stats();
         match looked {
-            Some(Looked::Link { target, .. }) if !self.blocks(target) => stats.redirects.add(1),
-            Some(Looked::Link { .. } | Looked::Missing | Looked::Early | Looked::Gone) => stats.misses.add(1),
-            Some(Looked::Damaged | Looked::Unavailable | Looked::Unconfirmed) | None => stats.unavailable.add(1),
+            Lookup::Live(Destination { target, .. }) if !self.blocks(target) => stats.redirects.add(1),
+            Lookup::Live(_) | Lookup::Missing | Lookup::NotYetValid | Lookup::Expired => stats.misses.add(1),
+            Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed => stats.unavailable.add(1),
         }
     }
 
@@ -569,7 +546,7 @@ impl Desk {
     }
 
     /// Brings what a look-up found.
-    pub fn bring_looked(&self, token: u64, looked: Looked) {
+    pub fn bring_looked(&self, token: u64, looked: OwnedLookup) {
         self.bring(token, Reply::Looked(looked));
     }
 

@@ -44,6 +44,7 @@ pub mod qr;
 pub mod readable;
 pub mod receipts;
 pub mod record;
+pub mod redirect;
 pub mod space_key;
 pub mod stats;
 pub mod status_command;

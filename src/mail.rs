@@ -36,6 +36,7 @@ use crate::link::{Due, Link, Reuse, Version};
 use crate::listing::{Filter, ListRequest};
 use crate::patch::Patch;
 use crate::record::DamagedRange;
+use crate::redirect::Lookup;
 use crate::stats::LatencySummary;
 use crate::tls::Identity;
 use crate::visits::tally::Subject;
@@ -333,25 +334,6 @@ impl AllowanceQueue {
     }
 }
 
-/// What a [`LookUp`] or [`VisitAsked`] has found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LookedUp {
-    /// This link.
-    Link(Arc<Link>),
-    /// This link, and it may be followed once more: that is counted already.
-    Allowed(Arc<Link>),
-    /// A link that was followed as often as it may be.
-    Spent,
-    /// There is none.
-    Missing,
-    /// There is one, but its record cannot be read.
-    Damaged,
-    /// Nobody could say.
-    Unknown,
-    /// Missing here, and Redis gave no answer on whether another node has it.
-    Unconfirmed,
-}
-
 /// Asks for a page of an export. Whoever asks is answered with [`ToCore::Page`].
 #[derive(Debug)]
 pub struct PageRequest {
@@ -446,8 +428,10 @@ pub enum ToCore {
         code: Code,
         /// The number that the core gave to it.
         token: u64,
-        /// What there is.
-        found: LookedUp,
+        /// What there is. The validity period of a link is yet to be applied.
+        found: Lookup<Arc<Link>>,
+        /// True for the answer to a [`VisitAsked`]: a link that was found may be followed once more, which is counted already.
+        is_allowance: bool,
     },
     /// What was read from the store for a code of the core, for its memory.
     Fetched {

@@ -54,6 +54,7 @@ const LEAVES: &[&str] = &[
     "qr",
     "receipts",
     "record",
+    "redirect",
     "fleet",
 ];
 

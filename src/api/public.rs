@@ -16,9 +16,10 @@ use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
 use crate::apps::Role;
 use crate::apps::usage::Quota;
-use crate::desk::{Desk, Looked};
+use crate::desk::Desk;
 use crate::guard::{Place, Source};
 use crate::pages::Notice;
+use crate::redirect::{Destination, Lookup, OwnedLookup};
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
 
@@ -116,18 +117,15 @@ impl Context {
     }
 
     /// What there is of a code at a domain, and of which code that is: another one may stand in.
-    async fn look_up_at(&self, code: Code, domain: Option<crate::domains::Place>) -> (Code, Option<Looked>) {
-        let Some(domain) = domain else { return (code, Some(Looked::Missing)) };
+    async fn look_up_at(&self, code: Code, domain: Option<crate::domains::Place>) -> (Code, OwnedLookup) {
+        let Some(domain) = domain else { return (code, Lookup::Missing) };
         let code = code.within(self.domains().id_at(domain));
-        let looked = self.desk.look_up(code).await;
-        match (looked, self.domains().fallback_of(&code)) {
-            (Some(first @ (Looked::Missing | Looked::Unconfirmed)), Some(other)) => {
-                match self.desk.look_up(other).await {
-                    Some(Looked::Missing) => (other, Some(first)),
-                    looked => (other, looked),
-                }
+        let first = self.desk.look_up(code).await;
+        match self.domains().fallback_of(&code) {
+            Some(other) if first.allows_fallback() => {
+                (other, self.desk.look_up(other).await.as_fallback(first == Lookup::Unconfirmed))
             }
-            (looked, _) => (code, looked),
+            _ => (code, first),
         }
     }
 
@@ -142,22 +140,22 @@ impl Context {
             return self.too_many(request);
         }
         let (code, looked) = self.look_up_at(code, domain).await;
-        let is_blocked = matches!(&looked, Some(Looked::Link { target, .. }) if self.desk.blocks(target));
+        let is_blocked = matches!(&looked, Lookup::Live(Destination { target, .. }) if self.desk.blocks(target));
         let is_too_much = match &looked {
-            Some(Looked::Link { .. }) => !is_blocked && self.is_barred(place),
-            Some(Looked::Missing | Looked::Early | Looked::Unconfirmed) => self.misses_too_often(place),
+            Lookup::Live(_) => !is_blocked && self.is_barred(place),
+            Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed => self.misses_too_often(place),
             _ => false,
         };
         if is_too_much {
             return self.too_many(request);
         }
-        self.desk.note_looked(looked.as_ref());
+        self.desk.note_looked(&looked);
         if is_blocked {
             return self.notice(request, Notice::Blocked);
         }
-        self.tell_visit(code, looked.as_ref(), request);
+        self.tell_visit(code, &looked, request);
         match looked {
-            Some(Looked::Link { policy, target }) => {
+            Lookup::Live(Destination { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = crate::stats::unix_ms();
                 let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
@@ -169,10 +167,10 @@ impl Context {
                 forward::push(&mut location, &target, query.unwrap_or_default().as_bytes());
                 with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
-            Some(Looked::Missing | Looked::Early) => self.lost(request, domain, Notice::NotFound),
-            Some(Looked::Gone) => self.lost(request, domain, Notice::Gone),
-            Some(Looked::Damaged) => self.notice(request, Notice::Damaged),
-            Some(Looked::Unavailable | Looked::Unconfirmed) | None => self.notice(request, Notice::Unavailable),
+            Lookup::Missing | Lookup::NotYetValid => self.lost(request, domain, Notice::NotFound),
+            Lookup::Expired => self.lost(request, domain, Notice::Gone),
+            Lookup::Damaged => self.notice(request, Notice::Damaged),
+            Lookup::NotResident | Lookup::Unconfirmed => self.notice(request, Notice::Unavailable),
         }
     }
 }
@@ -203,14 +201,14 @@ impl Context {
     }
 
     /// Tells of the visit that an answer is; who asks for the head alone does not visit.
-    fn tell_visit(&self, code: Code, looked: Option<&Looked>, request: &Request<Incoming>) {
+    fn tell_visit(&self, code: Code, looked: &OwnedLookup, request: &Request<Incoming>) {
         let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
         let visitor = || self.desk.visitor(field(header::USER_AGENT), field(header::REFERER));
         match looked {
             _ if request.method() != Method::GET => {}
-            Some(Looked::Link { .. }) => self.desk.tell_visit(Some(code), visitor()),
-            Some(Looked::Missing | Looked::Early) => self.desk.tell_visit(None, visitor()),
-            Some(Looked::Gone | Looked::Damaged | Looked::Unavailable | Looked::Unconfirmed) | None => {}
+            Lookup::Live(_) => self.desk.tell_visit(Some(code), visitor()),
+            Lookup::Missing | Lookup::NotYetValid => self.desk.tell_visit(None, visitor()),
+            Lookup::Expired | Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed => {}
         }
     }
 }

@@ -5,7 +5,8 @@ use super::slow::{Ending, Verdict};
 use super::told::{count, may_step};
 use super::work::{TICKS_PER_SECOND, Work};
 use crate::limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
-use crate::wire::answer::{Found, Told};
+use crate::redirect::Lookup;
+use crate::wire::answer::Told;
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Rejection};
 
@@ -93,12 +94,12 @@ impl Work {
         let Some(asking) = conn.asking.take() else { return };
         Self::touch(&mut self.dirty, conn);
         let ask = Ask { close: true, ..asking.ask };
-        count(&self.stats, &Told::Found(Found::Elsewhere));
-        self.answers[conn.voice()].write(&mut conn.out, &ask, &[], &Told::Found(Found::Elsewhere), self.now.unix_ms);
+        count(&self.stats, &Told::Found(Lookup::NotResident));
+        self.answers[conn.voice()].write(&mut conn.out, &ask, &[], &Told::Found(Lookup::NotResident), self.now.unix_ms);
         let took = self.now.instant - asking.since;
         self.latency.saturating_record(took.as_nanos() as u64);
         if let Some(noted) = conn.noted.take() {
-            self.desk.tell_noted(noted, Told::Found(Found::Elsewhere).status(), took);
+            self.desk.tell_noted(noted, Told::Found(Lookup::NotResident).status(), took);
         }
         conn.stage = Stage::Finishing;
     }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use super::data;
+use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
 use crate::domains::{Domains, Place, UnknownHost};
+use crate::redirect::Lookup;
 use crate::wire::Ask;
-use crate::wire::answer::{Found, Told};
+use crate::wire::answer::Told;
 
 /// The domains of a service; none where there is only the default one, which any host means.
 #[derive(Clone, Debug)]
@@ -61,12 +62,12 @@ impl Places {
 }
 
 fn told_by<'a>(domains: &'a Domains, told: Told<'a>, place: Option<Place>) -> Told<'a> {
-    let Told::Found(found @ (Found::Missing | Found::Early | Found::Gone)) = told else { return told };
+    let Told::Found(found @ (Lookup::Missing | Lookup::NotYetValid | Lookup::Expired)) = told else { return told };
     let Some(place) = place else {
         return if domains.unknown_host() == UnknownHost::Misdirected { Told::Misdirected } else { told };
     };
     let targets = &domains.at(place).targets;
-    let target = if found == Found::Gone { &targets.expired } else { &targets.not_found };
+    let target = if found == Lookup::Expired { &targets.expired } else { &targets.not_found };
     target.as_deref().map_or(told, Told::Away)
 }
 
@@ -80,11 +81,11 @@ impl Work {
         let code = asking.ask.code;
         let Some(mut data) = self.data.take() else { return };
         match data.find(&code, self.now.unix_ms) {
-            data::Place::Here(found) | data::Place::Copy(found) => {
+            Ok(found) => {
                 // Whoever calls resumes it.
                 self.take_answer(token, &found, true, &mut Vec::new());
             }
-            data::Place::There { owner, hash, wanted } => {
+            Err(Remote { owner, hash, wanted }) => {
                 asking.wanted = wanted;
                 self.stats.forwarded_out.add(1);
                 data.mesh.ask(owner, Question { token, hash, code });

@@ -1,15 +1,18 @@
 //! What a request is told, what is counted of that, and whether its connection goes on: small rules that several ways to an
 //! answer share.
 
+use std::task::Poll;
+
 use carom_shards::Code;
 
 use super::conn::{Conn, Stage};
-use super::look::{Looks, Next};
-use crate::desk::{Desk, Looked};
+use super::look::Looks;
+use crate::desk::Desk;
+use crate::redirect::{BorrowedLookup, Destination, Lookup};
 use crate::stats::CoreStats;
 use crate::visits::Visitor;
 use crate::wire::Ask;
-use crate::wire::answer::{Found, Told};
+use crate::wire::answer::Told;
 
 /// Whether a connection may go on with its input: it waits for no other core and is not congested.
 #[inline]
@@ -23,15 +26,15 @@ pub(super) fn may_step(conn: &Conn) -> bool {
 #[inline]
 pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
     match told {
-        Told::Found(Found::Link { .. }) => stats.redirects.add(1),
-        Told::Found(Found::Missing | Found::Early | Found::Gone)
+        Told::Found(Lookup::Live(_)) => stats.redirects.add(1),
+        Told::Found(Lookup::Missing | Lookup::NotYetValid | Lookup::Expired)
         | Told::Blocked
         | Told::Misdirected
         | Told::Away(_) => {
             stats.misses.add(1);
         }
         Told::TooMany => stats.throttled.add(1),
-        Told::Found(Found::Damaged | Found::Elsewhere | Found::Unconfirmed) => stats.unavailable.add(1),
+        Told::Found(Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed) => stats.unavailable.add(1),
     }
 }
 
@@ -45,9 +48,9 @@ pub(super) fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor>
 pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
     match told {
         _ if ask.head_only => {}
-        Told::Found(Found::Link { .. }) => desk.tell_visit(Some(ask.code), visitor()),
-        Told::Found(Found::Missing | Found::Early) => desk.tell_visit(None, visitor()),
-        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere | Found::Unconfirmed) => {}
+        Told::Found(Lookup::Live(_)) => desk.tell_visit(Some(ask.code), visitor()),
+        Told::Found(Lookup::Missing | Lookup::NotYetValid) => desk.tell_visit(None, visitor()),
+        Told::Found(Lookup::Expired | Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed) => {}
         Told::Blocked | Told::TooMany | Told::Misdirected | Told::Away(_) => {}
     }
 }
@@ -68,44 +71,26 @@ pub(super) fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
 pub(super) fn go_on<'a>(
     desk: &Desk,
     looks: &mut Looks,
-    found: Found<'a>,
+    found: BorrowedLookup<'a>,
     code: Code,
     token: u64,
     tick: u32,
-) -> Next<'a> {
+) -> Poll<BorrowedLookup<'a>> {
     match found {
-        Found::Link { target, .. } if desk.blocks(target) => Next::Answer(found),
+        Lookup::Live(Destination { target, .. }) if desk.blocks(target) => Poll::Ready(found),
         found => looks.go_on(found, code, token, tick),
     }
 }
 
-/// What was found where a link of the default domain could have stood in: no 404 while the first code is unconfirmed.
-#[inline]
-pub(super) fn confirmed(found: Found<'_>, unconfirmed: bool) -> Found<'_> {
-    if unconfirmed && found == Found::Missing { Found::Unconfirmed } else { found }
-}
-
 /// What is told of what was found: not where a blocked link leads, and nothing to who asks for too much that is not there.
 #[inline]
-pub(super) fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
+pub(super) fn screen<'a>(desk: &Desk, conn: &mut Conn, found: BorrowedLookup<'a>) -> Told<'a> {
     match found {
-        Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
+        Lookup::Live(Destination { target, .. }) if desk.blocks(target) => Told::Blocked,
         // It may have asked before others of the same address were refused, so that all of them were under way at once.
-        Found::Link { .. } if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
+        Lookup::Live(_) if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
         // A guess is a guess also while nobody can say whether it has hit.
-        Found::Missing | Found::Early | Found::Unconfirmed if conn.misses_too_often(desk) => Told::TooMany,
+        Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed if conn.misses_too_often(desk) => Told::TooMany,
         found => Told::Found(found),
-    }
-}
-
-pub(super) fn looked(found: &Found<'_>) -> Looked {
-    match *found {
-        Found::Link { policy, target } => Looked::Link { policy, target: target.into() },
-        Found::Missing => Looked::Missing,
-        Found::Early => Looked::Early,
-        Found::Gone => Looked::Gone,
-        Found::Damaged => Looked::Damaged,
-        Found::Elsewhere => Looked::Unavailable,
-        Found::Unconfirmed => Looked::Unconfirmed,
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use carom_shards::Code;
@@ -12,21 +13,23 @@ use hdrhistogram::Histogram;
 use super::access;
 use super::conn::{Asking, Conn, Conns, Stage};
 use super::crowd::Crowd;
-use super::data::{Brought, Data, Place};
+use super::data::{Data, Remote};
 use super::listen::Begins;
-use super::look::{self, Looks, Next};
-use super::mesh::Question;
+use super::look::Looks;
+use super::mesh::{PeerMessage, Question};
 use super::places::Places;
 use super::secure::Secure;
 use super::slow::{Ending, Manner, Service, Stream};
 use super::tasks::Tasks;
-use super::told::{confirmed, count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
-use crate::desk::{Desk, Looked};
+use super::told::{count, end_or_wait, go_on, may_step, screen, tell_visit, visitor_of};
+use crate::desk::Desk;
 use crate::forwarded::{Field, Trust};
 use crate::limits::ConnectionLimits;
-use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
+use crate::link::Link;
+use crate::mail::{StoreAnswer, Ticket, ToCore};
+use crate::redirect::{BorrowedLookup, Lookup};
 use crate::stats::{CoreStats, LatencySummary};
-use crate::wire::answer::{Answers, Found, Told};
+use crate::wire::answer::{Answers, Told};
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
 use crate::wire::{Action, Bounds, Connection};
@@ -267,15 +270,11 @@ impl Work {
                         continue;
                     }
                     self.places.locate(&mut ask, taken);
-                    let (mut found, mut unconfirmed) = (Found::Missing, false);
+                    let (mut found, mut unconfirmed) = (Lookup::Missing, false);
                     while ask.place.is_some() {
                         found = match data.find(&ask.code, self.now.unix_ms) {
-                            Place::Here(found) => found,
-                            Place::Copy(found) => {
-                                self.stats.hot_hits.add(1);
-                                found
-                            }
-                            Place::There { owner, hash, wanted } => {
+                            Ok(found) => found,
+                            Err(Remote { owner, hash, wanted }) => {
                                 let question = Question { token: conn.token(), hash, code: ask.code };
                                 let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
                                 conn.wait(&self.desk, Asking { wanted, unconfirmed, ..asking }, taken);
@@ -285,16 +284,16 @@ impl Work {
                             }
                         };
                         let looks = self.looks.as_mut().expect("a core with a shard has these");
-                        let Next::Answer(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick)
+                        let Poll::Ready(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick)
                         else {
                             let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
                             conn.wait(&self.desk, Asking { looked_up: true, unconfirmed, ..asking }, taken);
                             return at;
                         };
-                        found = confirmed(then, unconfirmed);
+                        found = then.as_fallback(unconfirmed);
                         match self.places.fallback_of(&ask.code) {
-                            Some(code) if matches!(found, Found::Missing | Found::Unconfirmed) => {
-                                (ask.code, unconfirmed) = (code, found == Found::Unconfirmed);
+                            Some(code) if found.allows_fallback() => {
+                                (ask.code, unconfirmed) = (code, found == Lookup::Unconfirmed);
                             }
                             _ => break,
                         }
@@ -430,18 +429,17 @@ impl Work {
         while let Some((token, code)) = desk.next_look_up() {
             worked = true;
             let (Some(data), Some(looks)) = (&mut self.data, &mut self.looks) else {
-                desk.bring_looked(token, Looked::Missing);
+                desk.bring_looked(token, Lookup::Missing);
                 continue;
             };
             match data.find(&code, self.now.unix_ms) {
-                Place::Here(found) | Place::Copy(found) => {
-                    if let Next::Answer(found) =
-                        go_on(&self.desk, looks, found, code, token | DESK_TOKEN, self.now.tick)
+                Ok(found) => {
+                    if let Poll::Ready(found) = go_on(&self.desk, looks, found, code, token | DESK_TOKEN, self.now.tick)
                     {
-                        desk.bring_looked(token, looked(&found));
+                        desk.bring_looked(token, found.to_owned());
                     }
                 }
-                Place::There { owner, hash, .. } => {
+                Err(Remote { owner, hash, .. }) => {
                     self.stats.forwarded_out.add(1);
                     self.forwarded.insert(token, code);
                     data.mesh.ask(owner, Question { token: token | DESK_TOKEN, hash, code });
@@ -455,9 +453,9 @@ impl Work {
     pub(super) fn serve_mesh(&mut self) -> bool {
         let Some(mut data) = self.data.take() else { return false };
         let mut resumed = std::mem::take(&mut self.kicked);
-        let (answered, worked) = data.serve(self.now.unix_ms, |brought| match brought {
-            Brought::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
-            Brought::Dropped { owner, number } => {
+        let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
+            PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
+            PeerMessage::Recall { owner, number, .. } => {
                 self.desk.counters().post.to(owner).post(ToCore::Dropped { number });
                 None
             }
@@ -476,7 +474,7 @@ impl Work {
     pub(super) fn take_answer(
         &mut self,
         token: u64,
-        found: &Found<'_>,
+        found: &BorrowedLookup<'_>,
         may_look_up: bool,
         resumed: &mut Vec<u32>,
     ) -> Option<Code> {
@@ -484,26 +482,26 @@ impl Work {
         if token & DESK_TOKEN != 0 {
             let code = self.forwarded.remove(&(token & !DESK_TOKEN));
             if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks) {
-                let Next::Answer(then) = go_on(&self.desk, looks, found, code, token, self.now.tick) else {
+                let Poll::Ready(then) = go_on(&self.desk, looks, found, code, token, self.now.tick) else {
                     return None;
                 };
                 found = then;
             }
-            self.desk.bring_looked(token & !DESK_TOKEN, looked(&found));
+            self.desk.bring_looked(token & !DESK_TOKEN, found.to_owned());
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| conn.token() == token)?;
         let mut asking = conn.asking.take()?;
         if may_look_up && let Some(looks) = &mut self.looks {
-            let Next::Answer(then) = go_on(&self.desk, looks, found, asking.ask.code, token, self.now.tick) else {
+            let Poll::Ready(then) = go_on(&self.desk, looks, found, asking.ask.code, token, self.now.tick) else {
                 conn.asking = Some(Asking { wanted: false, looked_up: true, ..asking });
                 return None;
             };
             found = then;
         }
-        found = confirmed(found, asking.unconfirmed);
-        if let (Found::Missing | Found::Unconfirmed, Some(code)) = (found, self.places.fallback_of(&asking.ask.code)) {
-            asking.unconfirmed = found == Found::Unconfirmed;
+        found = found.as_fallback(asking.unconfirmed);
+        if let (true, Some(code)) = (found.allows_fallback(), self.places.fallback_of(&asking.ask.code)) {
+            asking.unconfirmed = found == Lookup::Unconfirmed;
             (asking.ask.code, asking.again, asking.looked_up) = (code, true, false);
             conn.asking = Some(asking);
             resumed.push(conn.tag.slot);
@@ -574,7 +572,9 @@ impl Work {
                     data.shard.take_codes(codes);
                 }
             }
-            ToCore::LookedUp { code, token, found } => self.take_look_up(&code, token, &found),
+            ToCore::LookedUp { code, token, found, is_allowance } => {
+                self.take_look_up(&code, token, &found, is_allowance);
+            }
             ToCore::Fetched { code, link, as_of } => {
                 if let Some(data) = &mut self.data {
                     data.shard.keep(&code, link.as_deref(), as_of);
@@ -611,15 +611,14 @@ impl Work {
     }
 
     /// Gives what was found in the store or in Redis to who asked.
-    fn take_look_up(&mut self, code: &Code, token: u64, found: &LookedUp) {
-        let is_read = !matches!(found, LookedUp::Allowed(_) | LookedUp::Spent);
-        let mut found_now = look::found(found, self.now.unix_ms);
+    fn take_look_up(&mut self, code: &Code, token: u64, found: &Lookup<Arc<Link>>, is_allowance: bool) {
+        let mut found_now = found.at(self.now.unix_ms);
         match (found, &mut self.looks) {
-            (LookedUp::Missing, Some(looks)) => looks.not_found(code, self.now.tick),
-            (LookedUp::Link(_), Some(looks)) => {
+            (Lookup::Missing, Some(looks)) => looks.not_found(code, self.now.tick),
+            (Lookup::Live(_), Some(looks)) if !is_allowance => {
                 match go_on(&self.desk, looks, found_now, *code, token, self.now.tick) {
-                    Next::Answer(then) => found_now = then,
-                    Next::Wait => return,
+                    Poll::Ready(then) => found_now = then,
+                    Poll::Pending => return,
                 }
             }
             _ => {}
@@ -627,7 +626,7 @@ impl Work {
         let redirects = self.stats.redirects.get();
         let mut resumed = std::mem::take(&mut self.kicked);
         self.take_answer(token, &found_now, false, &mut resumed);
-        if is_read {
+        if !is_allowance {
             // None if the client has left.
             self.stats.fetched.add(self.stats.redirects.get() - redirects);
         }

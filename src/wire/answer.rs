@@ -9,6 +9,7 @@ use super::connection::Ask;
 use super::forward;
 use super::head::Rejection;
 use crate::pages::{CONTENT_SECURITY_POLICY, Drawn, Notice, Pages};
+use crate::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Where the date starts in every prebuilt head, behind its status line and `Date: `.
 const DATE_LEN: usize = 29;
@@ -78,35 +79,11 @@ impl PageHeads {
     }
 }
 
-/// What was found for a code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found<'a> {
-    /// A link that can be followed now.
-    Link {
-        /// How it redirects.
-        policy: Policy,
-        /// Where to.
-        target: &'a [u8],
-    },
-    /// No such link.
-    Missing,
-    /// A link whose time has not come: for clients there is none.
-    Early,
-    /// A link whose time is over, or that was put away.
-    Gone,
-    /// A link whose record cannot be read.
-    Damaged,
-    /// Perhaps a link, but not in memory: it must be looked for, and who cannot do that says that it is unavailable.
-    Elsewhere,
-    /// Missing on this node, in a fleet that gave no answer: another node may have created the link a moment ago.
-    Unconfirmed,
-}
-
 /// What is told of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told<'a> {
     /// All there is to tell.
-    Found(Found<'a>),
+    Found(BorrowedLookup<'a>),
     /// That it leads to where nobody is to be led.
     Blocked,
     /// Nothing: whoever asks has asked for too much that is not there.
@@ -121,11 +98,11 @@ impl Told<'_> {
     /// The status of the answer.
     pub fn status(&self) -> u16 {
         match self {
-            Told::Found(Found::Link { policy, .. }) => policy.status.number(),
-            Told::Found(Found::Missing | Found::Early) => Notice::NotFound.number(),
-            Told::Found(Found::Gone) => Notice::Gone.number(),
-            Told::Found(Found::Damaged) => Notice::Damaged.number(),
-            Told::Found(Found::Elsewhere | Found::Unconfirmed) => Notice::Unavailable.number(),
+            Told::Found(Lookup::Live(Destination { policy, .. })) => policy.status.number(),
+            Told::Found(Lookup::Missing | Lookup::NotYetValid) => Notice::NotFound.number(),
+            Told::Found(Lookup::Expired) => Notice::Gone.number(),
+            Told::Found(Lookup::Damaged) => Notice::Damaged.number(),
+            Told::Found(Lookup::NotResident | Lookup::Unconfirmed) => Notice::Unavailable.number(),
             Told::Blocked => Notice::Blocked.number(),
             Told::TooMany => Notice::TooMany.number(),
             Told::Misdirected => Notice::Misdirected.number(),
@@ -203,7 +180,7 @@ impl Answers {
             Told::Away(target) => return self.write_away(out, ask, target),
         };
         match found {
-            Found::Link { policy, target } => {
+            Lookup::Live(Destination { policy, target }) => {
                 out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
                 match cache_seconds(policy, now_ms) {
                     0 => out.push(b'0'),
@@ -218,10 +195,10 @@ impl Answers {
                 out.extend_from_slice(b"\r\n");
                 end_head(out, ask.close);
             }
-            Found::Missing | Found::Early => self.missing.write(out, ask),
-            Found::Gone => self.gone.write(out, ask),
-            Found::Damaged => self.damaged.write(out, ask),
-            Found::Elsewhere | Found::Unconfirmed => self.unavailable.write(out, ask),
+            Lookup::Missing | Lookup::NotYetValid => self.missing.write(out, ask),
+            Lookup::Expired => self.gone.write(out, ask),
+            Lookup::Damaged => self.damaged.write(out, ask),
+            Lookup::NotResident | Lookup::Unconfirmed => self.unavailable.write(out, ask),
         }
     }
 
@@ -338,7 +315,7 @@ mod tests {
         }
     }
 
-    fn written(ask: &Ask, found: &Found<'_>) -> String {
+    fn written(ask: &Ask, found: &BorrowedLookup<'_>) -> String {
         let mut out = Vec::new();
         Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
         String::from_utf8(out).unwrap()
@@ -348,14 +325,14 @@ mod tests {
     fn the_query_goes_along_where_that_is_wanted() {
         for (forward_query, location) in [(false, "https://a/?b#c"), (true, "https://a/?b&q=1#c")] {
             let policy = Policy { forward_query, ..Policy::default() };
-            let text = written(&ask(), &Found::Link { policy, target: b"https://a/?b#c" });
+            let text = written(&ask(), &Lookup::Live(Destination { policy, target: b"https://a/?b#c" }));
             assert!(text.ends_with(&format!("\r\nLocation: {location}\r\n\r\n")), "{text}");
         }
     }
 
     #[test]
     fn a_redirect_is_exactly_this() {
-        let found = Found::Link { policy: Policy::default(), target: b"https://example.com/" };
+        let found = Lookup::Live(Destination { policy: Policy::default(), target: &b"https://example.com/"[..] });
         assert_eq!(
             written(&ask(), &found),
             "HTTP/1.1 302 Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 0\r\n\
@@ -367,7 +344,7 @@ mod tests {
     fn every_status_has_its_own_line() {
         for status in RedirectStatus::ALL {
             let policy = Policy { status, cache_seconds: Some(4_294_967_295), ..Policy::default() };
-            let text = written(&ask(), &Found::Link { policy, target: b"http://a/" });
+            let text = written(&ask(), &Lookup::Live(Destination { policy, target: b"http://a/" }));
             assert!(
                 text.starts_with(&format!("HTTP/1.1 {} {}\r\n", status.number(), redirect_phrase(status))),
                 "{text}"
@@ -387,9 +364,14 @@ mod tests {
     #[test]
     fn pages_announce_the_length_they_have() {
         for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
-            for found in
-                [Found::Missing, Found::Early, Found::Gone, Found::Damaged, Found::Elsewhere, Found::Unconfirmed]
-            {
+            for found in [
+                Lookup::Missing,
+                Lookup::NotYetValid,
+                Lookup::Expired,
+                Lookup::Damaged,
+                Lookup::NotResident,
+                Lookup::Unconfirmed,
+            ] {
                 let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &found);
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len: usize =
