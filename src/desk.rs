@@ -27,6 +27,8 @@ use self::gather::Gathers;
 use self::long::LongRequests;
 pub use self::long::{LongKind, LongRequest, TooMany};
 pub use self::told::Tellers;
+#[cfg(test)]
+pub(crate) use self::told::testing::recording_desk;
 use crate::apps::registry::Keyring;
 use crate::apps::usage::App;
 use crate::domains::Domains;
@@ -41,7 +43,7 @@ use crate::mail::{
     PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
-use crate::redirect::{Destination, Lookup, OwnedLookup};
+use crate::redirect::{Lookup, OwnedLookup, Response};
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
 
 /// An answer that a task waits for.
@@ -461,14 +463,9 @@ impl Desk {
         &self.guard
     }
 
-    /// Counts what a request for a code has come to that a task has answered.
-    pub fn note_looked(&self, looked: &OwnedLookup) {
-        let stats = self.stats();
-        match looked {
-            Lookup::Live(Destination { target, .. }) if !self.blocks(target) => stats.redirects.add(1),
-            Lookup::Live(_) | Lookup::Missing | Lookup::NotYetValid | Lookup::Expired => stats.misses.add(1),
-            Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed => stats.unavailable.add(1),
-        }
+    /// Counts the response to a request for a code that a task has answered.
+    pub fn note_response(&self, response: &Response<'_>) {
+        self.stats().count_response(response);
     }
 
     /// Counts a request that is told nothing.

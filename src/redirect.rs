@@ -1,12 +1,17 @@
-//! The result of looking up a short code.
+//! The result of looking up a short code, and the response that follows from it.
 //!
-//! Pure: nothing here does I/O or reads a clock.
+//! [`decide`] is the only place that turns a result into a response: requests that a core answers on the spot, answers that
+//! come late from another core, the store or Redis, and requests that hyper has read all go through it. Pure: nothing here
+//! does I/O or reads a clock.
 
 use std::sync::Arc;
 
-use carom_shards::{Entry, Phase, Policy};
+use carom_shards::{Entry, Phase, Policy, RedirectStatus};
 
+use crate::domains::{Domains, Place, UnknownHost};
+use crate::hosts::{Hosts, host_of};
 use crate::link::Link;
+use crate::pages::Notice;
 
 /// A link as redirects need it: its destination, and how it redirects there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,5 +137,359 @@ impl<'a> From<Entry<'a>> for BorrowedLookup<'a> {
             Entry::Link { policy, target } => Lookup::Live(Destination { policy, target }),
             Entry::Damaged => Lookup::Damaged,
         }
+    }
+}
+
+/// The response to a request for a short code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Response<'a> {
+    /// A redirect to the destination of the link.
+    Redirect(Destination<&'a [u8]>),
+    /// A redirect to where the domain sends clients that find no link there. No client caches it.
+    DomainFallback(&'a str),
+    /// A page that says why there is no redirect.
+    Notice(Notice),
+}
+
+impl Response<'_> {
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        match self {
+            Response::Redirect(Destination { policy, .. }) => policy.status.number(),
+            Response::DomainFallback(_) => RedirectStatus::Found.number(),
+            Response::Notice(notice) => notice.number(),
+        }
+    }
+}
+
+/// The visit to record for a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VisitKind {
+    /// No visit.
+    None,
+    /// A visit of the link.
+    Link,
+    /// A visit that found no link.
+    Orphan,
+}
+
+/// A response, and the visit that it counts as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decision<'a> {
+    /// The response.
+    pub response: Response<'a>,
+    /// The visit to record.
+    pub visit: VisitKind,
+}
+
+impl Decision<'_> {
+    /// The decision about a client over the miss limit: 429, whatever it asks for.
+    pub fn limited() -> Decision<'static> {
+        Decision { response: Response::Notice(Notice::TooMany), visit: VisitKind::None }
+    }
+}
+
+/// The client of a request, as far as the miss limit knows it.
+pub trait Client {
+    /// True if its address is over the miss limit. Addresses of private networks never are: each may stand for many clients.
+    fn is_limited(&mut self) -> bool;
+
+    /// Counts a request for a link that does not exist. Returns true if it was one too many.
+    fn misses_too_often(&mut self) -> bool;
+}
+
+/// The settings of the node that responses depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Policies<'p> {
+    /// The hosts that no link may redirect to; `None` without a block list.
+    pub blocked: Option<&'p Hosts>,
+    /// The domains of the service.
+    pub domains: &'p Domains,
+}
+
+impl<'p> Policies<'p> {
+    /// True if no link may redirect to this destination.
+    #[inline]
+    fn block(&self, target: &[u8]) -> bool {
+        self.blocked.is_some_and(|hosts| hosts.has(host_of(target)))
+    }
+
+    /// The response of a domain with this notice: the fallback of the domain, if it has one for such clients. Without a
+    /// domain the host of the request is none of the service.
+    pub fn response_at(&self, domain: Option<Place>, notice: Notice) -> Response<'p> {
+        let fallback = match (domain, notice) {
+            (None, Notice::NotFound) if self.domains.unknown_host() == UnknownHost::Misdirected => {
+                return Response::Notice(Notice::Misdirected);
+            }
+            (Some(place), Notice::NotFound) => &self.domains.at(place).targets.not_found,
+            (Some(place), Notice::Gone) => &self.domains.at(place).targets.expired,
+            _ => &None,
+        };
+        fallback.as_deref().map_or(Response::Notice(notice), Response::DomainFallback)
+    }
+}
+
+/// Decides on the response to a request for a short code, once the look-up has its final result. `domain` is the domain
+/// that the request means; without one `lookup` is [`Lookup::Missing`]. `is_head` is true for requests that are not visits.
+///
+/// The order of the rules:
+///
+/// 1. A client over the miss limit gets 429, whatever there is: it learns nothing about links.
+/// 2. A request for a link that does not exist, as far as the client may know, counts as a miss; one too many gets 429.
+/// 3. A link to a blocked host gets the notice of that, and counts as no visit.
+/// 4. A redirect is a visit of the link, and 404 a visit without a link. HEAD is no visit.
+/// 5. For 404 and 410 the fallback of the domain takes the place of the page.
+#[inline]
+pub fn decide<'a>(
+    policies: &Policies<'a>,
+    domain: Option<Place>,
+    is_head: bool,
+    lookup: BorrowedLookup<'a>,
+    client: &mut impl Client,
+) -> Decision<'a> {
+    debug_assert!(domain.is_some() || lookup == Lookup::Missing, "a host that is not served has no links");
+    // The client may have asked before its address came over the limit, so that many guesses were under way at once.
+    if client.is_limited() {
+        return Decision::limited();
+    }
+    let notice = match lookup {
+        Lookup::Live(Destination { target, .. }) if policies.block(target) => Notice::Blocked,
+        Lookup::Live(destination) => {
+            let visit = if is_head { VisitKind::None } else { VisitKind::Link };
+            return Decision { response: Response::Redirect(destination), visit };
+        }
+        // A guess is a guess, even while it is not known whether it hits.
+        Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed if client.misses_too_often() => {
+            return Decision::limited();
+        }
+        Lookup::Missing | Lookup::NotYetValid => Notice::NotFound,
+        Lookup::Expired => Notice::Gone,
+        Lookup::Damaged => Notice::Damaged,
+        Lookup::NotResident | Lookup::Unconfirmed => Notice::Unavailable,
+    };
+    let is_orphan = notice == Notice::NotFound && !is_head;
+    let visit = if is_orphan { VisitKind::Orphan } else { VisitKind::None };
+    Decision { response: policies.response_at(domain, notice), visit }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::domains::{Domain, DomainName, Targets};
+    use crate::guard::Guard;
+    use crate::hosts::HostPattern;
+    use crate::visits::VisitReceiver;
+    use proptest::prelude::*;
+    use std::net::IpAddr;
+
+    /// A client whose misses are counted.
+    #[derive(Clone, Copy, Default, Debug)]
+    pub(crate) struct TestClient {
+        pub(crate) is_limited: bool,
+        pub(crate) has_no_misses_left: bool,
+        pub(crate) misses: u32,
+    }
+
+    impl TestClient {
+        /// The address of a client like this one.
+        pub(crate) fn address(self) -> IpAddr {
+            // Of an address of a private network only the misses are refused.
+            let is_public = self.is_limited || !self.has_no_misses_left;
+            IpAddr::from(if is_public { [8, 8, 8, 8] } else { [10, 0, 0, 1] })
+        }
+
+        /// Uses up the misses of that address, as far as this client has.
+        pub(crate) fn guess(self, guard: &Guard) {
+            if self.is_limited || self.has_no_misses_left {
+                (0..20).for_each(|_| _ = guard.miss(guard.place(self.address())));
+            }
+        }
+    }
+
+    impl Client for TestClient {
+        fn is_limited(&mut self) -> bool {
+            self.is_limited
+        }
+
+        fn misses_too_often(&mut self) -> bool {
+            self.misses += 1;
+            self.has_no_misses_left
+        }
+    }
+
+    /// Everything that a decision depends on.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Case {
+        pub(crate) lookup: OwnedLookup,
+        pub(crate) is_blocked: bool,
+        pub(crate) is_head: bool,
+        pub(crate) client: TestClient,
+        pub(crate) domain: Option<Place>,
+        pub(crate) domains: Domains,
+    }
+
+    pub(crate) const TARGET: &str = "https://target.test/a";
+
+    impl Case {
+        pub(crate) fn blocked(&self) -> Hosts {
+            let mut hosts = Hosts::default();
+            hosts.extend(self.is_blocked.then(|| HostPattern::parse("target.test").unwrap()));
+            hosts
+        }
+
+        /// The host of the request.
+        pub(crate) fn host(&self) -> &str {
+            self.domain.map_or("other.test", |domain| self.domains.at(domain).name.as_str())
+        }
+
+        /// The status of the decision, its destination, its visit, and how many misses were counted.
+        pub(crate) fn outcome(&self) -> (u16, String, VisitKind, u32) {
+            let (blocked, mut client) = (self.blocked(), self.client);
+            let policies = Policies { blocked: Some(&blocked), domains: &self.domains };
+            let lookup = self.lookup.borrowed();
+            let Decision { response, visit } = decide(&policies, self.domain, self.is_head, lookup, &mut client);
+            let location = match response {
+                Response::Redirect(Destination { target, .. }) => String::from_utf8(target.to_vec()).unwrap(),
+                Response::DomainFallback(target) => target.to_owned(),
+                Response::Notice(_) => String::new(),
+            };
+            (response.status(), location, visit, client.misses)
+        }
+    }
+
+    /// The kind of visit that these are, each with the code that it is of.
+    pub(crate) fn kind_of(visits: &mut VisitReceiver) -> VisitKind {
+        let mut codes = Vec::new();
+        visits.drain(|visit| codes.push(visit.code));
+        match codes[..] {
+            [] => VisitKind::None,
+            [Some(_)] => VisitKind::Link,
+            [None] => VisitKind::Orphan,
+            _ => panic!("{codes:?}"),
+        }
+    }
+
+    pub(crate) fn any_lookup() -> impl Strategy<Value = OwnedLookup> {
+        let policy = proptest::sample::select(&RedirectStatus::ALL[..])
+            .prop_map(|status| Policy { status, ..Policy::default() });
+        prop_oneof![
+            6 => policy.prop_map(|policy| Lookup::Live(Destination { policy, target: TARGET.as_bytes().into() })),
+            1 => Just(Lookup::NotYetValid),
+            1 => Just(Lookup::Expired),
+            1 => Just(Lookup::Missing),
+            1 => Just(Lookup::Damaged),
+            1 => Just(Lookup::NotResident),
+            1 => Just(Lookup::Unconfirmed),
+        ]
+    }
+
+    pub(crate) fn any_domains() -> impl Strategy<Value = Domains> {
+        let targets = (any::<bool>(), any::<bool>()).prop_map(|(not_found, expired)| Targets {
+            home: None,
+            not_found: not_found.then(|| "https://none.test/".to_owned()),
+            expired: expired.then(|| "https://expired.test/".to_owned()),
+        });
+        let unknown_host = proptest::sample::select(vec![UnknownHost::NotFound, UnknownHost::Misdirected]);
+        (targets, unknown_host, any::<bool>()).prop_map(|(targets, unknown_host, fallback)| {
+            let (name, base_url) = (DomainName::parse("go.test").unwrap(), "https://go.test".to_owned());
+            Domains::new("https://s.test", &[Domain { name, base_url, targets }], fallback, unknown_host)
+        })
+    }
+
+    pub(crate) fn any_case() -> impl Strategy<Value = Case> {
+        let client = (any::<bool>(), any::<bool>()).prop_map(|(is_limited, has_no_misses_left)| TestClient {
+            is_limited,
+            has_no_misses_left,
+            misses: 0,
+        });
+        (any_lookup(), any::<bool>(), any::<bool>(), client, 0..3usize, any_domains()).prop_map(
+            |(lookup, is_blocked, is_head, client, domain, domains)| {
+                let domain = [None, domains.of_host(b"s.test"), domains.of_host(b"go.test")][domain];
+                let lookup = if domain.is_none() { Lookup::Missing } else { lookup };
+                Case { lookup, is_blocked, is_head, client, domain, domains }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_limited_client_learns_nothing(case in any_case()) {
+            let client = TestClient { is_limited: true, ..case.client };
+            prop_assert_eq!(Case { client, ..case }.outcome(), (429, String::new(), VisitKind::None, 0));
+        }
+
+        #[test]
+        fn a_client_without_misses_left_cannot_tell_guesses_apart(case in any_case()) {
+            let client = TestClient { has_no_misses_left: true, ..case.client };
+            let case = Case { client, ..case };
+            let (status, location, visit, _) = case.outcome();
+            match case.lookup {
+                Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed => {
+                    prop_assert_eq!((status, &location[..], visit), (429, "", VisitKind::None));
+                }
+                _ => prop_assert_eq!(status == 429, client.is_limited),
+            }
+        }
+
+        #[test]
+        fn a_blocked_link_is_never_a_visit(case in any_case()) {
+            let case = Case { is_blocked: true, ..case };
+            let (status, location, visit, misses) = case.outcome();
+            prop_assert!(visit != VisitKind::Link);
+            prop_assert!(!location.starts_with(TARGET));
+            if let Lookup::Live(_) = case.lookup {
+                prop_assert_eq!((status, visit, misses), (if case.client.is_limited { 429 } else { 410 }, VisitKind::None, 0));
+            }
+        }
+
+        #[test]
+        fn head_gets_the_response_of_get_and_is_no_visit(case in any_case()) {
+            let (status, location, visit, misses) = Case { is_head: true, ..case.clone() }.outcome();
+            prop_assert_eq!(visit, VisitKind::None);
+            let get = Case { is_head: false, ..case }.outcome();
+            prop_assert_eq!((status, location, misses), (get.0, get.1, get.3));
+        }
+
+        #[test]
+        fn a_link_before_its_start_date_is_a_missing_one(case in any_case()) {
+            prop_assume!(case.domain.is_some());
+            let of = |lookup| Case { lookup, ..case.clone() }.outcome();
+            prop_assert_eq!(of(Lookup::NotYetValid), of(Lookup::Missing));
+        }
+
+        #[test]
+        fn every_miss_counts_once_and_no_link_does(case in any_case()) {
+            let is_guess = matches!(case.lookup, Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed);
+            prop_assert_eq!(case.outcome().3, u32::from(is_guess && !case.client.is_limited));
+        }
+
+        #[test]
+        fn visits_are_those_of_the_response(case in any_case()) {
+            let client = TestClient::default();
+            let case = Case { client, ..case };
+            let (status, location, visit, _) = case.outcome();
+            let expected = match case.lookup {
+                _ if case.is_head => VisitKind::None,
+                Lookup::Live(_) if !case.is_blocked => VisitKind::Link,
+                Lookup::Missing | Lookup::NotYetValid => VisitKind::Orphan,
+                _ => VisitKind::None,
+            };
+            prop_assert_eq!(visit, expected);
+            prop_assert_eq!(!location.is_empty(), (300..400).contains(&status));
+        }
+    }
+
+    #[test]
+    fn every_result_has_its_status() {
+        let domains = crate::domains::tests::some_domains();
+        let status = |lookup| {
+            let (client, domain) = (TestClient::default(), Some(Place::default()));
+            let domains = domains.clone();
+            Case { lookup, is_blocked: false, is_head: false, client, domain, domains }.outcome().0
+        };
+        let live = Lookup::Live(Destination { policy: Policy::default(), target: TARGET.as_bytes().into() });
+        let found = [live, Lookup::NotYetValid, Lookup::Expired, Lookup::Missing, Lookup::Damaged, Lookup::NotResident];
+        assert_eq!(found.map(status), [302, 404, 410, 404, 500, 503]);
+        assert_eq!(status(Lookup::Unconfirmed), 503);
     }
 }

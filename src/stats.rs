@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::alarms::{Alarm, Alarms};
 use crate::durations::{DurationStats, Spread};
+use crate::pages::Notice;
 use crate::pulse::Pulse;
+use crate::redirect::Response;
 
 /// A counter with one writer: a plain load and store, no locked instruction. Readers may see it a moment late.
 #[derive(Debug, Default)]
@@ -117,6 +119,22 @@ pub struct CoreStats {
     pub segment_len: Counter,
     /// Segments that could not be prepared. Written by the replenisher.
     pub refill_errors: Counter,
+}
+
+impl CoreStats {
+    /// Counts the response to a request for a short code.
+    #[inline]
+    pub fn count_response(&self, response: &Response<'_>) {
+        match response {
+            Response::Redirect(_) => self.redirects.add(1),
+            Response::DomainFallback(_)
+            | Response::Notice(Notice::NotFound | Notice::Gone | Notice::Blocked | Notice::Misdirected) => {
+                self.misses.add(1);
+            }
+            Response::Notice(Notice::TooMany) => self.throttled.add(1),
+            Response::Notice(Notice::Damaged | Notice::Unavailable) => self.unavailable.add(1),
+        }
+    }
 }
 
 /// What the control threads count for the whole node.

@@ -23,6 +23,7 @@ use crate::guard::Source;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
+use crate::redirect::Client;
 use crate::stats::unix_ms;
 use crate::visits::tally::Counts;
 
@@ -120,8 +121,8 @@ impl Context {
     /// `GET /-/links/{code}?mark=`: a link for who has made it.
     pub(super) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
-        let source = self.place_of(request);
-        if self.is_barred(source) {
+        let mut client = self.client_of(request);
+        if client.is_limited() {
             return self.too_many(request);
         }
         let caller = self.caller.meaning(self.domains().label_at(place));
@@ -134,7 +135,7 @@ impl Context {
             StoreAnswer::Found(link, counts) if self.site.receipts.holds(&link, Params::of(query).text("mark")) => {
                 self.draw_made(&link, counts, place)
             }
-            StoreAnswer::Found(..) | StoreAnswer::NotFound if self.misses_too_often(source) => self.too_many(request),
+            StoreAnswer::Found(..) | StoreAnswer::NotFound if client.misses_too_often() => self.too_many(request),
             StoreAnswer::Found(..) | StoreAnswer::NotFound => self.lost(request, Some(place), Notice::NotFound),
             StoreAnswer::Damaged => self.lost(request, Some(place), Notice::Damaged),
             _ => self.lost(request, Some(place), Notice::Unavailable),

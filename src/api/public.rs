@@ -11,6 +11,7 @@ use hyper::header;
 use hyper::{Method, Request, StatusCode};
 
 use super::auth::with_quota;
+use super::domains::lead_to;
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
@@ -19,7 +20,7 @@ use crate::apps::usage::Quota;
 use crate::desk::Desk;
 use crate::guard::{Place, Source};
 use crate::pages::Notice;
-use crate::redirect::{Destination, Lookup, OwnedLookup};
+use crate::redirect::{Client, Destination, Lookup, OwnedLookup, Policies, Response, decide};
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
 
@@ -131,31 +132,40 @@ impl Context {
 
     /// A redirect over a connection that hyper drives.
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
+        if self.client_of(request).is_limited() {
+            return self.too_many(request);
+        }
         let domain = self.domain_of(request);
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
             return self.lost(request, domain, Notice::NotFound);
         };
-        let place = self.place_of(request);
-        if self.is_barred(place) {
-            return self.too_many(request);
-        }
-        let (code, looked) = self.look_up_at(code, domain).await;
-        let is_blocked = matches!(&looked, Lookup::Live(Destination { target, .. }) if self.desk.blocks(target));
-        let is_too_much = match &looked {
-            Lookup::Live(_) => !is_blocked && self.is_barred(place),
-            Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed => self.misses_too_often(place),
-            _ => false,
-        };
-        if is_too_much {
-            return self.too_many(request);
-        }
-        self.desk.note_looked(&looked);
-        if is_blocked {
-            return self.notice(request, Notice::Blocked);
-        }
-        self.tell_visit(code, &looked, request);
-        match looked {
-            Lookup::Live(Destination { policy, target }) => {
+        let (code, lookup) = self.look_up_at(code, domain).await;
+        self.answer_lookup(request, domain, code, &lookup)
+    }
+
+    /// The answer to a request for a code whose look-up has ended. Counts it, and records the visit that it is.
+    fn answer_lookup<B>(
+        &self,
+        request: &Request<B>,
+        domain: Option<crate::domains::Place>,
+        code: Code,
+        lookup: &OwnedLookup,
+    ) -> Answer {
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
+        let is_head = request.method() != Method::GET;
+        let decision = decide(&policies, domain, is_head, lookup.borrowed(), &mut self.client_of(request));
+        self.desk.note_response(&decision.response);
+        let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
+        let visitor = || self.desk.visitor(field(header::USER_AGENT), field(header::REFERER));
+        self.desk.record_visit(decision.visit, code, visitor);
+        self.answer_with_response(request, &decision.response)
+    }
+
+    /// A response as hyper sends it.
+    pub(super) fn answer_with_response<B>(&self, request: &Request<B>, response: &Response<'_>) -> Answer {
+        match *response {
+            Response::Redirect(Destination { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = crate::stats::unix_ms();
                 let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
@@ -164,51 +174,100 @@ impl Context {
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
                 let mut location = Vec::new();
                 let query = request.uri().query().filter(|_| policy.forward_query);
-                forward::push(&mut location, &target, query.unwrap_or_default().as_bytes());
+                forward::push(&mut location, target, query.unwrap_or_default().as_bytes());
                 with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
-            Lookup::Missing | Lookup::NotYetValid => self.lost(request, domain, Notice::NotFound),
-            Lookup::Expired => self.lost(request, domain, Notice::Gone),
-            Lookup::Damaged => self.notice(request, Notice::Damaged),
-            Lookup::NotResident | Lookup::Unconfirmed => self.notice(request, Notice::Unavailable),
+            Response::DomainFallback(target) => lead_to(target),
+            Response::Notice(Notice::TooMany) => self.too_many_page(request),
+            Response::Notice(notice) => self.notice(request, notice),
         }
     }
 }
 
-impl Context {
-    /// Where a request came from.
-    pub(super) fn place_of<B>(&self, request: &Request<B>) -> Option<Place> {
-        request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.address))
-    }
+/// The client of a request that hyper has read.
+pub(super) struct HttpClient<'c> {
+    desk: &'c Desk,
+    /// Where it is, if that is known.
+    place: Option<Place>,
+}
 
-    /// Whether nothing is to be answered there now.
-    pub(super) fn is_barred(&self, place: Option<Place>) -> bool {
+impl Client for HttpClient<'_> {
+    fn is_limited(&mut self) -> bool {
         let guard = self.desk.guard();
-        guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some())
+        guard.is_alert() && self.place.is_some_and(|place| guard.bars(place).is_some())
     }
 
-    /// Counts a code that was asked for and is not there. Returns whether that was once too often.
-    pub(super) fn misses_too_often(&self, place: Option<Place>) -> bool {
-        place.is_some_and(|place| self.desk.guard().miss(place).is_err())
+    fn misses_too_often(&mut self) -> bool {
+        self.place.is_some_and(|place| self.desk.guard().miss(place).is_err())
+    }
+}
+
+impl Context {
+    /// The client that sent a request.
+    pub(super) fn client_of<B>(&self, request: &Request<B>) -> HttpClient<'_> {
+        let place = request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.address));
+        HttpClient { desk: &self.desk, place }
     }
 
-    /// What is told who has asked for too much that is not there.
+    /// The answer to a client over the miss limit; counts it.
     pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
         self.desk.note_throttled();
+        self.too_many_page(request)
+    }
+
+    fn too_many_page<B>(&self, request: &Request<B>) -> Answer {
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
         let limit = self.desk.counters().misses_per_second;
         with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))
     }
+}
 
-    /// Tells of the visit that an answer is; who asks for the head alone does not visit.
-    fn tell_visit(&self, code: Code, looked: &OwnedLookup, request: &Request<Incoming>) {
-        let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
-        let visitor = || self.desk.visitor(field(header::USER_AGENT), field(header::REFERER));
-        match looked {
-            _ if request.method() != Method::GET => {}
-            Lookup::Live(_) => self.desk.tell_visit(Some(code), visitor()),
-            Lookup::Missing | Lookup::NotYetValid => self.desk.tell_visit(None, visitor()),
-            Lookup::Expired | Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed => {}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Interfaces;
+    use crate::desk::recording_desk;
+    use crate::receipts::Receipts;
+    use crate::redirect::tests::{Case, any_case, kind_of};
+    use crate::visits::{VisitReceiver, ring};
+    use carom_shards::SpaceKey;
+    use proptest::prelude::*;
+
+    fn context(case: &Case) -> (Context, VisitReceiver) {
+        let (sender, visits) = ring();
+        let desk = recording_desk(case.domains.clone(), sender);
+        desk.block(Arc::new(case.blocked()));
+        case.client.guess(desk.guard());
+        let site = Site {
+            own: Vec::new(),
+            default_ttl: None,
+            app_creates: 0,
+            receipts: Receipts::new(SpaceKey::from_bytes([7; 32])),
+            has_other_domains: false,
+            has_form: false,
+            interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },
+            trusts_admin: false,
+            admin_hosts: Vec::new(),
+            settings: serde_json::Value::Null,
+        };
+        (Context::of(desk, Arc::new(site)), visits)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn a_request_that_hyper_has_read_gets_the_response_of_the_decision(case in any_case()) {
+            let (context, mut visits) = context(&case);
+            let method = if case.is_head { Method::HEAD } else { Method::GET };
+            let mut request = Request::builder().method(method).uri("/abc").body(()).unwrap();
+            request.extensions_mut().insert(Source { address: case.client.address(), is_final: true });
+            let code = Code::parse(b"abc").unwrap();
+            let answer = context.answer_lookup(&request, case.domain, code, &case.lookup);
+            let location = answer.headers().get(header::LOCATION).map(|value| value.to_str().unwrap());
+            let (status, destination, visit, _) = case.outcome();
+            prop_assert_eq!((answer.status().as_u16(), location.unwrap_or_default()), (status, &destination[..]));
+            prop_assert_eq!(kind_of(&mut visits), visit);
         }
     }
 }

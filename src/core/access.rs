@@ -9,8 +9,8 @@ use super::conn::Conn;
 use crate::access_log::{Noted, Protocol, Request};
 use crate::desk::Desk;
 use crate::guard::Source;
+use crate::redirect::Response;
 use crate::visits::host_of;
-use crate::wire::answer::Told;
 use crate::wire::{Ask, Rejection};
 
 /// What is known of a request that hyper has read, if it is one that the access log is to have.
@@ -45,8 +45,8 @@ fn request_of<'a>(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &'a [u8]) -> Re
 
 /// Tells of a request that was answered on the spot.
 #[cold]
-pub(super) fn tell(desk: &Desk, conn: &mut Conn, (ask, head): (&Ask, &[u8]), told: &Told<'_>, since: Instant) {
-    desk.tell_request(request_of(desk, conn, ask, head), told.status(), since.elapsed());
+pub(super) fn tell(desk: &Desk, conn: &mut Conn, (ask, head): (&Ask, &[u8]), response: &Response<'_>, since: Instant) {
+    desk.tell_request(request_of(desk, conn, ask, head), response.status(), since.elapsed());
 }
 
 /// Keeps what is known of a request until there is an answer.

@@ -2,11 +2,10 @@
 
 use super::conn::Stage;
 use super::slow::{Ending, Verdict};
-use super::told::{count, may_step};
+use super::told::{ConnClient, may_step};
 use super::work::{TICKS_PER_SECOND, Work};
 use crate::limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
-use crate::redirect::Lookup;
-use crate::wire::answer::Told;
+use crate::redirect::{Decision, Lookup, Policies, decide};
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Rejection};
 
@@ -94,12 +93,16 @@ impl Work {
         let Some(asking) = conn.asking.take() else { return };
         Self::touch(&mut self.dirty, conn);
         let ask = Ask { close: true, ..asking.ask };
-        count(&self.stats, &Told::Found(Lookup::NotResident));
-        self.answers[conn.voice()].write(&mut conn.out, &ask, &[], &Told::Found(Lookup::NotResident), self.now.unix_ms);
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
+        let mut client = ConnClient { conn, desk: &self.desk };
+        let Decision { response, .. } = decide(&policies, ask.place, ask.head_only, Lookup::NotResident, &mut client);
+        self.stats.count_response(&response);
+        self.answers[conn.voice()].write(&mut conn.out, &ask, &[], &response, self.now.unix_ms);
         let took = self.now.instant - asking.since;
         self.latency.saturating_record(took.as_nanos() as u64);
         if let Some(noted) = conn.noted.take() {
-            self.desk.tell_noted(noted, Told::Found(Lookup::NotResident).status(), took);
+            self.desk.tell_noted(noted, response.status(), took);
         }
         conn.stage = Stage::Finishing;
     }

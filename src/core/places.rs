@@ -7,10 +7,8 @@ use carom_shards::Code;
 use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
-use crate::domains::{Domains, Place, UnknownHost};
-use crate::redirect::Lookup;
+use crate::domains::{Domains, Place};
 use crate::wire::Ask;
-use crate::wire::answer::Told;
 
 /// The domains of a service; none where there is only the default one, which any host means.
 #[derive(Clone, Debug)]
@@ -50,25 +48,6 @@ impl Places {
     pub(super) fn fallback_of(&self, code: &Code) -> Option<Code> {
         self.0.as_ref().and_then(|domains| domains.fallback_of(code))
     }
-
-    /// What is told at a place of what would be told elsewhere.
-    #[inline]
-    pub(super) fn told<'a>(&'a self, told: Told<'a>, place: Option<Place>) -> Told<'a> {
-        match &self.0 {
-            Some(domains) => told_by(domains, told, place),
-            None => told,
-        }
-    }
-}
-
-fn told_by<'a>(domains: &'a Domains, told: Told<'a>, place: Option<Place>) -> Told<'a> {
-    let Told::Found(found @ (Lookup::Missing | Lookup::NotYetValid | Lookup::Expired)) = told else { return told };
-    let Some(place) = place else {
-        return if domains.unknown_host() == UnknownHost::Misdirected { Told::Misdirected } else { told };
-    };
-    let targets = &domains.at(place).targets;
-    let target = if found == Lookup::Expired { &targets.expired } else { &targets.not_found };
-    target.as_deref().map_or(told, Told::Away)
 }
 
 impl Work {

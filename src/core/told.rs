@@ -1,5 +1,5 @@
-//! What a request is told, what is counted of that, and whether its connection goes on: small rules that several ways to an
-//! answer share.
+//! Small rules that several ways to an answer share: whether a connection goes on, how a look-up goes on, and who the client
+//! is.
 
 use std::task::Poll;
 
@@ -8,11 +8,9 @@ use carom_shards::Code;
 use super::conn::{Conn, Stage};
 use super::look::Looks;
 use crate::desk::Desk;
-use crate::redirect::{BorrowedLookup, Destination, Lookup};
-use crate::stats::CoreStats;
+use crate::redirect::{BorrowedLookup, Client, Destination, Lookup};
 use crate::visits::Visitor;
 use crate::wire::Ask;
-use crate::wire::answer::Told;
 
 /// Whether a connection may go on with its input: it waits for no other core and is not congested.
 #[inline]
@@ -23,36 +21,9 @@ pub(super) fn may_step(conn: &Conn) -> bool {
         && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
 }
 
-#[inline]
-pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
-    match told {
-        Told::Found(Lookup::Live(_)) => stats.redirects.add(1),
-        Told::Found(Lookup::Missing | Lookup::NotYetValid | Lookup::Expired)
-        | Told::Blocked
-        | Told::Misdirected
-        | Told::Away(_) => {
-            stats.misses.add(1);
-        }
-        Told::TooMany => stats.throttled.add(1),
-        Told::Found(Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed) => stats.unavailable.add(1),
-    }
-}
-
 /// Who sent a request, whose head that is.
 pub(super) fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
     desk.visitor(ask.user_agent.of(head), ask.referer.of(head))
-}
-
-/// Tells of the visit that an answer is; who asks for the head alone does not visit.
-#[inline]
-pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
-    match told {
-        _ if ask.head_only => {}
-        Told::Found(Lookup::Live(_)) => desk.tell_visit(Some(ask.code), visitor()),
-        Told::Found(Lookup::Missing | Lookup::NotYetValid) => desk.tell_visit(None, visitor()),
-        Told::Found(Lookup::Expired | Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed) => {}
-        Told::Blocked | Told::TooMany | Told::Misdirected | Told::Away(_) => {}
-    }
 }
 
 /// After an answer: whether the connection ends, or must wait before it goes on.
@@ -82,15 +53,154 @@ pub(super) fn go_on<'a>(
     }
 }
 
-/// What is told of what was found: not where a blocked link leads, and nothing to who asks for too much that is not there.
-#[inline]
-pub(super) fn screen<'a>(desk: &Desk, conn: &mut Conn, found: BorrowedLookup<'a>) -> Told<'a> {
-    match found {
-        Lookup::Live(Destination { target, .. }) if desk.blocks(target) => Told::Blocked,
-        // It may have asked before others of the same address were refused, so that all of them were under way at once.
-        Lookup::Live(_) if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
-        // A guess is a guess also while nobody can say whether it has hit.
-        Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed if conn.misses_too_often(desk) => Told::TooMany,
-        found => Told::Found(found),
+/// The client of a connection, as the miss limit of its core knows it.
+pub(super) struct ConnClient<'c> {
+    pub(super) conn: &'c mut Conn,
+    pub(super) desk: &'c Desk,
+}
+
+impl Client for ConnClient<'_> {
+    #[inline]
+    fn is_limited(&mut self) -> bool {
+        self.desk.guard().is_alert() && self.conn.is_barred(self.desk)
+    }
+
+    #[inline]
+    fn misses_too_often(&mut self) -> bool {
+        self.conn.misses_too_often(self.desk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::data::Data;
+    use crate::core::listen::Begins;
+    use crate::core::mesh::weave;
+    use crate::core::residents::Share;
+    use crate::core::secure::Secure;
+    use crate::core::shard::Shard;
+    use crate::core::slow::Service;
+    use crate::core::work::{Now, Work};
+    use crate::desk::recording_desk;
+    use crate::labels::Labels;
+    use crate::limits::ConnectionLimits;
+    use crate::link::{Link, Origin, Version};
+    use crate::mail::Change;
+    use crate::redirect::VisitKind;
+    use crate::redirect::tests::{Case, any_case, kind_of};
+    use crate::visits::{VisitReceiver, ring};
+    use carom_shards::{CodeHasher, CoreCount, CoreId, Policy};
+    use proptest::prelude::*;
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    const NOW_MS: u64 = 1_000_000;
+
+    /// The first of two cores, with a connection of the client of a case.
+    struct World {
+        work: Work,
+        slot: u32,
+        visits: VisitReceiver,
+        _peer: UnixStream,
+    }
+
+    impl World {
+        fn new(case: &Case) -> World {
+            let (sender, visits) = ring();
+            let desk = recording_desk(case.domains.clone(), sender);
+            desk.block(Arc::new(case.blocked()));
+            let stats = Arc::clone(&desk.counters().cores[0]);
+            let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
+            let shard = Shard::new(CoreId(0), count, hasher, Share::All, Arc::clone(&stats), Arc::default());
+            let data = Data::new(shard, weave(count).swap_remove(0));
+            let service: Service = Rc::new(|_| unreachable!("hyper gets no request"));
+            let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0 };
+            let limits = (ConnectionLimits::default(), Arc::default());
+            let mut work = Work::new(now, Some(Box::new(data)), desk, service, stats, limits, Secure::new(None, None));
+            let (socket, peer) = UnixStream::pair().unwrap();
+            let slot = work.open(socket.into(), Begins::default());
+            work.conns.get(slot).unwrap().come_from(Some(case.client.address()));
+            World { work, slot, visits, _peer: peer }
+        }
+
+        /// A code that this core owns at the domain of the case and at the default one, and its code there.
+        fn code_of(&self, case: &Case, owner: CoreId) -> (Code, Code) {
+            let shard = &self.work.data.as_ref().unwrap().shard;
+            let domain = case.domain.and_then(|domain| case.domains.id_at(domain));
+            let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
+            let of_owner = |code: &Code| [code.within(domain), *code].iter().all(|code| shard.locate(code).1 == owner);
+            let code = codes.find(of_owner).unwrap();
+            (code, code.within(domain))
+        }
+
+        fn ask(&mut self, case: &Case, code: &Code) {
+            let method = if case.is_head { "HEAD" } else { "GET" };
+            let head = format!("{method} /{} HTTP/1.1\r\nHost: {}\r\n\r\n", code.as_slug(), case.host());
+            self.work.receive(self.slot, head.as_bytes());
+        }
+
+        /// Status and destination of the answer, and the visit that it was.
+        fn outcome(&mut self) -> (u16, String, VisitKind) {
+            let conn = self.work.conns.get(self.slot).unwrap();
+            let text = String::from_utf8(conn.out.clone()).unwrap();
+            let location = text.lines().find_map(|line| line.strip_prefix("Location: ")).unwrap_or_default();
+            (text.split(' ').nth(1).unwrap().parse().unwrap(), location.to_owned(), kind_of(&mut self.visits))
+        }
+    }
+
+    /// The link that a core finds as the case says; `None` where it finds none.
+    fn link_of(case: &Case, code: Code) -> Option<Link> {
+        let policy = match &case.lookup {
+            Lookup::Live(destination) => destination.policy,
+            Lookup::NotYetValid => Policy { valid_since_ms: Some(NOW_MS + 1), ..Policy::default() },
+            Lookup::Expired => Policy { valid_until_ms: Some(NOW_MS), ..Policy::default() },
+            _ => return None,
+        };
+        let (origin, version, labels) = (Origin::Custom, Version::default(), Labels::default());
+        let target = crate::redirect::tests::TARGET.to_owned();
+        Some(Link { code, policy, target, created_ms: 0, origin, version, labels })
+    }
+
+    fn expected(case: &Case) -> (u16, String, VisitKind) {
+        let (status, location, visit, _) = case.outcome();
+        (status, location, visit)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn a_request_that_is_answered_at_once_gets_the_response_of_the_decision(case in any_case()) {
+            prop_assume!(!matches!(case.lookup, Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed));
+            let mut world = World::new(&case);
+            let (code, at_domain) = world.code_of(&case, CoreId(0));
+            if let Some(link) = link_of(&case, at_domain) {
+                world.work.data.as_mut().unwrap().shard.apply(&Change::Put(Arc::new(link)), 1);
+            }
+            case.client.guess(world.work.desk.guard());
+            world.ask(&case, &code);
+            prop_assert_eq!(world.outcome(), expected(&case));
+        }
+
+        #[test]
+        fn a_request_that_is_answered_late_gets_the_response_of_the_decision(case in any_case()) {
+            prop_assume!(case.domain.is_some());
+            let mut world = World::new(&case);
+            let (code, at_domain) = world.code_of(&case, CoreId(1));
+            world.ask(&case, &code);
+            // Its misses are used up while it waits.
+            case.client.guess(world.work.desk.guard());
+            let token = world.work.conns.get(world.slot).unwrap().token();
+            let mut resumed = Vec::new();
+            world.work.take_answer(token, &case.lookup.borrowed(), true, &mut resumed);
+            if case.lookup.allows_fallback() && case.domains.fallback_of(&at_domain).is_some() {
+                world.work.drained(world.slot);
+                world.work.take_answer(token, &Lookup::Missing, true, &mut resumed);
+            }
+            prop_assert_eq!(world.outcome(), expected(&case));
+        }
     }
 }

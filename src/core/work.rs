@@ -21,18 +21,18 @@ use super::places::Places;
 use super::secure::Secure;
 use super::slow::{Ending, Manner, Service, Stream};
 use super::tasks::Tasks;
-use super::told::{count, end_or_wait, go_on, may_step, screen, tell_visit, visitor_of};
+use super::told::{ConnClient, end_or_wait, go_on, may_step, visitor_of};
 use crate::desk::Desk;
 use crate::forwarded::{Field, Trust};
 use crate::limits::ConnectionLimits;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, Ticket, ToCore};
-use crate::redirect::{BorrowedLookup, Lookup};
+use crate::redirect::{BorrowedLookup, Client, Decision, Lookup, Policies, decide};
 use crate::stats::{CoreStats, LatencySummary};
-use crate::wire::answer::{Answers, Told};
+use crate::wire::answer::Answers;
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
-use crate::wire::{Action, Bounds, Connection};
+use crate::wire::{Action, Ask, Bounds, Connection};
 
 /// Ticks a second: the grain of every time limit.
 pub(super) const TICKS_PER_SECOND: u32 = 4;
@@ -250,65 +250,8 @@ impl Work {
             at += step.consumed;
             match step.action {
                 Action::Read => return at,
-                Action::Lookup(mut ask) => {
-                    let data = self.data.as_mut().expect("only cores with a shard have fast connections");
-                    match self.trust.field {
-                        Field::Off => {}
-                        field if ask.is_split => conn.follow(&self.trust, &all_of(taken, field.as_str())),
-                        Field::Forwarded => conn.follow(&self.trust, ask.forwarded.of(taken)),
-                        Field::XForwardedFor => conn.follow(&self.trust, ask.x_forwarded_for.of(taken)),
-                    }
-                    if self.desk.guard().is_alert() && conn.is_barred(&self.desk) {
-                        self.stats.throttled.add(1);
-                        self.answers[conn.voice()].write(&mut conn.out, &ask, b"", &Told::TooMany, self.now.unix_ms);
-                        if self.desk.picks() {
-                            access::tell(&self.desk, conn, (&ask, taken), &Told::TooMany, self.now.instant);
-                        }
-                        if end_or_wait(conn, &ask, at == input.len()) {
-                            return at;
-                        }
-                        continue;
-                    }
-                    self.places.locate(&mut ask, taken);
-                    let (mut found, mut unconfirmed) = (Lookup::Missing, false);
-                    while ask.place.is_some() {
-                        found = match data.find(&ask.code, self.now.unix_ms) {
-                            Ok(found) => found,
-                            Err(Remote { owner, hash, wanted }) => {
-                                let question = Question { token: conn.token(), hash, code: ask.code };
-                                let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
-                                conn.wait(&self.desk, Asking { wanted, unconfirmed, ..asking }, taken);
-                                self.stats.forwarded_out.add(1);
-                                data.mesh.ask(owner, question);
-                                return at;
-                            }
-                        };
-                        let looks = self.looks.as_mut().expect("a core with a shard has these");
-                        let Poll::Ready(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick)
-                        else {
-                            let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
-                            conn.wait(&self.desk, Asking { looked_up: true, unconfirmed, ..asking }, taken);
-                            return at;
-                        };
-                        found = then.as_fallback(unconfirmed);
-                        match self.places.fallback_of(&ask.code) {
-                            Some(code) if found.allows_fallback() => {
-                                (ask.code, unconfirmed) = (code, found == Lookup::Unconfirmed);
-                            }
-                            _ => break,
-                        }
-                    }
-                    let told = screen(&self.desk, conn, found);
-                    count(&self.stats, &told);
-                    tell_visit(&self.desk, &ask, &told, || visitor_of(&self.desk, &ask, taken));
-                    let told = self.places.told(told, ask.place);
-                    let answers = &self.answers[conn.voice()];
-                    answers.write(&mut conn.out, &ask, ask.query.of(taken), &told, self.now.unix_ms);
-                    self.answered += 1;
-                    if self.desk.picks() {
-                        access::tell(&self.desk, conn, (&ask, taken), &told, self.now.instant);
-                    }
-                    if end_or_wait(conn, &ask, at == input.len()) {
+                Action::Lookup(ask) => {
+                    if !self.redirect(slot, ask, taken, at == input.len()) {
                         return at;
                     }
                 }
@@ -348,6 +291,64 @@ impl Work {
                 }
             }
         }
+    }
+
+    /// Answers a request for a short code, or lets it wait for an answer. `is_last`: no input is left behind its head.
+    /// Returns whether the connection goes on with its input.
+    #[inline]
+    fn redirect(&mut self, slot: u32, mut ask: Ask, head: &[u8], is_last: bool) -> bool {
+        let Some(conn) = self.conns.get(slot) else { return false };
+        let data = self.data.as_mut().expect("only cores with a shard have fast connections");
+        match self.trust.field {
+            Field::Off => {}
+            field if ask.is_split => conn.follow(&self.trust, &all_of(head, field.as_str())),
+            Field::Forwarded => conn.follow(&self.trust, ask.forwarded.of(head)),
+            Field::XForwardedFor => conn.follow(&self.trust, ask.x_forwarded_for.of(head)),
+        }
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
+        let decision = if (ConnClient { conn, desk: &self.desk }).is_limited() {
+            Decision::limited()
+        } else {
+            self.places.locate(&mut ask, head);
+            let (mut found, mut unconfirmed) = (Lookup::Missing, false);
+            while ask.place.is_some() {
+                found = match data.find(&ask.code, self.now.unix_ms) {
+                    Ok(found) => found,
+                    Err(Remote { owner, hash, wanted }) => {
+                        let question = Question { token: conn.token(), hash, code: ask.code };
+                        let asking = Asking::new(&self.desk, ask, self.now.instant, head);
+                        conn.wait(&self.desk, Asking { wanted, unconfirmed, ..asking }, head);
+                        self.stats.forwarded_out.add(1);
+                        data.mesh.ask(owner, question);
+                        return false;
+                    }
+                };
+                let looks = self.looks.as_mut().expect("a core with a shard has these");
+                let Poll::Ready(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick) else {
+                    let asking = Asking::new(&self.desk, ask, self.now.instant, head);
+                    conn.wait(&self.desk, Asking { looked_up: true, unconfirmed, ..asking }, head);
+                    return false;
+                };
+                found = then.as_fallback(unconfirmed);
+                match self.places.fallback_of(&ask.code) {
+                    Some(code) if found.allows_fallback() => {
+                        (ask.code, unconfirmed) = (code, found == Lookup::Unconfirmed);
+                    }
+                    _ => break,
+                }
+            }
+            self.answered += 1;
+            decide(&policies, ask.place, ask.head_only, found, &mut ConnClient { conn, desk: &self.desk })
+        };
+        let response = &decision.response;
+        self.stats.count_response(response);
+        self.desk.record_visit(decision.visit, ask.code, || visitor_of(&self.desk, &ask, head));
+        self.answers[conn.voice()].write(&mut conn.out, &ask, ask.query.of(head), response, self.now.unix_ms);
+        if self.desk.picks() {
+            access::tell(&self.desk, conn, (&ask, head), response, self.now.instant);
+        }
+        !end_or_wait(conn, &ask, is_last)
     }
 
     /// The client has ended its side: what it asked before is answered, then we end ours.
@@ -507,16 +508,19 @@ impl Work {
             resumed.push(conn.tag.slot);
             return None;
         }
-        let told = screen(&self.desk, conn, found);
-        count(&self.stats, &told);
-        tell_visit(&self.desk, &asking.ask, &told, || asking.visitor);
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
+        let Ask { place, head_only, .. } = asking.ask;
+        let Decision { response, visit } =
+            decide(&policies, place, head_only, found, &mut ConnClient { conn, desk: &self.desk });
+        self.stats.count_response(&response);
+        self.desk.record_visit(visit, asking.ask.code, || asking.visitor);
         let query = std::mem::take(&mut conn.query);
-        let told = self.places.told(told, asking.ask.place);
-        self.answers[conn.voice()].write(&mut conn.out, &asking.ask, &query, &told, self.now.unix_ms);
+        self.answers[conn.voice()].write(&mut conn.out, &asking.ask, &query, &response, self.now.unix_ms);
         let took = self.now.instant - asking.since;
         self.latency.saturating_record(took.as_nanos() as u64);
         if let Some(noted) = conn.noted.take() {
-            self.desk.tell_noted(noted, told.status(), took);
+            self.desk.tell_noted(noted, response.status(), took);
         }
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
@@ -542,9 +546,7 @@ impl Work {
                 let done = self.data.as_mut().and_then(|data| data.dropped(number));
                 self.acknowledge(done);
             }
-            ToCore::Answer { token, answer } => {
-                self.desk.bring_stored(token, answer);
-            }
+            ToCore::Answer { token, answer } => self.desk.bring_stored(token, answer),
             ToCore::Page { token, page } => self.desk.bring_page(token, page),
             ToCore::Made { token, made } => self.desk.bring_made(token, made),
             ToCore::LoadBegin { links } => {
@@ -589,9 +591,7 @@ impl Work {
             ToCore::Blocked(hosts) => self.desk.block(hosts),
             ToCore::Identity(identity) => self.secure.take(identity),
             ToCore::Keys(keys) => self.desk.take_keys(keys),
-            ToCore::CodesReady => {
-                self.desk.bring_codes();
-            }
+            ToCore::CodesReady => self.desk.bring_codes(),
             ToCore::Lend(ticket) => {
                 let lent = ToCore::Lent { token: ticket.token, codes: self.desk.lend_codes() };
                 self.desk.counters().post.to(ticket.core).post(lent);
@@ -602,9 +602,7 @@ impl Work {
                     ToCore::Reported { token: ticket.token, core: self.desk.core(), latency: Box::new(self.summary()) };
                 self.desk.counters().post.to(ticket.core).post(report);
             }
-            ToCore::Reported { token, latency, .. } => {
-                self.desk.bring_latency(token, latency);
-            }
+            ToCore::Reported { token, latency, .. } => self.desk.bring_latency(token, latency),
             // These concern listeners; the loop handles them.
             ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
         }

@@ -6,6 +6,7 @@ use carom_shards::Code;
 
 use super::Desk;
 use crate::access_log::{AccessSender, Entry, Noted, Outcome, Request};
+use crate::redirect::VisitKind;
 use crate::stats::unix_ms;
 use crate::visits::{Told, Visit, VisitSender, Visitor};
 
@@ -25,9 +26,19 @@ impl Desk {
         Some(self.told.borrow_mut().visits.as_mut()?.visitor(user_agent, referer))
     }
 
+    /// Records the visit that a response counts as, where it does. `code` is that of the link.
+    #[inline]
+    pub fn record_visit(&self, kind: VisitKind, code: Code, visitor: impl FnOnce() -> Option<Visitor>) {
+        match kind {
+            VisitKind::None => {}
+            VisitKind::Link => self.tell_visit(Some(code), visitor()),
+            VisitKind::Orphan => self.tell_visit(None, visitor()),
+        }
+    }
+
     /// Tells of a visit: of the link of that code, or of no link.
     #[inline]
-    pub fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
+    fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
             match visits.tell(&Visit { code, visitor }) {
                 Told::Whole => {}
@@ -70,6 +81,24 @@ impl Desk {
 
 fn outcome(status: u16, took: Duration) -> Outcome {
     Outcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use crate::desk::gather::tests::{NoCodes, desk};
+    use crate::desk::{Counters, Domains};
+    use carom_shards::CoreId;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    /// A desk of core 0 of a service with these domains, which records visits and lets each address miss once a second.
+    pub(crate) fn recording_desk(domains: Domains, visits: VisitSender) -> Rc<Desk> {
+        let counters = desk(1).0.counters().clone();
+        let counters = Counters { domains: Arc::new(domains), misses_per_second: 1, ..counters };
+        let told = Tellers { visits: Some(visits), access: None };
+        Rc::new(Desk::new(CoreId(0), counters, Box::new(NoCodes), told))
+    }
 }
 
 #[cfg(test)]

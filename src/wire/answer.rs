@@ -9,7 +9,7 @@ use super::connection::Ask;
 use super::forward;
 use super::head::Rejection;
 use crate::pages::{CONTENT_SECURITY_POLICY, Drawn, Notice, Pages};
-use crate::redirect::{BorrowedLookup, Destination, Lookup};
+use crate::redirect::{Destination, Response};
 
 /// Where the date starts in every prebuilt head, behind its status line and `Date: `.
 const DATE_LEN: usize = 29;
@@ -79,38 +79,6 @@ impl PageHeads {
     }
 }
 
-/// What is told of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told<'a> {
-    /// All there is to tell.
-    Found(BorrowedLookup<'a>),
-    /// That it leads to where nobody is to be led.
-    Blocked,
-    /// Nothing: whoever asks has asked for too much that is not there.
-    TooMany,
-    /// That nothing is served for the host that was asked.
-    Misdirected,
-    /// Where its domain leads who finds nothing.
-    Away(&'a str),
-}
-
-impl Told<'_> {
-    /// The status of the answer.
-    pub fn status(&self) -> u16 {
-        match self {
-            Told::Found(Lookup::Live(Destination { policy, .. })) => policy.status.number(),
-            Told::Found(Lookup::Missing | Lookup::NotYetValid) => Notice::NotFound.number(),
-            Told::Found(Lookup::Expired) => Notice::Gone.number(),
-            Told::Found(Lookup::Damaged) => Notice::Damaged.number(),
-            Told::Found(Lookup::NotResident | Lookup::Unconfirmed) => Notice::Unavailable.number(),
-            Told::Blocked => Notice::Blocked.number(),
-            Told::TooMany => Notice::TooMany.number(),
-            Told::Misdirected => Notice::Misdirected.number(),
-            Told::Away(_) => RedirectStatus::Found.number(),
-        }
-    }
-}
-
 /// After how many seconds an address that has missed too often may miss once more: it may once a second at least.
 pub const MISS_WAIT_SECONDS: u64 = 1;
 
@@ -118,13 +86,8 @@ pub const MISS_WAIT_SECONDS: u64 = 1;
 #[derive(Debug)]
 pub struct Answers {
     redirects: [Prebuilt; RedirectStatus::ALL.len()],
-    missing: PageHeads,
-    gone: PageHeads,
-    blocked: PageHeads,
-    too_many: PageHeads,
-    misdirected: PageHeads,
-    damaged: PageHeads,
-    unavailable: PageHeads,
+    /// By the place of their notice in [`Notice::ALL`].
+    pages: [PageHeads; Notice::ALL.len()],
     rejections: Vec<(Rejection, Prebuilt)>,
 }
 
@@ -132,7 +95,6 @@ impl Answers {
     /// All answers of a service with these pages, dated with the given second since 1970 UTC, where an address may miss so often a second. `hsts`: for how
     /// long clients are not to come without TLS, as [`max_age`] says it.
     pub fn new(pages: &Pages, unix_seconds: u64, misses_per_second: u32, hsts: Option<&str>) -> Answers {
-        let page = |notice| PageHeads::new(pages, notice, hsts, "");
         let limit = format!(
             "X-RateLimit-Limit: {misses_per_second}\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {MISS_WAIT_SECONDS}\r\n"
         );
@@ -141,13 +103,10 @@ impl Answers {
                 let line = format!("{} {}", status.number(), redirect_phrase(status));
                 Prebuilt::new(&line, hsts, "Content-Length: 0\r\nCache-Control: private, max-age=")
             }),
-            missing: page(Notice::NotFound),
-            gone: page(Notice::Gone),
-            blocked: page(Notice::Blocked),
-            too_many: PageHeads::new(pages, Notice::TooMany, hsts, &limit),
-            misdirected: page(Notice::Misdirected),
-            damaged: page(Notice::Damaged),
-            unavailable: page(Notice::Unavailable),
+            pages: Notice::ALL.map(|notice| {
+                let more = if notice == Notice::TooMany { &limit[..] } else { "" };
+                PageHeads::new(pages, notice, hsts, more)
+            }),
             rejections: Rejection::ALL.map(|rejection| (rejection, rejection_head(rejection, hsts))).into(),
         };
         answers.tick(unix_seconds);
@@ -160,8 +119,7 @@ impl Answers {
         let date = date.as_bytes();
         assert_eq!(date.len(), DATE_LEN, "an HTTP date has a fixed length until the year 9999");
         self.redirects.iter_mut().for_each(|head| head.set_date(date));
-        let Answers { missing, gone, blocked, too_many, misdirected, damaged, unavailable, .. } = self;
-        for page in [missing, gone, blocked, too_many, misdirected, damaged, unavailable] {
+        for page in &mut self.pages {
             page.html.set_date(date);
             page.text.set_date(date);
         }
@@ -171,16 +129,9 @@ impl Answers {
     /// Appends the answer to a question that came with that query. `now_ms` is the present instant in milliseconds since
     /// 1970 UTC: no client may keep a redirect for longer than the link lives.
     #[inline]
-    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, query: &[u8], told: &Told<'_>, now_ms: u64) {
-        let found = match told {
-            Told::Found(found) => found,
-            Told::Blocked => return self.blocked.write(out, ask),
-            Told::TooMany => return self.too_many.write(out, ask),
-            Told::Misdirected => return self.misdirected.write(out, ask),
-            Told::Away(target) => return self.write_away(out, ask, target),
-        };
-        match found {
-            Lookup::Live(Destination { policy, target }) => {
+    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, query: &[u8], response: &Response<'_>, now_ms: u64) {
+        match response {
+            Response::Redirect(Destination { policy, target }) => {
                 out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
                 match cache_seconds(policy, now_ms) {
                     0 => out.push(b'0'),
@@ -195,10 +146,8 @@ impl Answers {
                 out.extend_from_slice(b"\r\n");
                 end_head(out, ask.close);
             }
-            Lookup::Missing | Lookup::NotYetValid => self.missing.write(out, ask),
-            Lookup::Expired => self.gone.write(out, ask),
-            Lookup::Damaged => self.damaged.write(out, ask),
-            Lookup::NotResident | Lookup::Unconfirmed => self.unavailable.write(out, ask),
+            Response::DomainFallback(target) => self.write_away(out, ask, target),
+            Response::Notice(notice) => self.pages[*notice as usize].write(out, ask),
         }
     }
 
@@ -315,9 +264,9 @@ mod tests {
         }
     }
 
-    fn written(ask: &Ask, found: &BorrowedLookup<'_>) -> String {
+    fn written(ask: &Ask, response: &Response<'_>) -> String {
         let mut out = Vec::new();
-        Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
+        Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, ask, b"q=1", response, 5_000);
         String::from_utf8(out).unwrap()
     }
 
@@ -325,14 +274,14 @@ mod tests {
     fn the_query_goes_along_where_that_is_wanted() {
         for (forward_query, location) in [(false, "https://a/?b#c"), (true, "https://a/?b&q=1#c")] {
             let policy = Policy { forward_query, ..Policy::default() };
-            let text = written(&ask(), &Lookup::Live(Destination { policy, target: b"https://a/?b#c" }));
+            let text = written(&ask(), &Response::Redirect(Destination { policy, target: b"https://a/?b#c" }));
             assert!(text.ends_with(&format!("\r\nLocation: {location}\r\n\r\n")), "{text}");
         }
     }
 
     #[test]
     fn a_redirect_is_exactly_this() {
-        let found = Lookup::Live(Destination { policy: Policy::default(), target: &b"https://example.com/"[..] });
+        let found = Response::Redirect(Destination { policy: Policy::default(), target: &b"https://example.com/"[..] });
         assert_eq!(
             written(&ask(), &found),
             "HTTP/1.1 302 Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 0\r\n\
@@ -344,7 +293,7 @@ mod tests {
     fn every_status_has_its_own_line() {
         for status in RedirectStatus::ALL {
             let policy = Policy { status, cache_seconds: Some(4_294_967_295), ..Policy::default() };
-            let text = written(&ask(), &Lookup::Live(Destination { policy, target: b"http://a/" }));
+            let text = written(&ask(), &Response::Redirect(Destination { policy, target: b"http://a/" }));
             assert!(
                 text.starts_with(&format!("HTTP/1.1 {} {}\r\n", status.number(), redirect_phrase(status))),
                 "{text}"
@@ -362,17 +311,19 @@ mod tests {
     }
 
     #[test]
+    fn every_notice_has_its_page() {
+        for notice in Notice::ALL {
+            let text = written(&ask(), &Response::Notice(notice));
+            assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", notice.status())), "{text}");
+            assert_eq!(text.contains("X-RateLimit-Limit"), notice == Notice::TooMany);
+        }
+    }
+
+    #[test]
     fn pages_announce_the_length_they_have() {
         for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
-            for found in [
-                Lookup::Missing,
-                Lookup::NotYetValid,
-                Lookup::Expired,
-                Lookup::Damaged,
-                Lookup::NotResident,
-                Lookup::Unconfirmed,
-            ] {
-                let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &found);
+            for notice in Notice::ALL {
+                let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &Response::Notice(notice));
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len: usize =
                     head.split("Content-Length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
