@@ -11,7 +11,7 @@ use carom::record::{self, RecordRef};
 use carom::tls::{Identity, Pair, Tickets};
 use carom::wire::head::{self, HeadScan, Rejection};
 use carom::wire::tls::{Heard, Session};
-use carom::wire::{Action, Ask, Connection};
+use carom::wire::{Action, Connection, RedirectRequest};
 use carom_shards::{Code, GeneratedCode};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -41,7 +41,7 @@ pub(crate) fn check_head(input: &[u8]) {
 /// What a connection did with a stream.
 #[derive(PartialEq, Eq, Debug)]
 enum Seen {
-    Asked(Ask),
+    Asked(RedirectRequest),
     HandedOver,
     Passed(Vec<u8>),
     Rejected(Rejection),

@@ -11,7 +11,7 @@ use crate::desk::Desk;
 use crate::guard::Source;
 use crate::redirect::Response;
 use crate::visits::host_of;
-use crate::wire::{Ask, Rejection};
+use crate::wire::{RedirectRequest, Rejection};
 
 /// What is known of a request that hyper has read, if it is one that the access log is to have.
 pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: bool) -> Option<Noted> {
@@ -37,22 +37,29 @@ pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: 
 }
 
 /// What is known of a request by its head.
-fn request_of<'a>(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &'a [u8]) -> Request<'a> {
-    let request = Request::of_head(head, ask.host.of(head), ask.referer.of(head), ask.user_agent.of(head));
+fn request_of<'a>(desk: &Desk, conn: &mut Conn, request: &RedirectRequest, head: &'a [u8]) -> Request<'a> {
+    let RedirectRequest { host, referer, user_agent, .. } = request;
+    let request = Request::of_head(head, host.of(head), referer.of(head), user_agent.of(head));
     let address = if desk.wants_addresses() { conn.known_address() } else { None };
     Request { address, is_secure: conn.tls.is_some(), ..request }
 }
 
 /// Tells of a request that was answered on the spot.
 #[cold]
-pub(super) fn tell(desk: &Desk, conn: &mut Conn, (ask, head): (&Ask, &[u8]), response: &Response<'_>, since: Instant) {
-    desk.tell_request(request_of(desk, conn, ask, head), response.status(), since.elapsed());
+pub(super) fn tell(
+    desk: &Desk,
+    conn: &mut Conn,
+    (request, head): (&RedirectRequest, &[u8]),
+    response: &Response<'_>,
+    since: Instant,
+) {
+    desk.tell_request(request_of(desk, conn, request, head), response.status(), since.elapsed());
 }
 
 /// Keeps what is known of a request until there is an answer.
 #[cold]
-pub(super) fn note(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &[u8]) {
-    conn.noted = Some(Noted::new(&request_of(desk, conn, ask, head)));
+pub(super) fn note(desk: &Desk, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) {
+    conn.noted = Some(Noted::new(&request_of(desk, conn, request, head)));
 }
 
 /// Keeps what is known of a request that is refused until it is told so: its line, where what came begins with one. Who sent it is

@@ -6,18 +6,20 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use carom_ring::Tag;
+use carom_shards::Code;
 
 use super::access;
 use super::slow::{Ending, Stream};
 use crate::access_log::Noted;
 use crate::desk::Desk;
+use crate::domains;
 use crate::forwarded::Trust;
 use crate::guard::{Place, Source};
 use crate::limits::UNREAD_SMALL;
 use crate::visits::Visitor;
 use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
-use crate::wire::{Ask, Connection, Rejection};
+use crate::wire::{Connection, RedirectRequest, Rejection};
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,10 +34,14 @@ pub(super) enum Stage {
     Dead,
 }
 
-/// A question that another core, the store or Redis has to answer.
+/// A request for a short code that waits for another core, the store or Redis.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asking {
-    pub(super) ask: Ask,
+pub(super) struct PendingLookup {
+    pub(super) request: RedirectRequest,
+    /// The domain that it means.
+    pub(super) domain: domains::Place,
+    /// The code that is looked up: that of the domain, or that of the default domain which stands in.
+    pub(super) code: Code,
     pub(super) since: Instant,
     /// Whether its answer should be kept for others who ask.
     pub(super) wanted: bool,
@@ -49,11 +55,28 @@ pub(super) struct Asking {
     pub(super) visitor: Option<Visitor>,
 }
 
-impl Asking {
-    /// A question of a request that came at that instant; its head says who asked.
-    pub(super) fn new(desk: &Desk, ask: Ask, since: Instant, head: &[u8]) -> Asking {
-        let visitor = desk.visitor(ask.user_agent.of(head), ask.referer.of(head));
-        Asking { ask, since, wanted: false, looked_up: false, again: false, unconfirmed: false, visitor }
+impl PendingLookup {
+    /// The look-up of a code of that domain, for a request that came at that instant with that head.
+    pub(super) fn new(
+        desk: &Desk,
+        request: &RedirectRequest,
+        head: &[u8],
+        (domain, code): (domains::Place, Code),
+        since: Instant,
+    ) -> PendingLookup {
+        let visitor = desk.visitor(request.user_agent.of(head), request.referer.of(head));
+        let request = *request;
+        PendingLookup {
+            request,
+            domain,
+            code,
+            since,
+            wanted: false,
+            looked_up: false,
+            again: false,
+            unconfirmed: false,
+            visitor,
+        }
     }
 }
 
@@ -73,7 +96,7 @@ pub(super) struct Conn {
     /// Bytes of the send in flight that have gone out.
     pub(super) sent: usize,
     pub(super) slow: Option<Rc<Stream>>,
-    pub(super) asking: Option<Asking>,
+    pub(super) pending: Option<PendingLookup>,
     /// The query of the request that is asked about. Without memory while there is none.
     pub(super) query: Vec<u8>,
     /// What the access log is told of the request that is asked about.
@@ -142,7 +165,7 @@ impl Conn {
             out: Vec::new(),
             sent: 0,
             slow: None,
-            asking: None,
+            pending: None,
             query: Vec::new(),
             noted: None,
             rejection: None,
@@ -204,12 +227,12 @@ impl Conn {
     }
 
     /// Waits for the answer to a question that came in that head.
-    pub(super) fn wait(&mut self, desk: &Desk, asking: Asking, head: &[u8]) {
+    pub(super) fn wait(&mut self, desk: &Desk, pending: PendingLookup, head: &[u8]) {
         if desk.picks() {
-            access::note(desk, self, &asking.ask, head);
+            access::note(desk, self, &pending.request, head);
         }
-        self.query.extend_from_slice(asking.ask.query.of(head));
-        self.asking = Some(asking);
+        self.query.extend_from_slice(pending.request.query.of(head));
+        self.pending = Some(pending);
     }
 
     /// The address of the client, which is asked for once.
@@ -278,7 +301,7 @@ impl Conn {
 
     /// Whether anything is under way for the client.
     pub(super) fn is_busy(&self) -> bool {
-        self.asking.is_some()
+        self.pending.is_some()
             || self.sending
             || !self.out.is_empty()
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())

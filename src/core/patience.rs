@@ -7,7 +7,7 @@ use super::work::{TICKS_PER_SECOND, Work};
 use crate::limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
 use crate::redirect::{Decision, Lookup, Policies, decide};
 use crate::wire::connection::Expects;
-use crate::wire::{Ask, Rejection};
+use crate::wire::{RedirectRequest, Rejection};
 
 /// How long we wait for a client to read our last answer.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
@@ -43,13 +43,13 @@ impl Work {
             return self.break_off(slot);
         }
         if conn.stage == Stage::Open
-            && let Some(asking) = &conn.asking
-            && asking.looked_up
-            && self.now.instant - asking.since >= FETCH_TIME_MAX
+            && let Some(pending) = &conn.pending
+            && pending.looked_up
+            && self.now.instant - pending.since >= FETCH_TIME_MAX
         {
             return self.give_up(slot);
         }
-        if conn.stage != Stage::Open || conn.asking.is_some() || conn.rejection.is_some() {
+        if conn.stage != Stage::Open || conn.pending.is_some() || conn.rejection.is_some() {
             return;
         }
         if conn.is_handshaking {
@@ -90,16 +90,17 @@ impl Work {
     /// Nobody has answered a look-up: the client is told, and the connection ends, so that a later answer finds nobody.
     fn give_up(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let Some(asking) = conn.asking.take() else { return };
+        let Some(pending) = conn.pending.take() else { return };
         Self::touch(&mut self.dirty, conn);
-        let ask = Ask { close: true, ..asking.ask };
+        let request = RedirectRequest { close: true, ..pending.request };
         let blocked = self.desk.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
         let mut client = ConnClient { conn, desk: &self.desk };
-        let Decision { response, .. } = decide(&policies, ask.place, ask.head_only, Lookup::NotResident, &mut client);
+        let Decision { response, .. } =
+            decide(&policies, Some(pending.domain), request.head_only, Lookup::NotResident, &mut client);
         self.stats.count_response(&response);
-        self.answers[conn.voice()].write(&mut conn.out, &ask, &[], &response, self.now.unix_ms);
-        let took = self.now.instant - asking.since;
+        self.answers[conn.voice()].write(&mut conn.out, &request, &[], &response, self.now.unix_ms);
+        let took = self.now.instant - pending.since;
         self.latency.saturating_record(took.as_nanos() as u64);
         if let Some(noted) = conn.noted.take() {
             self.desk.tell_noted(noted, response.status(), took);

@@ -8,7 +8,7 @@ use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
 use crate::domains::{Domains, Place};
-use crate::wire::Ask;
+use crate::wire::RedirectRequest;
 
 /// The domains of a service; none where there is only the default one, which any host means.
 #[derive(Clone, Debug)]
@@ -25,11 +25,12 @@ impl Places {
         self.0.is_some()
     }
 
-    /// Says of a question which domain its head means; none if that is no domain of the service.
+    /// The domain that a request means, and its code there; no domain where its host is none of the service.
     #[inline]
-    pub(super) fn locate(&self, ask: &mut Ask, head: &[u8]) {
-        if self.are_many() {
-            (ask.place, ask.code) = self.of_host(ask.code, ask.host.of(head));
+    pub(super) fn resolve(&self, request: &RedirectRequest, head: &[u8]) -> (Option<Place>, Code) {
+        match self.are_many() {
+            true => self.of_host(request.code, request.host.of(head)),
+            false => (Some(Place::default()), request.code),
         }
     }
 
@@ -55,9 +56,9 @@ impl Work {
     pub(super) fn ask_again(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let token = conn.token();
-        let Some(asking) = conn.asking.as_mut().filter(|asking| asking.again) else { return };
-        asking.again = false;
-        let code = asking.ask.code;
+        let Some(pending) = conn.pending.as_mut().filter(|pending| pending.again) else { return };
+        pending.again = false;
+        let code = pending.code;
         let Some(mut data) = self.data.take() else { return };
         match data.find(&code, self.now.unix_ms) {
             Ok(found) => {
@@ -65,7 +66,7 @@ impl Work {
                 self.take_answer(token, &found, true, &mut Vec::new());
             }
             Err(Remote { owner, hash, wanted }) => {
-                asking.wanted = wanted;
+                pending.wanted = wanted;
                 self.stats.forwarded_out.add(1);
                 data.mesh.ask(owner, Question { token, hash, code });
             }

@@ -239,7 +239,7 @@ impl Work {
         if let Some(stream) = conn.slow.take() {
             stream.break_off();
         }
-        (conn.asking, conn.rejection) = (None, None);
+        (conn.pending, conn.rejection) = (None, None);
         conn.out.clear();
         conn.machine.end();
         conn.stage = Stage::Finishing;

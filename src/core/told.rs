@@ -10,31 +10,31 @@ use super::look::Looks;
 use crate::desk::Desk;
 use crate::redirect::{BorrowedLookup, Client, Destination, Lookup};
 use crate::visits::Visitor;
-use crate::wire::Ask;
+use crate::wire::RedirectRequest;
 
 /// Whether a connection may go on with its input: it waits for no other core and is not congested.
 #[inline]
 pub(super) fn may_step(conn: &Conn) -> bool {
-    conn.asking.is_none()
+    conn.pending.is_none()
         && conn.rejection.is_none()
         && !conn.is_congested()
         && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
 }
 
 /// Who sent a request, whose head that is.
-pub(super) fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
-    desk.visitor(ask.user_agent.of(head), ask.referer.of(head))
+pub(super) fn visitor_of(desk: &Desk, request: &RedirectRequest, head: &[u8]) -> Option<Visitor> {
+    desk.visitor(request.user_agent.of(head), request.referer.of(head))
 }
 
 /// After an answer: whether the connection ends, or must wait before it goes on.
 #[inline]
-pub(super) fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
-    if ask.close {
+pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: bool) -> bool {
+    if request.close {
         conn.stage = Stage::Finishing;
         // With TLS a client has one more word to say, which would be answered with a reset.
-        conn.said_last = ask.asked_to_close && is_last && conn.tls.is_none();
+        conn.said_last = request.asked_to_close && is_last && conn.tls.is_none();
     }
-    ask.close || !may_step(conn)
+    request.close || !may_step(conn)
 }
 
 /// Goes on with what memory has for a code. Of a link that leads nowhere any more no visit is used up.

@@ -11,7 +11,7 @@ use carom_shards::Code;
 use hdrhistogram::Histogram;
 
 use super::access;
-use super::conn::{Asking, Conn, Conns, Stage};
+use super::conn::{Conn, Conns, PendingLookup, Stage};
 use super::crowd::Crowd;
 use super::data::{Data, Remote};
 use super::listen::Begins;
@@ -32,7 +32,7 @@ use crate::stats::{CoreStats, LatencySummary};
 use crate::wire::answer::Answers;
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
-use crate::wire::{Action, Ask, Bounds, Connection};
+use crate::wire::{Action, Bounds, Connection, RedirectRequest};
 
 /// Ticks a second: the grain of every time limit.
 pub(super) const TICKS_PER_SECOND: u32 = 4;
@@ -250,8 +250,8 @@ impl Work {
             at += step.consumed;
             match step.action {
                 Action::Read => return at,
-                Action::Lookup(ask) => {
-                    if !self.redirect(slot, ask, taken, at == input.len()) {
+                Action::Lookup(request) => {
+                    if !self.redirect(slot, &request, taken, at == input.len()) {
                         return at;
                     }
                 }
@@ -296,59 +296,59 @@ impl Work {
     /// Answers a request for a short code, or lets it wait for an answer. `is_last`: no input is left behind its head.
     /// Returns whether the connection goes on with its input.
     #[inline]
-    fn redirect(&mut self, slot: u32, mut ask: Ask, head: &[u8], is_last: bool) -> bool {
+    fn redirect(&mut self, slot: u32, request: &RedirectRequest, head: &[u8], is_last: bool) -> bool {
         let Some(conn) = self.conns.get(slot) else { return false };
         let data = self.data.as_mut().expect("only cores with a shard have fast connections");
         match self.trust.field {
             Field::Off => {}
-            field if ask.is_split => conn.follow(&self.trust, &all_of(head, field.as_str())),
-            Field::Forwarded => conn.follow(&self.trust, ask.forwarded.of(head)),
-            Field::XForwardedFor => conn.follow(&self.trust, ask.x_forwarded_for.of(head)),
+            field if request.is_split => conn.follow(&self.trust, &all_of(head, field.as_str())),
+            Field::Forwarded => conn.follow(&self.trust, request.forwarded.of(head)),
+            Field::XForwardedFor => conn.follow(&self.trust, request.x_forwarded_for.of(head)),
         }
         let blocked = self.desk.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
-        let decision = if (ConnClient { conn, desk: &self.desk }).is_limited() {
-            Decision::limited()
+        let (decision, code) = if (ConnClient { conn, desk: &self.desk }).is_limited() {
+            (Decision::limited(), request.code)
         } else {
-            self.places.locate(&mut ask, head);
+            let (domain, mut code) = self.places.resolve(request, head);
             let (mut found, mut unconfirmed) = (Lookup::Missing, false);
-            while ask.place.is_some() {
-                found = match data.find(&ask.code, self.now.unix_ms) {
+            while let Some(domain) = domain {
+                let pending = || PendingLookup::new(&self.desk, request, head, (domain, code), self.now.instant);
+                found = match data.find(&code, self.now.unix_ms) {
                     Ok(found) => found,
                     Err(Remote { owner, hash, wanted }) => {
-                        let question = Question { token: conn.token(), hash, code: ask.code };
-                        let asking = Asking::new(&self.desk, ask, self.now.instant, head);
-                        conn.wait(&self.desk, Asking { wanted, unconfirmed, ..asking }, head);
+                        let question = Question { token: conn.token(), hash, code };
+                        conn.wait(&self.desk, PendingLookup { wanted, unconfirmed, ..pending() }, head);
                         self.stats.forwarded_out.add(1);
                         data.mesh.ask(owner, question);
                         return false;
                     }
                 };
                 let looks = self.looks.as_mut().expect("a core with a shard has these");
-                let Poll::Ready(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick) else {
-                    let asking = Asking::new(&self.desk, ask, self.now.instant, head);
-                    conn.wait(&self.desk, Asking { looked_up: true, unconfirmed, ..asking }, head);
+                let Poll::Ready(then) = go_on(&self.desk, looks, found, code, conn.token(), self.now.tick) else {
+                    conn.wait(&self.desk, PendingLookup { looked_up: true, unconfirmed, ..pending() }, head);
                     return false;
                 };
                 found = then.as_fallback(unconfirmed);
-                match self.places.fallback_of(&ask.code) {
-                    Some(code) if found.allows_fallback() => {
-                        (ask.code, unconfirmed) = (code, found == Lookup::Unconfirmed);
+                match self.places.fallback_of(&code) {
+                    Some(other) if found.allows_fallback() => {
+                        (code, unconfirmed) = (other, found == Lookup::Unconfirmed);
                     }
                     _ => break,
                 }
             }
             self.answered += 1;
-            decide(&policies, ask.place, ask.head_only, found, &mut ConnClient { conn, desk: &self.desk })
+            let mut client = ConnClient { conn, desk: &self.desk };
+            (decide(&policies, domain, request.head_only, found, &mut client), code)
         };
         let response = &decision.response;
         self.stats.count_response(response);
-        self.desk.record_visit(decision.visit, ask.code, || visitor_of(&self.desk, &ask, head));
-        self.answers[conn.voice()].write(&mut conn.out, &ask, ask.query.of(head), response, self.now.unix_ms);
+        self.desk.record_visit(decision.visit, code, || visitor_of(&self.desk, request, head));
+        self.answers[conn.voice()].write(&mut conn.out, request, request.query.of(head), response, self.now.unix_ms);
         if self.desk.picks() {
-            access::tell(&self.desk, conn, (&ask, head), response, self.now.instant);
+            access::tell(&self.desk, conn, (request, head), response, self.now.instant);
         }
-        !end_or_wait(conn, &ask, is_last)
+        !end_or_wait(conn, request, is_last)
     }
 
     /// The client has ended its side: what it asked before is answered, then we end ours.
@@ -492,44 +492,44 @@ impl Work {
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| conn.token() == token)?;
-        let mut asking = conn.asking.take()?;
+        let mut pending = conn.pending.take()?;
         if may_look_up && let Some(looks) = &mut self.looks {
-            let Poll::Ready(then) = go_on(&self.desk, looks, found, asking.ask.code, token, self.now.tick) else {
-                conn.asking = Some(Asking { wanted: false, looked_up: true, ..asking });
+            let Poll::Ready(then) = go_on(&self.desk, looks, found, pending.code, token, self.now.tick) else {
+                conn.pending = Some(PendingLookup { wanted: false, looked_up: true, ..pending });
                 return None;
             };
             found = then;
         }
-        found = found.as_fallback(asking.unconfirmed);
-        if let (true, Some(code)) = (found.allows_fallback(), self.places.fallback_of(&asking.ask.code)) {
-            asking.unconfirmed = found == Lookup::Unconfirmed;
-            (asking.ask.code, asking.again, asking.looked_up) = (code, true, false);
-            conn.asking = Some(asking);
+        found = found.as_fallback(pending.unconfirmed);
+        if let (true, Some(code)) = (found.allows_fallback(), self.places.fallback_of(&pending.code)) {
+            pending.unconfirmed = found == Lookup::Unconfirmed;
+            (pending.code, pending.again, pending.looked_up) = (code, true, false);
+            conn.pending = Some(pending);
             resumed.push(conn.tag.slot);
             return None;
         }
         let blocked = self.desk.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
-        let Ask { place, head_only, .. } = asking.ask;
+        let PendingLookup { request, domain, code, .. } = pending;
         let Decision { response, visit } =
-            decide(&policies, place, head_only, found, &mut ConnClient { conn, desk: &self.desk });
+            decide(&policies, Some(domain), request.head_only, found, &mut ConnClient { conn, desk: &self.desk });
         self.stats.count_response(&response);
-        self.desk.record_visit(visit, asking.ask.code, || asking.visitor);
+        self.desk.record_visit(visit, code, || pending.visitor);
         let query = std::mem::take(&mut conn.query);
-        self.answers[conn.voice()].write(&mut conn.out, &asking.ask, &query, &response, self.now.unix_ms);
-        let took = self.now.instant - asking.since;
+        self.answers[conn.voice()].write(&mut conn.out, &request, &query, &response, self.now.unix_ms);
+        let took = self.now.instant - pending.since;
         self.latency.saturating_record(took.as_nanos() as u64);
         if let Some(noted) = conn.noted.take() {
             self.desk.tell_noted(noted, response.status(), took);
         }
         Self::touch(&mut self.dirty, conn);
-        if asking.ask.close {
+        if request.close {
             conn.stage = Stage::Finishing;
-            conn.said_last = asking.ask.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
+            conn.said_last = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
         } else {
             resumed.push(conn.tag.slot);
         }
-        asking.wanted.then_some(asking.ask.code)
+        pending.wanted.then_some(code)
     }
 
     /// Handles one message of the mailbox. Returns whether it asks the core to drain.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use carom_shards::{Policy, RedirectStatus};
 use serde_json::json;
 
-use super::connection::Ask;
+use super::connection::RedirectRequest;
 use super::forward;
 use super::head::Rejection;
 use crate::pages::{CONTENT_SECURITY_POLICY, Drawn, Notice, Pages};
@@ -69,11 +69,12 @@ impl PageHeads {
         }
     }
 
-    fn write(&self, out: &mut Vec<u8>, ask: &Ask) {
-        let (head, body) = if ask.accepts_html { (&self.html, &self.page.html) } else { (&self.text, &self.page.text) };
+    fn write(&self, out: &mut Vec<u8>, request: &RedirectRequest) {
+        let (head, body) =
+            if request.accepts_html { (&self.html, &self.page.html) } else { (&self.text, &self.page.text) };
         out.extend_from_slice(&head.bytes);
-        end_head(out, ask.close);
-        if !ask.head_only {
+        end_head(out, request.close);
+        if !request.head_only {
             out.extend_from_slice(body.as_bytes());
         }
     }
@@ -129,7 +130,14 @@ impl Answers {
     /// Appends the answer to a question that came with that query. `now_ms` is the present instant in milliseconds since
     /// 1970 UTC: no client may keep a redirect for longer than the link lives.
     #[inline]
-    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, query: &[u8], response: &Response<'_>, now_ms: u64) {
+    pub fn write(
+        &self,
+        out: &mut Vec<u8>,
+        request: &RedirectRequest,
+        query: &[u8],
+        response: &Response<'_>,
+        now_ms: u64,
+    ) {
         match response {
             Response::Redirect(Destination { policy, target }) => {
                 out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
@@ -144,20 +152,20 @@ impl Answers {
                     out.extend_from_slice(target);
                 }
                 out.extend_from_slice(b"\r\n");
-                end_head(out, ask.close);
+                end_head(out, request.close);
             }
-            Response::DomainFallback(target) => self.write_away(out, ask, target),
-            Response::Notice(notice) => self.pages[*notice as usize].write(out, ask),
+            Response::DomainFallback(target) => self.write_away(out, request, target),
+            Response::Notice(notice) => self.pages[*notice as usize].write(out, request),
         }
     }
 
     /// Appends a redirect that no client keeps.
-    fn write_away(&self, out: &mut Vec<u8>, ask: &Ask, target: &str) {
+    fn write_away(&self, out: &mut Vec<u8>, request: &RedirectRequest, target: &str) {
         out.extend_from_slice(&self.redirects[status_index(RedirectStatus::Found)].bytes);
         out.extend_from_slice(b"0\r\nLocation: ");
         out.extend_from_slice(target.as_bytes());
         out.extend_from_slice(b"\r\n");
-        end_head(out, ask.close);
+        end_head(out, request.close);
     }
 
     /// Appends the answer to a request that is refused, after which the connection is closed.
@@ -242,18 +250,16 @@ fn write_number(out: &mut Vec<u8>, mut number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domains::Place;
     use crate::wire::connection::Span;
     use carom_shards::Code;
 
-    fn ask() -> Ask {
-        Ask {
+    fn request() -> RedirectRequest {
+        RedirectRequest {
             code: Code::parse(b"abc").unwrap(),
             host: Span::default(),
             forwarded: Span::default(),
             x_forwarded_for: Span::default(),
             is_split: false,
-            place: Some(Place::default()),
             query: Span::default(),
             user_agent: Span::default(),
             referer: Span::default(),
@@ -264,9 +270,9 @@ mod tests {
         }
     }
 
-    fn written(ask: &Ask, response: &Response<'_>) -> String {
+    fn written(request: &RedirectRequest, response: &Response<'_>) -> String {
         let mut out = Vec::new();
-        Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, ask, b"q=1", response, 5_000);
+        Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, request, b"q=1", response, 5_000);
         String::from_utf8(out).unwrap()
     }
 
@@ -274,7 +280,7 @@ mod tests {
     fn the_query_goes_along_where_that_is_wanted() {
         for (forward_query, location) in [(false, "https://a/?b#c"), (true, "https://a/?b&q=1#c")] {
             let policy = Policy { forward_query, ..Policy::default() };
-            let text = written(&ask(), &Response::Redirect(Destination { policy, target: b"https://a/?b#c" }));
+            let text = written(&request(), &Response::Redirect(Destination { policy, target: b"https://a/?b#c" }));
             assert!(text.ends_with(&format!("\r\nLocation: {location}\r\n\r\n")), "{text}");
         }
     }
@@ -283,7 +289,7 @@ mod tests {
     fn a_redirect_is_exactly_this() {
         let found = Response::Redirect(Destination { policy: Policy::default(), target: &b"https://example.com/"[..] });
         assert_eq!(
-            written(&ask(), &found),
+            written(&request(), &found),
             "HTTP/1.1 302 Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 0\r\n\
              Cache-Control: private, max-age=0\r\nLocation: https://example.com/\r\n\r\n"
         );
@@ -293,7 +299,7 @@ mod tests {
     fn every_status_has_its_own_line() {
         for status in RedirectStatus::ALL {
             let policy = Policy { status, cache_seconds: Some(4_294_967_295), ..Policy::default() };
-            let text = written(&ask(), &Response::Redirect(Destination { policy, target: b"http://a/" }));
+            let text = written(&request(), &Response::Redirect(Destination { policy, target: b"http://a/" }));
             assert!(
                 text.starts_with(&format!("HTTP/1.1 {} {}\r\n", status.number(), redirect_phrase(status))),
                 "{text}"
@@ -313,7 +319,7 @@ mod tests {
     #[test]
     fn every_notice_has_its_page() {
         for notice in Notice::ALL {
-            let text = written(&ask(), &Response::Notice(notice));
+            let text = written(&request(), &Response::Notice(notice));
             assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", notice.status())), "{text}");
             assert_eq!(text.contains("X-RateLimit-Limit"), notice == Notice::TooMany);
         }
@@ -323,7 +329,10 @@ mod tests {
     fn pages_announce_the_length_they_have() {
         for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
             for notice in Notice::ALL {
-                let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &Response::Notice(notice));
+                let text = written(
+                    &RedirectRequest { accepts_html, head_only, close: true, ..request() },
+                    &Response::Notice(notice),
+                );
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len: usize =
                     head.split("Content-Length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();

@@ -13,7 +13,6 @@ use carom_shards::{CODE_LEN_MAX, Code};
 use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use super::proxy;
-use crate::domains::Place;
 use crate::limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
 
 /// Where many links are made at once: the one path that takes a body of any length, for as long as it makes progress.
@@ -34,15 +33,13 @@ impl Span {
     }
 }
 
-/// A question for a code, asked on the fast way.
+/// A request for a short code, as the fast way takes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask {
-    /// The code behind the slash; of which domain, says the driver.
+pub struct RedirectRequest {
+    /// The code behind the slash.
     pub code: Code,
     /// Where in the request its host stands.
     pub host: Span,
-    /// The domain that it means, if it is one of the service; for the driver to say.
-    pub place: Option<Place>,
     /// Where in the request its query stands, without the question mark.
     pub query: Span,
     /// Where its `Forwarded` stands.
@@ -71,7 +68,7 @@ pub enum Action {
     /// Wait for more bytes.
     Read,
     /// Look the code up and answer; do not step again before that.
-    Lookup(Ask),
+    Lookup(RedirectRequest),
     /// From now on hyper drives this connection. Nothing was consumed; step again.
     HandOver,
     /// The consumed bytes belong to hyper; step again.
@@ -296,11 +293,10 @@ impl Connection {
         // The heads of a connection that bounds them do not wrap.
         self.last |= self.bounds.requests > 0 && self.heads + 1 >= self.bounds.requests;
         if self.mode == Mode::Fast {
-            if let Some(mut ask) = fast_ask(&head, input) {
-                ask.close |= self.last;
+            if let Some(request) = fast_request(&head, input, self.last) {
                 self.scan = HeadScan::default();
                 self.heads = self.heads.wrapping_add(1);
-                return Step { consumed: end, action: Action::Lookup(ask) };
+                return Step { consumed: end, action: Action::Lookup(request) };
             }
             self.scan = HeadScan::default();
             self.mode = Mode::Slow(Part::Head);
@@ -360,9 +356,9 @@ pub fn peek_host(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// The question of a head that the fast way answers; `None` for any other.
+/// The request of a head that the fast way answers; `None` for any other. `is_last`: the connection ends after it in any case.
 #[inline]
-fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
+fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool) -> Option<RedirectRequest> {
     if head.is_unusual || !head.is_http11 || head.method == Method::Other {
         return None;
     }
@@ -373,10 +369,9 @@ fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
         None => (path, Span::default()),
     };
     let code = Code::parse(path).ok()?;
-    Some(Ask {
+    Some(RedirectRequest {
         code,
         host: span_in(bytes, head.host),
-        place: Some(Place::default()),
         query,
         forwarded: span_in(bytes, head.forwarded),
         x_forwarded_for: span_in(bytes, head.x_forwarded_for),
@@ -385,7 +380,7 @@ fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
         referer: span_in(bytes, head.referer),
         head_only: head.method == Method::Head,
         accepts_html: head.accepts_html,
-        close: head.close,
+        close: head.close || is_last,
         asked_to_close: head.close,
     })
 }
@@ -421,7 +416,7 @@ mod tests {
     #[derive(PartialEq, Eq, Debug)]
     enum Seen {
         /// With what it said about the query.
-        Asked(Ask, String),
+        Asked(RedirectRequest, String),
         HandedOver,
         Passed(Vec<u8>),
         Rejected(Rejection),
@@ -448,7 +443,13 @@ mod tests {
                         let query = String::from_utf8(ask.query.of(&taken).to_vec()).unwrap();
                         let nowhere = Span::default();
                         assert_eq!(ask.host.of(&taken), b"a");
-                        let ask = Ask { host: nowhere, query: nowhere, user_agent: nowhere, referer: nowhere, ..ask };
+                        let ask = RedirectRequest {
+                            host: nowhere,
+                            query: nowhere,
+                            user_agent: nowhere,
+                            referer: nowhere,
+                            ..ask
+                        };
                         seen.push(Seen::Asked(ask, query));
                     }
                     Action::HandOver => seen.push(Seen::HandedOver),
@@ -478,10 +479,9 @@ mod tests {
 
     fn ask(code: &str, query: &str) -> Seen {
         let (code, nowhere) = (Code::parse(code.as_bytes()).unwrap(), Span::default());
-        let ask = Ask {
+        let ask = RedirectRequest {
             code,
             host: nowhere,
-            place: Some(Place::default()),
             forwarded: nowhere,
             x_forwarded_for: nowhere,
             is_split: false,
