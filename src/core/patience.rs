@@ -101,7 +101,7 @@ impl Work {
         self.stats.count_response(&response);
         self.answers[conn.voice()].write(&mut conn.out, &request, &[], &response, self.now.unix_ms);
         let took = self.now.instant - pending.since;
-        self.latency.saturating_record(took.as_nanos() as u64);
+        self.latencies.record(took);
         if let Some(noted) = conn.noted.take() {
             self.desk.tell_noted(noted, response.status(), took);
         }

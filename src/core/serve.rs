@@ -246,7 +246,7 @@ impl Core {
         worked |= self.work.serve_desk();
         worked |= self.work.serve_handshakes();
         self.settle_all();
-        self.work.record_turn();
+        self.work.latencies.end_turn(self.work.now.instant);
         if let Some(data) = &mut self.work.data {
             let (ring, stats) = (&mut self.ring, &self.work.stats);
             data.mesh.hand_over(|descriptor| {

@@ -8,12 +8,12 @@ use std::task::Poll;
 use std::time::Instant;
 
 use carom_shards::Code;
-use hdrhistogram::Histogram;
 
 use super::access;
 use super::conn::{Conn, Conns, PendingLookup, Stage};
 use super::crowd::Crowd;
 use super::data::{Data, Remote};
+use super::latencies::Latencies;
 use super::listen::Begins;
 use super::look::Looks;
 use super::mesh::{PeerMessage, Question};
@@ -28,7 +28,7 @@ use crate::limits::ConnectionLimits;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, Ticket, ToCore};
 use crate::redirect::{BorrowedLookup, Client, Decision, Lookup, Policies, decide};
-use crate::stats::{CoreStats, LatencySummary};
+use crate::stats::CoreStats;
 use crate::wire::answer::Answers;
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
@@ -75,9 +75,7 @@ pub(super) struct Work {
     pub(super) limits: ConnectionLimits,
     /// Whom it believes about clients.
     pub(super) trust: Arc<Trust>,
-    pub(super) latency: Histogram<u64>,
-    /// Requests answered on the spot in this turn; their latency is recorded at its end.
-    pub(super) answered: u64,
+    pub(super) latencies: Latencies,
     pub(super) draining: bool,
     /// What answers the requests that are not answered on the spot.
     pub(super) tasks: Tasks,
@@ -114,8 +112,7 @@ impl Work {
             stats,
             limits,
             trust,
-            latency: Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that fit each other"),
-            answered: 0,
+            latencies: Latencies::new(),
             draining: false,
             tasks: Tasks::default(),
             kicked: Vec::new(),
@@ -337,7 +334,7 @@ impl Work {
                     _ => break,
                 }
             }
-            self.answered += 1;
+            self.latencies.note_answered();
             let mut client = ConnClient { conn, desk: &self.desk };
             (decide(&policies, domain, request.head_only, found, &mut client), code)
         };
@@ -418,7 +415,7 @@ impl Work {
     /// Looks at what tasks have left: streams with something to say, and look-ups.
     pub(super) fn serve_desk(&mut self) -> bool {
         self.desk.take_calls();
-        self.desk.take_look_up_times(|time| self.latency.saturating_record(time.as_nanos() as u64));
+        self.desk.take_look_up_times(|time| self.latencies.record(time));
         let desk = Rc::clone(&self.desk);
         let mut kicked = std::mem::take(&mut self.kicked);
         desk.take_kicks(&mut kicked);
@@ -518,7 +515,7 @@ impl Work {
         let query = std::mem::take(&mut conn.query);
         self.answers[conn.voice()].write(&mut conn.out, &request, &query, &response, self.now.unix_ms);
         let took = self.now.instant - pending.since;
-        self.latency.saturating_record(took.as_nanos() as u64);
+        self.latencies.record(took);
         if let Some(noted) = conn.noted.take() {
             self.desk.tell_noted(noted, response.status(), took);
         }
@@ -598,8 +595,11 @@ impl Work {
             }
             ToCore::Lent { token, codes } => self.desk.bring_lent(token, codes),
             ToCore::Report(ticket) => {
-                let report =
-                    ToCore::Reported { token: ticket.token, core: self.desk.core(), latency: Box::new(self.summary()) };
+                let report = ToCore::Reported {
+                    token: ticket.token,
+                    core: self.desk.core(),
+                    latency: Box::new(self.latencies.summary()),
+                };
                 self.desk.counters().post.to(ticket.core).post(report);
             }
             ToCore::Reported { token, latency, .. } => self.desk.bring_latency(token, latency),
@@ -662,34 +662,5 @@ impl Work {
     /// Messages to take in one turn.
     pub(super) fn mail_per_turn(&self) -> usize {
         MAIL_PER_TURN
-    }
-
-    fn summary(&self) -> LatencySummary {
-        let micros = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1_000.0;
-        LatencySummary {
-            count: self.latency.len(),
-            p50: micros(0.5),
-            p80: micros(0.8),
-            p99: micros(0.99),
-            p999: micros(0.999),
-            max: if self.latency.is_empty() { 0.0 } else { self.latency.max() as f64 / 1_000.0 },
-            steps: self.steps(),
-        }
-    }
-
-    /// All latencies: each as long as the middle of what the histogram takes for equal.
-    fn steps(&self) -> Vec<(u64, u64)> {
-        let middle = |nanos| self.latency.median_equivalent(nanos);
-        let steps = self.latency.iter_recorded();
-        steps.map(|step| (middle(step.value_iterated_to()), step.count_at_value())).collect()
-    }
-
-    /// Records the latency of all requests that were answered on the spot in this turn.
-    pub(super) fn record_turn(&mut self) {
-        if self.answered > 0 {
-            let nanos = self.now.instant.elapsed().as_nanos() as u64;
-            let _ = self.latency.record_n(nanos.clamp(1, 60_000_000_000), self.answered);
-            self.answered = 0;
-        }
     }
 }
