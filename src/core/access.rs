@@ -1,6 +1,6 @@
 //! What the access log is told of requests that are answered here, and not by a handler. Nothing of this runs where there is none.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::Version;
 use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
@@ -11,7 +11,7 @@ use crate::desk::Desk;
 use crate::guard::Source;
 use crate::redirect::Response;
 use crate::visits::host_of;
-use crate::wire::{RedirectRequest, Rejection};
+use crate::wire::RedirectRequest;
 
 /// What is known of a request that hyper has read, if it is one that the access log is to have.
 pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: bool) -> Option<Noted> {
@@ -58,23 +58,15 @@ pub(super) fn tell(
 
 /// Keeps what is known of a request until there is an answer.
 #[cold]
-pub(super) fn note(desk: &Desk, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) {
-    conn.noted = Some(Noted::new(&request_of(desk, conn, request, head)));
+pub(super) fn note(desk: &Desk, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> Noted {
+    Noted::new(&request_of(desk, conn, request, head))
 }
 
 /// Keeps what is known of a request that is refused until it is told so: its line, where what came begins with one. Who sent it is
 /// whom the connection is of: the fields that might say more are not read.
 #[cold]
-pub(super) fn note_rejected(desk: &Desk, conn: &mut Conn, head: &[u8]) {
+pub(super) fn note_rejected(desk: &Desk, conn: &mut Conn, head: &[u8]) -> Noted {
     let address = if desk.wants_addresses() { conn.known_peer() } else { None };
     let request = Request::of_head(head, b"", b"", b"");
-    conn.noted = Some(Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request }));
-}
-
-/// Tells of a request that is told now that it is refused, after so long.
-#[cold]
-pub(super) fn tell_rejected(desk: &Desk, conn: &mut Conn, rejection: Rejection, took: Duration) {
-    if let Some(noted) = conn.noted.take() {
-        desk.tell_noted(noted, rejection.number(), took);
-    }
+    Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
 }

@@ -21,21 +21,124 @@ use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
 use crate::wire::{Connection, RedirectRequest, Rejection};
 
-/// Where a connection is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
-    /// It may ask.
+/// The state of a connection, with what only that state needs.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "connections are boxed, and half of all requests may look up")]
+pub(super) enum State {
+    /// A part of the TLS handshake has come, so that it counts among those under way.
+    Handshaking {
+        /// Whether bytes of it wait for their turn.
+        is_queued: bool,
+    },
+    /// It takes requests.
     Open,
+    /// It takes no input until the look-up for its last request has an answer.
+    LookingUp(PendingLookup),
+    /// It takes no input: it gets the answers that hyper still has, and then a rejection.
+    Rejecting(PendingRejection),
     /// What is queued goes out, then it ends.
-    Finishing,
+    Draining {
+        /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
+        said_last: bool,
+    },
     /// We have said goodbye and wait for the client's, so that it reads our last answer before a reset reaches it.
     Lingering,
     /// It ends as soon as nothing of it is in flight.
-    Dead,
+    Closed {
+        /// It was broken off: its close is a reset where answers are unread.
+        is_cut: bool,
+        /// It has to go because there are too many.
+        is_evicted: bool,
+    },
+}
+
+impl State {
+    /// True until its end has begun.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self, State::Handshaking { .. } | State::Open | State::LookingUp(_) | State::Rejecting(_))
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self, State::Closed { .. })
+    }
+}
+
+/// What a look-up waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaits {
+    /// The core that owns the code.
+    Owner {
+        /// Whether its answer should be kept for others who ask.
+        wanted: bool,
+    },
+    /// The store, Redis or the visit allowance, which may take longer than clients should wait.
+    Storage,
+    /// Its turn: the code of the default domain is to be looked up, since there was no link of the one before.
+    Turn,
+}
+
+/// A rejection that waits for the answers before it.
+#[derive(Debug)]
+pub(super) struct PendingRejection {
+    pub(super) rejection: Rejection,
+    /// What the access log is told of the request.
+    pub(super) noted: Option<Noted>,
+}
+
+/// What the kernel has in hand for a connection.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct InFlight {
+    /// A receive is armed.
+    pub(super) receive: bool,
+    /// A send is under way.
+    pub(super) send: bool,
+    /// A cancel or shutdown that ends what is in flight was sent.
+    pub(super) cancel: bool,
+}
+
+/// How long a connection has waited for what it waits for now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    /// When the wait began, in ticks of the core.
+    pub(super) since: u32,
+    /// Whole heads seen by then.
+    pub(super) heads: u32,
+    /// What it is waiting for.
+    pub(super) expects: Expects,
+    /// Bytes of a body without end that have come since.
+    pub(super) progress: usize,
+}
+
+/// How far the bytes for a client have come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendProgress {
+    /// Bytes of the send in flight that have gone out.
+    pub(super) sent: usize,
+    /// When the send in flight last made progress, in ticks of the core.
+    pub(super) since: u32,
+    /// Bytes that the kernel has taken to send.
+    pub(super) total: u64,
+    /// Bytes of them that the client had acknowledged at the last look.
+    acknowledged: u64,
+    /// When it had last acknowledged more, in ticks of the core; `None` while nothing is known to be unread.
+    unread_since: Option<u32>,
+}
+
+/// The address of a client, as far as somebody wanted to know it.
+#[derive(Clone, Copy, Default, Debug)]
+struct ClientAddress {
+    /// That of the client, where the one who connected has told of another than its own.
+    told: Option<IpAddr>,
+    /// That of the one who connected, or of the client that a PROXY header has named.
+    peer: Option<IpAddr>,
+    /// The connection began with a PROXY header that names nobody.
+    is_nameless: bool,
+    /// Where it is, as the miss limit counts.
+    place: Option<Place>,
 }
 
 /// A request for a short code that waits for another core, the store or Redis.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct PendingLookup {
     pub(super) request: RedirectRequest,
     /// The domain that it means.
@@ -43,16 +146,15 @@ pub(super) struct PendingLookup {
     /// The code that is looked up: that of the domain, or that of the default domain which stands in.
     pub(super) code: Code,
     pub(super) since: Instant,
-    /// Whether its answer should be kept for others who ask.
-    pub(super) wanted: bool,
-    /// Whether the store or Redis is asked, which may take longer than clients should wait.
-    pub(super) looked_up: bool,
-    /// Whether it is to be asked, since there was no answer to the one before.
-    pub(super) again: bool,
+    pub(super) awaits: Awaits,
     /// Whether the code before could not be confirmed missing, so that this one's absence is no 404 either.
     pub(super) unconfirmed: bool,
     /// Who asked.
     pub(super) visitor: Option<Visitor>,
+    /// The query of the request. Without memory where there is none.
+    pub(super) query: Vec<u8>,
+    /// What the access log is told of the request.
+    pub(super) noted: Option<Noted>,
 }
 
 impl PendingLookup {
@@ -71,11 +173,11 @@ impl PendingLookup {
             domain,
             code,
             since,
-            wanted: false,
-            looked_up: false,
-            again: false,
+            awaits: Awaits::Turn,
             unconfirmed: false,
             visitor,
+            query: request.query.of(head).to_vec(),
+            noted: None,
         }
     }
 }
@@ -88,67 +190,24 @@ pub(super) struct Conn {
     pub(super) machine: Connection,
     /// What is between it and the wire, where that is TLS.
     pub(super) tls: Option<Box<Session>>,
-    pub(super) stage: Stage,
+    pub(super) state: State,
     /// Received, not consumed. Without memory while empty.
     pub(super) unconsumed: Vec<u8>,
     /// To be sent next. Without memory while idle.
     pub(super) out: Vec<u8>,
-    /// Bytes of the send in flight that have gone out.
-    pub(super) sent: usize,
     pub(super) slow: Option<Rc<Stream>>,
-    pub(super) pending: Option<PendingLookup>,
-    /// The query of the request that is asked about. Without memory while there is none.
-    pub(super) query: Vec<u8>,
-    /// What the access log is told of the request that is asked about.
-    pub(super) noted: Option<Noted>,
-    /// To be said after hyper's last answer.
-    pub(super) rejection: Option<Rejection>,
-    /// When the present wait began, in ticks of the core.
-    pub(super) since: u32,
-    /// When the send in flight last made progress, in ticks of the core.
-    pub(super) sent_since: u32,
-    /// Whole heads seen when the present wait began.
-    pub(super) heads: u32,
-    /// What it is waiting for.
-    pub(super) expects: Expects,
-    /// Bytes of a body without end since the present wait began.
-    pub(super) progress: usize,
-    /// Bytes that the kernel has taken to send.
-    pub(super) sent_total: u64,
-    /// Bytes of them that the client had acknowledged at the last look.
-    acknowledged: u64,
-    /// When it had last acknowledged more, in ticks of the core; `None` while nothing is known to be unread.
-    unread_since: Option<u32>,
-    /// It was broken off: its close is a reset where answers are unread.
-    pub(super) is_cut: bool,
-    pub(super) receiving: bool,
-    pub(super) sending: bool,
-    /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
-    pub(super) said_last: bool,
-    /// A cancel or shutdown that ends what is in flight was sent.
-    pub(super) stopping: bool,
+    pub(super) wait: Wait,
+    pub(super) sends: SendProgress,
+    pub(super) in_flight: InFlight,
     /// The client has ended its side.
     pub(super) peer_ended: bool,
     /// It is in the list of those to settle.
     pub(super) dirty: bool,
-    /// It is counted among the TLS handshakes under way.
-    pub(super) is_handshaking: bool,
-    /// It is in the list of those whose handshake is to go on.
-    pub(super) is_waiting: bool,
-    /// It has to go because there are too many.
-    pub(super) is_evicted: bool,
     /// When the part of a TLS record began to come whose rest has not, in ticks of the core.
     pub(super) part_since: u32,
     /// How much of it may wait in either direction, in bytes.
     pub(super) queued_max: u32,
-    /// The address of the client, where the one who connected has told of another than its own.
-    client: Option<IpAddr>,
-    /// That of the one who connected, or of the client whom that one has told of, once somebody wanted to know.
-    peer: Option<IpAddr>,
-    /// It began with a PROXY header that names nobody.
-    is_nameless: bool,
-    /// Where the client is, once somebody wanted to know.
-    place: Option<Place>,
+    client: ClientAddress,
     /// The address that it is counted for, where connections of addresses are.
     pub(super) counted: Option<Place>,
 }
@@ -160,64 +219,96 @@ impl Conn {
             tag,
             machine,
             tls: None,
-            stage: Stage::Open,
+            state: State::Open,
             unconsumed: Vec::new(),
             out: Vec::new(),
-            sent: 0,
             slow: None,
-            pending: None,
-            query: Vec::new(),
-            noted: None,
-            rejection: None,
-            since: tick,
-            sent_since: tick,
-            heads: 0,
-            expects: Expects::Request,
-            progress: 0,
-            sent_total: 0,
-            acknowledged: 0,
-            unread_since: None,
-            is_cut: false,
-            receiving: false,
-            sending: false,
-            said_last: false,
-            stopping: false,
+            wait: Wait { since: tick, heads: 0, expects: Expects::Request, progress: 0 },
+            sends: SendProgress { sent: 0, since: tick, total: 0, acknowledged: 0, unread_since: None },
+            in_flight: InFlight::default(),
             peer_ended: false,
             dirty: false,
-            is_handshaking: false,
-            is_waiting: false,
-            is_evicted: false,
             part_since: tick,
             queued_max,
-            client: None,
-            peer: None,
-            is_nameless: false,
-            place: None,
+            client: ClientAddress::default(),
             counted: None,
         }
+    }
+
+    /// Enters another state.
+    pub(super) fn enter(&mut self, next: State) {
+        match &next {
+            State::Handshaking { .. } => {
+                assert!(
+                    matches!(self.state, State::Open) && self.tls.is_some(),
+                    "a handshake comes before all requests"
+                );
+            }
+            State::Open => assert!(self.state.is_live(), "no end is taken back"),
+            State::LookingUp(_) => {
+                assert!(
+                    matches!(self.state, State::Open) && self.slow.is_none(),
+                    "one look-up at a time, on the fast way"
+                );
+            }
+            State::Rejecting(_) => {
+                assert!(
+                    matches!(self.state, State::Open) && self.slow.is_some(),
+                    "without hyper nothing is waited for"
+                );
+            }
+            State::Draining { .. } => {
+                assert!(self.state.is_live() || matches!(self.state, State::Draining { .. }), "the end goes on");
+            }
+            State::Lingering => {
+                assert!(matches!(self.state, State::Draining { .. }), "what is queued goes out first");
+                assert!(!self.in_flight.send && self.out.is_empty(), "everything has gone out");
+            }
+            State::Closed { .. } => assert!(!self.state.is_closed(), "a connection ends once"),
+        }
+        self.state = next;
+    }
+
+    /// Ends the wait for a look-up, if there is one: it is open again.
+    pub(super) fn take_look_up(&mut self) -> Option<PendingLookup> {
+        let State::LookingUp(_) = self.state else { return None };
+        let State::LookingUp(pending) = std::mem::replace(&mut self.state, State::Open) else { return None };
+        Some(pending)
+    }
+
+    /// Ends the wait for the answers before a rejection, if there is one: it is open again.
+    pub(super) fn take_rejection(&mut self) -> Option<PendingRejection> {
+        let State::Rejecting(_) = self.state else { return None };
+        let State::Rejecting(pending) = std::mem::replace(&mut self.state, State::Open) else { return None };
+        Some(pending)
+    }
+
+    /// Whether its TLS handshake counts among those under way.
+    pub(super) fn is_handshaking(&self) -> bool {
+        matches!(self.state, State::Handshaking { .. })
     }
 
     /// The client is there, and not where the connection comes from; where nobody is named, fields of requests say nothing
     /// either: nobody knows who has written them.
     pub(super) fn come_from(&mut self, client: Option<IpAddr>) {
-        self.is_nameless = client.is_none();
-        (self.client, self.peer, self.place) = (client, client, None);
+        self.client = ClientAddress { told: client, peer: client, is_nameless: client.is_none(), place: None };
     }
 
     /// The address that requests come from, before a field of theirs says more.
     pub(super) fn source(&self) -> Option<Source> {
-        let address = self.peer.or_else(|| self.address())?;
-        Some(Source { address, is_final: self.is_nameless })
+        let address = self.client.peer.or_else(|| self.address())?;
+        Some(Source { address, is_final: self.client.is_nameless })
     }
 
     /// The client of the next request is who the proxies say in that field.
     pub(super) fn follow(&mut self, trust: &Trust, field: &[u8]) {
-        if self.peer.is_none() {
-            self.peer = self.source().map(|source| source.address);
+        if self.client.peer.is_none() {
+            self.client.peer = self.source().map(|source| source.address);
         }
-        let client = self.peer.map(|peer| if self.is_nameless { peer } else { trust.client(peer, field) });
-        if client != self.client {
-            (self.client, self.place) = (client, None);
+        let client =
+            self.client.peer.map(|peer| if self.client.is_nameless { peer } else { trust.client(peer, field) });
+        if client != self.client.told {
+            (self.client.told, self.client.place) = (client, None);
         }
     }
 
@@ -226,32 +317,29 @@ impl Conn {
         u64::from(self.tag.generation) << 32 | u64::from(self.tag.slot)
     }
 
-    /// Waits for the answer to a question that came in that head.
-    pub(super) fn wait(&mut self, desk: &Desk, pending: PendingLookup, head: &[u8]) {
-        if desk.picks() {
-            access::note(desk, self, &pending.request, head);
-        }
-        self.query.extend_from_slice(pending.request.query.of(head));
-        self.pending = Some(pending);
+    /// Waits for the answer to a look-up, for a request with that head.
+    pub(super) fn look_up(&mut self, desk: &Desk, pending: PendingLookup, head: &[u8]) {
+        let noted = desk.picks().then(|| access::note(desk, self, &pending.request, head));
+        self.enter(State::LookingUp(PendingLookup { noted, ..pending }));
     }
 
     /// The address of the client, which is asked for once.
     pub(super) fn known_address(&mut self) -> Option<IpAddr> {
-        self.client.or_else(|| self.known_peer())
+        self.client.told.or_else(|| self.known_peer())
     }
 
     /// That of the one who connected, or whom that one has told of: before a field of a request says more.
     pub(super) fn known_peer(&mut self) -> Option<IpAddr> {
-        if self.peer.is_none() {
-            self.peer = self.address();
+        if self.client.peer.is_none() {
+            self.client.peer = self.address();
         }
-        self.peer
+        self.client.peer
     }
 
     /// The address of the client; `None` where it is gone already.
     pub(super) fn address(&self) -> Option<IpAddr> {
-        if self.client.is_some() {
-            return self.client;
+        if self.client.told.is_some() {
+            return self.client.told;
         }
         let address = rustix::net::getpeername(&self.socket).ok()??;
         SocketAddr::try_from(address).ok().map(|address| address.ip())
@@ -271,17 +359,17 @@ impl Conn {
 
     /// Where the client is.
     pub(super) fn place(&mut self, desk: &Desk) -> Option<Place> {
-        if self.place.is_none() {
-            self.place = self.address().map(|address| desk.guard().place(address));
+        if self.client.place.is_none() {
+            self.client.place = self.address().map(|address| desk.guard().place(address));
         }
-        self.place
+        self.client.place
     }
 
     /// Notes that so many bytes have come where only their number counts. With each `least` of them its time begins anew.
     pub(super) fn note_progress(&mut self, len: usize, least: usize, tick: u32) {
-        self.progress += len;
-        if self.progress >= least {
-            (self.progress, self.since) = (0, tick);
+        self.wait.progress += len;
+        if self.wait.progress >= least {
+            (self.wait.progress, self.wait.since) = (0, tick);
         }
     }
 
@@ -301,8 +389,8 @@ impl Conn {
 
     /// Whether anything is under way for the client.
     pub(super) fn is_busy(&self) -> bool {
-        self.pending.is_some()
-            || self.sending
+        matches!(self.state, State::LookingUp(_))
+            || self.in_flight.send
             || !self.out.is_empty()
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
@@ -310,24 +398,24 @@ impl Conn {
     /// Whether the client has left unread what the kernel keeps for it, and that is not little.
     pub(super) fn has_unread(&self) -> bool {
         // An end that was sent counts as one byte.
-        self.sent_total > UNREAD_SMALL && carom_ring::unacknowledged_len(&self.socket) > 1
+        self.sends.total > UNREAD_SMALL && carom_ring::unacknowledged_len(&self.socket) > 1
     }
 
     /// Looks at what the client has read since the last look. Returns for how many ticks it has read nothing of what waits for it
     /// in the kernel. Asks the kernel only while something may be unread.
     pub(super) fn unread_for(&mut self, tick: u32) -> u32 {
-        if self.acknowledged == self.sent_total {
+        if self.sends.acknowledged == self.sends.total {
             return 0;
         }
         let unread = carom_ring::unacknowledged_len(&self.socket) as u64;
-        let acknowledged = if unread <= 1 { self.sent_total } else { self.sent_total.saturating_sub(unread) };
-        let has_read = acknowledged > std::mem::replace(&mut self.acknowledged, acknowledged);
-        if acknowledged == self.sent_total {
-            self.unread_since = None;
+        let acknowledged = if unread <= 1 { self.sends.total } else { self.sends.total.saturating_sub(unread) };
+        let has_read = acknowledged > std::mem::replace(&mut self.sends.acknowledged, acknowledged);
+        if acknowledged == self.sends.total {
+            self.sends.unread_since = None;
             return 0;
         }
-        let since = self.unread_since.filter(|_| !has_read).unwrap_or(tick);
-        self.unread_since = Some(since);
+        let since = self.sends.unread_since.filter(|_| !has_read).unwrap_or(tick);
+        self.sends.unread_since = Some(since);
         tick.wrapping_sub(since)
     }
 
@@ -358,7 +446,7 @@ impl Conn {
         // Before a PROXY header it is waited for as for a head, although nothing has come.
         let has_begun = expects != Expects::Request && (expects != Expects::Head || !self.unconsumed.is_empty());
         let has_part = self.tls.as_ref().is_some_and(|tls| tls.has_part());
-        self.stage == Stage::Open && !has_begun && !self.is_handshaking && !has_part
+        self.state.is_live() && !has_begun && !self.is_handshaking() && !has_part
     }
 }
 

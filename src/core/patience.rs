@@ -1,6 +1,6 @@
 //! The time limits of a core's connections, and how these end in a drain.
 
-use super::conn::Stage;
+use super::conn::{Awaits, Conn, PendingLookup, State};
 use super::slow::{Ending, Verdict};
 use super::told::{ConnClient, may_step};
 use super::work::{TICKS_PER_SECOND, Work};
@@ -24,8 +24,8 @@ impl Work {
     fn check_time(&mut self, slot: u32) {
         let tick = self.now.tick;
         let Some(conn) = self.conns.get(slot) else { return };
-        let waited = tick.wrapping_sub(conn.since);
-        if conn.stage == Stage::Lingering {
+        let waited = tick.wrapping_sub(conn.wait.since);
+        if matches!(conn.state, State::Lingering) {
             // Those who read get what is left, at their own pace.
             let is_stuck = conn.unread_for(tick) >= ticks(SEND_TIME_MAX);
             let is_over = conn.peer_ended || waited >= LINGER_TICKS;
@@ -34,29 +34,23 @@ impl Work {
             }
             return;
         }
-        if !conn.sending && conn.unread_for(tick) >= ticks(SEND_TIME_MAX) {
+        if !conn.in_flight.send && conn.unread_for(tick) >= ticks(SEND_TIME_MAX) {
             // The client does not read, and the kernel has taken all there is.
             return self.break_off(slot);
         }
-        if conn.sending && tick.wrapping_sub(conn.sent_since) >= ticks(SEND_TIME_MAX) {
+        if conn.in_flight.send && tick.wrapping_sub(conn.sends.since) >= ticks(SEND_TIME_MAX) {
             // The client does not read.
             return self.break_off(slot);
         }
-        if conn.stage == Stage::Open
-            && let Some(pending) = &conn.pending
-            && pending.looked_up
-            && self.now.instant - pending.since >= FETCH_TIME_MAX
-        {
-            return self.give_up(slot);
-        }
-        if conn.stage != Stage::Open || conn.pending.is_some() || conn.rejection.is_some() {
-            return;
-        }
-        if conn.is_handshaking {
-            if waited >= ticks(self.limits.head_time) {
-                self.break_off(slot);
+        match &conn.state {
+            State::Open => {}
+            State::LookingUp(PendingLookup { awaits: Awaits::Storage, since, .. })
+                if self.now.instant - *since >= FETCH_TIME_MAX =>
+            {
+                return self.give_up(slot);
             }
-            return;
+            State::Handshaking { .. } if waited >= ticks(self.limits.head_time) => return self.break_off(slot),
+            _ => return,
         }
         let has_part = conn.tls.as_ref().is_some_and(|tls| tls.has_part());
         let part_waited = tick.wrapping_sub(conn.part_since);
@@ -77,7 +71,7 @@ impl Work {
                 self.reject(slot, Rejection::Timeout, &[]);
             }
             // While we are the ones who do not read, its time does not run.
-            Expects::Stream if !may_step(conn) => conn.since = tick,
+            Expects::Stream if !may_step(conn) => conn.wait.since = tick,
             Expects::Stream if waited >= ticks(self.limits.body_time) => self.reject(slot, Rejection::Timeout, &[]),
             Expects::Body if may_step(conn) && waited >= ticks(self.limits.body_time) => {
                 self.reject(slot, Rejection::Timeout, &[]);
@@ -90,7 +84,7 @@ impl Work {
     /// Nobody has answered a look-up: the client is told, and the connection ends, so that a later answer finds nobody.
     fn give_up(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let Some(pending) = conn.pending.take() else { return };
+        let Some(pending) = conn.take_look_up() else { return };
         Self::touch(&mut self.dirty, conn);
         let request = RedirectRequest { close: true, ..pending.request };
         let blocked = self.desk.blocked();
@@ -102,10 +96,10 @@ impl Work {
         self.answers[conn.voice()].write(&mut conn.out, &request, &[], &response, self.now.unix_ms);
         let took = self.now.instant - pending.since;
         self.latencies.record(took);
-        if let Some(noted) = conn.noted.take() {
+        if let Some(noted) = pending.noted {
             self.desk.tell_noted(noted, response.status(), took);
         }
-        conn.stage = Stage::Finishing;
+        conn.enter(State::Draining { said_last: false });
     }
 
     /// Takes no further request of a connection: it ends with the answers to those it has.
@@ -118,7 +112,7 @@ impl Work {
                 conn.machine.end();
                 stream.end(Ending::Last);
             }
-            None => conn.stage = Stage::Finishing,
+            None => conn.enter(State::Draining { said_last: false }),
         }
     }
 
@@ -126,7 +120,7 @@ impl Work {
     fn end_frames(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        conn.stage = Stage::Finishing;
+        conn.enter(State::Draining { said_last: false });
         if let Some(stream) = conn.slow.take() {
             stream.take(&mut conn.out);
             stream.break_off();
@@ -158,10 +152,10 @@ impl Work {
     /// that for a while.
     pub(super) fn break_all(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
-            let was_lingering = self.conns.get(slot).is_some_and(|conn| conn.stage == Stage::Lingering);
+            let was_lingering = self.conns.get(slot).is_some_and(|conn| matches!(conn.state, State::Lingering));
             self.break_off(slot);
-            if let Some(conn) = self.conns.get(slot) {
-                conn.is_cut &= !was_lingering;
+            if let Some(Conn { state: State::Closed { is_cut, .. }, .. }) = self.conns.get(slot) {
+                *is_cut &= !was_lingering;
             }
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
+use super::conn::{Awaits, State};
 use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
@@ -56,8 +57,10 @@ impl Work {
     pub(super) fn ask_again(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let token = conn.token();
-        let Some(pending) = conn.pending.as_mut().filter(|pending| pending.again) else { return };
-        pending.again = false;
+        let State::LookingUp(pending) = &mut conn.state else { return };
+        if pending.awaits != Awaits::Turn {
+            return;
+        }
         let code = pending.code;
         let Some(mut data) = self.data.take() else { return };
         match data.find(&code, self.now.unix_ms) {
@@ -66,7 +69,7 @@ impl Work {
                 self.take_answer(token, &found, true, &mut Vec::new());
             }
             Err(Remote { owner, hash, wanted }) => {
-                pending.wanted = wanted;
+                pending.awaits = Awaits::Owner { wanted };
                 self.stats.forwarded_out.add(1);
                 data.mesh.ask(owner, Question { token, hash, code });
             }

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use carom_shards::Code;
 
-use super::conn::{Conn, Stage};
+use super::conn::{Conn, State};
 use super::look::Looks;
 use crate::desk::Desk;
 use crate::redirect::{BorrowedLookup, Client, Destination, Lookup};
@@ -15,8 +15,7 @@ use crate::wire::RedirectRequest;
 /// Whether a connection may go on with its input: it waits for no other core and is not congested.
 #[inline]
 pub(super) fn may_step(conn: &Conn) -> bool {
-    conn.pending.is_none()
-        && conn.rejection.is_none()
+    matches!(conn.state, State::Open)
         && !conn.is_congested()
         && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
 }
@@ -30,9 +29,8 @@ pub(super) fn visitor_of(desk: &Desk, request: &RedirectRequest, head: &[u8]) ->
 #[inline]
 pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: bool) -> bool {
     if request.close {
-        conn.stage = Stage::Finishing;
         // With TLS a client has one more word to say, which would be answered with a reset.
-        conn.said_last = request.asked_to_close && is_last && conn.tls.is_none();
+        conn.enter(State::Draining { said_last: request.asked_to_close && is_last && conn.tls.is_none() });
     }
     request.close || !may_step(conn)
 }
@@ -87,8 +85,8 @@ mod tests {
     use crate::limits::ConnectionLimits;
     use crate::link::{Link, Origin, Version};
     use crate::mail::Change;
-    use crate::redirect::VisitKind;
-    use crate::redirect::tests::{Case, any_case, kind_of};
+    use crate::redirect::tests::{Case, any_case, any_lookup, kind_of};
+    use crate::redirect::{OwnedLookup, VisitKind};
     use crate::visits::{VisitReceiver, ring};
     use carom_shards::{CodeHasher, CoreCount, CoreId, Policy};
     use proptest::prelude::*;
@@ -116,7 +114,7 @@ mod tests {
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, Share::All, Arc::clone(&stats), Arc::default());
             let data = Data::new(shard, weave(count).swap_remove(0));
-            let service: Service = Rc::new(|_| unreachable!("hyper gets no request"));
+            let service: Service = Rc::new(|_| Box::pin(std::future::pending()));
             let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0 };
             let limits = (ConnectionLimits::default(), Arc::default());
             let mut work = Work::new(now, Some(Box::new(data)), desk, service, stats, limits, Secure::new(None, None));
@@ -164,6 +162,91 @@ mod tests {
         Some(Link { code, policy, target, created_ms: 0, origin, version, labels })
     }
 
+    /// What may happen to a connection.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Bytes(&'static str),
+        /// The look-up that it waits for has this result.
+        Answer(OwnedLookup),
+        Drained,
+        PeerEnded,
+        Broken,
+        Evicted,
+        /// So many ticks go by.
+        Ticks(u32),
+        Drain,
+        CloseIdle,
+        BreakAll,
+        RunTasks,
+        /// What is queued goes out.
+        Settle,
+    }
+
+    fn any_event() -> impl Strategy<Value = Event> {
+        let bytes = vec![
+            "GET /abc HTTP/1.1\r\nHost: go.test\r\n\r\n",
+            "HEAD /c7?a=b HTTP/1.1\r\nHost: s.test\r\n\r\n",
+            "GET /c8 HTTP/1.1\r\nHost: go.test\r\nConnection: close\r\n\r\n",
+            "GET /c1 HTTP/1.1\r\nHo",
+            "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n",
+            "body",
+            "\0\r\n\r\n",
+        ];
+        prop_oneof![
+            6 => proptest::sample::select(bytes).prop_map(Event::Bytes),
+            4 => any_lookup().prop_map(Event::Answer),
+            4 => Just(Event::Drained),
+            2 => Just(Event::Settle),
+            2 => Just(Event::RunTasks),
+            2 => (1..400u32).prop_map(Event::Ticks),
+            1 => Just(Event::PeerEnded),
+            1 => Just(Event::Broken),
+            1 => Just(Event::Evicted),
+            1 => Just(Event::Drain),
+            1 => Just(Event::CloseIdle),
+            1 => Just(Event::BreakAll),
+        ]
+    }
+
+    impl World {
+        fn take(&mut self, event: &Event) {
+            let World { work, slot, .. } = self;
+            let conn = work.conns.get(*slot).expect("nobody buries it");
+            match event {
+                Event::Bytes(text) => work.receive(*slot, text.as_bytes()),
+                Event::Answer(lookup) => {
+                    let token = conn.token();
+                    work.take_answer(token, &lookup.borrowed(), false, &mut Vec::new());
+                }
+                Event::Drained => work.drained(*slot),
+                Event::PeerEnded => work.peer_ended(*slot),
+                Event::Broken => work.break_off(*slot),
+                Event::Evicted => _ = work.evict(0),
+                Event::Ticks(count) => {
+                    work.now.tick += count;
+                    (0..4).for_each(|_| {
+                        work.now.tick += 1;
+                        work.sweep();
+                    });
+                }
+                Event::Drain => work.drain(),
+                Event::CloseIdle => work.close_all_idle(),
+                Event::BreakAll => work.break_all(),
+                Event::RunTasks => {
+                    work.run_tasks();
+                    work.serve_desk();
+                }
+                Event::Settle => {
+                    conn.out.clear();
+                    if let State::Draining { .. } = conn.state {
+                        conn.enter(State::Lingering);
+                        conn.slow = None;
+                    }
+                }
+            }
+        }
+    }
+
     fn expected(case: &Case) -> (u16, String, VisitKind) {
         let (status, location, visit, _) = case.outcome();
         (status, location, visit)
@@ -171,6 +254,23 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn no_order_of_events_breaks_a_rule_of_the_states(
+            case in any_case(),
+            events in proptest::collection::vec(any_event(), 1..40),
+        ) {
+            let mut world = World::new(&case);
+            for event in &events {
+                let was_live = world.work.conns.get(world.slot).unwrap().state.is_live();
+                world.take(event);
+                let conn = world.work.conns.get(world.slot).unwrap();
+                prop_assert!(was_live || !conn.state.is_live(), "{event:?} takes back an end");
+                prop_assert!(!matches!(conn.state, State::LookingUp(_)) || conn.slow.is_none());
+                prop_assert!(!conn.state.is_closed() || conn.slow.is_none());
+            }
+            world.work.tasks.clear();
+        }
 
         #[test]
         fn a_request_that_is_answered_at_once_gets_the_response_of_the_decision(case in any_case()) {

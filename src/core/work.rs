@@ -10,7 +10,7 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::access;
-use super::conn::{Conn, Conns, PendingLookup, Stage};
+use super::conn::{Awaits, Conn, Conns, PendingLookup, State};
 use super::crowd::Crowd;
 use super::data::{Data, Remote};
 use super::latencies::Latencies;
@@ -186,16 +186,17 @@ impl Work {
     pub(super) fn take(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        if conn.stage != Stage::Open || conn.rejection.is_some() {
+        match &mut conn.state {
+            State::Handshaking { .. } | State::Open | State::LookingUp(_) => {}
             // Whatever it said, it goes on.
-            conn.said_last = false;
-            return;
+            State::Draining { said_last } => return *said_last = false,
+            State::Rejecting(_) | State::Lingering | State::Closed { .. } => return,
         }
         if conn.unconsumed.is_empty() && may_step(conn) {
             let consumed = self.step(slot, bytes);
             if let Some(conn) = self.conns.get(slot)
                 && consumed < bytes.len()
-                && conn.stage == Stage::Open
+                && conn.state.is_live()
             {
                 conn.unconsumed.extend_from_slice(&bytes[consumed..]);
             }
@@ -209,14 +210,14 @@ impl Work {
     /// Goes on with what a connection has not consumed yet.
     fn resume(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        if conn.stage != Stage::Open || !may_step(conn) || conn.unconsumed.is_empty() || conn.holds_handshake() {
+        if !may_step(conn) || conn.unconsumed.is_empty() || conn.holds_handshake() {
             return;
         }
         let mut bytes = std::mem::take(&mut conn.unconsumed);
         let consumed = self.step(slot, &bytes);
         if let Some(conn) = self.conns.get(slot)
             && consumed < bytes.len()
-            && conn.stage == Stage::Open
+            && conn.state.is_live()
         {
             bytes.drain(..consumed);
             conn.unconsumed = bytes;
@@ -228,8 +229,8 @@ impl Work {
         let tick = self.now.tick;
         if let Some(conn) = self.conns.get(slot) {
             let (heads, expects) = (conn.machine.heads(), conn.machine.expects(conn.unconsumed.len()));
-            if heads != conn.heads || expects != conn.expects {
-                (conn.heads, conn.expects, conn.since) = (heads, expects, tick);
+            if heads != conn.wait.heads || expects != conn.wait.expects {
+                (conn.wait.heads, conn.wait.expects, conn.wait.since) = (heads, expects, tick);
             } else if expects == Expects::Stream {
                 conn.note_progress(len, self.limits.progress_len(), tick);
             }
@@ -315,7 +316,8 @@ impl Work {
                     Ok(found) => found,
                     Err(Remote { owner, hash, wanted }) => {
                         let question = Question { token: conn.token(), hash, code };
-                        conn.wait(&self.desk, PendingLookup { wanted, unconfirmed, ..pending() }, head);
+                        let awaits = Awaits::Owner { wanted };
+                        conn.look_up(&self.desk, PendingLookup { awaits, unconfirmed, ..pending() }, head);
                         self.stats.forwarded_out.add(1);
                         data.mesh.ask(owner, question);
                         return false;
@@ -323,7 +325,8 @@ impl Work {
                 };
                 let looks = self.looks.as_mut().expect("a core with a shard has these");
                 let Poll::Ready(then) = go_on(&self.desk, looks, found, code, conn.token(), self.now.tick) else {
-                    conn.wait(&self.desk, PendingLookup { looked_up: true, unconfirmed, ..pending() }, head);
+                    let awaits = Awaits::Storage;
+                    conn.look_up(&self.desk, PendingLookup { awaits, unconfirmed, ..pending() }, head);
                     return false;
                 };
                 found = then.as_fallback(unconfirmed);
@@ -360,7 +363,11 @@ impl Work {
     fn finish_input(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         // What waits for its turn in a handshake came before the end.
-        if !conn.peer_ended || conn.stage != Stage::Open || !may_step(conn) || conn.is_waiting {
+        let may_end = match conn.state {
+            State::Handshaking { is_queued } => !is_queued,
+            _ => may_step(conn),
+        };
+        if !conn.peer_ended || !may_end {
             return;
         }
         match &conn.slow {
@@ -368,16 +375,27 @@ impl Work {
                 let in_body = conn.machine.expects(conn.unconsumed.len()).is_body();
                 stream.end(if in_body { Ending::Cut } else { Ending::Last });
             }
-            None => conn.stage = Stage::Finishing,
+            None => {
+                self.secure.count_out(conn);
+                conn.enter(State::Draining { said_last: false });
+            }
         }
     }
 
     /// The connection is broken.
     pub(super) fn break_off(&mut self, slot: u32) {
+        self.close(slot, false);
+    }
+
+    /// Ends a connection without a word, because it is broken or because there are too many.
+    pub(super) fn close(&mut self, slot: u32, is_evicted: bool) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        conn.stage = Stage::Dead;
-        (conn.peer_ended, conn.is_cut) = (true, true);
+        if !conn.state.is_closed() {
+            self.secure.count_out(conn);
+            conn.enter(State::Closed { is_cut: true, is_evicted });
+        }
+        conn.peer_ended = true;
         if let Some(stream) = conn.slow.take() {
             stream.break_off();
         }
@@ -396,16 +414,16 @@ impl Work {
     fn pull(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let Some(stream) = conn.slow.clone() else { return };
-        let is_congested = conn.is_congested() && conn.sending;
+        let is_congested = conn.is_congested() && conn.in_flight.send;
         if is_congested {
             stream.congest();
         } else {
             stream.take(&mut conn.out);
         }
         Self::touch(&mut self.dirty, conn);
-        if stream.is_finished() && conn.stage == Stage::Open && !(conn.is_congested() && conn.sending) {
-            let rejection = conn.rejection.take().filter(|_| !stream.answered_the_cut());
-            conn.stage = Stage::Finishing;
+        if stream.is_finished() && conn.state.is_live() && !(conn.is_congested() && conn.in_flight.send) {
+            let rejection = conn.take_rejection().filter(|_| !stream.answered_the_cut());
+            conn.enter(State::Draining { said_last: false });
             if let Some(rejection) = rejection {
                 self.write_rejection(slot, rejection);
             }
@@ -489,10 +507,10 @@ impl Work {
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| conn.token() == token)?;
-        let mut pending = conn.pending.take()?;
+        let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(looks) = &mut self.looks {
             let Poll::Ready(then) = go_on(&self.desk, looks, found, pending.code, token, self.now.tick) else {
-                conn.pending = Some(PendingLookup { wanted: false, looked_up: true, ..pending });
+                conn.enter(State::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
                 return None;
             };
             found = then;
@@ -500,33 +518,32 @@ impl Work {
         found = found.as_fallback(pending.unconfirmed);
         if let (true, Some(code)) = (found.allows_fallback(), self.places.fallback_of(&pending.code)) {
             pending.unconfirmed = found == Lookup::Unconfirmed;
-            (pending.code, pending.again, pending.looked_up) = (code, true, false);
-            conn.pending = Some(pending);
+            (pending.code, pending.awaits) = (code, Awaits::Turn);
+            conn.enter(State::LookingUp(pending));
             resumed.push(conn.tag.slot);
             return None;
         }
         let blocked = self.desk.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
-        let PendingLookup { request, domain, code, .. } = pending;
+        let PendingLookup { request, domain, code, since, awaits, visitor, query, noted, .. } = pending;
         let Decision { response, visit } =
             decide(&policies, Some(domain), request.head_only, found, &mut ConnClient { conn, desk: &self.desk });
         self.stats.count_response(&response);
-        self.desk.record_visit(visit, code, || pending.visitor);
-        let query = std::mem::take(&mut conn.query);
+        self.desk.record_visit(visit, code, || visitor);
         self.answers[conn.voice()].write(&mut conn.out, &request, &query, &response, self.now.unix_ms);
-        let took = self.now.instant - pending.since;
+        let took = self.now.instant - since;
         self.latencies.record(took);
-        if let Some(noted) = conn.noted.take() {
+        if let Some(noted) = noted {
             self.desk.tell_noted(noted, response.status(), took);
         }
         Self::touch(&mut self.dirty, conn);
         if request.close {
-            conn.stage = Stage::Finishing;
-            conn.said_last = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
+            let said_last = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
+            conn.enter(State::Draining { said_last });
         } else {
             resumed.push(conn.tag.slot);
         }
-        pending.wanted.then_some(code)
+        (awaits == Awaits::Owner { wanted: true }).then_some(code)
     }
 
     /// Handles one message of the mailbox. Returns whether it asks the core to drain.
