@@ -189,8 +189,8 @@ impl Decision<'_> {
     }
 }
 
-/// The client of a request, as far as the miss limit knows it.
-pub trait Client {
+/// The miss limit, for the client of one request.
+pub trait MissLimit {
     /// True if its address is over the miss limit. Addresses of private networks never are: each may stand for many clients.
     fn is_limited(&mut self) -> bool;
 
@@ -245,7 +245,7 @@ pub fn decide<'a>(
     domain: Option<Place>,
     is_head: bool,
     lookup: BorrowedLookup<'a>,
-    client: &mut impl Client,
+    client: &mut impl MissLimit,
 ) -> Decision<'a> {
     debug_assert!(domain.is_some() || lookup == Lookup::Missing, "a host that is not served has no links");
     // The client may have asked before its address came over the limit, so that many guesses were under way at once.
@@ -306,7 +306,7 @@ pub(crate) mod tests {
         }
     }
 
-    impl Client for TestClient {
+    impl MissLimit for TestClient {
         fn is_limited(&mut self) -> bool {
             self.is_limited
         }

@@ -23,7 +23,7 @@ use crate::guard::Source;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
-use crate::redirect::Client;
+use crate::redirect::MissLimit;
 use crate::stats::unix_ms;
 use crate::visits::tally::Counts;
 

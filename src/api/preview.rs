@@ -15,7 +15,7 @@ use crate::hosts::host_of;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{Notice, Preview};
-use crate::redirect::{Client, Decision, Destination, Lookup, Policies, Response, decide};
+use crate::redirect::{Decision, Destination, Lookup, MissLimit, Policies, Response, decide};
 use crate::stats::unix_ms;
 
 impl Context {

@@ -20,7 +20,7 @@ use crate::apps::usage::Quota;
 use crate::desk::Desk;
 use crate::guard::{Place, Source};
 use crate::pages::Notice;
-use crate::redirect::{Client, Destination, Lookup, OwnedLookup, Policies, Response, decide};
+use crate::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
 
@@ -191,7 +191,7 @@ pub(super) struct HttpClient<'c> {
     place: Option<Place>,
 }
 
-impl Client for HttpClient<'_> {
+impl MissLimit for HttpClient<'_> {
     fn is_limited(&mut self) -> bool {
         let guard = self.desk.guard();
         guard.is_alert() && self.place.is_some_and(|place| guard.bars(place).is_some())

@@ -24,46 +24,49 @@ use crate::wire::{Connection, RedirectRequest, Rejection};
 /// The state of a connection, with what only that state needs.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "connections are boxed, and half of all requests may look up")]
-pub(super) enum State {
-    /// A part of the TLS handshake has come, so that it counts among those under way.
+pub(super) enum ConnState {
+    /// Counts among the TLS handshakes under way, since a part of the handshake has come.
     Handshaking {
-        /// Whether bytes of it wait for their turn.
+        /// Whether received bytes wait for their turn.
         is_queued: bool,
     },
-    /// It takes requests.
+    /// Takes requests.
     Open,
-    /// It takes no input until the look-up for its last request has an answer.
+    /// Takes no input until the look-up for the last request has an answer.
     LookingUp(PendingLookup),
-    /// It takes no input: it gets the answers that hyper still has, and then a rejection.
+    /// Takes no input. The client gets the answers that hyper still has, and then a rejection.
     Rejecting(PendingRejection),
-    /// What is queued goes out, then it ends.
+    /// Sends what is queued, then ends.
     Draining {
         /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
         said_last: bool,
     },
-    /// We have said goodbye and wait for the client's, so that it reads our last answer before a reset reaches it.
+    /// Waits for the client to end its side, so that it reads our last answer before a reset reaches it.
     Lingering,
-    /// It ends as soon as nothing of it is in flight.
+    /// Ends as soon as nothing is in flight.
     Closed {
-        /// It was broken off: its close is a reset where answers are unread.
+        /// Closes with a reset where answers are unread, because the connection was broken off.
         is_cut: bool,
-        /// It has to go because there are too many.
+        /// Counts among the connections that leave because there are too many.
         is_evicted: bool,
     },
 }
 
-impl State {
+impl ConnState {
     /// True until its end has begun.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self, State::Handshaking { .. } | State::Open | State::LookingUp(_) | State::Rejecting(_))
+        matches!(
+            self,
+            ConnState::Handshaking { .. } | ConnState::Open | ConnState::LookingUp(_) | ConnState::Rejecting(_)
+        )
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self, State::Closed { .. })
+        matches!(self, ConnState::Closed { .. })
     }
 }
 
-/// What a look-up waits for.
+/// The party that a look-up waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Awaits {
     /// The core that owns the code.
@@ -73,7 +76,7 @@ pub(super) enum Awaits {
     },
     /// The store, Redis or the visit allowance, which may take longer than clients should wait.
     Storage,
-    /// Its turn: the code of the default domain is to be looked up, since there was no link of the one before.
+    /// Nobody yet: the code of the default domain is looked up next, because the domain has no such link.
     Turn,
 }
 
@@ -81,11 +84,11 @@ pub(super) enum Awaits {
 #[derive(Debug)]
 pub(super) struct PendingRejection {
     pub(super) rejection: Rejection,
-    /// What the access log is told of the request.
+    /// The entry of the request for the access log.
     pub(super) noted: Option<Noted>,
 }
 
-/// What the kernel has in hand for a connection.
+/// The operations of a connection that the kernel has in hand.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct InFlight {
     /// A receive is armed.
@@ -96,20 +99,20 @@ pub(super) struct InFlight {
     pub(super) cancel: bool,
 }
 
-/// How long a connection has waited for what it waits for now.
+/// The present wait of a connection for its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     /// When the wait began, in ticks of the core.
     pub(super) since: u32,
     /// Whole heads seen by then.
     pub(super) heads: u32,
-    /// What it is waiting for.
+    /// The part of a message that is awaited.
     pub(super) expects: Expects,
     /// Bytes of a body without end that have come since.
     pub(super) progress: usize,
 }
 
-/// How far the bytes for a client have come.
+/// The progress of the bytes for a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendProgress {
     /// Bytes of the send in flight that have gone out.
@@ -124,16 +127,16 @@ pub(super) struct SendProgress {
     unread_since: Option<u32>,
 }
 
-/// The address of a client, as far as somebody wanted to know it.
+/// The address of a client, each part of it from when it is first needed.
 #[derive(Clone, Copy, Default, Debug)]
 struct ClientAddress {
-    /// That of the client, where the one who connected has told of another than its own.
+    /// The client, where a proxy has named another address than its own.
     told: Option<IpAddr>,
-    /// That of the one who connected, or of the client that a PROXY header has named.
+    /// The peer of the socket, or the client that a PROXY header has named.
     peer: Option<IpAddr>,
-    /// The connection began with a PROXY header that names nobody.
+    /// Whether the connection began with a PROXY header that names nobody.
     is_nameless: bool,
-    /// Where it is, as the miss limit counts.
+    /// The key of the address in the miss limit.
     place: Option<Place>,
 }
 
@@ -141,7 +144,7 @@ struct ClientAddress {
 #[derive(Debug)]
 pub(super) struct PendingLookup {
     pub(super) request: RedirectRequest,
-    /// The domain that it means.
+    /// The domain of the request.
     pub(super) domain: domains::Place,
     /// The code that is looked up: that of the domain, or that of the default domain which stands in.
     pub(super) code: Code,
@@ -153,7 +156,7 @@ pub(super) struct PendingLookup {
     pub(super) visitor: Option<Visitor>,
     /// The query of the request. Without memory where there is none.
     pub(super) query: Vec<u8>,
-    /// What the access log is told of the request.
+    /// The entry of the request for the access log.
     pub(super) noted: Option<Noted>,
 }
 
@@ -190,7 +193,7 @@ pub(super) struct Conn {
     pub(super) machine: Connection,
     /// What is between it and the wire, where that is TLS.
     pub(super) tls: Option<Box<Session>>,
-    pub(super) state: State,
+    pub(super) state: ConnState,
     /// Received, not consumed. Without memory while empty.
     pub(super) unconsumed: Vec<u8>,
     /// To be sent next. Without memory while idle.
@@ -219,7 +222,7 @@ impl Conn {
             tag,
             machine,
             tls: None,
-            state: State::Open,
+            state: ConnState::Open,
             unconsumed: Vec::new(),
             out: Vec::new(),
             slow: None,
@@ -236,56 +239,56 @@ impl Conn {
     }
 
     /// Enters another state.
-    pub(super) fn enter(&mut self, next: State) {
+    pub(super) fn enter(&mut self, next: ConnState) {
         match &next {
-            State::Handshaking { .. } => {
+            ConnState::Handshaking { .. } => {
                 assert!(
-                    matches!(self.state, State::Open) && self.tls.is_some(),
+                    matches!(self.state, ConnState::Open) && self.tls.is_some(),
                     "a handshake comes before all requests"
                 );
             }
-            State::Open => assert!(self.state.is_live(), "no end is taken back"),
-            State::LookingUp(_) => {
+            ConnState::Open => assert!(self.state.is_live(), "no end is taken back"),
+            ConnState::LookingUp(_) => {
                 assert!(
-                    matches!(self.state, State::Open) && self.slow.is_none(),
+                    matches!(self.state, ConnState::Open) && self.slow.is_none(),
                     "one look-up at a time, on the fast way"
                 );
             }
-            State::Rejecting(_) => {
+            ConnState::Rejecting(_) => {
                 assert!(
-                    matches!(self.state, State::Open) && self.slow.is_some(),
+                    matches!(self.state, ConnState::Open) && self.slow.is_some(),
                     "without hyper nothing is waited for"
                 );
             }
-            State::Draining { .. } => {
-                assert!(self.state.is_live() || matches!(self.state, State::Draining { .. }), "the end goes on");
+            ConnState::Draining { .. } => {
+                assert!(self.state.is_live() || matches!(self.state, ConnState::Draining { .. }), "the end goes on");
             }
-            State::Lingering => {
-                assert!(matches!(self.state, State::Draining { .. }), "what is queued goes out first");
+            ConnState::Lingering => {
+                assert!(matches!(self.state, ConnState::Draining { .. }), "what is queued goes out first");
                 assert!(!self.in_flight.send && self.out.is_empty(), "everything has gone out");
             }
-            State::Closed { .. } => assert!(!self.state.is_closed(), "a connection ends once"),
+            ConnState::Closed { .. } => assert!(!self.state.is_closed(), "a connection ends once"),
         }
         self.state = next;
     }
 
     /// Ends the wait for a look-up, if there is one: it is open again.
     pub(super) fn take_look_up(&mut self) -> Option<PendingLookup> {
-        let State::LookingUp(_) = self.state else { return None };
-        let State::LookingUp(pending) = std::mem::replace(&mut self.state, State::Open) else { return None };
+        let ConnState::LookingUp(_) = self.state else { return None };
+        let ConnState::LookingUp(pending) = std::mem::replace(&mut self.state, ConnState::Open) else { return None };
         Some(pending)
     }
 
     /// Ends the wait for the answers before a rejection, if there is one: it is open again.
     pub(super) fn take_rejection(&mut self) -> Option<PendingRejection> {
-        let State::Rejecting(_) = self.state else { return None };
-        let State::Rejecting(pending) = std::mem::replace(&mut self.state, State::Open) else { return None };
+        let ConnState::Rejecting(_) = self.state else { return None };
+        let ConnState::Rejecting(pending) = std::mem::replace(&mut self.state, ConnState::Open) else { return None };
         Some(pending)
     }
 
     /// Whether its TLS handshake counts among those under way.
     pub(super) fn is_handshaking(&self) -> bool {
-        matches!(self.state, State::Handshaking { .. })
+        matches!(self.state, ConnState::Handshaking { .. })
     }
 
     /// The client is there, and not where the connection comes from; where nobody is named, fields of requests say nothing
@@ -320,7 +323,7 @@ impl Conn {
     /// Waits for the answer to a look-up, for a request with that head.
     pub(super) fn look_up(&mut self, desk: &Desk, pending: PendingLookup, head: &[u8]) {
         let noted = desk.picks().then(|| access::note(desk, self, &pending.request, head));
-        self.enter(State::LookingUp(PendingLookup { noted, ..pending }));
+        self.enter(ConnState::LookingUp(PendingLookup { noted, ..pending }));
     }
 
     /// The address of the client, which is asked for once.
@@ -389,7 +392,7 @@ impl Conn {
 
     /// Whether anything is under way for the client.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self.state, State::LookingUp(_))
+        matches!(self.state, ConnState::LookingUp(_))
             || self.in_flight.send
             || !self.out.is_empty()
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())

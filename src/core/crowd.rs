@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use carom_ring::Tag;
 
-use super::conn::{Conn, State};
+use super::conn::{Conn, ConnState};
 use super::listen::Begins;
 use super::work::Work;
 use crate::limits::ConnectionLimits;
@@ -55,7 +55,7 @@ impl Crowd {
 
     /// A connection is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
-        self.leaving -= usize::from(matches!(conn.state, State::Closed { is_evicted: true, .. }));
+        self.leaving -= usize::from(matches!(conn.state, ConnState::Closed { is_evicted: true, .. }));
         let Some(place) = conn.counted else { return };
         if let Some(count) = self.of_address.get_mut(&place.hash()) {
             *count -= 1;

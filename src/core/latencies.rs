@@ -11,17 +11,17 @@ const NANOS_MAX: u64 = 60_000_000_000;
 
 /// How long the requests of a core took, since it began.
 #[derive(Debug)]
-pub(super) struct Latencies {
+pub(super) struct CoreLatencies {
     /// In nanoseconds.
     all: Histogram<u64>,
     /// Requests answered on the spot in this turn; their latency is recorded at its end.
     answered: u64,
 }
 
-impl Latencies {
-    pub(super) fn new() -> Latencies {
+impl CoreLatencies {
+    pub(super) fn new() -> CoreLatencies {
         let all = Histogram::new_with_bounds(1, NANOS_MAX, 2).expect("bounds that fit each other");
-        Latencies { all, answered: 0 }
+        CoreLatencies { all, answered: 0 }
     }
 
     /// Records one latency.

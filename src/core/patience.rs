@@ -1,6 +1,6 @@
 //! The time limits of a core's connections, and how these end in a drain.
 
-use super::conn::{Awaits, Conn, PendingLookup, State};
+use super::conn::{Awaits, Conn, ConnState, PendingLookup};
 use super::slow::{Ending, Verdict};
 use super::told::{ConnClient, may_step};
 use super::work::{TICKS_PER_SECOND, Work};
@@ -25,7 +25,7 @@ impl Work {
         let tick = self.now.tick;
         let Some(conn) = self.conns.get(slot) else { return };
         let waited = tick.wrapping_sub(conn.wait.since);
-        if matches!(conn.state, State::Lingering) {
+        if matches!(conn.state, ConnState::Lingering) {
             // Those who read get what is left, at their own pace.
             let is_stuck = conn.unread_for(tick) >= ticks(SEND_TIME_MAX);
             let is_over = conn.peer_ended || waited >= LINGER_TICKS;
@@ -43,13 +43,13 @@ impl Work {
             return self.break_off(slot);
         }
         match &conn.state {
-            State::Open => {}
-            State::LookingUp(PendingLookup { awaits: Awaits::Storage, since, .. })
+            ConnState::Open => {}
+            ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, since, .. })
                 if self.now.instant - *since >= FETCH_TIME_MAX =>
             {
                 return self.give_up(slot);
             }
-            State::Handshaking { .. } if waited >= ticks(self.limits.head_time) => return self.break_off(slot),
+            ConnState::Handshaking { .. } if waited >= ticks(self.limits.head_time) => return self.break_off(slot),
             _ => return,
         }
         let has_part = conn.tls.as_ref().is_some_and(|tls| tls.has_part());
@@ -99,7 +99,7 @@ impl Work {
         if let Some(noted) = pending.noted {
             self.desk.tell_noted(noted, response.status(), took);
         }
-        conn.enter(State::Draining { said_last: false });
+        conn.enter(ConnState::Draining { said_last: false });
     }
 
     /// Takes no further request of a connection: it ends with the answers to those it has.
@@ -112,7 +112,7 @@ impl Work {
                 conn.machine.end();
                 stream.end(Ending::Last);
             }
-            None => conn.enter(State::Draining { said_last: false }),
+            None => conn.enter(ConnState::Draining { said_last: false }),
         }
     }
 
@@ -120,7 +120,7 @@ impl Work {
     fn end_frames(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        conn.enter(State::Draining { said_last: false });
+        conn.enter(ConnState::Draining { said_last: false });
         if let Some(stream) = conn.slow.take() {
             stream.take(&mut conn.out);
             stream.break_off();
@@ -152,9 +152,9 @@ impl Work {
     /// that for a while.
     pub(super) fn break_all(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
-            let was_lingering = self.conns.get(slot).is_some_and(|conn| matches!(conn.state, State::Lingering));
+            let was_lingering = self.conns.get(slot).is_some_and(|conn| matches!(conn.state, ConnState::Lingering));
             self.break_off(slot);
-            if let Some(Conn { state: State::Closed { is_cut, .. }, .. }) = self.conns.get(slot) {
+            if let Some(Conn { state: ConnState::Closed { is_cut, .. }, .. }) = self.conns.get(slot) {
                 *is_cut &= !was_lingering;
             }
         }

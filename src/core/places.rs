@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use super::conn::{Awaits, State};
+use super::conn::{Awaits, ConnState};
 use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
@@ -57,7 +57,7 @@ impl Work {
     pub(super) fn ask_again(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let token = conn.token();
-        let State::LookingUp(pending) = &mut conn.state else { return };
+        let ConnState::LookingUp(pending) = &mut conn.state else { return };
         if pending.awaits != Awaits::Turn {
             return;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::access;
-use super::conn::{PendingRejection, State};
+use super::conn::{ConnState, PendingRejection};
 use super::slow::Ending;
 use super::work::{TICKS_PER_SECOND, Work};
 use crate::wire::Rejection;
@@ -28,12 +28,12 @@ impl Work {
         match &conn.slow {
             Some(stream) => {
                 stream.end(if in_body { Ending::Cut } else { Ending::Followed });
-                conn.enter(State::Rejecting(PendingRejection { rejection, noted }));
+                conn.enter(ConnState::Rejecting(PendingRejection { rejection, noted }));
             }
             None => {
                 self.write_rejection(slot, PendingRejection { rejection, noted });
                 if let Some(conn) = self.conns.get(slot) {
-                    conn.enter(State::Draining { said_last: false });
+                    conn.enter(ConnState::Draining { said_last: false });
                 }
             }
         }

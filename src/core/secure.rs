@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use carom_ring::Tag;
 use hyper::header::HeaderValue;
 
-use super::conn::{Conn, State};
+use super::conn::{Conn, ConnState};
 use super::work::Work;
 use crate::limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
 use crate::tls::Identity;
@@ -96,7 +96,7 @@ impl Work {
     fn await_turn(&mut self, slot: u32) {
         self.note_handshake(slot);
         let Some(conn) = self.conns.get(slot) else { return };
-        if let State::Handshaking { is_queued } = &mut conn.state
+        if let ConnState::Handshaking { is_queued } = &mut conn.state
             && !std::mem::replace(is_queued, true)
         {
             self.secure.waiting.push_back(conn.tag);
@@ -107,7 +107,7 @@ impl Work {
     /// longest, if that is long; otherwise this one.
     fn note_handshake(&mut self, slot: u32) {
         let tick = self.now.tick;
-        if self.conns.get(slot).is_none_or(|conn| !matches!(conn.state, State::Open)) {
+        if self.conns.get(slot).is_none_or(|conn| !matches!(conn.state, ConnState::Open)) {
             return;
         }
         if self.secure.under_way >= self.limits.handshakes && !self.evict_handshake() {
@@ -115,7 +115,7 @@ impl Work {
             return self.break_off(slot);
         }
         let Some(conn) = self.conns.get(slot) else { return };
-        conn.enter(State::Handshaking { is_queued: false });
+        conn.enter(ConnState::Handshaking { is_queued: false });
         conn.wait.since = tick;
         self.secure.under_way += 1;
         self.secure.begun.push_back(conn.tag);
@@ -129,7 +129,7 @@ impl Work {
     fn evict_handshake(&mut self) -> bool {
         let tick = self.now.tick;
         while let Some(&tag) = self.secure.begun.front() {
-            let Some(Conn { state: State::Handshaking { is_queued }, wait, .. }) = self.conns.of(tag) else {
+            let Some(Conn { state: ConnState::Handshaking { is_queued }, wait, .. }) = self.conns.of(tag) else {
                 self.secure.begun.pop_front();
                 continue;
             };
@@ -154,7 +154,7 @@ impl Work {
         while left > 0 {
             let Some(tag) = self.secure.waiting.pop_front() else { return false };
             let Some(conn) = self.conns.of(tag) else { continue };
-            let State::Handshaking { is_queued } = &mut conn.state else { continue };
+            let ConnState::Handshaking { is_queued } = &mut conn.state else { continue };
             *is_queued = false;
             let bytes = std::mem::take(&mut conn.unconsumed);
             left -= 1;
@@ -188,7 +188,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         if conn.is_handshaking() {
             self.secure.count_out(conn);
-            conn.enter(State::Open);
+            conn.enter(ConnState::Open);
             (conn.wait.since, conn.wait.expects) = (tick, Expects::Request);
         }
     }
@@ -203,7 +203,7 @@ impl Work {
         if !had_part || !plain.is_empty() {
             conn.part_since = self.now.tick;
         }
-        if matches!(conn.state, State::Handshaking { .. }) && !tls.is_handshaking() {
+        if matches!(conn.state, ConnState::Handshaking { .. }) && !tls.is_handshaking() {
             let (is_http2, is_resumed) = (tls.is_http2(), tls.is_resumed());
             self.stats.handshakes.add(1);
             self.stats.resumptions.add(u64::from(is_resumed));
@@ -243,14 +243,14 @@ impl Work {
         conn.out.clear();
         conn.machine.end();
         self.secure.count_out(conn);
-        conn.enter(State::Draining { said_last: false });
+        conn.enter(ConnState::Draining { said_last: false });
     }
 
     /// What is to be sent for a connection: what waits, through TLS where it speaks that. Empty where nothing is.
     pub(super) fn take_sendable(&mut self, slot: u32) -> Vec<u8> {
         let Some(conn) = self.conns.get(slot) else { return Vec::new() };
         let Some(tls) = &mut conn.tls else { return std::mem::take(&mut conn.out) };
-        let is_last = matches!(conn.state, State::Draining { .. }) && !tls.is_closed();
+        let is_last = matches!(conn.state, ConnState::Draining { .. }) && !tls.is_closed();
         if conn.out.is_empty() && !tls.has_to_say() && !is_last {
             return Vec::new();
         }

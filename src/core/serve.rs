@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carom_ring::{Chunk, Completion, Ring, Tag};
 use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
-use super::conn::State;
+use super::conn::ConnState;
 use super::crowd::EVICTED_FOR_FILES;
 use super::data::Data;
 use super::executor::{self, Running};
@@ -549,12 +549,12 @@ impl Core {
             // Keeps the memory for the next answer.
             conn.out = out;
         }
-        if let State::Draining { said_last } = conn.state
+        if let ConnState::Draining { said_last } = conn.state
             && !conn.in_flight.send
         {
             let has_unread = conn.has_unread();
             if conn.peer_ended && !has_unread {
-                conn.enter(State::Closed { is_cut: false, is_evicted: false });
+                conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
                 return self.bury(slot);
             }
             // What a client sends behind its last request would make the kernel answer with a reset, which can overtake our
@@ -565,12 +565,12 @@ impl Core {
             } else {
                 Ring::shut_down_sending(&conn.socket);
             }
-            conn.enter(State::Lingering);
+            conn.enter(ConnState::Lingering);
             conn.wait.since = self.work.now.tick;
             conn.slow = None;
         }
-        if matches!(conn.state, State::Lingering) && conn.peer_ended && !conn.has_unread() {
-            conn.enter(State::Closed { is_cut: false, is_evicted: false });
+        if matches!(conn.state, ConnState::Lingering) && conn.peer_ended && !conn.has_unread() {
+            conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
             return self.bury(slot);
         }
         let full = conn.state.is_live() && conn.unconsumed.len() >= conn.queued_max as usize;
@@ -598,7 +598,9 @@ impl Core {
             return;
         }
         if let Some(conn) = self.work.conns.remove(slot) {
-            let State::Closed { is_cut, .. } = conn.state else { unreachable!("only closed connections are buried") };
+            let ConnState::Closed { is_cut, .. } = conn.state else {
+                unreachable!("only closed connections are buried")
+            };
             if is_cut && conn.has_unread() {
                 // Otherwise the kernel would keep it for a client that does not read, outside of all limits.
                 carom_ring::reset_on_close(&conn.socket);

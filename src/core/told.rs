@@ -5,17 +5,17 @@ use std::task::Poll;
 
 use carom_shards::Code;
 
-use super::conn::{Conn, State};
+use super::conn::{Conn, ConnState};
 use super::look::Looks;
 use crate::desk::Desk;
-use crate::redirect::{BorrowedLookup, Client, Destination, Lookup};
+use crate::redirect::{BorrowedLookup, Destination, Lookup, MissLimit};
 use crate::visits::Visitor;
 use crate::wire::RedirectRequest;
 
 /// Whether a connection may go on with its input: it waits for no other core and is not congested.
 #[inline]
 pub(super) fn may_step(conn: &Conn) -> bool {
-    matches!(conn.state, State::Open)
+    matches!(conn.state, ConnState::Open)
         && !conn.is_congested()
         && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
 }
@@ -30,7 +30,7 @@ pub(super) fn visitor_of(desk: &Desk, request: &RedirectRequest, head: &[u8]) ->
 pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: bool) -> bool {
     if request.close {
         // With TLS a client has one more word to say, which would be answered with a reset.
-        conn.enter(State::Draining { said_last: request.asked_to_close && is_last && conn.tls.is_none() });
+        conn.enter(ConnState::Draining { said_last: request.asked_to_close && is_last && conn.tls.is_none() });
     }
     request.close || !may_step(conn)
 }
@@ -57,7 +57,7 @@ pub(super) struct ConnClient<'c> {
     pub(super) desk: &'c Desk,
 }
 
-impl Client for ConnClient<'_> {
+impl MissLimit for ConnClient<'_> {
     #[inline]
     fn is_limited(&mut self) -> bool {
         self.desk.guard().is_alert() && self.conn.is_barred(self.desk)
@@ -238,8 +238,8 @@ mod tests {
                 }
                 Event::Settle => {
                     conn.out.clear();
-                    if let State::Draining { .. } = conn.state {
-                        conn.enter(State::Lingering);
+                    if let ConnState::Draining { .. } = conn.state {
+                        conn.enter(ConnState::Lingering);
                         conn.slow = None;
                     }
                 }
@@ -266,7 +266,7 @@ mod tests {
                 world.take(event);
                 let conn = world.work.conns.get(world.slot).unwrap();
                 prop_assert!(was_live || !conn.state.is_live(), "{event:?} takes back an end");
-                prop_assert!(!matches!(conn.state, State::LookingUp(_)) || conn.slow.is_none());
+                prop_assert!(!matches!(conn.state, ConnState::LookingUp(_)) || conn.slow.is_none());
                 prop_assert!(!conn.state.is_closed() || conn.slow.is_none());
             }
             world.work.tasks.clear();

@@ -10,10 +10,10 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::access;
-use super::conn::{Awaits, Conn, Conns, PendingLookup, State};
+use super::conn::{Awaits, Conn, ConnState, Conns, PendingLookup};
 use super::crowd::Crowd;
 use super::data::{Data, Remote};
-use super::latencies::Latencies;
+use super::latencies::CoreLatencies;
 use super::listen::Begins;
 use super::look::Looks;
 use super::mesh::{PeerMessage, Question};
@@ -27,7 +27,7 @@ use crate::forwarded::{Field, Trust};
 use crate::limits::ConnectionLimits;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, Ticket, ToCore};
-use crate::redirect::{BorrowedLookup, Client, Decision, Lookup, Policies, decide};
+use crate::redirect::{BorrowedLookup, Decision, Lookup, MissLimit, Policies, decide};
 use crate::stats::CoreStats;
 use crate::wire::answer::Answers;
 use crate::wire::connection::Expects;
@@ -75,7 +75,7 @@ pub(super) struct Work {
     pub(super) limits: ConnectionLimits,
     /// Whom it believes about clients.
     pub(super) trust: Arc<Trust>,
-    pub(super) latencies: Latencies,
+    pub(super) latencies: CoreLatencies,
     pub(super) draining: bool,
     /// What answers the requests that are not answered on the spot.
     pub(super) tasks: Tasks,
@@ -112,7 +112,7 @@ impl Work {
             stats,
             limits,
             trust,
-            latencies: Latencies::new(),
+            latencies: CoreLatencies::new(),
             draining: false,
             tasks: Tasks::default(),
             kicked: Vec::new(),
@@ -187,10 +187,10 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         match &mut conn.state {
-            State::Handshaking { .. } | State::Open | State::LookingUp(_) => {}
+            ConnState::Handshaking { .. } | ConnState::Open | ConnState::LookingUp(_) => {}
             // Whatever it said, it goes on.
-            State::Draining { said_last } => return *said_last = false,
-            State::Rejecting(_) | State::Lingering | State::Closed { .. } => return,
+            ConnState::Draining { said_last } => return *said_last = false,
+            ConnState::Rejecting(_) | ConnState::Lingering | ConnState::Closed { .. } => return,
         }
         if conn.unconsumed.is_empty() && may_step(conn) {
             let consumed = self.step(slot, bytes);
@@ -364,7 +364,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         // What waits for its turn in a handshake came before the end.
         let may_end = match conn.state {
-            State::Handshaking { is_queued } => !is_queued,
+            ConnState::Handshaking { is_queued } => !is_queued,
             _ => may_step(conn),
         };
         if !conn.peer_ended || !may_end {
@@ -377,7 +377,7 @@ impl Work {
             }
             None => {
                 self.secure.count_out(conn);
-                conn.enter(State::Draining { said_last: false });
+                conn.enter(ConnState::Draining { said_last: false });
             }
         }
     }
@@ -393,7 +393,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         if !conn.state.is_closed() {
             self.secure.count_out(conn);
-            conn.enter(State::Closed { is_cut: true, is_evicted });
+            conn.enter(ConnState::Closed { is_cut: true, is_evicted });
         }
         conn.peer_ended = true;
         if let Some(stream) = conn.slow.take() {
@@ -423,7 +423,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         if stream.is_finished() && conn.state.is_live() && !(conn.is_congested() && conn.in_flight.send) {
             let rejection = conn.take_rejection().filter(|_| !stream.answered_the_cut());
-            conn.enter(State::Draining { said_last: false });
+            conn.enter(ConnState::Draining { said_last: false });
             if let Some(rejection) = rejection {
                 self.write_rejection(slot, rejection);
             }
@@ -510,7 +510,7 @@ impl Work {
         let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(looks) = &mut self.looks {
             let Poll::Ready(then) = go_on(&self.desk, looks, found, pending.code, token, self.now.tick) else {
-                conn.enter(State::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
+                conn.enter(ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
                 return None;
             };
             found = then;
@@ -519,7 +519,7 @@ impl Work {
         if let (true, Some(code)) = (found.allows_fallback(), self.places.fallback_of(&pending.code)) {
             pending.unconfirmed = found == Lookup::Unconfirmed;
             (pending.code, pending.awaits) = (code, Awaits::Turn);
-            conn.enter(State::LookingUp(pending));
+            conn.enter(ConnState::LookingUp(pending));
             resumed.push(conn.tag.slot);
             return None;
         }
@@ -539,7 +539,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         if request.close {
             let said_last = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
-            conn.enter(State::Draining { said_last });
+            conn.enter(ConnState::Draining { said_last });
         } else {
             resumed.push(conn.tag.slot);
         }
