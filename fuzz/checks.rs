@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use carom::wire::head::{self, HeadScan, Rejection};
 use carom::wire::tls::{Heard, Session};
-use carom::wire::{Action, Ask, Connection};
+use carom::wire::{Action, Connection, RedirectRequest};
 use carom_limits::HEAD_LEN_MAX;
 use carom_model::link::record::{self, RecordRef};
 use carom_shards::{Code, GeneratedCode};
@@ -41,7 +41,7 @@ pub(crate) fn check_head(input: &[u8]) {
 /// What a connection did with a stream.
 #[derive(PartialEq, Eq, Debug)]
 enum Seen {
-    Asked(Ask),
+    Asked(RedirectRequest),
     HandedOver,
     Passed(Vec<u8>),
     Rejected(Rejection),

@@ -34,6 +34,7 @@ use carom_model::link::patch::Patch;
 use carom_model::link::record::DamagedRange;
 use carom_model::link::{Due, Link, Reuse, Version};
 use carom_model::query::{Filter, ListRequest};
+use carom_model::redirect::Lookup;
 use carom_model::replication::follow::Position;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
@@ -336,25 +337,6 @@ impl AllowanceQueue {
     }
 }
 
-/// The result of a [`LookUp`] or [`VisitAsked`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LookedUp {
-    /// This link.
-    Link(Arc<Link>),
-    /// This link, and one more visit, which is counted already.
-    Allowed(Arc<Link>),
-    /// A link that has had all its visits.
-    Spent,
-    /// No link.
-    Missing,
-    /// A link whose record cannot be read.
-    Damaged,
-    /// No answer was available.
-    Unknown,
-    /// Missing here, and Redis gave no answer on whether another node has it.
-    Unconfirmed,
-}
-
 /// A request for a page of an export. The answer is [`ToCore::Page`].
 #[derive(Debug)]
 pub struct PageRequest {
@@ -449,8 +431,11 @@ pub enum ToCore {
         code: Code,
         /// The number that the core gave to the look-up.
         token: u64,
-        /// The result.
-        found: LookedUp,
+        /// The result. The validity period of a link is yet to be applied.
+        found: Lookup<Arc<Link>>,
+        /// True for the answer to a [`VisitAsked`]: a link that was found may be visited once more, which is counted
+        /// already.
+        is_allowance: bool,
     },
     /// A link of the core that was read from the store, for its memory.
     Fetched {

@@ -4,7 +4,6 @@
 //! templates with files of a directory. Notices contain nothing of a request, so they are rendered once.
 //! [`CONTENT_SECURITY_POLICY`] limits what a page may load; pages contain neither inline scripts nor inline styles.
 
-pub mod notice;
 pub mod qr;
 
 use std::collections::BTreeMap;
@@ -18,7 +17,7 @@ use serde::Serialize;
 
 use carom_settings::colour::Colour;
 
-pub use self::notice::Notice;
+use carom_model::redirect::Notice;
 
 /// Content security policy of the pages: the style, the script, the images and the form target of this service only.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";

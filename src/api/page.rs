@@ -5,7 +5,8 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 
 use super::{Answer, Context, accepts_html, answer, with};
-use crate::pages::{CONTENT_SECURITY_POLICY, Notice, Pages, SCRIPT};
+use crate::pages::{CONTENT_SECURITY_POLICY, Pages, SCRIPT};
+use carom_model::redirect::Notice;
 
 /// For how long a browser may keep what pages load: it may look another way after a restart.
 const KEPT: &str = "public, max-age=300";

@@ -13,15 +13,17 @@ use hyper::{Method, Request, StatusCode};
 use super::auth::with_quota;
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
+use super::rest::domains::lead_to;
 use super::rest::{openapi, routes};
 use super::{Answer, Context, Service, Site, empty, is_read, with};
-use crate::bridge::handle::{Desk, Looked};
-use crate::pages::Notice;
+use crate::bridge::handle::Desk;
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::{Place, Source};
 use carom_model::access::usage::Quota;
+use carom_model::redirect::Notice;
+use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 
 /// What answers the slow requests of a core.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
@@ -117,48 +119,54 @@ impl Context {
     }
 
     /// What there is of a code at a domain, and of which code that is: another one may stand in.
-    async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, Option<Looked>) {
-        let Some(domain) = domain else { return (code, Some(Looked::Missing)) };
+    async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, OwnedLookup) {
+        let Some(domain) = domain else { return (code, Lookup::Missing) };
         let code = code.within(self.domains().id_at(domain));
-        let looked = self.desk.look_up(code).await;
-        match (looked, self.domains().fallback_of(&code)) {
-            (Some(first @ (Looked::Missing | Looked::Unconfirmed)), Some(other)) => {
-                match self.desk.look_up(other).await {
-                    Some(Looked::Missing) => (other, Some(first)),
-                    looked => (other, looked),
-                }
+        let first = self.desk.look_up(code).await;
+        match self.domains().fallback_of(&code) {
+            Some(other) if first.allows_fallback() => {
+                (other, self.desk.look_up(other).await.as_fallback(first == Lookup::Unconfirmed))
             }
-            (looked, _) => (code, looked),
+            _ => (code, first),
         }
     }
 
     /// A redirect over a connection that hyper drives.
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
+        if self.client_of(request).is_limited() {
+            return self.too_many(request);
+        }
         let domain = self.domain_of(request);
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
             return self.lost(request, domain, Notice::NotFound);
         };
-        let place = self.place_of(request);
-        if self.is_barred(place) {
-            return self.too_many(request);
-        }
-        let (code, looked) = self.look_up_at(code, domain).await;
-        let is_blocked = matches!(&looked, Some(Looked::Link { target, .. }) if self.desk.blocks(target));
-        let is_too_much = match &looked {
-            Some(Looked::Link { .. }) => !is_blocked && self.is_barred(place),
-            Some(Looked::Missing | Looked::Early | Looked::Unconfirmed) => self.misses_too_often(place),
-            _ => false,
-        };
-        if is_too_much {
-            return self.too_many(request);
-        }
-        self.desk.note_looked(looked.as_ref());
-        if is_blocked {
-            return self.notice(request, Notice::Blocked);
-        }
-        self.tell_visit(code, looked.as_ref(), request);
-        match looked {
-            Some(Looked::Link { policy, target }) => {
+        let (code, lookup) = self.look_up_at(code, domain).await;
+        self.answer_lookup(request, domain, code, &lookup)
+    }
+
+    /// The answer to a request for a code whose look-up has ended. Counts it, and records the visit that it is.
+    fn answer_lookup<B>(
+        &self,
+        request: &Request<B>,
+        domain: Option<carom_model::domains::Place>,
+        code: Code,
+        lookup: &OwnedLookup,
+    ) -> Answer {
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
+        let is_head = request.method() != Method::GET;
+        let decision = decide(&policies, domain, is_head, lookup.borrowed(), &mut self.client_of(request));
+        self.desk.note_response(&decision.response);
+        let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
+        let visitor = || self.desk.visitor(field(header::USER_AGENT), field(header::REFERER));
+        self.desk.record_visit(decision.visit, code, visitor);
+        self.answer_with_response(request, &decision.response)
+    }
+
+    /// A response as hyper sends it.
+    pub(super) fn answer_with_response<B>(&self, request: &Request<B>, response: &Response<'_>) -> Answer {
+        match *response {
+            Response::Redirect(Destination { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = carom_telemetry::clock::unix_ms();
                 let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
@@ -167,51 +175,100 @@ impl Context {
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
                 let mut location = Vec::new();
                 let query = request.uri().query().filter(|_| policy.forward_query);
-                forward::push(&mut location, &target, query.unwrap_or_default().as_bytes());
+                forward::push(&mut location, target, query.unwrap_or_default().as_bytes());
                 with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
-            Some(Looked::Missing | Looked::Early) => self.lost(request, domain, Notice::NotFound),
-            Some(Looked::Gone) => self.lost(request, domain, Notice::Gone),
-            Some(Looked::Damaged) => self.notice(request, Notice::Damaged),
-            Some(Looked::Unavailable | Looked::Unconfirmed) | None => self.notice(request, Notice::Unavailable),
+            Response::DomainFallback(target) => lead_to(target),
+            Response::Notice(Notice::TooMany) => self.too_many_page(request),
+            Response::Notice(notice) => self.notice(request, notice),
         }
     }
 }
 
-impl Context {
-    /// Where a request came from.
-    pub(super) fn place_of<B>(&self, request: &Request<B>) -> Option<Place> {
-        request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.address))
-    }
+/// The client of a request that hyper has read.
+pub(super) struct HttpClient<'c> {
+    desk: &'c Desk,
+    /// Where it is, if that is known.
+    place: Option<Place>,
+}
 
-    /// Whether nothing is to be answered there now.
-    pub(super) fn is_barred(&self, place: Option<Place>) -> bool {
+impl MissLimit for HttpClient<'_> {
+    fn is_limited(&mut self) -> bool {
         let guard = self.desk.guard();
-        guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some())
+        guard.is_alert() && self.place.is_some_and(|place| guard.bars(place).is_some())
     }
 
-    /// Counts a code that was asked for and is not there. Returns whether that was once too often.
-    pub(super) fn misses_too_often(&self, place: Option<Place>) -> bool {
-        place.is_some_and(|place| self.desk.guard().miss(place).is_err())
+    fn misses_too_often(&mut self) -> bool {
+        self.place.is_some_and(|place| self.desk.guard().miss(place).is_err())
+    }
+}
+
+impl Context {
+    /// The client that sent a request.
+    pub(super) fn client_of<B>(&self, request: &Request<B>) -> HttpClient<'_> {
+        let place = request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.address));
+        HttpClient { desk: &self.desk, place }
     }
 
-    /// What is told who has asked for too much that is not there.
+    /// The answer to a client over the miss limit; counts it.
     pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
         self.desk.note_throttled();
+        self.too_many_page(request)
+    }
+
+    fn too_many_page<B>(&self, request: &Request<B>) -> Answer {
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
         let limit = self.desk.counters().misses_per_second;
         with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))
     }
+}
 
-    /// Tells of the visit that an answer is; who asks for the head alone does not visit.
-    fn tell_visit(&self, code: Code, looked: Option<&Looked>, request: &Request<Incoming>) {
-        let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
-        let visitor = || self.desk.visitor(field(header::USER_AGENT), field(header::REFERER));
-        match looked {
-            _ if request.method() != Method::GET => {}
-            Some(Looked::Link { .. }) => self.desk.tell_visit(Some(code), visitor()),
-            Some(Looked::Missing | Looked::Early) => self.desk.tell_visit(None, visitor()),
-            Some(Looked::Gone | Looked::Damaged | Looked::Unavailable | Looked::Unconfirmed) | None => {}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Interfaces;
+    use crate::bridge::handle::recording_desk;
+    use carom_model::link::creator_links::Receipts;
+    use carom_model::testing::redirects::{Case, any_case, kind_of};
+    use carom_model::visits::{VisitReceiver, ring};
+    use carom_shards::SpaceKey;
+    use proptest::prelude::*;
+
+    fn context(case: &Case) -> (Context, VisitReceiver) {
+        let (sender, visits) = ring();
+        let desk = recording_desk(case.domains.clone(), sender);
+        desk.block(Arc::new(case.blocked()));
+        case.client.guess(desk.guard());
+        let site = Site {
+            own: Vec::new(),
+            default_ttl: None,
+            app_creates: 0,
+            receipts: Receipts::new(SpaceKey::from_bytes([7; 32])),
+            has_other_domains: false,
+            has_form: false,
+            interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },
+            trusts_admin: false,
+            admin_hosts: Vec::new(),
+            settings: serde_json::Value::Null,
+        };
+        (Context::of(desk, Arc::new(site)), visits)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn a_request_that_hyper_has_read_gets_the_response_of_the_decision(case in any_case()) {
+            let (context, mut visits) = context(&case);
+            let method = if case.is_head { Method::HEAD } else { Method::GET };
+            let mut request = Request::builder().method(method).uri("/abc").body(()).unwrap();
+            request.extensions_mut().insert(Source { address: case.client.address(), is_final: true });
+            let code = Code::parse(b"abc").unwrap();
+            let answer = context.answer_lookup(&request, case.domain, code, &case.lookup);
+            let location = answer.headers().get(header::LOCATION).map(|value| value.to_str().unwrap());
+            let (status, destination, visit, _) = case.outcome();
+            prop_assert_eq!((answer.status().as_u16(), location.unwrap_or_default()), (status, &destination[..]));
+            prop_assert_eq!(kind_of(&mut visits), visit);
         }
     }
 }

@@ -20,13 +20,15 @@ use std::sync::mpsc::TrySendError;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use carom_shards::{Code, CoreId, Policy};
+use carom_shards::{Code, CoreId};
 
 pub use self::gather::Gathered;
 use self::gather::Gathers;
 use self::long::LongRequests;
 pub use self::long::{LongKind, LongRequest, TooMany};
-pub use self::recording::Tellers;
+#[cfg(test)]
+pub(crate) use self::recording::testing::recording_desk;
+pub use self::recording::{Tellers, count_response};
 use crate::bridge::{
     AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, ListQueues, LookUpQueue, Made, Page,
     PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
@@ -41,37 +43,14 @@ use carom_model::destination::hosts::{Hosts, host_of};
 use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
+use carom_model::redirect::{Lookup, OwnedLookup, Response};
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
-
-/// The result of a look-up, owned.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Looked {
-    /// A link that can be visited now.
-    Link {
-        /// Status and caching of the redirect. The cache time is already shortened to the link's end.
-        policy: Policy,
-        /// The destination.
-        target: Box<[u8]>,
-    },
-    /// No such link.
-    Missing,
-    /// A link before its start date. Clients get 404.
-    Early,
-    /// A link that has expired, was archived, or has had all its visits.
-    Gone,
-    /// A link whose record cannot be read.
-    Damaged,
-    /// No answer came in time.
-    Unavailable,
-    /// Missing here, and the fleet gave no answer on whether another node has it.
-    Unconfirmed,
-}
 
 /// An answer that a task waits for.
 #[derive(Debug)]
 enum Reply {
     Store(StoreAnswer),
-    Looked(Looked),
+    Looked(OwnedLookup),
     Latency(Box<LatencySummary>),
     Lent(Vec<Code>),
     Page(Page),
@@ -338,9 +317,9 @@ impl Desk {
         }
     }
 
-    /// Looks a code up in the memory of its owner, and then in the store or Redis if needed. `None` when no answer came
-    /// in time.
-    pub async fn look_up(&self, code: Code) -> Option<Looked> {
+    /// Looks a code up in the memory of its owner, and behind that where not all is there. [`Lookup::NotResident`] when
+    /// nobody answered in time.
+    pub async fn look_up(&self, code: Code) -> OwnedLookup {
         let place = self.expect_reply_within(FETCH_TIME_MAX);
         self.look_ups.borrow_mut().push_back((place.token, code));
         self.call_loop();
@@ -348,8 +327,8 @@ impl Desk {
         let reply = place.reply().await;
         self.look_up_times.borrow_mut().push(begin.elapsed());
         match reply {
-            Some(Reply::Looked(looked)) => Some(looked),
-            _ => None,
+            Some(Reply::Looked(looked)) => looked,
+            _ => Lookup::NotResident,
         }
     }
 
@@ -487,14 +466,9 @@ impl Desk {
         &self.guard
     }
 
-    /// Counts the result of a redirect request that a task has answered.
-    pub fn note_looked(&self, looked: Option<&Looked>) {
-        let stats = self.stats();
-        match looked {
-            Some(Looked::Link { target, .. }) if !self.blocks(target) => stats.redirects.add(1),
-            Some(Looked::Link { .. } | Looked::Missing | Looked::Early | Looked::Gone) => stats.misses.add(1),
-            Some(Looked::Damaged | Looked::Unavailable | Looked::Unconfirmed) | None => stats.unavailable.add(1),
-        }
+    /// Counts the response to a request for a code that a task has answered.
+    pub fn note_response(&self, response: &Response<'_>) {
+        recording::count_response(self.stats(), response);
     }
 
     /// Counts a request that was answered with 429.
@@ -572,7 +546,7 @@ impl Desk {
     }
 
     /// Delivers the result of a look-up.
-    pub fn bring_looked(&self, token: u64, looked: Looked) {
+    pub fn bring_looked(&self, token: u64, looked: OwnedLookup) {
         self.bring(token, Reply::Looked(looked));
     }
 

@@ -1,6 +1,6 @@
 //! Access-log entries of requests that the core answers itself. Without an access log, nothing here runs.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::Version;
 use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
@@ -8,9 +8,9 @@ use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 use super::conn::Conn;
 use crate::bridge::access_log::{Noted, Protocol, Request};
 use crate::bridge::handle::Desk;
-use crate::wire::answer::Told;
-use crate::wire::{Ask, Rejection};
+use crate::wire::RedirectRequest;
 use carom_model::access::miss_limiter::Source;
+use carom_model::redirect::Response;
 use carom_model::visits::host_of;
 
 /// Returns the access-log entry of a request that hyper has read, if the access log wants it.
@@ -37,37 +37,36 @@ pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: 
 }
 
 /// Returns the access-log fields of a request by its head.
-fn request_of<'a>(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &'a [u8]) -> Request<'a> {
-    let request = Request::of_head(head, ask.host.of(head), ask.referer.of(head), ask.user_agent.of(head));
+fn request_of<'a>(desk: &Desk, conn: &mut Conn, request: &RedirectRequest, head: &'a [u8]) -> Request<'a> {
+    let RedirectRequest { host, referer, user_agent, .. } = request;
+    let request = Request::of_head(head, host.of(head), referer.of(head), user_agent.of(head));
     let address = if desk.wants_addresses() { conn.known_address() } else { None };
     Request { address, is_secure: conn.tls.is_some(), ..request }
 }
 
 /// Logs a request that was answered immediately.
 #[cold]
-pub(super) fn tell(desk: &Desk, conn: &mut Conn, (ask, head): (&Ask, &[u8]), told: &Told<'_>, since: Instant) {
-    desk.tell_request(request_of(desk, conn, ask, head), told.status(), since.elapsed());
+pub(super) fn tell(
+    desk: &Desk,
+    conn: &mut Conn,
+    (request, head): (&RedirectRequest, &[u8]),
+    response: &Response<'_>,
+    since: Instant,
+) {
+    desk.tell_request(request_of(desk, conn, request, head), response.status(), since.elapsed());
 }
 
 /// Keeps the access-log entry of a request until its answer.
 #[cold]
-pub(super) fn note(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &[u8]) {
-    conn.noted = Some(Noted::new(&request_of(desk, conn, ask, head)));
+pub(super) fn note(desk: &Desk, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> Noted {
+    Noted::new(&request_of(desk, conn, request, head))
 }
 
 /// Keeps the access-log entry of a rejected request until its answer. It has the request line, if the bytes begin with
 /// one. The address is that of the connection, because fields that might name another are not read.
 #[cold]
-pub(super) fn note_rejected(desk: &Desk, conn: &mut Conn, head: &[u8]) {
+pub(super) fn note_rejected(desk: &Desk, conn: &mut Conn, head: &[u8]) -> Noted {
     let address = if desk.wants_addresses() { conn.known_peer() } else { None };
     let request = Request::of_head(head, b"", b"", b"");
-    conn.noted = Some(Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request }));
-}
-
-/// Logs a rejected request when its answer is written, `took` after its beginning.
-#[cold]
-pub(super) fn tell_rejected(desk: &Desk, conn: &mut Conn, rejection: Rejection, took: Duration) {
-    if let Some(noted) = conn.noted.take() {
-        desk.tell_noted(noted, rejection.number(), took);
-    }
+    Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
 }

@@ -9,8 +9,9 @@ use std::collections::HashSet;
 
 use carom_shards::{Code, CodeHash, Entry, LinkMap, MapFull, Put, SealedPage};
 
-use super::residents::{Placed, Resident};
+use super::residents::Placed;
 use carom_limits::UNSERVED_CODES_MAX;
+use carom_model::redirect::{BorrowedLookup, Lookup};
 
 /// The links of a core that keeps all of them.
 #[derive(Debug)]
@@ -36,11 +37,11 @@ impl AllLinks {
     }
 
     #[inline]
-    pub(super) fn get(&self, code: &Code, hash: CodeHash) -> Resident<'_> {
+    pub(super) fn get(&self, code: &Code, hash: CodeHash) -> BorrowedLookup<'_> {
         match self.map.get(code, hash) {
-            Some(entry) => Resident::Entry(entry),
-            None if self.unserved.may_hold(code) => Resident::Elsewhere,
-            None => Resident::Nothing,
+            Some(entry) => entry.into(),
+            None if self.unserved.may_hold(code) => Lookup::NotResident,
+            None => Lookup::Missing,
         }
     }
 
@@ -162,9 +163,10 @@ mod tests {
 
     fn get(links: &AllLinks, number: usize) -> &'static str {
         match links.get(&code(number).0, code(number).1) {
-            Resident::Entry(_) => "served",
-            Resident::Nothing => "nothing",
-            Resident::Elsewhere => "unavailable",
+            Lookup::Live(_) => "served",
+            Lookup::Missing => "nothing",
+            Lookup::NotResident => "unavailable",
+            other => panic!("{other:?}"),
         }
     }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use carom_ring::Tag;
+use carom_shards::Code;
 
 use super::access;
 use super::slow::{Ending, Stream};
@@ -13,47 +14,174 @@ use crate::bridge::access_log::Noted;
 use crate::bridge::handle::Desk;
 use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
-use crate::wire::{Ask, Connection, Rejection};
+use crate::wire::{Connection, RedirectRequest, Rejection};
 use carom_limits::UNREAD_SMALL;
 use carom_model::access::miss_limiter::{Place, Source};
 use carom_model::clients::forwarded::Trust;
+use carom_model::domains;
 use carom_model::visits::Visitor;
 
-/// A stage in the life of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
-    /// It accepts requests.
+/// The state of a connection, with what only that state needs.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "connections are boxed, and half of all requests may look up")]
+pub(super) enum ConnState {
+    /// Counts among the TLS handshakes under way, since a part of the handshake has come.
+    Handshaking {
+        /// Whether received bytes wait for their turn.
+        is_queued: bool,
+    },
+    /// Takes requests.
     Open,
-    /// Queued answers go out, then it ends.
-    Finishing,
-    /// Our side has ended and the client's has not. The client reads our last answer before a reset can reach it.
+    /// Takes no input until the look-up for the last request has an answer.
+    LookingUp(PendingLookup),
+    /// Takes no input. The client gets the answers that hyper still has, and then a rejection.
+    Rejecting(PendingRejection),
+    /// Sends what is queued, then ends.
+    Draining {
+        /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
+        said_last: bool,
+    },
+    /// Waits for the client to end its side, so that it reads our last answer before a reset reaches it.
     Lingering,
-    /// It is closed as soon as no operation of it is in flight.
-    Dead,
+    /// Ends as soon as nothing is in flight.
+    Closed {
+        /// Closes with a reset where answers are unread, because the connection was broken off.
+        is_cut: bool,
+        /// Counts among the connections that leave because there are too many.
+        is_evicted: bool,
+    },
 }
 
-/// A question to another core, the store or Redis.
+impl ConnState {
+    /// True until its end has begun.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(
+            self,
+            ConnState::Handshaking { .. } | ConnState::Open | ConnState::LookingUp(_) | ConnState::Rejecting(_)
+        )
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self, ConnState::Closed { .. })
+    }
+}
+
+/// The party that a look-up waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaits {
+    /// The core that owns the code.
+    Owner {
+        /// Whether its answer should be kept for others who ask.
+        wanted: bool,
+    },
+    /// The store, Redis or the visit allowance, which may take longer than clients should wait.
+    Storage,
+    /// Nobody yet: the code of the default domain is looked up next, because the domain has no such link.
+    Turn,
+}
+
+/// A rejection that waits for the answers before it.
+#[derive(Debug)]
+pub(super) struct PendingRejection {
+    pub(super) rejection: Rejection,
+    /// The entry of the request for the access log.
+    pub(super) noted: Option<Noted>,
+}
+
+/// The operations of a connection that the kernel has in hand.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct InFlight {
+    /// A receive is armed.
+    pub(super) receive: bool,
+    /// A send is under way.
+    pub(super) send: bool,
+    /// A cancel or shutdown that ends what is in flight was sent.
+    pub(super) cancel: bool,
+}
+
+/// The present wait of a connection for its client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asking {
-    pub(super) ask: Ask,
+pub(super) struct Wait {
+    /// When the wait began, in ticks of the core.
+    pub(super) since: u32,
+    /// Whole heads seen by then.
+    pub(super) heads: u32,
+    /// The part of a message that is awaited.
+    pub(super) expects: Expects,
+    /// Bytes of a body without end that have come since.
+    pub(super) progress: usize,
+}
+
+/// The progress of the bytes for a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendProgress {
+    /// Bytes of the send in flight that have gone out.
+    pub(super) sent: usize,
+    /// When the send in flight last made progress, in ticks of the core.
+    pub(super) since: u32,
+    /// Bytes that the kernel has taken to send.
+    pub(super) total: u64,
+    /// Bytes of them that the client had acknowledged at the last look.
+    acknowledged: u64,
+    /// When it had last acknowledged more, in ticks of the core; `None` while nothing is known to be unread.
+    unread_since: Option<u32>,
+}
+
+/// The address of a client, each part of it from when it is first needed.
+#[derive(Clone, Copy, Default, Debug)]
+struct ClientAddress {
+    /// The client, where a proxy has named another address than its own.
+    told: Option<IpAddr>,
+    /// The peer of the socket, or the client that a PROXY header has named.
+    peer: Option<IpAddr>,
+    /// Whether the connection began with a PROXY header that names nobody.
+    is_nameless: bool,
+    /// The key of the address in the miss limit.
+    place: Option<Place>,
+}
+
+/// A request for a short code that waits for another core, the store or Redis.
+#[derive(Debug)]
+pub(super) struct PendingLookup {
+    pub(super) request: RedirectRequest,
+    /// The domain of the request.
+    pub(super) domain: domains::Place,
+    /// The code that is looked up: that of the domain, or that of the default domain which stands in.
+    pub(super) code: Code,
     pub(super) since: Instant,
-    /// True if this core should keep a copy of the answer.
-    pub(super) wanted: bool,
-    /// True if the store or Redis is asked, which may take longer than clients should wait.
-    pub(super) looked_up: bool,
-    /// True if the question for the default domain is still to be sent, after the first domain had no link.
-    pub(super) again: bool,
+    pub(super) awaits: Awaits,
     /// True if the first code could not be confirmed missing, so that a missing second one is no 404 either.
     pub(super) unconfirmed: bool,
     /// The visitor to record with the answer.
     pub(super) visitor: Option<Visitor>,
+    /// The query of the request. Without memory where there is none.
+    pub(super) query: Vec<u8>,
+    /// The entry of the request for the access log.
+    pub(super) noted: Option<Noted>,
 }
 
-impl Asking {
-    /// Returns the question of a request that came at `since`. The head describes the visitor.
-    pub(super) fn new(desk: &Desk, ask: Ask, since: Instant, head: &[u8]) -> Asking {
-        let visitor = desk.visitor(ask.user_agent.of(head), ask.referer.of(head));
-        Asking { ask, since, wanted: false, looked_up: false, again: false, unconfirmed: false, visitor }
+impl PendingLookup {
+    /// The look-up of a code of that domain, for a request that came at that instant with that head.
+    pub(super) fn new(
+        desk: &Desk,
+        request: &RedirectRequest,
+        head: &[u8],
+        (domain, code): (domains::Place, Code),
+        since: Instant,
+    ) -> PendingLookup {
+        let visitor = desk.visitor(request.user_agent.of(head), request.referer.of(head));
+        let request = *request;
+        PendingLookup {
+            request,
+            domain,
+            code,
+            since,
+            awaits: Awaits::Turn,
+            unconfirmed: false,
+            visitor,
+            query: request.query.of(head).to_vec(),
+            noted: None,
+        }
     }
 }
 
@@ -65,67 +193,24 @@ pub(super) struct Conn {
     pub(super) machine: Connection,
     /// The TLS session, if the connection has one.
     pub(super) tls: Option<Box<Session>>,
-    pub(super) stage: Stage,
+    pub(super) state: ConnState,
     /// Bytes received and not consumed. Takes no memory while empty.
     pub(super) unconsumed: Vec<u8>,
     /// Bytes to send next. Keeps at most 512 bytes of memory while idle.
     pub(super) out: Vec<u8>,
-    /// Bytes of the send in flight that have gone out.
-    pub(super) sent: usize,
     pub(super) slow: Option<Rc<Stream>>,
-    pub(super) asking: Option<Asking>,
-    /// The query string of the request that waits for a look-up. Takes no memory while empty.
-    pub(super) query: Vec<u8>,
-    /// The access-log entry of the request that waits for its answer.
-    pub(super) noted: Option<Noted>,
-    /// The rejection to send after hyper's last answer.
-    pub(super) rejection: Option<Rejection>,
-    /// Tick of the core at which the present wait began.
-    pub(super) since: u32,
-    /// Tick of the core at which the send in flight last made progress.
-    pub(super) sent_since: u32,
-    /// Complete heads seen when the present wait began.
-    pub(super) heads: u32,
-    /// The input that the connection waits for.
-    pub(super) expects: Expects,
-    /// Bytes of a body of unlimited length since the present wait began.
-    pub(super) progress: usize,
-    /// Bytes that the kernel has taken to send.
-    pub(super) sent_total: u64,
-    /// Bytes of those that the client had acknowledged at the last check.
-    acknowledged: u64,
-    /// Tick at which the client last acknowledged more; `None` while everything is acknowledged, as far as is known.
-    unread_since: Option<u32>,
-    /// True if it was broken off. Then its close is a reset if answers are unread.
-    pub(super) is_cut: bool,
-    pub(super) receiving: bool,
-    pub(super) sending: bool,
-    /// True if the client has asked for the end, and sent nothing behind that. Then closing at once loses nothing.
-    pub(super) said_last: bool,
-    /// True if a cancel or shutdown was sent that ends the operations in flight.
-    pub(super) stopping: bool,
+    pub(super) wait: Wait,
+    pub(super) sends: SendProgress,
+    pub(super) in_flight: InFlight,
     /// True if the client has ended its side.
     pub(super) peer_ended: bool,
     /// True if it is in the list of connections to settle.
     pub(super) dirty: bool,
-    /// True if it counts among the TLS handshakes under way.
-    pub(super) is_handshaking: bool,
-    /// True if it is in the queue of handshakes to continue.
-    pub(super) is_waiting: bool,
-    /// True if it was evicted because there are too many connections.
-    pub(super) is_evicted: bool,
     /// Tick of the core at which an incomplete TLS record began to arrive.
     pub(super) part_since: u32,
     /// Bytes that may wait in either direction.
     pub(super) queued_max: u32,
-    /// The address of the client, if a proxy has named another address than its own.
-    client: Option<IpAddr>,
-    /// The address of the peer, or of the client that its PROXY header names. Filled on first use.
-    peer: Option<IpAddr>,
-    /// True if the connection began with a PROXY header that names no client.
-    is_nameless: bool,
-    /// The client's address as the miss guard knows it. Filled on first use.
-    place: Option<Place>,
+    client: ClientAddress,
     /// The address that the connection counts for, if connections per address are limited.
     pub(super) counted: Option<Place>,
 }
@@ -137,64 +222,96 @@ impl Conn {
             tag,
             machine,
             tls: None,
-            stage: Stage::Open,
+            state: ConnState::Open,
             unconsumed: Vec::new(),
             out: Vec::new(),
-            sent: 0,
             slow: None,
-            asking: None,
-            query: Vec::new(),
-            noted: None,
-            rejection: None,
-            since: tick,
-            sent_since: tick,
-            heads: 0,
-            expects: Expects::Request,
-            progress: 0,
-            sent_total: 0,
-            acknowledged: 0,
-            unread_since: None,
-            is_cut: false,
-            receiving: false,
-            sending: false,
-            said_last: false,
-            stopping: false,
+            wait: Wait { since: tick, heads: 0, expects: Expects::Request, progress: 0 },
+            sends: SendProgress { sent: 0, since: tick, total: 0, acknowledged: 0, unread_since: None },
+            in_flight: InFlight::default(),
             peer_ended: false,
             dirty: false,
-            is_handshaking: false,
-            is_waiting: false,
-            is_evicted: false,
             part_since: tick,
             queued_max,
-            client: None,
-            peer: None,
-            is_nameless: false,
-            place: None,
+            client: ClientAddress::default(),
             counted: None,
         }
+    }
+
+    /// Enters another state.
+    pub(super) fn enter(&mut self, next: ConnState) {
+        match &next {
+            ConnState::Handshaking { .. } => {
+                assert!(
+                    matches!(self.state, ConnState::Open) && self.tls.is_some(),
+                    "a handshake comes before all requests"
+                );
+            }
+            ConnState::Open => assert!(self.state.is_live(), "no end is taken back"),
+            ConnState::LookingUp(_) => {
+                assert!(
+                    matches!(self.state, ConnState::Open) && self.slow.is_none(),
+                    "one look-up at a time, on the fast way"
+                );
+            }
+            ConnState::Rejecting(_) => {
+                assert!(
+                    matches!(self.state, ConnState::Open) && self.slow.is_some(),
+                    "without hyper nothing is waited for"
+                );
+            }
+            ConnState::Draining { .. } => {
+                assert!(self.state.is_live() || matches!(self.state, ConnState::Draining { .. }), "the end goes on");
+            }
+            ConnState::Lingering => {
+                assert!(matches!(self.state, ConnState::Draining { .. }), "what is queued goes out first");
+                assert!(!self.in_flight.send && self.out.is_empty(), "everything has gone out");
+            }
+            ConnState::Closed { .. } => assert!(!self.state.is_closed(), "a connection ends once"),
+        }
+        self.state = next;
+    }
+
+    /// Ends the wait for a look-up, if there is one: it is open again.
+    pub(super) fn take_look_up(&mut self) -> Option<PendingLookup> {
+        let ConnState::LookingUp(_) = self.state else { return None };
+        let ConnState::LookingUp(pending) = std::mem::replace(&mut self.state, ConnState::Open) else { return None };
+        Some(pending)
+    }
+
+    /// Ends the wait for the answers before a rejection, if there is one: it is open again.
+    pub(super) fn take_rejection(&mut self) -> Option<PendingRejection> {
+        let ConnState::Rejecting(_) = self.state else { return None };
+        let ConnState::Rejecting(pending) = std::mem::replace(&mut self.state, ConnState::Open) else { return None };
+        Some(pending)
+    }
+
+    /// Whether its TLS handshake counts among those under way.
+    pub(super) fn is_handshaking(&self) -> bool {
+        matches!(self.state, ConnState::Handshaking { .. })
     }
 
     /// Sets the client that a PROXY header names. If it names none, header fields of requests cannot name one either,
     /// because their author is unknown.
     pub(super) fn come_from(&mut self, client: Option<IpAddr>) {
-        self.is_nameless = client.is_none();
-        (self.client, self.peer, self.place) = (client, client, None);
+        self.client = ClientAddress { told: client, peer: client, is_nameless: client.is_none(), place: None };
     }
 
     /// Returns the address that requests come from, before a header field names another.
     pub(super) fn source(&self) -> Option<Source> {
-        let address = self.peer.or_else(|| self.address())?;
-        Some(Source { address, is_final: self.is_nameless })
+        let address = self.client.peer.or_else(|| self.address())?;
+        Some(Source { address, is_final: self.client.is_nameless })
     }
 
     /// Sets the client of the next request to the one that the proxies name in `field`.
     pub(super) fn follow(&mut self, trust: &Trust, field: &[u8]) {
-        if self.peer.is_none() {
-            self.peer = self.source().map(|source| source.address);
+        if self.client.peer.is_none() {
+            self.client.peer = self.source().map(|source| source.address);
         }
-        let client = self.peer.map(|peer| if self.is_nameless { peer } else { trust.client(peer, field) });
-        if client != self.client {
-            (self.client, self.place) = (client, None);
+        let client =
+            self.client.peer.map(|peer| if self.client.is_nameless { peer } else { trust.client(peer, field) });
+        if client != self.client.told {
+            (self.client.told, self.client.place) = (client, None);
         }
     }
 
@@ -203,33 +320,30 @@ impl Conn {
         u64::from(self.tag.generation) << 32 | u64::from(self.tag.slot)
     }
 
-    /// Waits for the answer to a question of the request in `head`.
-    pub(super) fn wait(&mut self, desk: &Desk, asking: Asking, head: &[u8]) {
-        if desk.picks() {
-            access::note(desk, self, &asking.ask, head);
-        }
-        self.query.extend_from_slice(asking.ask.query.of(head));
-        self.asking = Some(asking);
+    /// Waits for the answer to a look-up, for a request with that head.
+    pub(super) fn look_up(&mut self, desk: &Desk, pending: PendingLookup, head: &[u8]) {
+        let noted = desk.picks().then(|| access::note(desk, self, &pending.request, head));
+        self.enter(ConnState::LookingUp(PendingLookup { noted, ..pending }));
     }
 
     /// Returns the address of the client. Asks the kernel for it once.
     pub(super) fn known_address(&mut self) -> Option<IpAddr> {
-        self.client.or_else(|| self.known_peer())
+        self.client.told.or_else(|| self.known_peer())
     }
 
     /// Returns the address of the peer, or the one that its PROXY header names: before a header field of a request
     /// names another.
     pub(super) fn known_peer(&mut self) -> Option<IpAddr> {
-        if self.peer.is_none() {
-            self.peer = self.address();
+        if self.client.peer.is_none() {
+            self.client.peer = self.address();
         }
-        self.peer
+        self.client.peer
     }
 
     /// Returns the address of the client, or `None` if it has left.
     pub(super) fn address(&self) -> Option<IpAddr> {
-        if self.client.is_some() {
-            return self.client;
+        if self.client.told.is_some() {
+            return self.client.told;
         }
         let address = rustix::net::getpeername(&self.socket).ok()??;
         SocketAddr::try_from(address).ok().map(|address| address.ip())
@@ -249,17 +363,17 @@ impl Conn {
 
     /// Returns the client's address as the miss guard knows it.
     pub(super) fn place(&mut self, desk: &Desk) -> Option<Place> {
-        if self.place.is_none() {
-            self.place = self.address().map(|address| desk.guard().place(address));
+        if self.client.place.is_none() {
+            self.client.place = self.address().map(|address| desk.guard().place(address));
         }
-        self.place
+        self.client.place
     }
 
     /// Adds `len` bytes to the progress of a body of unlimited length. Each `least` bytes restart its timeout.
     pub(super) fn note_progress(&mut self, len: usize, least: usize, tick: u32) {
-        self.progress += len;
-        if self.progress >= least {
-            (self.progress, self.since) = (0, tick);
+        self.wait.progress += len;
+        if self.wait.progress >= least {
+            (self.wait.progress, self.wait.since) = (0, tick);
         }
     }
 
@@ -279,8 +393,8 @@ impl Conn {
 
     /// True if a request, an answer or a send is under way.
     pub(super) fn is_busy(&self) -> bool {
-        self.asking.is_some()
-            || self.sending
+        matches!(self.state, ConnState::LookingUp(_))
+            || self.in_flight.send
             || !self.out.is_empty()
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
@@ -288,24 +402,24 @@ impl Conn {
     /// True if the kernel holds more than a little that the client has not read.
     pub(super) fn has_unread(&self) -> bool {
         // An end that was sent counts as one byte.
-        self.sent_total > UNREAD_SMALL && carom_ring::unacknowledged_len(&self.socket) > 1
+        self.sends.total > UNREAD_SMALL && carom_ring::unacknowledged_len(&self.socket) > 1
     }
 
     /// Checks what the client has read since the last call. Returns the number of ticks since it last read any of the
     /// data that waits for it in the kernel. Asks the kernel only while data may be unread.
     pub(super) fn unread_for(&mut self, tick: u32) -> u32 {
-        if self.acknowledged == self.sent_total {
+        if self.sends.acknowledged == self.sends.total {
             return 0;
         }
         let unread = carom_ring::unacknowledged_len(&self.socket) as u64;
-        let acknowledged = if unread <= 1 { self.sent_total } else { self.sent_total.saturating_sub(unread) };
-        let has_read = acknowledged > std::mem::replace(&mut self.acknowledged, acknowledged);
-        if acknowledged == self.sent_total {
-            self.unread_since = None;
+        let acknowledged = if unread <= 1 { self.sends.total } else { self.sends.total.saturating_sub(unread) };
+        let has_read = acknowledged > std::mem::replace(&mut self.sends.acknowledged, acknowledged);
+        if acknowledged == self.sends.total {
+            self.sends.unread_since = None;
             return 0;
         }
-        let since = self.unread_since.filter(|_| !has_read).unwrap_or(tick);
-        self.unread_since = Some(since);
+        let since = self.sends.unread_since.filter(|_| !has_read).unwrap_or(tick);
+        self.sends.unread_since = Some(since);
         tick.wrapping_sub(since)
     }
 
@@ -336,7 +450,7 @@ impl Conn {
         // Before a PROXY header the machine expects a head, although nothing has come.
         let has_begun = expects != Expects::Request && (expects != Expects::Head || !self.unconsumed.is_empty());
         let has_part = self.tls.as_ref().is_some_and(|tls| tls.has_part());
-        self.stage == Stage::Open && !has_begun && !self.is_handshaking && !has_part
+        self.state.is_live() && !has_begun && !self.is_handshaking() && !has_part
     }
 }
 

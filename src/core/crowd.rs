@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use carom_ring::Tag;
 
-use super::conn::{Conn, Stage};
+use super::conn::{Conn, ConnState};
 use super::listen::Begins;
 use super::work::Work;
 use carom_limits::ConnectionLimits;
@@ -56,7 +56,7 @@ impl Crowd {
 
     /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
-        self.leaving -= usize::from(conn.is_evicted);
+        self.leaving -= usize::from(matches!(conn.state, ConnState::Closed { is_evicted: true, .. }));
         let Some(place) = conn.counted else { return };
         if let Some(count) = self.of_address.get_mut(&place.hash()) {
             *count -= 1;
@@ -87,7 +87,7 @@ impl Work {
     /// Registers a new connection, and counts it for its address if that is known.
     pub(super) fn meet(&mut self, slot: u32, begins: Begins) {
         let Some(conn) = self.conns.get(slot) else { return };
-        self.crowd.idle.push(Reverse((conn.since, conn.tag.slot, conn.tag.generation)));
+        self.crowd.idle.push(Reverse((conn.wait.since, conn.tag.slot, conn.tag.generation)));
         if self.crowd.idle.len() > 2 * self.conns.len() + LOOKED_AT {
             let conns = &mut self.conns;
             self.crowd.idle.retain(|Reverse((_, slot, generation))| {
@@ -126,22 +126,21 @@ impl Work {
         for _ in 0..LOOKED_AT {
             let Some(Reverse((since, slot, generation))) = self.crowd.idle.pop() else { return false };
             let Some(conn) = self.conns.of(Tag { slot, generation }) else { continue };
-            let is_idle = conn.stage == Stage::Open && !conn.is_busy() && conn.awaits_request();
+            let is_idle = !conn.is_busy() && conn.awaits_request();
             // Idle since a later tick than the heap knew, or not idle now.
-            let idle_since = if is_idle { conn.since } else { self.now.tick + 1 };
+            let idle_since = if is_idle { conn.wait.since } else { self.now.tick + 1 };
             match is_idle && idle_since == since {
                 true if self.now.tick.wrapping_sub(since) < idle_for => {
                     self.crowd.idle.push(Reverse((since, slot, generation)));
                     return false;
                 }
                 true => {
-                    conn.is_evicted = true;
                     self.crowd.leaving += 1;
                     self.stats.evicted.add(1);
-                    self.break_off(slot);
+                    self.close(slot, true);
                     return true;
                 }
-                false if conn.stage == Stage::Dead => {}
+                false if conn.state.is_closed() => {}
                 false => self.crowd.idle.push(Reverse((idle_since, slot, generation))),
             }
         }

@@ -6,12 +6,12 @@
 use carom_shards::{Code, CodeHash, CoreId};
 
 use super::hot::{HotLinks, Sightings};
-use super::mesh::{Arrived, Mesh};
+use super::mesh::{Mesh, PeerMessage};
 use super::recall::Recalls;
 use super::residents::Placed;
 use super::shard::Shard;
 use crate::bridge::{Change, StoreAnswer, Ticket};
-use crate::wire::answer::Found;
+use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Links and mesh of a core that has a shard. The core of the admin listener has none.
 #[derive(Debug)]
@@ -24,23 +24,13 @@ pub(super) struct Data {
     recalls: Recalls,
 }
 
-/// The place where the answer for a code is found.
-#[derive(Debug)]
-pub(super) enum Place<'a> {
-    /// In this core's own links.
-    Here(Found<'a>),
-    /// In a copy of another core's link.
-    Copy(Found<'a>),
-    /// At the owner. If `wanted`, this core should keep a copy of the answer.
-    There { owner: CoreId, hash: CodeHash, wanted: bool },
-}
-
-/// A message of another core that this core must act on.
-pub(super) enum Brought<'a> {
-    /// The answer to a question of this core.
-    Answer { token: u64, found: Found<'a> },
-    /// This core no longer has a copy of a link that its owner is changing. The owner waits for that confirmation.
-    Dropped { owner: CoreId, number: u64 },
+/// The core to ask for a code that this one does not own, and has no copy of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remote {
+    pub(super) owner: CoreId,
+    pub(super) hash: CodeHash,
+    /// Whether the answer should be kept for others who will ask.
+    pub(super) wanted: bool,
 }
 
 impl Data {
@@ -49,22 +39,33 @@ impl Data {
         Data { shard, mesh, hot, recalls: Recalls::default() }
     }
 
-    /// Looks up a code, as far as that is possible without asking another core.
+    /// Looks for a code, as far as that is possible without asking another core: in this core's own links, and in its
+    /// copies of others.
+    ///
+    /// # Errors
+    /// The core to ask.
     #[inline]
-    pub(super) fn find(&mut self, code: &Code, now_ms: u64) -> Place<'_> {
+    pub(super) fn find(&mut self, code: &Code, now_ms: u64) -> Result<BorrowedLookup<'_>, Remote> {
         let (hash, owner) = self.shard.locate(code);
         let Some((hot, seen)) = self.hot.as_mut().filter(|_| owner != self.shard.me) else {
-            return Place::Here(self.shard.find(code, hash, now_ms));
+            return Ok(self.shard.find(code, hash, now_ms));
         };
         match hot.find(code, hash, now_ms) {
-            Some(found) => Place::Copy(found),
-            None => Place::There { owner, hash, wanted: seen.wants(hash) },
+            Some(found) => {
+                self.shard.stats.hot_hits.add(1);
+                Ok(found)
+            }
+            None => Err(Remote { owner, hash, wanted: seen.wants(hash) }),
         }
     }
 
     /// Answers other cores' questions, and passes the messages for this core to `take`. `take` returns the code of an
     /// answer of which a copy should be kept. Returns the number of questions answered, and true if there was any work.
-    pub(super) fn serve(&mut self, now_ms: u64, mut take: impl FnMut(Brought<'_>) -> Option<Code>) -> (usize, bool) {
+    pub(super) fn serve(
+        &mut self,
+        now_ms: u64,
+        mut take: impl FnMut(PeerMessage<'_>) -> Option<Code>,
+    ) -> (usize, bool) {
         let Data { shard, mesh, hot, .. } = self;
         let answered = mesh.answer_questions(
             shard,
@@ -72,17 +73,19 @@ impl Data {
             |shard, question, answer| answer(&shard.find(&question.code, question.hash, now_ms)),
         );
         let taken = mesh.take_answers(|arrived| match arrived {
-            Arrived::Answer { token, found } => {
-                let wanted = take(Brought::Answer { token, found });
-                if let (Some(code), Found::Link { policy, target }, Some((hot, _))) = (wanted, found, &mut *hot) {
+            PeerMessage::Answer { token, found } => {
+                let wanted = take(PeerMessage::Answer { token, found });
+                if let (Some(code), Lookup::Live(Destination { policy, target }), Some((hot, _))) =
+                    (wanted, found, &mut *hot)
+                {
                     hot.keep(&code, shard.locate(&code).0, policy, target);
                 }
             }
-            Arrived::Recall { owner, number, hash } => {
+            PeerMessage::Recall { owner, number, hash } => {
                 if let Some((hot, _)) = hot {
                     hot.forget(hash);
                 }
-                take(Brought::Dropped { owner, number });
+                take(PeerMessage::Recall { owner, number, hash });
             }
         });
         (answered, answered + taken > 0 || mesh.has_more())
@@ -208,7 +211,6 @@ mod tests {
         /// The code and version of each change that waits.
         changing: HashMap<u64, (usize, u64)>,
         number: u64,
-        copies_used: usize,
         fetched: usize,
     }
 
@@ -228,7 +230,6 @@ mod tests {
                 read: Vec::new(),
                 changing: HashMap::new(),
                 number: 0,
-                copies_used: 0,
                 fetched: 0,
             }
         }
@@ -273,13 +274,9 @@ mod tests {
             let asked = Asked { core, code: number, known: self.acknowledged[number] };
             let stored = self.stored[number];
             match self.cores[core].find(&code(number), 0) {
-                Place::Here(Found::Elsewhere) => self.fetching.push(asked),
-                Place::Here(found) => is_right(&found, asked, stored),
-                Place::Copy(found) => {
-                    is_right(&found, asked, stored);
-                    self.copies_used += 1;
-                }
-                Place::There { owner, hash, .. } => {
+                Ok(Lookup::NotResident) => self.fetching.push(asked),
+                Ok(found) => is_right(&found, asked, stored),
+                Err(Remote { owner, hash, .. }) => {
                     let question = Question { token: self.number, hash, code: code(number) };
                     self.cores[core].mesh.ask(owner, question);
                     self.cores[core].mesh.hand_over(|_| ());
@@ -291,17 +288,17 @@ mod tests {
         fn serve(&mut self, core: usize) {
             let Node { cores, mail, asking, fetching, stored, .. } = self;
             cores[core].serve(0, |brought| match brought {
-                Brought::Answer { token, found } => {
+                PeerMessage::Answer { token, found } => {
                     let asked = asking.remove(&token).expect("a question is answered once");
                     assert_eq!(asked.core, core);
                     match found {
-                        Found::Elsewhere => fetching.push(asked),
+                        Lookup::NotResident => fetching.push(asked),
                         found => is_right(&found, asked, stored[asked.code]),
                     }
                     // More eager than any core would be.
                     Some(code(asked.code))
                 }
-                Brought::Dropped { owner, number } => {
+                PeerMessage::Recall { owner, number, .. } => {
                     mail[owner.index()].push_back(Mail::Dropped(number));
                     None
                 }
@@ -329,8 +326,8 @@ mod tests {
                     self.fetched += 1;
                     let target = target(version);
                     let found = match is_link(version) {
-                        true => Found::Link { policy: Policy::default(), target: target.as_bytes() },
-                        false => Found::Missing,
+                        true => Lookup::Live(Destination { policy: Policy::default(), target: target.as_bytes() }),
+                        false => Lookup::Missing,
                     };
                     is_right(&found, asked, self.stored[asked.code]);
                     None
@@ -395,14 +392,14 @@ mod tests {
     }
 
     /// Asserts that an answer was right at some time between question and answer.
-    fn is_right(found: &Found<'_>, asked: Asked, stored: u64) {
+    fn is_right(found: &BorrowedLookup<'_>, asked: Asked, stored: u64) {
         let Asked { known, .. } = asked;
         match found {
-            Found::Link { target, .. } => {
+            Lookup::Live(Destination { target, .. }) => {
                 let version: u64 = std::str::from_utf8(target).unwrap().rsplit('/').next().unwrap().parse().unwrap();
                 assert!(version >= known, "version {version} was answered after {known} had been acknowledged");
             }
-            Found::Missing => {
+            Lookup::Missing => {
                 assert!((known..=stored).any(|version| !is_link(version)), "of {known} to {stored} all are links");
             }
             other => panic!("{other:?}"),
@@ -429,7 +426,7 @@ mod tests {
             .collect();
         assert_eq!((&answers[0], &answers[499]), (&StoreAnswer::Created, &StoreAnswer::Unserved));
         for (number, answer) in answers.iter().enumerate() {
-            let is_there = matches!(data.find(&code(number), 0), Place::Here(Found::Link { .. }));
+            let is_there = matches!(data.find(&code(number), 0), Ok(Lookup::Live(_)));
             assert_eq!(is_there, *answer == StoreAnswer::Created, "{number}");
         }
         assert_eq!(node.alarms.list()[0].alarm, Alarm::MemoryFull);
@@ -478,19 +475,19 @@ mod tests {
         cores[0].mesh.hand_over(|_| ());
         let mut dropped = None;
         cores[1].serve(0, |brought| {
-            let Brought::Dropped { number, .. } = brought else { panic!("nobody asked") };
+            let PeerMessage::Recall { number, .. } = brought else { panic!("nobody asked") };
             dropped = Some(number);
             None
         });
         assert_eq!(cores[0].dropped(dropped.unwrap()), Some((ticket, StoreAnswer::Unserved)));
-        assert!(matches!(cores[0].find(&changed, 0), Place::Here(Found::Elsewhere)), "503, not the old destination");
-        assert!(matches!(cores[1].find(&changed, 0), Place::There { .. }));
-        assert!(matches!(cores[0].find(&code(stored[1]), 0), Place::Here(Found::Link { .. })), "others are served");
+        assert!(matches!(cores[0].find(&changed, 0), Ok(Lookup::NotResident)), "503, not the old destination");
+        assert!(matches!(cores[1].find(&changed, 0), Err(Remote { .. })));
+        assert!(matches!(cores[0].find(&code(stored[1]), 0), Ok(Lookup::Live(_))), "others are served");
         // Once there is room again, the next change is served.
         assert_eq!(cores[0].change(&Change::Remove(code(stored[1])), 3, None), None);
         let put = Change::Put(Arc::new(link(stored[0], 3)));
         let _ = cores[0].change(&put, 4, None);
-        assert!(matches!(cores[0].find(&changed, 0), Place::Here(Found::Link { .. })));
+        assert!(matches!(cores[0].find(&changed, 0), Ok(Lookup::Live(_))));
     }
 
     #[test]
@@ -504,7 +501,8 @@ mod tests {
             }
             node.settle();
         }
-        assert_eq!(node.copies_used, (CORES - 1) * CODES, "all but the owner have a copy of each");
+        let copies_used: u64 = node.cores.iter().map(|core| core.shard.stats.hot_hits.get()).sum();
+        assert_eq!(copies_used, ((CORES - 1) * CODES) as u64, "all but the owner have a copy of each");
     }
 
     proptest! {

@@ -10,7 +10,7 @@
 
 use carom_shards::{Code, CodeHash, Policy};
 
-use crate::wire::answer::Found;
+use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Bytes of the longest destination that the table keeps: one message of the mesh holds it.
 pub(super) const TARGET_BYTES_MAX: usize = 144;
@@ -63,7 +63,7 @@ impl HotLinks {
 
     /// Returns the copy of a link, if the table has one that has not expired at `now_ms`.
     #[inline]
-    pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Option<Found<'_>> {
+    pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Option<BorrowedLookup<'_>> {
         let at = place_of(hash);
         if self.tags[at] != tag_of(hash) || self.places[at].code != *code {
             return None;
@@ -74,7 +74,8 @@ impl HotLinks {
             return None;
         }
         place.asked = true;
-        Some(Found::Link { policy: place.policy, target: &place.target[..usize::from(place.target_len)] })
+        let target = &place.target[..usize::from(place.target_len)];
+        Some(Lookup::Live(Destination { policy: place.policy, target }))
     }
 
     /// Keeps a copy of a link, unless the copy in its place is in use, the destination is too long, or visits are
@@ -147,7 +148,7 @@ mod tests {
             let (code, hash) = code(number);
             let target = format!("https://example.org/{number}");
             if let Some(found) = self.hot.find(&code, hash, 0) {
-                assert_eq!(found, Found::Link { policy: Policy::default(), target: target.as_bytes() });
+                assert_eq!(found, Lookup::Live(Destination { policy: Policy::default(), target: target.as_bytes() }));
                 return true;
             }
             if self.seen.wants(hash) {

@@ -8,14 +8,15 @@
 //! The question whether a link with a visit limit may be visited once more takes the same way.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreId, Phase};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreId};
 
 use super::work::TICKS_PER_SECOND;
 use crate::bridge::handle::Counters;
-use crate::bridge::{AllowanceQueue, LookUp, LookUpQueue, LookedUp, VisitAsked};
-use crate::wire::answer::Found;
+use crate::bridge::{AllowanceQueue, LookUp, LookUpQueue, VisitAsked};
+use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
 /// Size of the table of unknown codes. Each code has one place, which its hash gives it.
@@ -23,15 +24,6 @@ const PLACES: usize = 8_192;
 
 /// Ticks for which an unknown code is remembered.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
-
-/// The next step for a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Next<'a> {
-    /// Answer with this.
-    Answer(Found<'a>),
-    /// Wait for the answer to a question, which arrives with the token.
-    Wait,
-}
 
 /// The queues for look-ups that a core cannot answer from memory.
 #[derive(Debug)]
@@ -66,34 +58,40 @@ impl Looks {
         }
     }
 
-    /// Returns the answer that memory has for a code, or starts a look-up that answers with `token`.
+    /// Goes on with what memory has for a code. Pending: somebody was asked, and answers with the token.
     #[inline]
-    pub(super) fn go_on<'a>(&mut self, found: Found<'a>, code: Code, token: u64, tick: u32) -> Next<'a> {
+    pub(super) fn go_on<'a>(
+        &mut self,
+        found: BorrowedLookup<'a>,
+        code: Code,
+        token: u64,
+        tick: u32,
+    ) -> Poll<BorrowedLookup<'a>> {
         match found {
-            Found::Link { policy, .. } if policy.max_visits.is_none() => Next::Answer(found),
-            Found::Early | Found::Gone => Next::Answer(found),
+            Lookup::Live(Destination { policy, .. }) if policy.max_visits.is_none() => Poll::Ready(found),
+            Lookup::NotYetValid | Lookup::Expired => Poll::Ready(found),
             _ => self.ask(found, code, token, tick),
         }
     }
 
-    fn ask<'a>(&mut self, found: Found<'a>, code: Code, token: u64, tick: u32) -> Next<'a> {
+    fn ask<'a>(&mut self, found: BorrowedLookup<'a>, code: Code, token: u64, tick: u32) -> Poll<BorrowedLookup<'a>> {
         let is_asked = match found {
-            Found::Link { .. } if self.ask_allowance(code, token) => return Next::Wait,
+            Lookup::Live(_) if self.ask_allowance(code, token) => return Poll::Pending,
             // Nothing can tell whether it may be visited.
-            Found::Link { .. } => return Next::Answer(Found::Elsewhere),
-            Found::Elsewhere if self.store.is_some() => self.ask_store(code, token, tick),
-            Found::Missing => match self.ask_redis(self.question(code, token), tick) {
-                Some(false) => return Next::Answer(Found::Unconfirmed),
+            Lookup::Live(_) => return Poll::Ready(Lookup::NotResident),
+            Lookup::NotResident if self.store.is_some() => self.ask_store(code, token, tick),
+            Lookup::Missing => match self.ask_redis(self.question(code, token), tick) {
+                Some(false) => return Poll::Ready(Lookup::Unconfirmed),
                 asked => asked.is_some(),
             },
             // Redis may have a link that the disk has lost, or that finds no room in memory. It cannot confirm that
             // there is no such link.
-            Found::Damaged | Found::Elsewhere => {
+            Lookup::Damaged | Lookup::NotResident => {
                 self.ask_redis(LookUp { in_doubt: true, ..self.question(code, token) }, tick) == Some(true)
             }
-            Found::Early | Found::Gone | Found::Unconfirmed => false,
+            Lookup::NotYetValid | Lookup::Expired | Lookup::Unconfirmed => false,
         };
-        if is_asked { Next::Wait } else { Next::Answer(found) }
+        if is_asked { Poll::Pending } else { Poll::Ready(found) }
     }
 
     /// Asks whether a limited link may be visited once more. Returns false if the queue is full.
@@ -155,22 +153,6 @@ fn place_of(hash: CodeHash) -> (usize, u32) {
     (hash.0 as usize % PLACES, (hash.0 >> 20) as u32 | 1)
 }
 
-/// Returns the result of a look-up at the instant `now_ms` (milliseconds since 1970 UTC).
-pub(super) fn found(looked_up: &LookedUp, now_ms: u64) -> Found<'_> {
-    match looked_up {
-        LookedUp::Link(link) | LookedUp::Allowed(link) => match link.policy.phase(now_ms) {
-            Phase::Live => Found::Link { policy: link.policy, target: link.target.as_bytes() },
-            Phase::Early => Found::Early,
-            Phase::Over => Found::Gone,
-        },
-        LookedUp::Spent => Found::Gone,
-        LookedUp::Missing => Found::Missing,
-        LookedUp::Damaged => Found::Damaged,
-        LookedUp::Unknown => Found::Elsewhere,
-        LookedUp::Unconfirmed => Found::Unconfirmed,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,7 +177,7 @@ mod tests {
         let (queue, asked) = sync_channel(2);
         let (mut looks, _allowances) = looks(Some(queue));
         let ask =
-            |looks: &mut Looks, text: &str, tick: u32| looks.go_on(Found::Missing, code(text), 7, tick) == Next::Wait;
+            |looks: &mut Looks, text: &str, tick: u32| looks.go_on(Lookup::Missing, code(text), 7, tick).is_pending();
         assert!(ask(&mut looks, "a", 10));
         assert_eq!(asked.recv().unwrap().code, code("a"));
         looks.not_found(&code("a"), 10);
@@ -203,13 +185,13 @@ mod tests {
         assert!(ask(&mut looks, "b", 11), "another code is");
         assert!(ask(&mut looks, "a", 10 + REMEMBERED_TICKS));
         assert_eq!(
-            looks.go_on(Found::Missing, code("c"), 7, 11),
-            Next::Answer(Found::Unconfirmed),
+            looks.go_on(Lookup::Missing, code("c"), 7, 11),
+            Poll::Ready(Lookup::Unconfirmed),
             "the queue is full: another node may have the link"
         );
-        assert_eq!(looks.go_on(Found::Missing, code("b"), 7, 11), Next::Answer(Found::Unconfirmed));
+        assert_eq!(looks.go_on(Lookup::Missing, code("b"), 7, 11), Poll::Ready(Lookup::Unconfirmed));
         looks.not_found(&code("b"), 11);
-        assert_eq!(looks.go_on(Found::Missing, code("b"), 7, 12), Next::Answer(Found::Missing), "Redis has said so");
+        assert_eq!(looks.go_on(Lookup::Missing, code("b"), 7, 12), Poll::Ready(Lookup::Missing), "Redis has said so");
         assert_eq!((looks.stats.looked_up.get(), looks.node.fleet.look_ups_left_out.get()), (3, 2));
     }
 
@@ -218,11 +200,11 @@ mod tests {
         let (mut looks, allowances) = looks(None);
         let link = |max_visits| {
             let policy = Policy { max_visits: NonZeroU32::new(max_visits), ..Policy::default() };
-            Found::Link { policy, target: b"https://example.org/" }
+            Lookup::Live(Destination { policy, target: &b"https://example.org/"[..] })
         };
-        assert_eq!(looks.go_on(link(0), code("a"), 1, 0), Next::Answer(link(0)));
-        assert_eq!(looks.go_on(link(1), code("a"), 1, 0), Next::Wait);
+        assert_eq!(looks.go_on(link(0), code("a"), 1, 0), Poll::Ready(link(0)));
+        assert_eq!(looks.go_on(link(1), code("a"), 1, 0), Poll::Pending);
         drop(allowances);
-        assert_eq!(looks.go_on(link(1), code("a"), 1, 0), Next::Answer(Found::Elsewhere), "nobody can say");
+        assert_eq!(looks.go_on(link(1), code("a"), 1, 0), Poll::Ready(Lookup::NotResident), "nobody can say");
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
 use carom_shards::{Code, CodeHash, CoreCount, CoreId, Policy, RedirectStatus};
 use heapless::spsc::{Consumer, Producer, Queue};
 
-use crate::wire::answer::Found;
+use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Capacity of a ring in messages, enough for all connections of a busy core. A message without room waits for the next
 /// turn.
@@ -39,17 +39,6 @@ pub(super) struct Question {
     pub(super) code: Code,
 }
 
-/// The result of a look-up without the destination.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Link,
-    Missing,
-    Early,
-    Gone,
-    Damaged,
-    Elsewhere,
-}
-
 /// An answer, or a further part of one. The parts of an answer follow each other.
 #[derive(Clone, Copy, Debug)]
 struct Part {
@@ -58,7 +47,8 @@ struct Part {
     valid_until_ms: Option<u64>,
     max_visits: Option<NonZeroU32>,
     status: RedirectStatus,
-    kind: Kind,
+    /// The result without its link, whose fields are beside it.
+    found: Lookup<()>,
     forward_query: bool,
     /// Bytes of the destination that are still to come, including this part.
     left: u16,
@@ -76,14 +66,14 @@ enum FromOwner {
     },
 }
 
-/// A message from the core that owns a link.
+/// A message of the core that owns a link, as the asking core takes it.
 #[derive(Debug)]
-pub(super) enum Arrived<'a> {
+pub(super) enum PeerMessage<'a> {
     /// The whole answer to a question.
     Answer {
         /// The token of the question.
         token: u64,
-        found: Found<'a>,
+        found: BorrowedLookup<'a>,
     },
     /// A request to drop any copy of a link and to confirm that to the owner.
     Recall { owner: CoreId, number: u64, hash: CodeHash },
@@ -191,16 +181,8 @@ impl Peer {
         Peer { ask, asked, answer, answered, target: Vec::new(), for_owner, for_asker, is_due: false }
     }
 
-    fn answer_with(&mut self, token: u64, found: &Found<'_>) {
-        let (kind, policy, target) = match *found {
-            Found::Link { policy, target } => (Kind::Link, policy, target),
-            Found::Missing => (Kind::Missing, Policy::default(), &[][..]),
-            Found::Early => (Kind::Early, Policy::default(), &[][..]),
-            Found::Gone => (Kind::Gone, Policy::default(), &[][..]),
-            Found::Damaged => (Kind::Damaged, Policy::default(), &[][..]),
-            // The core of the client asks the fleet, never the owner.
-            Found::Elsewhere | Found::Unconfirmed => (Kind::Elsewhere, Policy::default(), &[][..]),
-        };
+    fn answer_with(&mut self, token: u64, lookup: &BorrowedLookup<'_>) {
+        let (found, Destination { policy, target }) = encode(lookup);
         let mut left = target;
         loop {
             let (now, later) = left.split_at(left.len().min(PART_LEN));
@@ -210,7 +192,7 @@ impl Peer {
                 valid_until_ms: policy.valid_until_ms,
                 max_visits: policy.max_visits,
                 status: policy.status,
-                kind,
+                found,
                 forward_query: policy.forward_query,
                 left: left.len() as u16,
                 bytes: [0; PART_LEN],
@@ -225,17 +207,20 @@ impl Peer {
     }
 }
 
-fn found_in<'a>(part: &Part, target: &'a [u8]) -> Found<'a> {
+/// The parts of a result as a message carries them.
+fn encode<'a>(lookup: &BorrowedLookup<'a>) -> (Lookup<()>, Destination<&'a [u8]>) {
+    debug_assert!(*lookup != Lookup::Unconfirmed, "the core of the client asks the fleet, never the owner");
+    match *lookup {
+        Lookup::Live(destination) => (Lookup::Live(()), destination),
+        other => (other.map(drop), Destination { policy: Policy::default(), target: &[] }),
+    }
+}
+
+/// The result that the last part of an answer and its whole target carry.
+fn decode<'a>(part: &Part, target: &'a [u8]) -> BorrowedLookup<'a> {
     let Part { status, cache_seconds, valid_until_ms, max_visits, forward_query, .. } = *part;
     let policy = Policy { status, cache_seconds, valid_until_ms, max_visits, forward_query, ..Policy::default() };
-    match part.kind {
-        Kind::Link => Found::Link { policy, target },
-        Kind::Missing => Found::Missing,
-        Kind::Early => Found::Early,
-        Kind::Gone => Found::Gone,
-        Kind::Damaged => Found::Damaged,
-        Kind::Elsewhere => Found::Elsewhere,
-    }
+    part.found.map(|()| Destination { policy, target })
 }
 
 impl std::fmt::Debug for Mesh {
@@ -258,7 +243,7 @@ impl Mesh {
         &mut self,
         links: &mut L,
         mut foresee: impl FnMut(&mut L, &[Question]),
-        mut find: impl FnMut(&mut L, &Question, &mut dyn FnMut(&Found<'_>)),
+        mut find: impl FnMut(&mut L, &Question, &mut dyn FnMut(&BorrowedLookup<'_>)),
     ) -> usize {
         let mut answered = 0;
         for peer in self.peers.iter_mut().flatten() {
@@ -281,7 +266,7 @@ impl Mesh {
     }
 
     /// Passes each complete answer and each recall that has arrived to `take`. Returns their number.
-    pub(super) fn take_answers(&mut self, mut take: impl FnMut(Arrived<'_>)) -> usize {
+    pub(super) fn take_answers(&mut self, mut take: impl FnMut(PeerMessage<'_>)) -> usize {
         let mut taken = 0;
         for (owner, peer) in self.peers.iter_mut().enumerate() {
             let Some(Peer { answered, target, .. }) = peer else { continue };
@@ -290,7 +275,7 @@ impl Mesh {
                     FromOwner::Part(part) => part,
                     FromOwner::Recall { number, hash } => {
                         taken += 1;
-                        take(Arrived::Recall { owner: CoreId(owner as u16), number, hash });
+                        take(PeerMessage::Recall { owner: CoreId(owner as u16), number, hash });
                         continue;
                     }
                 };
@@ -303,7 +288,7 @@ impl Mesh {
                     continue;
                 }
                 let whole = if target.is_empty() { &part.bytes[..here] } else { &target[..] };
-                take(Arrived::Answer { token: part.token, found: found_in(&part, whole) });
+                take(PeerMessage::Answer { token: part.token, found: decode(&part, whole) });
                 target.clear();
                 taken += 1;
             }
@@ -407,12 +392,12 @@ mod tests {
                 max_visits: NonZeroU32::new(5),
                 ..Policy::default()
             };
-            let found = Found::Link { policy, target: &target };
+            let found = Lookup::Live(Destination { policy, target: &target[..] });
             assert_eq!(two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&found)), 1);
             two.hand_over(|_| ());
             let mut seen = None;
             one.take_answers(|arrived| {
-                let Arrived::Answer { token, found: Found::Link { policy, target } } = arrived else {
+                let PeerMessage::Answer { token, found: Lookup::Live(Destination { policy, target }) } = arrived else {
                     panic!("{arrived:?}")
                 };
                 seen = Some((token, policy, target.to_vec()));
@@ -432,14 +417,14 @@ mod tests {
             (asked..more).for_each(|token| one.ask(CoreId(1), question(token)));
             asked = more;
             one.hand_over(|_| ());
-            let found = Found::Link { policy: Policy::default(), target: &target };
+            let found = Lookup::Live(Destination { policy: Policy::default(), target: &target[..] });
             two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&found));
             two.hand_over(|_| ());
             assert!(!two.has_more(), "no question is taken whose answer may not fit");
             one.take_answers(|arrived| {
-                let Arrived::Answer { token, found } = arrived else { panic!("{arrived:?}") };
+                let PeerMessage::Answer { token, found } = arrived else { panic!("{arrived:?}") };
                 assert_eq!(token, answered);
-                assert_eq!(found, Found::Link { policy: Policy::default(), target: &target });
+                assert_eq!(found, Lookup::Live(Destination { policy: Policy::default(), target: &target[..] }));
                 answered += 1;
             });
         }
@@ -450,7 +435,7 @@ mod tests {
     fn a_recall_comes_behind_the_answers_before_it_also_when_there_was_no_room() {
         let mut meshes = weave(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
-        let link = Found::Link { policy: Policy::default(), target: b"http://a/" };
+        let link = Lookup::Live(Destination { policy: Policy::default(), target: &b"http://a/"[..] });
         let count = 2 * RING_LEN as u64;
         for number in 0..count {
             one.ask(CoreId(1), question(number));
@@ -463,8 +448,8 @@ mod tests {
         let mut seen = Vec::new();
         while seen.len() < 2 * count as usize {
             one.take_answers(|arrived| match arrived {
-                Arrived::Answer { token, .. } => seen.push(token),
-                Arrived::Recall { owner, number, hash } => {
+                PeerMessage::Answer { token, .. } => seen.push(token),
+                PeerMessage::Recall { owner, number, hash } => {
                     assert_eq!((owner, hash), (CoreId(1), question(number - count).hash));
                     seen.push(number);
                 }

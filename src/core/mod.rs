@@ -24,6 +24,7 @@ mod crowd;
 mod data;
 pub mod executor;
 mod hot;
+mod latencies;
 pub mod listen;
 mod look;
 mod mesh;

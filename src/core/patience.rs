@@ -1,13 +1,14 @@
 //! The timeouts of a core's connections, and how connections end in a drain.
 
-use super::conn::Stage;
+use super::conn::{Awaits, Conn, ConnState, PendingLookup};
 use super::slow::{Ending, Verdict};
-use super::told::{count, may_step};
+use super::told::{ConnClient, may_step};
 use super::work::{TICKS_PER_SECOND, Work};
-use crate::wire::answer::{Found, Told};
+use crate::bridge::handle::count_response;
 use crate::wire::connection::Expects;
-use crate::wire::{Ask, Rejection};
+use crate::wire::{RedirectRequest, Rejection};
 use carom_limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
+use carom_model::redirect::{Decision, Lookup, Policies, decide};
 
 /// Ticks that a client has to read our last answer.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
@@ -24,8 +25,8 @@ impl Work {
     fn check_time(&mut self, slot: u32) {
         let tick = self.now.tick;
         let Some(conn) = self.conns.get(slot) else { return };
-        let waited = tick.wrapping_sub(conn.since);
-        if conn.stage == Stage::Lingering {
+        let waited = tick.wrapping_sub(conn.wait.since);
+        if matches!(conn.state, ConnState::Lingering) {
             // A client that reads gets the rest at its own pace.
             let is_stuck = conn.unread_for(tick) >= ticks(SEND_TIME_MAX);
             let is_over = conn.peer_ended || waited >= LINGER_TICKS;
@@ -34,29 +35,23 @@ impl Work {
             }
             return;
         }
-        if !conn.sending && conn.unread_for(tick) >= ticks(SEND_TIME_MAX) {
+        if !conn.in_flight.send && conn.unread_for(tick) >= ticks(SEND_TIME_MAX) {
             // The client does not read, and the kernel has taken everything.
             return self.break_off(slot);
         }
-        if conn.sending && tick.wrapping_sub(conn.sent_since) >= ticks(SEND_TIME_MAX) {
+        if conn.in_flight.send && tick.wrapping_sub(conn.sends.since) >= ticks(SEND_TIME_MAX) {
             // The client does not read.
             return self.break_off(slot);
         }
-        if conn.stage == Stage::Open
-            && let Some(asking) = &conn.asking
-            && asking.looked_up
-            && self.now.instant - asking.since >= FETCH_TIME_MAX
-        {
-            return self.give_up(slot);
-        }
-        if conn.stage != Stage::Open || conn.asking.is_some() || conn.rejection.is_some() {
-            return;
-        }
-        if conn.is_handshaking {
-            if waited >= ticks(self.limits.head_time) {
-                self.break_off(slot);
+        match &conn.state {
+            ConnState::Open => {}
+            ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, since, .. })
+                if self.now.instant - *since >= FETCH_TIME_MAX =>
+            {
+                return self.give_up(slot);
             }
-            return;
+            ConnState::Handshaking { .. } if waited >= ticks(self.limits.head_time) => return self.break_off(slot),
+            _ => return,
         }
         let has_part = conn.tls.as_ref().is_some_and(|tls| tls.has_part());
         let part_waited = tick.wrapping_sub(conn.part_since);
@@ -77,7 +72,7 @@ impl Work {
                 self.reject(slot, Rejection::Timeout, &[]);
             }
             // While we do not read, the client's timeout does not run.
-            Expects::Stream if !may_step(conn) => conn.since = tick,
+            Expects::Stream if !may_step(conn) => conn.wait.since = tick,
             Expects::Stream if waited >= ticks(self.limits.body_time) => self.reject(slot, Rejection::Timeout, &[]),
             Expects::Body if may_step(conn) && waited >= ticks(self.limits.body_time) => {
                 self.reject(slot, Rejection::Timeout, &[]);
@@ -90,17 +85,22 @@ impl Work {
     /// Answers 503 to a look-up that timed out, and ends the connection so that a later answer reaches nothing.
     fn give_up(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let Some(asking) = conn.asking.take() else { return };
+        let Some(pending) = conn.take_look_up() else { return };
         Self::touch(&mut self.dirty, conn);
-        let ask = Ask { close: true, ..asking.ask };
-        count(&self.stats, &Told::Found(Found::Elsewhere));
-        self.answers[conn.voice()].write(&mut conn.out, &ask, &[], &Told::Found(Found::Elsewhere), self.now.unix_ms);
-        let took = self.now.instant - asking.since;
-        self.latency.saturating_record(took.as_nanos() as u64);
-        if let Some(noted) = conn.noted.take() {
-            self.desk.tell_noted(noted, Told::Found(Found::Elsewhere).status(), took);
+        let request = RedirectRequest { close: true, ..pending.request };
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
+        let mut client = ConnClient { conn, desk: &self.desk };
+        let Decision { response, .. } =
+            decide(&policies, Some(pending.domain), request.head_only, Lookup::NotResident, &mut client);
+        count_response(&self.stats, &response);
+        self.answers[conn.voice()].write(&mut conn.out, &request, &[], &response, self.now.unix_ms);
+        let took = self.now.instant - pending.since;
+        self.latencies.record(took);
+        if let Some(noted) = pending.noted {
+            self.desk.tell_noted(noted, response.status(), took);
         }
-        conn.stage = Stage::Finishing;
+        conn.enter(ConnState::Draining { said_last: false });
     }
 
     /// Accepts no further request on a connection. It ends after the answers to those that it has.
@@ -113,7 +113,7 @@ impl Work {
                 conn.machine.end();
                 stream.end(Ending::Last);
             }
-            None => conn.stage = Stage::Finishing,
+            None => conn.enter(ConnState::Draining { said_last: false }),
         }
     }
 
@@ -121,7 +121,7 @@ impl Work {
     fn end_frames(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        conn.stage = Stage::Finishing;
+        conn.enter(ConnState::Draining { said_last: false });
         if let Some(stream) = conn.slow.take() {
             stream.take(&mut conn.out);
             stream.break_off();
@@ -153,10 +153,10 @@ impl Work {
     /// it for a while.
     pub(super) fn break_all(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
-            let was_lingering = self.conns.get(slot).is_some_and(|conn| conn.stage == Stage::Lingering);
+            let was_lingering = self.conns.get(slot).is_some_and(|conn| matches!(conn.state, ConnState::Lingering));
             self.break_off(slot);
-            if let Some(conn) = self.conns.get(slot) {
-                conn.is_cut &= !was_lingering;
+            if let Some(Conn { state: ConnState::Closed { is_cut, .. }, .. }) = self.conns.get(slot) {
+                *is_cut &= !was_lingering;
             }
         }
     }

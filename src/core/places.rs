@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use super::data;
+use super::conn::{Awaits, ConnState};
+use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
-use crate::wire::Ask;
-use crate::wire::answer::{Found, Told};
-use carom_model::domains::{Domains, Place, UnknownHost};
+use crate::wire::RedirectRequest;
+use carom_model::domains::{Domains, Place};
 
 /// The domains of a service, or `None` inside if it has only the default one, which then serves any host.
 #[derive(Clone, Debug)]
@@ -26,12 +26,12 @@ impl Places {
         self.0.is_some()
     }
 
-    /// Resolves the host of a request: sets the domain and the code within it. The domain is `None` if the service does
-    /// not have it.
+    /// The domain that a request means, and its code there; no domain where its host is none of the service.
     #[inline]
-    pub(super) fn locate(&self, ask: &mut Ask, head: &[u8]) {
-        if self.are_many() {
-            (ask.place, ask.code) = self.of_host(ask.code, ask.host.of(head));
+    pub(super) fn resolve(&self, request: &RedirectRequest, head: &[u8]) -> (Option<Place>, Code) {
+        match self.are_many() {
+            true => self.of_host(request.code, request.host.of(head)),
+            false => (Some(Place::default()), request.code),
         }
     }
 
@@ -50,25 +50,6 @@ impl Places {
     pub(super) fn fallback_of(&self, code: &Code) -> Option<Code> {
         self.0.as_ref().and_then(|domains| domains.fallback_of(code))
     }
-
-    /// Returns the response of domain `place`, given the response that the default rules produce.
-    #[inline]
-    pub(super) fn told<'a>(&'a self, told: Told<'a>, place: Option<Place>) -> Told<'a> {
-        match &self.0 {
-            Some(domains) => told_by(domains, told, place),
-            None => told,
-        }
-    }
-}
-
-fn told_by<'a>(domains: &'a Domains, told: Told<'a>, place: Option<Place>) -> Told<'a> {
-    let Told::Found(found @ (Found::Missing | Found::Early | Found::Gone)) = told else { return told };
-    let Some(place) = place else {
-        return if domains.unknown_host() == UnknownHost::Misdirected { Told::Misdirected } else { told };
-    };
-    let targets = &domains.at(place).targets;
-    let target = if found == Found::Gone { &targets.expired } else { &targets.not_found };
-    target.as_deref().map_or(told, Told::Away)
 }
 
 impl Work {
@@ -76,17 +57,19 @@ impl Work {
     pub(super) fn ask_again(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let token = conn.token();
-        let Some(asking) = conn.asking.as_mut().filter(|asking| asking.again) else { return };
-        asking.again = false;
-        let code = asking.ask.code;
+        let ConnState::LookingUp(pending) = &mut conn.state else { return };
+        if pending.awaits != Awaits::Turn {
+            return;
+        }
+        let code = pending.code;
         let Some(mut data) = self.data.take() else { return };
         match data.find(&code, self.now.unix_ms) {
-            data::Place::Here(found) | data::Place::Copy(found) => {
+            Ok(found) => {
                 // The caller resumes the connection.
                 self.take_answer(token, &found, true, &mut Vec::new());
             }
-            data::Place::There { owner, hash, wanted } => {
-                asking.wanted = wanted;
+            Err(Remote { owner, hash, wanted }) => {
+                pending.awaits = Awaits::Owner { wanted };
                 self.stats.forwarded_out.add(1);
                 data.mesh.ask(owner, Question { token, hash, code });
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::access;
-use super::conn::Stage;
+use super::conn::{ConnState, PendingRejection};
 use super::slow::Ending;
 use super::work::{TICKS_PER_SECOND, Work};
 use crate::wire::Rejection;
@@ -21,31 +21,33 @@ impl Work {
         }
         let in_body = conn.machine.expects(0).is_body();
         let unconsumed = std::mem::take(&mut conn.unconsumed);
-        if self.desk.picks() {
+        let noted = self.desk.picks().then(|| {
             let head = if head.is_empty() { &unconsumed } else { head };
-            access::note_rejected(&self.desk, conn, if in_body { b"" } else { head });
-        }
+            access::note_rejected(&self.desk, conn, if in_body { b"" } else { head })
+        });
         Self::touch(&mut self.dirty, conn);
         match &conn.slow {
             Some(stream) => {
                 stream.end(if in_body { Ending::Cut } else { Ending::Followed });
-                conn.rejection = Some(rejection);
+                conn.enter(ConnState::Rejecting(PendingRejection { rejection, noted }));
             }
             None => {
-                self.write_rejection(slot, rejection);
+                self.write_rejection(slot, PendingRejection { rejection, noted });
                 if let Some(conn) = self.conns.get(slot) {
-                    conn.stage = Stage::Finishing;
+                    conn.enter(ConnState::Draining { said_last: false });
                 }
             }
         }
     }
 
     /// Writes the response to a rejected request, and its entry in the access log.
-    pub(super) fn write_rejection(&mut self, slot: u32, rejection: Rejection) {
+    pub(super) fn write_rejection(&mut self, slot: u32, PendingRejection { rejection, noted }: PendingRejection) {
         let Some(conn) = self.conns.get(slot) else { return };
         self.answers[conn.voice()].reject(&mut conn.out, rejection);
-        let ticks = self.now.tick.wrapping_sub(conn.since);
+        let ticks = self.now.tick.wrapping_sub(conn.wait.since);
         let took = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)) * ticks;
-        access::tell_rejected(&self.desk, conn, rejection, took);
+        if let Some(noted) = noted {
+            self.desk.tell_noted(noted, rejection.number(), took);
+        }
     }
 }

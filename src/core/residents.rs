@@ -14,6 +14,7 @@ use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, Entry, LinkMap, MapF
 
 use super::all_links::AllLinks;
 use super::codes::Codes;
+use carom_model::redirect::{BorrowedLookup, Lookup};
 
 /// The share of its links that a core may keep in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,17 +59,6 @@ pub(super) struct HotSet {
     changed: Box<[u64]>,
 }
 
-/// The entry of a code in memory, or what its absence means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Resident<'a> {
-    /// This entry.
-    Entry(Entry<'a>),
-    /// No entry, and the store has none either.
-    Nothing,
-    /// No entry, but the store may have one.
-    Elsewhere,
-}
-
 /// The result of setting an entry for a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Placed {
@@ -88,8 +78,9 @@ impl Residents {
         }
     }
 
+    /// The link of a code as far as memory has it, whatever its validity period.
     #[inline]
-    pub(super) fn get(&mut self, code: &Code, hash: CodeHash) -> Resident<'_> {
+    pub(super) fn get(&mut self, code: &Code, hash: CodeHash) -> BorrowedLookup<'_> {
         match self {
             Residents::All(all) => all.get(code, hash),
             Residents::Hot(hot) => hot.get(code, hash),
@@ -291,11 +282,11 @@ impl HotSet {
     }
 
     #[inline]
-    fn get(&mut self, code: &Code, hash: CodeHash) -> Resident<'_> {
+    fn get(&mut self, code: &Code, hash: CodeHash) -> BorrowedLookup<'_> {
         match self.links.get(code, hash) {
-            Some(entry) => Resident::Entry(entry),
-            None if self.codes.may_hold(hash) => Resident::Elsewhere,
-            None => Resident::Nothing,
+            Some(entry) => entry.into(),
+            None if self.codes.may_hold(hash) => Lookup::NotResident,
+            None => Lookup::Missing,
         }
     }
 
@@ -382,9 +373,9 @@ mod tests {
         let kinds = (0..20_000).map(|number| {
             let (code, hash) = code(number);
             match residents.get(&code, hash) {
-                Resident::Entry(found) => usize::from(found == entry(&target)),
-                Resident::Elsewhere => 0,
-                Resident::Nothing => panic!("{number} is forgotten"),
+                found @ Lookup::Live(_) => usize::from(found == entry(&target).into()),
+                Lookup::NotResident => 0,
+                other => panic!("{number} is forgotten: {other:?}"),
             }
         });
         let here: usize = kinds.sum();
@@ -392,7 +383,7 @@ mod tests {
         let nowhere = (20_000..40_000)
             .filter(|&number| {
                 let (code, hash) = code(number);
-                residents.get(&code, hash) == Resident::Nothing
+                residents.get(&code, hash) == Lookup::Missing
             })
             .count();
         assert!(nowhere > 19_700, "{nowhere}");
@@ -403,16 +394,16 @@ mod tests {
         let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(1 << 20));
         let (code, hash) = code(1);
         residents.keep(&code, hash, entry("http://a/1"), 4);
-        assert_eq!(residents.get(&code, hash), Resident::Entry(entry("http://a/1")));
+        assert_eq!(residents.get(&code, hash), entry("http://a/1").into());
         assert!(!residents.remove(&code, hash, 6), "the filter has not heard of it");
         residents.keep(&code, hash, entry("http://a/1"), 5);
-        assert_eq!(residents.get(&code, hash), Resident::Nothing);
+        assert_eq!(residents.get(&code, hash), Lookup::Missing);
         residents.put(&code, hash, entry("http://a/2"), 7);
         residents.keep(&code, hash, entry("http://a/1"), 7);
-        assert_eq!(residents.get(&code, hash), Resident::Entry(entry("http://a/2")), "what is here stays");
+        assert_eq!(residents.get(&code, hash), entry("http://a/2").into(), "what is here stays");
         assert!(residents.remove(&code, hash, 8));
         residents.keep(&code, hash, entry("http://a/2"), 7);
-        assert_eq!(residents.get(&code, hash), Resident::Elsewhere);
+        assert_eq!(residents.get(&code, hash), Lookup::NotResident);
     }
 
     #[test]
@@ -442,7 +433,7 @@ mod tests {
         assert!(residents.knows_codes(), "after {built} filters");
         let is_known = |residents: &mut Residents, number| {
             let (code, hash) = code(number);
-            residents.get(&code, hash) == Resident::Nothing
+            residents.get(&code, hash) == Lookup::Missing
         };
         let nowhere = (2_000_000..2_010_000).filter(|&number| is_known(&mut residents, number)).count();
         assert!(nowhere > 9_800, "{nowhere}");
@@ -472,6 +463,6 @@ mod tests {
         loaded.expect(1_000_000);
         assert!(!loaded.knows_codes());
         let (code, hash) = code(5);
-        assert_eq!(loaded.get(&code, hash), Resident::Elsewhere);
+        assert_eq!(loaded.get(&code, hash), Lookup::NotResident);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use carom_ring::Tag;
 use hyper::header::HeaderValue;
 
-use super::conn::{Conn, Stage};
+use super::conn::{Conn, ConnState};
 use super::work::Work;
 use crate::wire::Rejection;
 use crate::wire::answer::max_age;
@@ -57,9 +57,9 @@ impl Secure {
         self.hsts.as_ref()
     }
 
-    /// Forgets a connection that is gone.
-    pub(super) fn forget(&mut self, conn: &Conn) {
-        self.under_way -= usize::from(conn.is_handshaking);
+    /// Counts out the handshake of a connection that enters another state, if it has one.
+    pub(super) fn count_out(&mut self, conn: &Conn) {
+        self.under_way -= usize::from(conn.is_handshaking());
     }
 }
 
@@ -75,7 +75,7 @@ impl Work {
 
     /// Takes bytes that a TLS connection received.
     pub(super) fn receive_sealed(&mut self, slot: u32, bytes: &[u8]) {
-        let Some(conn) = self.conns.get(slot).filter(|conn| conn.stage == Stage::Open) else { return };
+        let Some(conn) = self.conns.get(slot).filter(|conn| conn.state.is_live()) else { return };
         if conn.machine.awaits_proxy() {
             self.take(slot, bytes);
             let Some(conn) = self.conns.get(slot) else { return };
@@ -95,8 +95,10 @@ impl Work {
 
     fn await_turn(&mut self, slot: u32) {
         self.note_handshake(slot);
-        let Some(conn) = self.conns.get(slot).filter(|conn| conn.stage == Stage::Open) else { return };
-        if !std::mem::replace(&mut conn.is_waiting, true) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        if let ConnState::Handshaking { is_queued } = &mut conn.state
+            && !std::mem::replace(is_queued, true)
+        {
             self.secure.waiting.push_back(conn.tag);
         }
     }
@@ -105,7 +107,7 @@ impl Work {
     /// client is evicted if it is old enough. Otherwise the new connection is closed.
     fn note_handshake(&mut self, slot: u32) {
         let tick = self.now.tick;
-        if self.conns.get(slot).is_none_or(|conn| conn.is_handshaking) {
+        if self.conns.get(slot).is_none_or(|conn| !matches!(conn.state, ConnState::Open)) {
             return;
         }
         if self.secure.under_way >= self.limits.handshakes && !self.evict_handshake() {
@@ -113,12 +115,13 @@ impl Work {
             return self.break_off(slot);
         }
         let Some(conn) = self.conns.get(slot) else { return };
-        (conn.is_handshaking, conn.since) = (true, tick);
+        conn.enter(ConnState::Handshaking { is_queued: false });
+        conn.wait.since = tick;
         self.secure.under_way += 1;
         self.secure.begun.push_back(conn.tag);
         if self.secure.begun.len() > 2 * self.limits.handshakes + HANDSHAKES_PER_TURN {
             let conns = &mut self.conns;
-            self.secure.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking));
+            self.secure.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking()));
         }
     }
 
@@ -126,18 +129,17 @@ impl Work {
     fn evict_handshake(&mut self) -> bool {
         let tick = self.now.tick;
         while let Some(&tag) = self.secure.begun.front() {
-            match self.conns.of(tag).filter(|conn| conn.is_handshaking && conn.stage != Stage::Dead) {
-                None => _ = self.secure.begun.pop_front(),
-                Some(conn) if conn.is_waiting || tick.wrapping_sub(conn.since) < HANDSHAKE_TICKS => return false,
-                Some(conn) => {
-                    conn.is_handshaking = false;
-                    self.secure.under_way -= 1;
-                    self.secure.begun.pop_front();
-                    self.stats.shed.add(1);
-                    self.break_off(tag.slot);
-                    return true;
-                }
+            let Some(Conn { state: ConnState::Handshaking { is_queued }, wait, .. }) = self.conns.of(tag) else {
+                self.secure.begun.pop_front();
+                continue;
+            };
+            if *is_queued || tick.wrapping_sub(wait.since) < HANDSHAKE_TICKS {
+                return false;
             }
+            self.secure.begun.pop_front();
+            self.stats.shed.add(1);
+            self.break_off(tag.slot);
+            return true;
         }
         false
     }
@@ -152,11 +154,9 @@ impl Work {
         while left > 0 {
             let Some(tag) = self.secure.waiting.pop_front() else { return false };
             let Some(conn) = self.conns.of(tag) else { continue };
-            conn.is_waiting = false;
+            let ConnState::Handshaking { is_queued } = &mut conn.state else { continue };
+            *is_queued = false;
             let bytes = std::mem::take(&mut conn.unconsumed);
-            if conn.stage != Stage::Open {
-                continue;
-            }
             left -= 1;
             if is_plain_request(&bytes) && !conn.tls.as_ref().is_some_and(|tls| tls.has_begun()) {
                 self.refuse_plain(tag.slot);
@@ -186,23 +186,24 @@ impl Work {
     fn end_handshake(&mut self, slot: u32) {
         let tick = self.now.tick;
         let Some(conn) = self.conns.get(slot) else { return };
-        if std::mem::replace(&mut conn.is_handshaking, false) {
-            self.secure.under_way -= 1;
-            (conn.since, conn.expects) = (tick, Expects::Request);
+        if conn.is_handshaking() {
+            self.secure.count_out(conn);
+            conn.enter(ConnState::Open);
+            (conn.wait.since, conn.wait.expects) = (tick, Expects::Request);
         }
     }
 
     fn unseal(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        let Some(tls) = conn.tls.as_mut().filter(|_| conn.stage == Stage::Open) else { return };
+        let Some(tls) = conn.tls.as_mut().filter(|_| conn.state.is_live()) else { return };
         let mut plain = std::mem::take(&mut self.secure.plain);
         let had_part = tls.has_part();
         let heard = tls.receive(bytes, &mut plain);
         if !had_part || !plain.is_empty() {
             conn.part_since = self.now.tick;
         }
-        if conn.is_handshaking && !tls.is_handshaking() {
+        if matches!(conn.state, ConnState::Handshaking { .. }) && !tls.is_handshaking() {
             let (is_http2, is_resumed) = (tls.is_http2(), tls.is_resumed());
             self.stats.handshakes.add(1);
             self.stats.resumptions.add(u64::from(is_resumed));
@@ -231,26 +232,25 @@ impl Work {
 
     /// Ends a connection whose bytes are not valid TLS. The client gets a TLS alert and nothing else.
     fn give_up_tls(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get(slot) else { return };
-        if conn.is_handshaking {
+        let Some(conn) = self.conns.get(slot).filter(|conn| !conn.state.is_closed()) else { return };
+        if conn.is_handshaking() {
             self.stats.handshake_failures.add(1);
         }
         self.stats.bad_requests.add(1);
         if let Some(stream) = conn.slow.take() {
             stream.break_off();
         }
-        (conn.asking, conn.rejection) = (None, None);
         conn.out.clear();
         conn.machine.end();
-        conn.stage = Stage::Finishing;
-        self.end_handshake(slot);
+        self.secure.count_out(conn);
+        conn.enter(ConnState::Draining { said_last: false });
     }
 
     /// Returns the bytes to send next on a connection, encrypted if it speaks TLS. Empty if there are none.
     pub(super) fn take_sendable(&mut self, slot: u32) -> Vec<u8> {
         let Some(conn) = self.conns.get(slot) else { return Vec::new() };
         let Some(tls) = &mut conn.tls else { return std::mem::take(&mut conn.out) };
-        let is_last = conn.stage == Stage::Finishing && !tls.is_closed();
+        let is_last = matches!(conn.state, ConnState::Draining { .. }) && !tls.is_closed();
         if conn.out.is_empty() && !tls.has_to_say() && !is_last {
             return Vec::new();
         }

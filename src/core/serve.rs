@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carom_ring::{Chunk, Completion, Ring, Tag};
 use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
-use super::conn::Stage;
+use super::conn::ConnState;
 use super::crowd::EVICTED_FOR_FILES;
 use super::data::Data;
 use super::executor::{self, Running};
@@ -246,7 +246,7 @@ impl Core {
         worked |= self.work.serve_desk();
         worked |= self.work.serve_handshakes();
         self.settle_all();
-        self.work.record_turn();
+        self.work.latencies.end_turn(self.work.now.instant);
         if let Some(data) = &mut self.work.data {
             let (ring, stats) = (&mut self.ring, &self.work.stats);
             data.mesh.hand_over(|descriptor| {
@@ -301,7 +301,7 @@ impl Core {
             }
             Completion::Received { tag, result, more } => {
                 if !more && let Some(conn) = self.work.conns.of(tag) {
-                    conn.receiving = false;
+                    conn.in_flight.receive = false;
                     Work::touch(&mut self.work.dirty, conn);
                 }
                 self.received(tag, result);
@@ -365,15 +365,15 @@ impl Core {
     fn sent(&mut self, tag: Tag, result: Result<usize, i32>, mut buffer: Vec<u8>) {
         let tick = self.work.now.tick;
         let Some(conn) = self.work.conns.of(tag) else { return };
-        conn.sending = false;
-        conn.sent_since = tick;
+        conn.in_flight.send = false;
+        conn.sends.since = tick;
         Work::touch(&mut self.work.dirty, conn);
-        conn.sent_total += result.unwrap_or_default() as u64;
+        conn.sends.total += result.unwrap_or_default() as u64;
         match result {
-            Ok(len) if conn.sent + len < buffer.len() && conn.stage != Stage::Dead => {
-                conn.sent += len;
-                conn.sending = true;
-                self.ring.send(&conn.socket, tag, buffer, conn.sent);
+            Ok(len) if conn.sends.sent + len < buffer.len() && !conn.state.is_closed() => {
+                conn.sends.sent += len;
+                conn.in_flight.send = true;
+                self.ring.send(&conn.socket, tag, buffer, conn.sends.sent);
             }
             Ok(_) => {
                 buffer.clear();
@@ -532,53 +532,55 @@ impl Core {
     fn settle(&mut self, slot: u32) {
         let Some(conn) = self.work.conns.get(slot) else { return };
         conn.dirty = false;
-        if conn.stage == Stage::Dead {
+        if conn.state.is_closed() {
             return self.bury(slot);
         }
         let out = match conn.tls {
-            _ if conn.sending => Vec::new(),
+            _ if conn.in_flight.send => Vec::new(),
             None => std::mem::take(&mut conn.out),
             Some(_) => self.work.take_sendable(slot),
         };
         let Some(conn) = self.work.conns.get(slot) else { return };
         if !out.is_empty() {
-            conn.sent = 0;
-            conn.sending = true;
-            conn.sent_since = self.work.now.tick;
+            conn.sends.sent = 0;
+            conn.in_flight.send = true;
+            conn.sends.since = self.work.now.tick;
             self.ring.send(&conn.socket, conn.tag, out, 0);
-        } else if !conn.sending && conn.out.is_empty() {
+        } else if !conn.in_flight.send && conn.out.is_empty() {
             // Keeps the memory for the next answer.
             conn.out = out;
         }
-        if conn.stage == Stage::Finishing && !conn.sending {
+        if let ConnState::Draining { said_last } = conn.state
+            && !conn.in_flight.send
+        {
             let has_unread = conn.has_unread();
             if conn.peer_ended && !has_unread {
-                conn.stage = Stage::Dead;
+                conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
                 return self.bury(slot);
             }
             // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake our
             // answer. So we wait for the client's end, unless it has promised to send nothing more. Unread answers keep
             // the connection too: it counts against the limit until they are read.
-            if conn.said_last && !has_unread {
+            if said_last && !has_unread {
                 Ring::shut_down(&conn.socket);
             } else {
                 Ring::shut_down_sending(&conn.socket);
             }
-            conn.stage = Stage::Lingering;
-            conn.since = self.work.now.tick;
+            conn.enter(ConnState::Lingering);
+            conn.wait.since = self.work.now.tick;
             conn.slow = None;
         }
-        if conn.stage == Stage::Lingering && conn.peer_ended && !conn.has_unread() {
-            conn.stage = Stage::Dead;
+        if matches!(conn.state, ConnState::Lingering) && conn.peer_ended && !conn.has_unread() {
+            conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
             return self.bury(slot);
         }
-        let full = conn.stage == Stage::Open && conn.unconsumed.len() >= conn.queued_max as usize;
-        if conn.receiving && full && !conn.stopping {
-            conn.stopping = true;
+        let full = conn.state.is_live() && conn.unconsumed.len() >= conn.queued_max as usize;
+        if conn.in_flight.receive && full && !conn.in_flight.cancel {
+            conn.in_flight.cancel = true;
             self.ring.cancel_receive(conn.tag);
-        } else if !conn.receiving && !full && !conn.peer_ended {
-            conn.receiving = true;
-            conn.stopping = false;
+        } else if !conn.in_flight.receive && !full && !conn.peer_ended {
+            conn.in_flight.receive = true;
+            conn.in_flight.cancel = false;
             self.ring.receive(&conn.socket, conn.tag);
         }
     }
@@ -586,22 +588,24 @@ impl Core {
     /// Closes a connection once no operation of it is in flight.
     fn bury(&mut self, slot: u32) {
         let Some(conn) = self.work.conns.get(slot) else { return };
-        if conn.receiving || conn.sending {
-            if !conn.stopping || conn.sending {
-                conn.stopping = true;
+        if conn.in_flight.receive || conn.in_flight.send {
+            if !conn.in_flight.cancel || conn.in_flight.send {
+                conn.in_flight.cancel = true;
                 Ring::shut_down(&conn.socket);
-                if conn.receiving {
+                if conn.in_flight.receive {
                     self.ring.cancel_receive(conn.tag);
                 }
             }
             return;
         }
         if let Some(conn) = self.work.conns.remove(slot) {
-            if conn.is_cut && conn.has_unread() {
+            let ConnState::Closed { is_cut, .. } = conn.state else {
+                unreachable!("only closed connections are buried")
+            };
+            if is_cut && conn.has_unread() {
                 // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.
                 carom_ring::reset_on_close(&conn.socket);
             }
-            self.work.secure.forget(&conn);
             self.work.crowd.forget(&conn);
         }
         self.work.stats.connections.set(self.work.conns.len() as u64);

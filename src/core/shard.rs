@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, owner};
 
-use super::residents::{Placed, Resident, Residents, Share};
+use super::residents::{Placed, Residents, Share};
 use crate::bridge::{Change, LoadBatch, LoadedPage, StoredCodes};
-use crate::wire::answer::Found;
 use carom_model::link::Link;
 use carom_model::link::record::{self, DamagedRange, RecordRef};
+use carom_model::redirect::{BorrowedLookup, Lookup};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
@@ -35,7 +35,7 @@ pub(super) struct Shard {
     in_doubt: bool,
     /// Key ranges that could not be read at start; nearly always empty.
     damaged: Arc<[DamagedRange]>,
-    stats: Arc<CoreStats>,
+    pub(super) stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
 }
 
@@ -80,20 +80,11 @@ impl Shard {
 
     /// Returns the link or its absence for a code of this core at the instant `now_ms`, in milliseconds since 1970 UTC.
     #[inline]
-    pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Found<'_> {
-        let entry = match self.links.get(code, hash) {
-            Resident::Entry(entry) => entry,
-            Resident::Nothing if self.damaged.iter().any(|range| range.may_hold(code)) => return Found::Damaged,
-            Resident::Nothing => return Found::Missing,
-            Resident::Elsewhere => return Found::Elsewhere,
-        };
-        match entry {
-            Entry::Link { policy, target } => match policy.phase(now_ms) {
-                Phase::Live => Found::Link { policy, target },
-                Phase::Early => Found::Early,
-                Phase::Over => Found::Gone,
-            },
-            Entry::Damaged => Found::Damaged,
+    pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> BorrowedLookup<'_> {
+        match self.links.get(code, hash) {
+            Lookup::Live(destination) => destination.at(now_ms),
+            Lookup::Missing if self.damaged.iter().any(|range| range.may_hold(code)) => Lookup::Damaged,
+            other => other,
         }
     }
 
@@ -274,6 +265,7 @@ mod tests {
     use crate::bridge::{ChangedCodes, LoadCredit};
     use carom_model::link::labels::Labels;
     use carom_model::link::{Origin, Version};
+    use carom_model::redirect::Destination;
 
     const CODES: usize = 12;
 
@@ -485,9 +477,9 @@ mod tests {
                 let hash = self.shard.hasher().hash(&code);
                 match (self.shard.find(&code, hash, 0), stored) {
                     // The store is asked.
-                    (Found::Elsewhere, _) if is_hot => {}
-                    (Found::Missing, Stored::Nothing) | (Found::Damaged, Stored::Damaged) => {}
-                    (Found::Link { target: found, .. }, Stored::Link(version, more)) => {
+                    (Lookup::NotResident, _) if is_hot => {}
+                    (Lookup::Missing, Stored::Nothing) | (Lookup::Damaged, Stored::Damaged) => {}
+                    (Lookup::Live(Destination { target: found, .. }), Stored::Link(version, more)) => {
                         assert_eq!(found, target(version, more).as_bytes(), "c{number}");
                     }
                     (found, stored) => panic!("c{number}: {found:?} in memory, {stored:?} in the store"),

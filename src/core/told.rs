@@ -1,66 +1,39 @@
-//! Small rules that every redirect path shares: the response, its counters, its visit, and the connection afterwards.
+//! Small rules that several ways to an answer share: whether a connection goes on, how a look-up goes on, and who the client
+//! is.
+
+use std::task::Poll;
 
 use carom_shards::Code;
 
-use super::conn::{Conn, Stage};
-use super::look::{Looks, Next};
-use crate::bridge::handle::{Desk, Looked};
-use crate::wire::Ask;
-use crate::wire::answer::{Found, Told};
+use super::conn::{Conn, ConnState};
+use super::look::Looks;
+use crate::bridge::handle::Desk;
+use crate::wire::RedirectRequest;
+use carom_model::redirect::{BorrowedLookup, Destination, Lookup, MissLimit};
 use carom_model::visits::Visitor;
-use carom_telemetry::stats::CoreStats;
 
 /// True if a connection may consume input: it waits for no other core and is not congested.
 #[inline]
 pub(super) fn may_step(conn: &Conn) -> bool {
-    conn.asking.is_none()
-        && conn.rejection.is_none()
+    matches!(conn.state, ConnState::Open)
         && !conn.is_congested()
         && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
 }
 
-#[inline]
-pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
-    match told {
-        Told::Found(Found::Link { .. }) => stats.redirects.add(1),
-        Told::Found(Found::Missing | Found::Early | Found::Gone)
-        | Told::Blocked
-        | Told::Misdirected
-        | Told::Away(_) => {
-            stats.misses.add(1);
-        }
-        Told::TooMany => stats.throttled.add(1),
-        Told::Found(Found::Damaged | Found::Elsewhere | Found::Unconfirmed) => stats.unavailable.add(1),
-    }
-}
-
 /// Returns the visitor that a request's head describes; `None` if this core records no visits.
-pub(super) fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
-    desk.visitor(ask.user_agent.of(head), ask.referer.of(head))
-}
-
-/// Records the visit that a response completes, if any. A HEAD request is no visit.
-#[inline]
-pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
-    match told {
-        _ if ask.head_only => {}
-        Told::Found(Found::Link { .. }) => desk.tell_visit(Some(ask.code), visitor()),
-        Told::Found(Found::Missing | Found::Early) => desk.tell_visit(None, visitor()),
-        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere | Found::Unconfirmed) => {}
-        Told::Blocked | Told::TooMany | Told::Misdirected | Told::Away(_) => {}
-    }
+pub(super) fn visitor_of(desk: &Desk, request: &RedirectRequest, head: &[u8]) -> Option<Visitor> {
+    desk.visitor(request.user_agent.of(head), request.referer.of(head))
 }
 
 /// Applies `Connection: close` after an answer. Returns true if the connection ends or must wait before its next
 /// request.
 #[inline]
-pub(super) fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
-    if ask.close {
-        conn.stage = Stage::Finishing;
+pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: bool) -> bool {
+    if request.close {
         // A TLS client still sends its closing alert, and a closed socket would answer that with a reset.
-        conn.said_last = ask.asked_to_close && is_last && conn.tls.is_none();
+        conn.enter(ConnState::Draining { said_last: request.asked_to_close && is_last && conn.tls.is_none() });
     }
-    ask.close || !may_step(conn)
+    request.close || !may_step(conn)
 }
 
 /// Decides what follows from what memory has for a code. A blocked link is answered at once, so that it uses up no
@@ -69,44 +42,267 @@ pub(super) fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
 pub(super) fn go_on<'a>(
     desk: &Desk,
     looks: &mut Looks,
-    found: Found<'a>,
+    found: BorrowedLookup<'a>,
     code: Code,
     token: u64,
     tick: u32,
-) -> Next<'a> {
+) -> Poll<BorrowedLookup<'a>> {
     match found {
-        Found::Link { target, .. } if desk.blocks(target) => Next::Answer(found),
+        Lookup::Live(Destination { target, .. }) if desk.blocks(target) => Poll::Ready(found),
         found => looks.go_on(found, code, token, tick),
     }
 }
 
-/// Returns what was found, or `Unconfirmed` in place of a 404 while the code of the first domain is unconfirmed.
-#[inline]
-pub(super) fn confirmed(found: Found<'_>, unconfirmed: bool) -> Found<'_> {
-    if unconfirmed && found == Found::Missing { Found::Unconfirmed } else { found }
+/// The client of a connection, as the miss limit of its core knows it.
+pub(super) struct ConnClient<'c> {
+    pub(super) conn: &'c mut Conn,
+    pub(super) desk: &'c Desk,
 }
 
-/// Turns a look-up's result into a response: hides blocked destinations, and applies the rate limit for misses.
-#[inline]
-pub(super) fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
-    match found {
-        Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
-        // A client may send many guesses at once. Those that were under way when the limit was reached get 429 as well.
-        Found::Link { .. } if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
-        // A guess counts as one even while nothing can tell whether it has hit.
-        Found::Missing | Found::Early | Found::Unconfirmed if conn.misses_too_often(desk) => Told::TooMany,
-        found => Told::Found(found),
+impl MissLimit for ConnClient<'_> {
+    #[inline]
+    fn is_limited(&mut self) -> bool {
+        self.desk.guard().is_alert() && self.conn.is_barred(self.desk)
+    }
+
+    #[inline]
+    fn misses_too_often(&mut self) -> bool {
+        self.conn.misses_too_often(self.desk)
     }
 }
 
-pub(super) fn looked(found: &Found<'_>) -> Looked {
-    match *found {
-        Found::Link { policy, target } => Looked::Link { policy, target: target.into() },
-        Found::Missing => Looked::Missing,
-        Found::Early => Looked::Early,
-        Found::Gone => Looked::Gone,
-        Found::Damaged => Looked::Damaged,
-        Found::Elsewhere => Looked::Unavailable,
-        Found::Unconfirmed => Looked::Unconfirmed,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::Change;
+    use crate::bridge::handle::recording_desk;
+    use crate::core::data::Data;
+    use crate::core::listen::Begins;
+    use crate::core::mesh::weave;
+    use crate::core::residents::Share;
+    use crate::core::secure::Secure;
+    use crate::core::shard::Shard;
+    use crate::core::slow::Service;
+    use crate::core::work::{Now, Work};
+    use carom_limits::ConnectionLimits;
+    use carom_model::link::labels::Labels;
+    use carom_model::link::{Link, Origin, Version};
+    use carom_model::redirect::{OwnedLookup, VisitKind};
+    use carom_model::testing::redirects::{Case, any_case, any_lookup, kind_of};
+    use carom_model::visits::{VisitReceiver, ring};
+    use carom_shards::{CodeHasher, CoreCount, CoreId, Policy};
+    use proptest::prelude::*;
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    const NOW_MS: u64 = 1_000_000;
+
+    /// The first of two cores, with a connection of the client of a case.
+    struct World {
+        work: Work,
+        slot: u32,
+        visits: VisitReceiver,
+        _peer: UnixStream,
+    }
+
+    impl World {
+        fn new(case: &Case) -> World {
+            let (sender, visits) = ring();
+            let desk = recording_desk(case.domains.clone(), sender);
+            desk.block(Arc::new(case.blocked()));
+            let stats = Arc::clone(&desk.counters().cores[0]);
+            let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
+            let shard = Shard::new(CoreId(0), count, hasher, Share::All, Arc::clone(&stats), Arc::default());
+            let data = Data::new(shard, weave(count).swap_remove(0));
+            let service: Service = Rc::new(|_| Box::pin(std::future::pending()));
+            let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0 };
+            let limits = (ConnectionLimits::default(), Arc::default());
+            let mut work = Work::new(now, Some(Box::new(data)), desk, service, stats, limits, Secure::new(None, None));
+            let (socket, peer) = UnixStream::pair().unwrap();
+            let slot = work.open(socket.into(), Begins::default());
+            work.conns.get(slot).unwrap().come_from(Some(case.client.address()));
+            World { work, slot, visits, _peer: peer }
+        }
+
+        /// A code that this core owns at the domain of the case and at the default one, and its code there.
+        fn code_of(&self, case: &Case, owner: CoreId) -> (Code, Code) {
+            let shard = &self.work.data.as_ref().unwrap().shard;
+            let domain = case.domain.and_then(|domain| case.domains.id_at(domain));
+            let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
+            let of_owner = |code: &Code| [code.within(domain), *code].iter().all(|code| shard.locate(code).1 == owner);
+            let code = codes.find(of_owner).unwrap();
+            (code, code.within(domain))
+        }
+
+        fn ask(&mut self, case: &Case, code: &Code) {
+            let method = if case.is_head { "HEAD" } else { "GET" };
+            let head = format!("{method} /{} HTTP/1.1\r\nHost: {}\r\n\r\n", code.as_slug(), case.host());
+            self.work.receive(self.slot, head.as_bytes());
+        }
+
+        /// Status and destination of the answer, and the visit that it was.
+        fn outcome(&mut self) -> (u16, String, VisitKind) {
+            let conn = self.work.conns.get(self.slot).unwrap();
+            let text = String::from_utf8(conn.out.clone()).unwrap();
+            let location = text.lines().find_map(|line| line.strip_prefix("Location: ")).unwrap_or_default();
+            (text.split(' ').nth(1).unwrap().parse().unwrap(), location.to_owned(), kind_of(&mut self.visits))
+        }
+    }
+
+    /// The link that a core finds as the case says; `None` where it finds none.
+    fn link_of(case: &Case, code: Code) -> Option<Link> {
+        let policy = match &case.lookup {
+            Lookup::Live(destination) => destination.policy,
+            Lookup::NotYetValid => Policy { valid_since_ms: Some(NOW_MS + 1), ..Policy::default() },
+            Lookup::Expired => Policy { valid_until_ms: Some(NOW_MS), ..Policy::default() },
+            _ => return None,
+        };
+        let (origin, version, labels) = (Origin::Custom, Version::default(), Labels::default());
+        let target = carom_model::testing::redirects::TARGET.to_owned();
+        Some(Link { code, policy, target, created_ms: 0, origin, version, labels })
+    }
+
+    /// What may happen to a connection.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Bytes(&'static str),
+        /// The look-up that it waits for has this result.
+        Answer(OwnedLookup),
+        Drained,
+        PeerEnded,
+        Broken,
+        Evicted,
+        /// So many ticks go by.
+        Ticks(u32),
+        Drain,
+        CloseIdle,
+        BreakAll,
+        RunTasks,
+        /// What is queued goes out.
+        Settle,
+    }
+
+    fn any_event() -> impl Strategy<Value = Event> {
+        let bytes = vec![
+            "GET /abc HTTP/1.1\r\nHost: go.test\r\n\r\n",
+            "HEAD /c7?a=b HTTP/1.1\r\nHost: s.test\r\n\r\n",
+            "GET /c8 HTTP/1.1\r\nHost: go.test\r\nConnection: close\r\n\r\n",
+            "GET /c1 HTTP/1.1\r\nHo",
+            "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n",
+            "body",
+            "\0\r\n\r\n",
+        ];
+        prop_oneof![
+            6 => proptest::sample::select(bytes).prop_map(Event::Bytes),
+            4 => any_lookup().prop_map(Event::Answer),
+            4 => Just(Event::Drained),
+            2 => Just(Event::Settle),
+            2 => Just(Event::RunTasks),
+            2 => (1..400u32).prop_map(Event::Ticks),
+            1 => Just(Event::PeerEnded),
+            1 => Just(Event::Broken),
+            1 => Just(Event::Evicted),
+            1 => Just(Event::Drain),
+            1 => Just(Event::CloseIdle),
+            1 => Just(Event::BreakAll),
+        ]
+    }
+
+    impl World {
+        fn take(&mut self, event: &Event) {
+            let World { work, slot, .. } = self;
+            let conn = work.conns.get(*slot).expect("nobody buries it");
+            match event {
+                Event::Bytes(text) => work.receive(*slot, text.as_bytes()),
+                Event::Answer(lookup) => {
+                    let token = conn.token();
+                    work.take_answer(token, &lookup.borrowed(), false, &mut Vec::new());
+                }
+                Event::Drained => work.drained(*slot),
+                Event::PeerEnded => work.peer_ended(*slot),
+                Event::Broken => work.break_off(*slot),
+                Event::Evicted => _ = work.evict(0),
+                Event::Ticks(count) => {
+                    work.now.tick += count;
+                    (0..4).for_each(|_| {
+                        work.now.tick += 1;
+                        work.sweep();
+                    });
+                }
+                Event::Drain => work.drain(),
+                Event::CloseIdle => work.close_all_idle(),
+                Event::BreakAll => work.break_all(),
+                Event::RunTasks => {
+                    work.run_tasks();
+                    work.serve_desk();
+                }
+                Event::Settle => {
+                    conn.out.clear();
+                    if let ConnState::Draining { .. } = conn.state {
+                        conn.enter(ConnState::Lingering);
+                        conn.slow = None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn expected(case: &Case) -> (u16, String, VisitKind) {
+        let (status, location, visit, _) = case.outcome();
+        (status, location, visit)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn no_order_of_events_breaks_a_rule_of_the_states(
+            case in any_case(),
+            events in proptest::collection::vec(any_event(), 1..40),
+        ) {
+            let mut world = World::new(&case);
+            for event in &events {
+                let was_live = world.work.conns.get(world.slot).unwrap().state.is_live();
+                world.take(event);
+                let conn = world.work.conns.get(world.slot).unwrap();
+                prop_assert!(was_live || !conn.state.is_live(), "{event:?} takes back an end");
+                prop_assert!(!matches!(conn.state, ConnState::LookingUp(_)) || conn.slow.is_none());
+                prop_assert!(!conn.state.is_closed() || conn.slow.is_none());
+            }
+            world.work.tasks.clear();
+        }
+
+        #[test]
+        fn a_request_that_is_answered_at_once_gets_the_response_of_the_decision(case in any_case()) {
+            prop_assume!(!matches!(case.lookup, Lookup::Damaged | Lookup::NotResident | Lookup::Unconfirmed));
+            let mut world = World::new(&case);
+            let (code, at_domain) = world.code_of(&case, CoreId(0));
+            if let Some(link) = link_of(&case, at_domain) {
+                world.work.data.as_mut().unwrap().shard.apply(&Change::Put(Arc::new(link)), 1);
+            }
+            case.client.guess(world.work.desk.guard());
+            world.ask(&case, &code);
+            prop_assert_eq!(world.outcome(), expected(&case));
+        }
+
+        #[test]
+        fn a_request_that_is_answered_late_gets_the_response_of_the_decision(case in any_case()) {
+            prop_assume!(case.domain.is_some());
+            let mut world = World::new(&case);
+            let (code, at_domain) = world.code_of(&case, CoreId(1));
+            world.ask(&case, &code);
+            // Its misses are used up while it waits.
+            case.client.guess(world.work.desk.guard());
+            let token = world.work.conns.get(world.slot).unwrap().token();
+            let mut resumed = Vec::new();
+            world.work.take_answer(token, &case.lookup.borrowed(), true, &mut resumed);
+            if case.lookup.allows_fallback() && case.domains.fallback_of(&at_domain).is_some() {
+                world.work.drained(world.slot);
+                world.work.take_answer(token, &Lookup::Missing, true, &mut resumed);
+            }
+            prop_assert_eq!(world.outcome(), expected(&case));
+        }
     }
 }

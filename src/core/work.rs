@@ -6,32 +6,36 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use carom_shards::Code;
-use hdrhistogram::Histogram;
 
 use super::access;
-use super::conn::{Asking, Conn, Conns, Stage};
+use super::conn::{Awaits, Conn, ConnState, Conns, PendingLookup};
 use super::crowd::Crowd;
-use super::data::{Brought, Data, Place};
+use super::data::{Data, Remote};
+use super::latencies::CoreLatencies;
 use super::listen::Begins;
-use super::look::{self, Looks, Next};
-use super::mesh::Question;
+use super::look::Looks;
+use super::mesh::{PeerMessage, Question};
 use super::places::Places;
 use super::secure::Secure;
 use super::slow::{Ending, Manner, Service, Stream};
 use super::tasks::Tasks;
-use super::told::{confirmed, count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
-use crate::bridge::handle::{Desk, Looked};
-use crate::bridge::{LookedUp, StoreAnswer, Ticket, ToCore};
-use crate::wire::answer::{Answers, Found, Told};
+use super::told::{ConnClient, end_or_wait, go_on, may_step, visitor_of};
+use crate::bridge::handle::Desk;
+use crate::bridge::handle::count_response;
+use crate::bridge::{StoreAnswer, Ticket, ToCore};
+use crate::wire::answer::Answers;
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
-use crate::wire::{Action, Bounds, Connection};
+use crate::wire::{Action, Bounds, Connection, RedirectRequest};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::{Field, Trust};
-use carom_telemetry::stats::{CoreStats, LatencySummary};
+use carom_model::link::Link;
+use carom_model::redirect::{BorrowedLookup, Decision, Lookup, MissLimit, Policies, decide};
+use carom_telemetry::stats::CoreStats;
 
 /// Ticks per second: the resolution of every timeout.
 pub(super) const TICKS_PER_SECOND: u32 = 4;
@@ -74,9 +78,7 @@ pub(super) struct Work {
     pub(super) limits: ConnectionLimits,
     /// Proxies that may name the client.
     pub(super) trust: Arc<Trust>,
-    pub(super) latency: Histogram<u64>,
-    /// Requests answered immediately in this turn. Their latency is recorded at its end.
-    pub(super) answered: u64,
+    pub(super) latencies: CoreLatencies,
     pub(super) draining: bool,
     /// Tasks that answer all other requests.
     pub(super) tasks: Tasks,
@@ -113,8 +115,7 @@ impl Work {
             stats,
             limits,
             trust,
-            latency: Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that fit each other"),
-            answered: 0,
+            latencies: CoreLatencies::new(),
             draining: false,
             tasks: Tasks::default(),
             kicked: Vec::new(),
@@ -188,16 +189,17 @@ impl Work {
     pub(super) fn take(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        if conn.stage != Stage::Open || conn.rejection.is_some() {
+        match &mut conn.state {
+            ConnState::Handshaking { .. } | ConnState::Open | ConnState::LookingUp(_) => {}
             // The client broke its promise to send nothing more, so the connection must linger.
-            conn.said_last = false;
-            return;
+            ConnState::Draining { said_last } => return *said_last = false,
+            ConnState::Rejecting(_) | ConnState::Lingering | ConnState::Closed { .. } => return,
         }
         if conn.unconsumed.is_empty() && may_step(conn) {
             let consumed = self.step(slot, bytes);
             if let Some(conn) = self.conns.get(slot)
                 && consumed < bytes.len()
-                && conn.stage == Stage::Open
+                && conn.state.is_live()
             {
                 conn.unconsumed.extend_from_slice(&bytes[consumed..]);
             }
@@ -211,14 +213,14 @@ impl Work {
     /// Continues with the bytes that a connection has not consumed yet.
     fn resume(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        if conn.stage != Stage::Open || !may_step(conn) || conn.unconsumed.is_empty() || conn.holds_handshake() {
+        if !may_step(conn) || conn.unconsumed.is_empty() || conn.holds_handshake() {
             return;
         }
         let mut bytes = std::mem::take(&mut conn.unconsumed);
         let consumed = self.step(slot, &bytes);
         if let Some(conn) = self.conns.get(slot)
             && consumed < bytes.len()
-            && conn.stage == Stage::Open
+            && conn.state.is_live()
         {
             bytes.drain(..consumed);
             conn.unconsumed = bytes;
@@ -230,8 +232,8 @@ impl Work {
         let tick = self.now.tick;
         if let Some(conn) = self.conns.get(slot) {
             let (heads, expects) = (conn.machine.heads(), conn.machine.expects(conn.unconsumed.len()));
-            if heads != conn.heads || expects != conn.expects {
-                (conn.heads, conn.expects, conn.since) = (heads, expects, tick);
+            if heads != conn.wait.heads || expects != conn.wait.expects {
+                (conn.wait.heads, conn.wait.expects, conn.wait.since) = (heads, expects, tick);
             } else if expects == Expects::Stream {
                 conn.note_progress(len, self.limits.progress_len(), tick);
             }
@@ -249,69 +251,8 @@ impl Work {
             at += step.consumed;
             match step.action {
                 Action::Read => return at,
-                Action::Lookup(mut ask) => {
-                    let data = self.data.as_mut().expect("only cores with a shard have fast connections");
-                    match self.trust.field {
-                        Field::Off => {}
-                        field if ask.is_split => conn.follow(&self.trust, &all_of(taken, field.as_str())),
-                        Field::Forwarded => conn.follow(&self.trust, ask.forwarded.of(taken)),
-                        Field::XForwardedFor => conn.follow(&self.trust, ask.x_forwarded_for.of(taken)),
-                    }
-                    if self.desk.guard().is_alert() && conn.is_barred(&self.desk) {
-                        self.stats.throttled.add(1);
-                        self.answers[conn.voice()].write(&mut conn.out, &ask, b"", &Told::TooMany, self.now.unix_ms);
-                        if self.desk.picks() {
-                            access::tell(&self.desk, conn, (&ask, taken), &Told::TooMany, self.now.instant);
-                        }
-                        if end_or_wait(conn, &ask, at == input.len()) {
-                            return at;
-                        }
-                        continue;
-                    }
-                    self.places.locate(&mut ask, taken);
-                    let (mut found, mut unconfirmed) = (Found::Missing, false);
-                    while ask.place.is_some() {
-                        found = match data.find(&ask.code, self.now.unix_ms) {
-                            Place::Here(found) => found,
-                            Place::Copy(found) => {
-                                self.stats.hot_hits.add(1);
-                                found
-                            }
-                            Place::There { owner, hash, wanted } => {
-                                let question = Question { token: conn.token(), hash, code: ask.code };
-                                let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
-                                conn.wait(&self.desk, Asking { wanted, unconfirmed, ..asking }, taken);
-                                self.stats.forwarded_out.add(1);
-                                data.mesh.ask(owner, question);
-                                return at;
-                            }
-                        };
-                        let looks = self.looks.as_mut().expect("a core with a shard has these");
-                        let Next::Answer(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick)
-                        else {
-                            let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
-                            conn.wait(&self.desk, Asking { looked_up: true, unconfirmed, ..asking }, taken);
-                            return at;
-                        };
-                        found = confirmed(then, unconfirmed);
-                        match self.places.fallback_of(&ask.code) {
-                            Some(code) if matches!(found, Found::Missing | Found::Unconfirmed) => {
-                                (ask.code, unconfirmed) = (code, found == Found::Unconfirmed);
-                            }
-                            _ => break,
-                        }
-                    }
-                    let told = screen(&self.desk, conn, found);
-                    count(&self.stats, &told);
-                    tell_visit(&self.desk, &ask, &told, || visitor_of(&self.desk, &ask, taken));
-                    let told = self.places.told(told, ask.place);
-                    let answers = &self.answers[conn.voice()];
-                    answers.write(&mut conn.out, &ask, ask.query.of(taken), &told, self.now.unix_ms);
-                    self.answered += 1;
-                    if self.desk.picks() {
-                        access::tell(&self.desk, conn, (&ask, taken), &told, self.now.instant);
-                    }
-                    if end_or_wait(conn, &ask, at == input.len()) {
+                Action::Lookup(request) => {
+                    if !self.redirect(slot, &request, taken, at == input.len()) {
                         return at;
                     }
                 }
@@ -353,6 +294,66 @@ impl Work {
         }
     }
 
+    /// Answers a request for a short code, or lets it wait for an answer. `is_last`: no input is left behind its head.
+    /// Returns whether the connection goes on with its input.
+    #[inline]
+    fn redirect(&mut self, slot: u32, request: &RedirectRequest, head: &[u8], is_last: bool) -> bool {
+        let Some(conn) = self.conns.get(slot) else { return false };
+        let data = self.data.as_mut().expect("only cores with a shard have fast connections");
+        match self.trust.field {
+            Field::Off => {}
+            field if request.is_split => conn.follow(&self.trust, &all_of(head, field.as_str())),
+            Field::Forwarded => conn.follow(&self.trust, request.forwarded.of(head)),
+            Field::XForwardedFor => conn.follow(&self.trust, request.x_forwarded_for.of(head)),
+        }
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
+        let (decision, code) = if (ConnClient { conn, desk: &self.desk }).is_limited() {
+            (Decision::limited(), request.code)
+        } else {
+            let (domain, mut code) = self.places.resolve(request, head);
+            let (mut found, mut unconfirmed) = (Lookup::Missing, false);
+            while let Some(domain) = domain {
+                let pending = || PendingLookup::new(&self.desk, request, head, (domain, code), self.now.instant);
+                found = match data.find(&code, self.now.unix_ms) {
+                    Ok(found) => found,
+                    Err(Remote { owner, hash, wanted }) => {
+                        let question = Question { token: conn.token(), hash, code };
+                        let awaits = Awaits::Owner { wanted };
+                        conn.look_up(&self.desk, PendingLookup { awaits, unconfirmed, ..pending() }, head);
+                        self.stats.forwarded_out.add(1);
+                        data.mesh.ask(owner, question);
+                        return false;
+                    }
+                };
+                let looks = self.looks.as_mut().expect("a core with a shard has these");
+                let Poll::Ready(then) = go_on(&self.desk, looks, found, code, conn.token(), self.now.tick) else {
+                    let awaits = Awaits::Storage;
+                    conn.look_up(&self.desk, PendingLookup { awaits, unconfirmed, ..pending() }, head);
+                    return false;
+                };
+                found = then.as_fallback(unconfirmed);
+                match self.places.fallback_of(&code) {
+                    Some(other) if found.allows_fallback() => {
+                        (code, unconfirmed) = (other, found == Lookup::Unconfirmed);
+                    }
+                    _ => break,
+                }
+            }
+            self.latencies.note_answered();
+            let mut client = ConnClient { conn, desk: &self.desk };
+            (decide(&policies, domain, request.head_only, found, &mut client), code)
+        };
+        let response = &decision.response;
+        count_response(&self.stats, response);
+        self.desk.record_visit(decision.visit, code, || visitor_of(&self.desk, request, head));
+        self.answers[conn.voice()].write(&mut conn.out, request, request.query.of(head), response, self.now.unix_ms);
+        if self.desk.picks() {
+            access::tell(&self.desk, conn, (request, head), response, self.now.instant);
+        }
+        !end_or_wait(conn, request, is_last)
+    }
+
     /// Notes that the client has ended its side. Requests it sent before are answered, then we end ours.
     pub(super) fn peer_ended(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
@@ -366,7 +367,11 @@ impl Work {
     fn finish_input(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         // Bytes that wait for their turn in a handshake came before the end.
-        if !conn.peer_ended || conn.stage != Stage::Open || !may_step(conn) || conn.is_waiting {
+        let may_end = match conn.state {
+            ConnState::Handshaking { is_queued } => !is_queued,
+            _ => may_step(conn),
+        };
+        if !conn.peer_ended || !may_end {
             return;
         }
         match &conn.slow {
@@ -374,16 +379,27 @@ impl Work {
                 let in_body = conn.machine.expects(conn.unconsumed.len()).is_body();
                 stream.end(if in_body { Ending::Cut } else { Ending::Last });
             }
-            None => conn.stage = Stage::Finishing,
+            None => {
+                self.secure.count_out(conn);
+                conn.enter(ConnState::Draining { said_last: false });
+            }
         }
     }
 
     /// Breaks a connection off.
     pub(super) fn break_off(&mut self, slot: u32) {
+        self.close(slot, false);
+    }
+
+    /// Ends a connection without a word, because it is broken or because there are too many.
+    pub(super) fn close(&mut self, slot: u32, is_evicted: bool) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        conn.stage = Stage::Dead;
-        (conn.peer_ended, conn.is_cut) = (true, true);
+        if !conn.state.is_closed() {
+            self.secure.count_out(conn);
+            conn.enter(ConnState::Closed { is_cut: true, is_evicted });
+        }
+        conn.peer_ended = true;
         if let Some(stream) = conn.slow.take() {
             stream.break_off();
         }
@@ -402,16 +418,16 @@ impl Work {
     fn pull(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let Some(stream) = conn.slow.clone() else { return };
-        let is_congested = conn.is_congested() && conn.sending;
+        let is_congested = conn.is_congested() && conn.in_flight.send;
         if is_congested {
             stream.congest();
         } else {
             stream.take(&mut conn.out);
         }
         Self::touch(&mut self.dirty, conn);
-        if stream.is_finished() && conn.stage == Stage::Open && !(conn.is_congested() && conn.sending) {
-            let rejection = conn.rejection.take().filter(|_| !stream.answered_the_cut());
-            conn.stage = Stage::Finishing;
+        if stream.is_finished() && conn.state.is_live() && !(conn.is_congested() && conn.in_flight.send) {
+            let rejection = conn.take_rejection().filter(|_| !stream.answered_the_cut());
+            conn.enter(ConnState::Draining { said_last: false });
             if let Some(rejection) = rejection {
                 self.write_rejection(slot, rejection);
             }
@@ -421,7 +437,7 @@ impl Work {
     /// Serves the tasks: streams that asked for attention, and look-ups. Returns true if there were any.
     pub(super) fn serve_desk(&mut self) -> bool {
         self.desk.take_calls();
-        self.desk.take_look_up_times(|time| self.latency.saturating_record(time.as_nanos() as u64));
+        self.desk.take_look_up_times(|time| self.latencies.record(time));
         let desk = Rc::clone(&self.desk);
         let mut kicked = std::mem::take(&mut self.kicked);
         desk.take_kicks(&mut kicked);
@@ -433,18 +449,17 @@ impl Work {
         while let Some((token, code)) = desk.next_look_up() {
             worked = true;
             let (Some(data), Some(looks)) = (&mut self.data, &mut self.looks) else {
-                desk.bring_looked(token, Looked::Missing);
+                desk.bring_looked(token, Lookup::Missing);
                 continue;
             };
             match data.find(&code, self.now.unix_ms) {
-                Place::Here(found) | Place::Copy(found) => {
-                    if let Next::Answer(found) =
-                        go_on(&self.desk, looks, found, code, token | DESK_TOKEN, self.now.tick)
+                Ok(found) => {
+                    if let Poll::Ready(found) = go_on(&self.desk, looks, found, code, token | DESK_TOKEN, self.now.tick)
                     {
-                        desk.bring_looked(token, looked(&found));
+                        desk.bring_looked(token, found.to_owned());
                     }
                 }
-                Place::There { owner, hash, .. } => {
+                Err(Remote { owner, hash, .. }) => {
                     self.stats.forwarded_out.add(1);
                     self.forwarded.insert(token, code);
                     data.mesh.ask(owner, Question { token: token | DESK_TOKEN, hash, code });
@@ -458,9 +473,9 @@ impl Work {
     pub(super) fn serve_mesh(&mut self) -> bool {
         let Some(mut data) = self.data.take() else { return false };
         let mut resumed = std::mem::take(&mut self.kicked);
-        let (answered, worked) = data.serve(self.now.unix_ms, |brought| match brought {
-            Brought::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
-            Brought::Dropped { owner, number } => {
+        let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
+            PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
+            PeerMessage::Recall { owner, number, .. } => {
                 self.desk.counters().post.to(owner).post(ToCore::Dropped { number });
                 None
             }
@@ -479,7 +494,7 @@ impl Work {
     pub(super) fn take_answer(
         &mut self,
         token: u64,
-        found: &Found<'_>,
+        found: &BorrowedLookup<'_>,
         may_look_up: bool,
         resumed: &mut Vec<u32>,
     ) -> Option<Code> {
@@ -487,50 +502,52 @@ impl Work {
         if token & DESK_TOKEN != 0 {
             let code = self.forwarded.remove(&(token & !DESK_TOKEN));
             if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks) {
-                let Next::Answer(then) = go_on(&self.desk, looks, found, code, token, self.now.tick) else {
+                let Poll::Ready(then) = go_on(&self.desk, looks, found, code, token, self.now.tick) else {
                     return None;
                 };
                 found = then;
             }
-            self.desk.bring_looked(token & !DESK_TOKEN, looked(&found));
+            self.desk.bring_looked(token & !DESK_TOKEN, found.to_owned());
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| conn.token() == token)?;
-        let mut asking = conn.asking.take()?;
+        let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(looks) = &mut self.looks {
-            let Next::Answer(then) = go_on(&self.desk, looks, found, asking.ask.code, token, self.now.tick) else {
-                conn.asking = Some(Asking { wanted: false, looked_up: true, ..asking });
+            let Poll::Ready(then) = go_on(&self.desk, looks, found, pending.code, token, self.now.tick) else {
+                conn.enter(ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
                 return None;
             };
             found = then;
         }
-        found = confirmed(found, asking.unconfirmed);
-        if let (Found::Missing | Found::Unconfirmed, Some(code)) = (found, self.places.fallback_of(&asking.ask.code)) {
-            asking.unconfirmed = found == Found::Unconfirmed;
-            (asking.ask.code, asking.again, asking.looked_up) = (code, true, false);
-            conn.asking = Some(asking);
+        found = found.as_fallback(pending.unconfirmed);
+        if let (true, Some(code)) = (found.allows_fallback(), self.places.fallback_of(&pending.code)) {
+            pending.unconfirmed = found == Lookup::Unconfirmed;
+            (pending.code, pending.awaits) = (code, Awaits::Turn);
+            conn.enter(ConnState::LookingUp(pending));
             resumed.push(conn.tag.slot);
             return None;
         }
-        let told = screen(&self.desk, conn, found);
-        count(&self.stats, &told);
-        tell_visit(&self.desk, &asking.ask, &told, || asking.visitor);
-        let query = std::mem::take(&mut conn.query);
-        let told = self.places.told(told, asking.ask.place);
-        self.answers[conn.voice()].write(&mut conn.out, &asking.ask, &query, &told, self.now.unix_ms);
-        let took = self.now.instant - asking.since;
-        self.latency.saturating_record(took.as_nanos() as u64);
-        if let Some(noted) = conn.noted.take() {
-            self.desk.tell_noted(noted, told.status(), took);
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
+        let PendingLookup { request, domain, code, since, awaits, visitor, query, noted, .. } = pending;
+        let Decision { response, visit } =
+            decide(&policies, Some(domain), request.head_only, found, &mut ConnClient { conn, desk: &self.desk });
+        count_response(&self.stats, &response);
+        self.desk.record_visit(visit, code, || visitor);
+        self.answers[conn.voice()].write(&mut conn.out, &request, &query, &response, self.now.unix_ms);
+        let took = self.now.instant - since;
+        self.latencies.record(took);
+        if let Some(noted) = noted {
+            self.desk.tell_noted(noted, response.status(), took);
         }
         Self::touch(&mut self.dirty, conn);
-        if asking.ask.close {
-            conn.stage = Stage::Finishing;
-            conn.said_last = asking.ask.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
+        if request.close {
+            let said_last = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
+            conn.enter(ConnState::Draining { said_last });
         } else {
             resumed.push(conn.tag.slot);
         }
-        asking.wanted.then_some(asking.ask.code)
+        (awaits == Awaits::Owner { wanted: true }).then_some(code)
     }
 
     /// Handles one message of the mailbox, except those for listeners, which the loop handles.
@@ -547,9 +564,7 @@ impl Work {
                 let done = self.data.as_mut().and_then(|data| data.dropped(number));
                 self.acknowledge(done);
             }
-            ToCore::Answer { token, answer } => {
-                self.desk.bring_stored(token, answer);
-            }
+            ToCore::Answer { token, answer } => self.desk.bring_stored(token, answer),
             ToCore::Page { token, page } => self.desk.bring_page(token, page),
             ToCore::Made { token, made } => self.desk.bring_made(token, made),
             ToCore::LoadBegin { links } => {
@@ -577,7 +592,9 @@ impl Work {
                     data.shard.take_codes(codes);
                 }
             }
-            ToCore::LookedUp { code, token, found } => self.take_look_up(&code, token, &found),
+            ToCore::LookedUp { code, token, found, is_allowance } => {
+                self.take_look_up(&code, token, &found, is_allowance);
+            }
             ToCore::Fetched { code, link, as_of } => {
                 if let Some(data) = &mut self.data {
                     data.shard.keep(&code, link.as_deref(), as_of);
@@ -592,37 +609,35 @@ impl Work {
             ToCore::Blocked(hosts) => self.desk.block(hosts),
             ToCore::Identity(identity) => self.secure.take(identity),
             ToCore::Keys(keys) => self.desk.take_keys(keys),
-            ToCore::CodesReady => {
-                self.desk.bring_codes();
-            }
+            ToCore::CodesReady => self.desk.bring_codes(),
             ToCore::Lend(ticket) => {
                 let lent = ToCore::Lent { token: ticket.token, codes: self.desk.lend_codes() };
                 self.desk.counters().post.to(ticket.core).post(lent);
             }
             ToCore::Lent { token, codes } => self.desk.bring_lent(token, codes),
             ToCore::Report(ticket) => {
-                let report =
-                    ToCore::Reported { token: ticket.token, core: self.desk.core(), latency: Box::new(self.summary()) };
+                let report = ToCore::Reported {
+                    token: ticket.token,
+                    core: self.desk.core(),
+                    latency: Box::new(self.latencies.summary()),
+                };
                 self.desk.counters().post.to(ticket.core).post(report);
             }
-            ToCore::Reported { token, latency, .. } => {
-                self.desk.bring_latency(token, latency);
-            }
+            ToCore::Reported { token, latency, .. } => self.desk.bring_latency(token, latency),
             // The loop handles these, because they concern listeners.
             ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
         }
     }
 
     /// Delivers the result of a look-up in the store or in Redis to the connection or task that waits for it.
-    fn take_look_up(&mut self, code: &Code, token: u64, found: &LookedUp) {
-        let is_read = !matches!(found, LookedUp::Allowed(_) | LookedUp::Spent);
-        let mut found_now = look::found(found, self.now.unix_ms);
+    fn take_look_up(&mut self, code: &Code, token: u64, found: &Lookup<Arc<Link>>, is_allowance: bool) {
+        let mut found_now = found.at(self.now.unix_ms);
         match (found, &mut self.looks) {
-            (LookedUp::Missing, Some(looks)) => looks.not_found(code, self.now.tick),
-            (LookedUp::Link(_), Some(looks)) => {
+            (Lookup::Missing, Some(looks)) => looks.not_found(code, self.now.tick),
+            (Lookup::Live(_), Some(looks)) if !is_allowance => {
                 match go_on(&self.desk, looks, found_now, *code, token, self.now.tick) {
-                    Next::Answer(then) => found_now = then,
-                    Next::Wait => return,
+                    Poll::Ready(then) => found_now = then,
+                    Poll::Pending => return,
                 }
             }
             _ => {}
@@ -630,7 +645,7 @@ impl Work {
         let redirects = self.stats.redirects.get();
         let mut resumed = std::mem::take(&mut self.kicked);
         self.take_answer(token, &found_now, false, &mut resumed);
-        if is_read {
+        if !is_allowance {
             // Adds nothing if the client has left.
             self.stats.fetched.add(self.stats.redirects.get() - redirects);
         }
@@ -668,34 +683,5 @@ impl Work {
     /// Returns how many messages to take in one turn.
     pub(super) fn mail_per_turn(&self) -> usize {
         MAIL_PER_TURN
-    }
-
-    fn summary(&self) -> LatencySummary {
-        let micros = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1_000.0;
-        LatencySummary {
-            count: self.latency.len(),
-            p50: micros(0.5),
-            p80: micros(0.8),
-            p99: micros(0.99),
-            p999: micros(0.999),
-            max: if self.latency.is_empty() { 0.0 } else { self.latency.max() as f64 / 1_000.0 },
-            steps: self.steps(),
-        }
-    }
-
-    /// Returns all latencies as (nanoseconds, count). Each value is the middle of its histogram bucket.
-    fn steps(&self) -> Vec<(u64, u64)> {
-        let middle = |nanos| self.latency.median_equivalent(nanos);
-        let steps = self.latency.iter_recorded();
-        steps.map(|step| (middle(step.value_iterated_to()), step.count_at_value())).collect()
-    }
-
-    /// Records the latency of all requests that were answered immediately in this turn.
-    pub(super) fn record_turn(&mut self) {
-        if self.answered > 0 {
-            let nanos = self.now.instant.elapsed().as_nanos() as u64;
-            let _ = self.latency.record_n(nanos.clamp(1, 60_000_000_000), self.answered);
-            self.answered = 0;
-        }
     }
 }

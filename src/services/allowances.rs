@@ -21,10 +21,11 @@ use carom_shards::Code;
 
 use super::readers::record_readers::{self, Read};
 use super::visits::Visits;
-use crate::bridge::{AllowanceOrder, AllowanceQueue, LookedUp, Post, ToCore, VisitAsked};
+use crate::bridge::{AllowanceOrder, AllowanceQueue, Post, ToCore, VisitAsked};
 use crate::services::replication::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::Link;
+use carom_model::redirect::Lookup;
 use carom_model::visits::allowance::{Identity, Share, Stored};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
@@ -145,7 +146,7 @@ impl Allowances {
     fn ask(&mut self, visit: VisitAsked) -> Option<Code> {
         if visit.since.elapsed() >= FETCH_TIME_MAX {
             // The client has already got an answer (timeout), so this visit must not be used up.
-            self.tell(&visit, LookedUp::Unknown);
+            self.tell(&visit, Lookup::NotResident);
             return None;
         }
         if !self.limited.contains_key(&visit.code) {
@@ -160,7 +161,7 @@ impl Allowances {
         let limited = self.limited.get_mut(&visit.code).expect("it was inserted above");
         limited.used = Instant::now();
         if limited.waiting.is_empty() && limited.share.take_one() {
-            let found = LookedUp::Allowed(Arc::clone(&limited.link));
+            let found = Lookup::Live(Arc::clone(&limited.link));
             self.tell(&visit, found);
             return None;
         }
@@ -171,23 +172,23 @@ impl Allowances {
 
     /// Reads a link and its stored share. Returns the answer for the client if the link is missing, unreadable or
     /// without a maximum.
-    fn load(&self, code: &Code) -> Result<Limited, LookedUp> {
+    fn load(&self, code: &Code) -> Result<Limited, Lookup<Arc<Link>>> {
         let AllowanceSetup { links, stats, visits, shared, .. } = &self.setup;
         let unreadable = |error: StoreError| {
             stats.store_errors.add_shared(1);
             tracing::error!(%error, %code, "the number of visits of a link cannot be read");
-            LookedUp::Unknown
+            Lookup::NotResident
         };
         // The share is read before the link: if a delete comes in between, too few visits are left, never too many.
         let stored = links.allowance(code).map_err(unreadable)?;
         let link = match record_readers::read(links, stats, code) {
             Read::Link(link) => link,
-            Read::Nothing => return Err(LookedUp::Missing),
-            Read::Damaged(_) => return Err(LookedUp::Damaged),
-            Read::Unreadable => return Err(LookedUp::Unknown),
+            Read::Nothing => return Err(Lookup::Missing),
+            Read::Damaged(_) => return Err(Lookup::Damaged),
+            Read::Unreadable => return Err(Lookup::NotResident),
         };
         // The link was changed since the core looked it up, and now has no maximum.
-        let Some(max) = link.policy.max_visits else { return Err(LookedUp::Allowed(link)) };
+        let Some(max) = link.policy.max_visits else { return Err(Lookup::Live(link)) };
         let of = identity(&link);
         let stored = stored.filter(|stored| stored.of == of).unwrap_or(Stored { of, ..Stored::default() });
         let followed = visits.counts(&[*code]).map_err(unreadable)?.iter().map(|counts| counts.total).sum();
@@ -277,19 +278,19 @@ impl Allowances {
         let Some(limited) = self.limited.get_mut(code) else { return false };
         let mut told = Vec::new();
         match given {
-            None => told.extend(limited.waiting.drain(..).map(|visit| (visit, LookedUp::Unknown))),
+            None => told.extend(limited.waiting.drain(..).map(|visit| (visit, Lookup::NotResident))),
             Some((given, taken)) => {
                 let was_parked = limited.share.has_parked();
                 limited.share.unpark();
                 limited.share.give(given, taken);
                 let mut waiting = std::mem::take(&mut limited.waiting).into_iter();
                 while waiting.len() > 0 && limited.share.take_one() {
-                    let allowed = LookedUp::Allowed(Arc::clone(&limited.link));
+                    let allowed = Lookup::Live(Arc::clone(&limited.link));
                     told.extend(waiting.next().map(|visit| (visit, allowed)));
                 }
                 if given == 0 && !was_parked {
                     limited.spent_until = Some(Instant::now() + SPENT_FOR);
-                    told.extend(waiting.by_ref().map(|visit| (visit, LookedUp::Spent)));
+                    told.extend(waiting.by_ref().map(|visit| (visit, Lookup::Expired)));
                 }
                 limited.waiting = waiting.collect();
             }
@@ -299,9 +300,9 @@ impl Allowances {
         still_wait
     }
 
-    fn tell(&self, visit: &VisitAsked, found: LookedUp) {
+    fn tell(&self, visit: &VisitAsked, found: Lookup<Arc<Link>>) {
         let VisitAsked { code, core, token, .. } = *visit;
-        self.setup.post.to(core).post(ToCore::LookedUp { code, token, found });
+        self.setup.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
     }
 
     /// Stores what is left of the shares of some links, and drops these links from memory. No request may wait for any

@@ -5,10 +5,12 @@ use std::time::{Duration, SystemTime};
 use carom_shards::{Policy, RedirectStatus};
 use serde_json::json;
 
-use super::connection::Ask;
+use super::connection::RedirectRequest;
 use super::forward;
 use super::head::Rejection;
-use crate::pages::{CONTENT_SECURITY_POLICY, Drawn, Notice, Pages};
+use crate::pages::{CONTENT_SECURITY_POLICY, Drawn, Pages};
+use carom_model::redirect::Notice;
+use carom_model::redirect::{Destination, Response};
 
 /// Bytes of an HTTP date (RFC 9110, section 5.6.7), which follows the status line and `Date: ` in every prebuilt head.
 const DATE_LEN: usize = 29;
@@ -68,69 +70,13 @@ impl PageHeads {
         }
     }
 
-    fn write(&self, out: &mut Vec<u8>, ask: &Ask) {
-        let (head, body) = if ask.accepts_html { (&self.html, &self.page.html) } else { (&self.text, &self.page.text) };
+    fn write(&self, out: &mut Vec<u8>, request: &RedirectRequest) {
+        let (head, body) =
+            if request.accepts_html { (&self.html, &self.page.html) } else { (&self.text, &self.page.text) };
         out.extend_from_slice(&head.bytes);
-        end_head(out, ask.close);
-        if !ask.head_only {
+        end_head(out, request.close);
+        if !request.head_only {
             out.extend_from_slice(body.as_bytes());
-        }
-    }
-}
-
-/// The result of a look-up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found<'a> {
-    /// A link that can be visited now.
-    Link {
-        /// Status, caching and lifetime of the redirect.
-        policy: Policy,
-        /// The destination.
-        target: &'a [u8],
-    },
-    /// No such link.
-    Missing,
-    /// A link before its start date. Clients get 404.
-    Early,
-    /// A link that has expired, was archived, or has had all its visits. Clients get 410.
-    Gone,
-    /// A link whose record cannot be read.
-    Damaged,
-    /// Possibly a link that is not in memory. It must be looked up elsewhere; if that is impossible, clients get 503.
-    Elsewhere,
-    /// Missing on this node, in a fleet that gave no answer: another node may have just created the link. Clients get
-    /// 503.
-    Unconfirmed,
-}
-
-/// The response to a request for a code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told<'a> {
-    /// The response that follows from the look-up.
-    Found(Found<'a>),
-    /// A page instead of a redirect, because the destination is on the block list.
-    Blocked,
-    /// 429, because the client is over the rate limit for misses.
-    TooMany,
-    /// 421, because the service does not serve the requested host.
-    Misdirected,
-    /// A redirect (302) to this destination, which the domain configures for missing or expired links.
-    Away(&'a str),
-}
-
-impl Told<'_> {
-    /// Returns the HTTP status of the response.
-    pub fn status(&self) -> u16 {
-        match self {
-            Told::Found(Found::Link { policy, .. }) => policy.status.number(),
-            Told::Found(Found::Missing | Found::Early) => Notice::NotFound.number(),
-            Told::Found(Found::Gone) => Notice::Gone.number(),
-            Told::Found(Found::Damaged) => Notice::Damaged.number(),
-            Told::Found(Found::Elsewhere | Found::Unconfirmed) => Notice::Unavailable.number(),
-            Told::Blocked => Notice::Blocked.number(),
-            Told::TooMany => Notice::TooMany.number(),
-            Told::Misdirected => Notice::Misdirected.number(),
-            Told::Away(_) => RedirectStatus::Found.number(),
         }
     }
 }
@@ -142,13 +88,8 @@ pub const MISS_WAIT_SECONDS: u64 = 1;
 #[derive(Debug)]
 pub struct Answers {
     redirects: [Prebuilt; RedirectStatus::ALL.len()],
-    missing: PageHeads,
-    gone: PageHeads,
-    blocked: PageHeads,
-    too_many: PageHeads,
-    misdirected: PageHeads,
-    damaged: PageHeads,
-    unavailable: PageHeads,
+    /// By the place of their notice in [`Notice::ALL`].
+    pages: [PageHeads; Notice::ALL.len()],
     rejections: Vec<(Rejection, Prebuilt)>,
 }
 
@@ -158,7 +99,6 @@ impl Answers {
     /// `misses_per_second` is the rate limit of an address. `hsts` is the value of `Strict-Transport-Security`, as
     /// [`max_age`] returns it; `None` leaves the field out.
     pub fn new(pages: &Pages, unix_seconds: u64, misses_per_second: u32, hsts: Option<&str>) -> Answers {
-        let page = |notice| PageHeads::new(pages, notice, hsts, "");
         let limit = format!(
             "X-RateLimit-Limit: {misses_per_second}\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {MISS_WAIT_SECONDS}\r\n"
         );
@@ -167,13 +107,10 @@ impl Answers {
                 let line = format!("{} {}", status.number(), redirect_phrase(status));
                 Prebuilt::new(&line, hsts, "Content-Length: 0\r\nCache-Control: private, max-age=")
             }),
-            missing: page(Notice::NotFound),
-            gone: page(Notice::Gone),
-            blocked: page(Notice::Blocked),
-            too_many: PageHeads::new(pages, Notice::TooMany, hsts, &limit),
-            misdirected: page(Notice::Misdirected),
-            damaged: page(Notice::Damaged),
-            unavailable: page(Notice::Unavailable),
+            pages: Notice::ALL.map(|notice| {
+                let more = if notice == Notice::TooMany { &limit[..] } else { "" };
+                PageHeads::new(pages, notice, hsts, more)
+            }),
             rejections: Rejection::ALL.map(|rejection| (rejection, rejection_head(rejection, hsts))).into(),
         };
         answers.tick(unix_seconds);
@@ -186,8 +123,7 @@ impl Answers {
         let date = date.as_bytes();
         assert_eq!(date.len(), DATE_LEN, "an HTTP date has a fixed length until the year 9999");
         self.redirects.iter_mut().for_each(|head| head.set_date(date));
-        let Answers { missing, gone, blocked, too_many, misdirected, damaged, unavailable, .. } = self;
-        for page in [missing, gone, blocked, too_many, misdirected, damaged, unavailable] {
+        for page in &mut self.pages {
             page.html.set_date(date);
             page.text.set_date(date);
         }
@@ -199,16 +135,16 @@ impl Answers {
     /// `now_ms` is the present instant in milliseconds since 1970 UTC, because no client may cache a redirect for
     /// longer than the link lives.
     #[inline]
-    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, query: &[u8], told: &Told<'_>, now_ms: u64) {
-        let found = match told {
-            Told::Found(found) => found,
-            Told::Blocked => return self.blocked.write(out, ask),
-            Told::TooMany => return self.too_many.write(out, ask),
-            Told::Misdirected => return self.misdirected.write(out, ask),
-            Told::Away(target) => return self.write_away(out, ask, target),
-        };
-        match found {
-            Found::Link { policy, target } => {
+    pub fn write(
+        &self,
+        out: &mut Vec<u8>,
+        request: &RedirectRequest,
+        query: &[u8],
+        response: &Response<'_>,
+        now_ms: u64,
+    ) {
+        match response {
+            Response::Redirect(Destination { policy, target }) => {
                 out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
                 match cache_seconds(policy, now_ms) {
                     0 => out.push(b'0'),
@@ -221,22 +157,20 @@ impl Answers {
                     out.extend_from_slice(target);
                 }
                 out.extend_from_slice(b"\r\n");
-                end_head(out, ask.close);
+                end_head(out, request.close);
             }
-            Found::Missing | Found::Early => self.missing.write(out, ask),
-            Found::Gone => self.gone.write(out, ask),
-            Found::Damaged => self.damaged.write(out, ask),
-            Found::Elsewhere | Found::Unconfirmed => self.unavailable.write(out, ask),
+            Response::DomainFallback(target) => self.write_away(out, request, target),
+            Response::Notice(notice) => self.pages[*notice as usize].write(out, request),
         }
     }
 
     /// Appends a redirect that no client caches.
-    fn write_away(&self, out: &mut Vec<u8>, ask: &Ask, target: &str) {
+    fn write_away(&self, out: &mut Vec<u8>, request: &RedirectRequest, target: &str) {
         out.extend_from_slice(&self.redirects[status_index(RedirectStatus::Found)].bytes);
         out.extend_from_slice(b"0\r\nLocation: ");
         out.extend_from_slice(target.as_bytes());
         out.extend_from_slice(b"\r\n");
-        end_head(out, ask.close);
+        end_head(out, request.close);
     }
 
     /// Appends the response to a rejected request, after which the connection is closed.
@@ -323,17 +257,15 @@ fn write_number(out: &mut Vec<u8>, mut number: u32) {
 mod tests {
     use super::*;
     use crate::wire::connection::Span;
-    use carom_model::domains::Place;
     use carom_shards::Code;
 
-    fn ask() -> Ask {
-        Ask {
+    fn request() -> RedirectRequest {
+        RedirectRequest {
             code: Code::parse(b"abc").unwrap(),
             host: Span::default(),
             forwarded: Span::default(),
             x_forwarded_for: Span::default(),
             is_split: false,
-            place: Some(Place::default()),
             query: Span::default(),
             user_agent: Span::default(),
             referer: Span::default(),
@@ -344,9 +276,9 @@ mod tests {
         }
     }
 
-    fn written(ask: &Ask, found: &Found<'_>) -> String {
+    fn written(request: &RedirectRequest, response: &Response<'_>) -> String {
         let mut out = Vec::new();
-        Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
+        Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, request, b"q=1", response, 5_000);
         String::from_utf8(out).unwrap()
     }
 
@@ -354,16 +286,16 @@ mod tests {
     fn the_query_goes_along_where_that_is_wanted() {
         for (forward_query, location) in [(false, "https://a/?b#c"), (true, "https://a/?b&q=1#c")] {
             let policy = Policy { forward_query, ..Policy::default() };
-            let text = written(&ask(), &Found::Link { policy, target: b"https://a/?b#c" });
+            let text = written(&request(), &Response::Redirect(Destination { policy, target: b"https://a/?b#c" }));
             assert!(text.ends_with(&format!("\r\nLocation: {location}\r\n\r\n")), "{text}");
         }
     }
 
     #[test]
     fn a_redirect_is_exactly_this() {
-        let found = Found::Link { policy: Policy::default(), target: b"https://example.com/" };
+        let found = Response::Redirect(Destination { policy: Policy::default(), target: &b"https://example.com/"[..] });
         assert_eq!(
-            written(&ask(), &found),
+            written(&request(), &found),
             "HTTP/1.1 302 Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 0\r\n\
              Cache-Control: private, max-age=0\r\nLocation: https://example.com/\r\n\r\n"
         );
@@ -373,7 +305,7 @@ mod tests {
     fn every_status_has_its_own_line() {
         for status in RedirectStatus::ALL {
             let policy = Policy { status, cache_seconds: Some(4_294_967_295), ..Policy::default() };
-            let text = written(&ask(), &Found::Link { policy, target: b"http://a/" });
+            let text = written(&request(), &Response::Redirect(Destination { policy, target: b"http://a/" }));
             assert!(
                 text.starts_with(&format!("HTTP/1.1 {} {}\r\n", status.number(), redirect_phrase(status))),
                 "{text}"
@@ -391,12 +323,22 @@ mod tests {
     }
 
     #[test]
+    fn every_notice_has_its_page() {
+        for notice in Notice::ALL {
+            let text = written(&request(), &Response::Notice(notice));
+            assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", notice.status())), "{text}");
+            assert_eq!(text.contains("X-RateLimit-Limit"), notice == Notice::TooMany);
+        }
+    }
+
+    #[test]
     fn pages_announce_the_length_they_have() {
         for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
-            for found in
-                [Found::Missing, Found::Early, Found::Gone, Found::Damaged, Found::Elsewhere, Found::Unconfirmed]
-            {
-                let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &found);
+            for notice in Notice::ALL {
+                let text = written(
+                    &RedirectRequest { accepts_html, head_only, close: true, ..request() },
+                    &Response::Notice(notice),
+                );
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len: usize =
                     head.split("Content-Length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();

@@ -14,7 +14,6 @@ use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use super::proxy;
 use carom_limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
-use carom_model::domains::Place;
 
 /// Path of the bulk import: the one path that accepts a body of any length, for as long as it makes progress.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
@@ -34,15 +33,13 @@ impl Span {
     }
 }
 
-/// A request for a code on the fast path.
+/// A request for a short code, as the fast way takes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask {
-    /// The code in the path. The driver adds the domain.
+pub struct RedirectRequest {
+    /// The code behind the slash.
     pub code: Code,
     /// The value of `Host`.
     pub host: Span,
-    /// The domain that the host names, if the service has it. The driver sets it.
-    pub place: Option<Place>,
     /// The query string, without the question mark.
     pub query: Span,
     /// The value of `Forwarded`.
@@ -71,7 +68,7 @@ pub enum Action {
     /// Wait for more bytes.
     Read,
     /// Look the code up and answer. The driver must not step again before that.
-    Lookup(Ask),
+    Lookup(RedirectRequest),
     /// Let hyper drive this connection from now on. Nothing was consumed; step again.
     HandOver,
     /// Pass the consumed bytes to hyper, and step again.
@@ -298,11 +295,10 @@ impl Connection {
         // The number of heads does not wrap on a connection that limits it.
         self.last |= self.bounds.requests > 0 && self.heads + 1 >= self.bounds.requests;
         if self.mode == Mode::Fast {
-            if let Some(mut ask) = fast_ask(&head, input) {
-                ask.close |= self.last;
+            if let Some(request) = fast_request(&head, input, self.last) {
                 self.scan = HeadScan::default();
                 self.heads = self.heads.wrapping_add(1);
-                return Step { consumed: end, action: Action::Lookup(ask) };
+                return Step { consumed: end, action: Action::Lookup(request) };
             }
             self.scan = HeadScan::default();
             self.mode = Mode::Slow(Part::Head);
@@ -364,9 +360,9 @@ pub fn peek_host(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns the request of a head on the fast path, or `None` for any other head.
+/// The request of a head that the fast way answers; `None` for any other. `is_last`: the connection ends after it in any case.
 #[inline]
-fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
+fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool) -> Option<RedirectRequest> {
     if head.is_unusual || !head.is_http11 || head.method == Method::Other {
         return None;
     }
@@ -377,10 +373,9 @@ fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
         None => (path, Span::default()),
     };
     let code = Code::parse(path).ok()?;
-    Some(Ask {
+    Some(RedirectRequest {
         code,
         host: span_in(bytes, head.host),
-        place: Some(Place::default()),
         query,
         forwarded: span_in(bytes, head.forwarded),
         x_forwarded_for: span_in(bytes, head.x_forwarded_for),
@@ -389,7 +384,7 @@ fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
         referer: span_in(bytes, head.referer),
         head_only: head.method == Method::Head,
         accepts_html: head.accepts_html,
-        close: head.close,
+        close: head.close || is_last,
         asked_to_close: head.close,
     })
 }
@@ -425,7 +420,7 @@ mod tests {
     #[derive(PartialEq, Eq, Debug)]
     enum Seen {
         /// With the query string.
-        Asked(Ask, String),
+        Asked(RedirectRequest, String),
         HandedOver,
         Passed(Vec<u8>),
         Rejected(Rejection),
@@ -452,7 +447,13 @@ mod tests {
                         let query = String::from_utf8(ask.query.of(&taken).to_vec()).unwrap();
                         let nowhere = Span::default();
                         assert_eq!(ask.host.of(&taken), b"a");
-                        let ask = Ask { host: nowhere, query: nowhere, user_agent: nowhere, referer: nowhere, ..ask };
+                        let ask = RedirectRequest {
+                            host: nowhere,
+                            query: nowhere,
+                            user_agent: nowhere,
+                            referer: nowhere,
+                            ..ask
+                        };
                         seen.push(Seen::Asked(ask, query));
                     }
                     Action::HandOver => seen.push(Seen::HandedOver),
@@ -482,10 +483,9 @@ mod tests {
 
     fn ask(code: &str, query: &str) -> Seen {
         let (code, nowhere) = (Code::parse(code.as_bytes()).unwrap(), Span::default());
-        let ask = Ask {
+        let ask = RedirectRequest {
             code,
             host: nowhere,
-            place: Some(Place::default()),
             forwarded: nowhere,
             x_forwarded_for: nowhere,
             is_split: false,

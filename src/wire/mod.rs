@@ -11,5 +11,5 @@ pub mod head;
 mod proxy;
 pub mod tls;
 
-pub use connection::{Action, Ask, Bounds, Connection, peek, peek_host};
+pub use connection::{Action, Bounds, Connection, RedirectRequest, peek, peek_host};
 pub use head::Rejection;

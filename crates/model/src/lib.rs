@@ -19,7 +19,8 @@
 //! 7. [`query`], lists and their cursors;
 //! 8. [`visits`], visits as cores record them, and [`visits::tally`], their counts;
 //! 9. [`visits::allowance`], how many visits of a limited link are left;
-//! 10. [`replication`], what the nodes of a fleet agree on.
+//! 10. [`redirect`], the response that follows from a look-up;
+//! 11. [`replication`], what the nodes of a fleet agree on.
 
 pub mod access;
 pub mod clients;
@@ -28,6 +29,7 @@ pub mod destination;
 pub mod domains;
 pub mod link;
 pub mod query;
+pub mod redirect;
 pub mod replication;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -1,5 +1,7 @@
 //! Fixtures of the domain for the tests of every crate: one fixed link and tombstone, and proptest strategies.
 
+pub mod redirects;
+
 use std::num::NonZeroU32;
 
 use carom_shards::map::INSTANT_MS_MAX;

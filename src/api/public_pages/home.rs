@@ -17,12 +17,14 @@ use crate::api::rest::domains::lead_to;
 use crate::api::rest::short_urls::Made;
 use crate::api::{Answer, Context, accepts_html, answer, with};
 use crate::bridge::{StoreAnswer, StoreRequest};
-use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
+use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::Source;
 use carom_model::dates;
 use carom_model::domains::{DEFAULT_DOMAIN, DomainName, Place};
 use carom_model::link::Link;
+use carom_model::redirect::MissLimit;
+use carom_model::redirect::Notice;
 use carom_model::visits::tally::Counts;
 use carom_telemetry::clock::unix_ms;
 
@@ -120,8 +122,8 @@ impl Context {
     /// `GET /-/links/{code}?mark=`: a link for who has made it.
     pub(in crate::api) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
-        let source = self.place_of(request);
-        if self.is_barred(source) {
+        let mut client = self.client_of(request);
+        if client.is_limited() {
             return self.too_many(request);
         }
         let caller = self.caller.meaning(self.domains().label_at(place));
@@ -134,7 +136,7 @@ impl Context {
             StoreAnswer::Found(link, counts) if self.site.receipts.holds(&link, Params::of(query).text("mark")) => {
                 self.draw_made(&link, counts, place)
             }
-            StoreAnswer::Found(..) | StoreAnswer::NotFound if self.misses_too_often(source) => self.too_many(request),
+            StoreAnswer::Found(..) | StoreAnswer::NotFound if client.misses_too_often() => self.too_many(request),
             StoreAnswer::Found(..) | StoreAnswer::NotFound => self.lost(request, Some(place), Notice::NotFound),
             StoreAnswer::Damaged => self.lost(request, Some(place), Notice::Damaged),
             _ => self.lost(request, Some(place), Notice::Unavailable),

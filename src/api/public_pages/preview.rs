@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, Phase};
+use carom_shards::Code;
 use hyper::header;
 use hyper::{Request, StatusCode};
 
@@ -10,10 +10,13 @@ use super::home::shown;
 use crate::api::page::as_html;
 use crate::api::{Answer, Context, accepts_html, answer, with};
 use crate::bridge::{StoreAnswer, StoreRequest};
-use crate::pages::{Notice, Preview};
+use crate::pages::Preview;
 use carom_model::dates;
 use carom_model::destination::hosts::host_of;
+use carom_model::domains::Place;
 use carom_model::link::Link;
+use carom_model::redirect::Notice;
+use carom_model::redirect::{Decision, Destination, Lookup, MissLimit, Policies, Response, decide};
 use carom_telemetry::clock::unix_ms;
 
 impl Context {
@@ -31,39 +34,48 @@ impl Context {
         code: &str,
         request: &Request<B>,
     ) -> Result<Arc<Link>, Answer> {
-        let place = self.place_of(request);
-        if self.is_barred(place) {
+        let mut client = self.client_of(request);
+        if client.is_limited() {
             return Err(self.too_many(request));
         }
         let domain = self.domain_of(request);
-        let (Ok(code), Some(at)) = (Code::parse(code.as_bytes()), domain) else {
+        let Ok(code) = Code::parse(code.as_bytes()) else {
             return Err(self.lost(request, domain, Notice::NotFound));
         };
+        let (stored, is_spent) = self.read_at(code, domain).await;
+        let blocked = self.desk.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
+        let lookup = match stored.at(unix_ms()) {
+            // As with a redirect, the block list comes before the visit limit.
+            Lookup::Live(Destination { target, .. }) if is_spent && !self.desk.blocks(target) => Lookup::Expired,
+            lookup => lookup,
+        };
+        let Decision { response, .. } = decide(&policies, domain, true, lookup, &mut client);
+        match (response, &stored) {
+            (Response::Redirect(_), Lookup::Live(link)) => Ok(Arc::clone(link)),
+            (Response::Notice(Notice::TooMany), _) => Err(self.too_many(request)),
+            (response, _) => Err(self.answer_with_response(request, &response)),
+        }
+    }
+
+    /// The link of a code at a domain as the store has it, or that of the default domain where it stands in; and whether it
+    /// has no visits left.
+    async fn read_at(&self, code: Code, domain: Option<Place>) -> (Lookup<Arc<Link>>, bool) {
+        let Some(at) = domain else { return (Lookup::Missing, false) };
         let code = code.within(self.domains().id_at(at));
         let mut answer = self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await;
         if let (StoreAnswer::NotFound, Some(code)) = (&answer, self.domains().fallback_of(&code)) {
             answer = self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await;
         }
-        let other = match answer {
+        match answer {
             StoreAnswer::Found(link, counts) => {
                 let is_spent = link.policy.max_visits.is_some_and(|most| counts.total >= u64::from(most.get()));
-                match link.policy.phase(unix_ms()) {
-                    Phase::Live if is_spent => Notice::Gone,
-                    Phase::Live if self.desk.blocks(link.target.as_bytes()) => Notice::Blocked,
-                    Phase::Live => return Ok(link),
-                    Phase::Early => Notice::NotFound,
-                    Phase::Over => Notice::Gone,
-                }
+                (Lookup::Live(link), is_spent)
             }
-            StoreAnswer::NotFound => Notice::NotFound,
-            StoreAnswer::Damaged => Notice::Damaged,
-            _ => Notice::Unavailable,
-        };
-        // Else previews would be the way to guess.
-        if other == Notice::NotFound && self.misses_too_often(place) {
-            return Err(self.too_many(request));
+            StoreAnswer::NotFound => (Lookup::Missing, false),
+            StoreAnswer::Damaged => (Lookup::Damaged, false),
+            _ => (Lookup::NotResident, false),
         }
-        Err(self.lost(request, domain, other))
     }
 }
 

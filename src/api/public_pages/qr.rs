@@ -9,10 +9,10 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::{Params, percent_decoded};
 use crate::api::{Answer, Context, answer, with};
 use crate::bridge::JobKind;
-use crate::pages::Notice;
 use crate::pages::qr::{self, Correction, Drawing};
 use carom_limits::PICTURES_KEPT_BYTES;
 use carom_model::link::Link;
+use carom_model::redirect::Notice;
 
 /// Sides that a code may have, in pixels, as in Shlink.
 const SIZE_MIN: u64 = 50;

@@ -1,12 +1,13 @@
 //! Several domains on one service: which one a request means, where people are led who find nothing there, and the list of all.
 
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Request, StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Context, empty, json as json_answer, with};
-use crate::pages::Notice;
+use crate::api::{Answer, Context, empty, is_read, json as json_answer, with};
 use carom_model::destination::hosts::authority_of;
-use carom_model::domains::{Domain, Domains, Place, Targets, UnknownHost};
+use carom_model::domains::{Domain, Domains, Place, Targets};
+use carom_model::redirect::Notice;
+use carom_model::redirect::{Policies, Response};
 
 impl Context {
     /// The domains of the service.
@@ -25,19 +26,11 @@ impl Context {
 
     /// A page for who has found nothing at a domain, or where its domain leads who does not.
     pub(in crate::api) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: Notice) -> Answer {
-        let Some(place) = domain else {
-            let is_misdirected = self.domains().unknown_host() == UnknownHost::Misdirected;
-            return self.notice(request, if is_misdirected { Notice::Misdirected } else { Notice::NotFound });
-        };
-        let targets = &self.domains().at(place).targets;
-        let target = match lost {
-            Notice::NotFound => &targets.not_found,
-            Notice::Gone => &targets.expired,
-            _ => &None,
-        };
-        match target {
-            Some(target) if matches!(*request.method(), Method::GET | Method::HEAD) => lead_to(target),
-            _ => self.notice(request, lost),
+        let policies = Policies { blocked: None, domains: self.domains() };
+        match policies.response_at(domain, lost) {
+            Response::DomainFallback(target) if is_read(request.method()) => lead_to(target),
+            Response::Notice(notice) => self.notice(request, notice),
+            Response::DomainFallback(_) | Response::Redirect(_) => self.notice(request, lost),
         }
     }
 

@@ -9,7 +9,6 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::{Answer, Context, answer, json_text, to_json};
 use crate::bridge::JobKind;
-use crate::pages::Notice;
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
     SEARCH_TERM_MAX, SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
@@ -18,6 +17,7 @@ use carom_model::access::{AppName, Scope};
 use carom_model::destination::long_url::url_terms;
 use carom_model::link::labels::Tags;
 use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
+use carom_model::redirect::Notice;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

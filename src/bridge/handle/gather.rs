@@ -206,7 +206,7 @@ pub(super) mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, sync_channel};
 
-    struct NoCodes;
+    pub(in crate::bridge::handle) struct NoCodes;
 
     impl Codes for NoCodes {
         fn take(&mut self) -> Option<Code> {

@@ -6,8 +6,11 @@ use carom_shards::Code;
 
 use super::Desk;
 use crate::bridge::access_log::{AccessSender, Entry, Noted, Outcome, Request};
+use carom_model::redirect::VisitKind;
+use carom_model::redirect::{Notice, Response};
 use carom_model::visits::{Told, Visit, VisitSender, Visitor};
 use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::CoreStats;
 
 /// The recorders of a core's requests.
 #[derive(Debug, Default)]
@@ -25,9 +28,19 @@ impl Desk {
         Some(self.told.borrow_mut().visits.as_mut()?.visitor(user_agent, referer))
     }
 
+    /// Records the visit that a response counts as, where it does. `code` is that of the link.
+    #[inline]
+    pub fn record_visit(&self, kind: VisitKind, code: Code, visitor: impl FnOnce() -> Option<Visitor>) {
+        match kind {
+            VisitKind::None => {}
+            VisitKind::Link => self.tell_visit(Some(code), visitor()),
+            VisitKind::Orphan => self.tell_visit(None, visitor()),
+        }
+    }
+
     /// Records a visit of the link of `code`, or of no link.
     #[inline]
-    pub fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
+    fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
             match visits.tell(&Visit { code, visitor }) {
                 Told::Whole => {}
@@ -70,6 +83,38 @@ impl Desk {
 
 fn outcome(status: u16, took: Duration) -> Outcome {
     Outcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
+}
+
+/// Counts the response to a request for a short code. Runs on the thread of the core that owns `stats`.
+#[inline]
+pub fn count_response(stats: &CoreStats, response: &Response<'_>) {
+    match response {
+        Response::Redirect(_) => stats.redirects.add(1),
+        Response::DomainFallback(_)
+        | Response::Notice(Notice::NotFound | Notice::Gone | Notice::Blocked | Notice::Misdirected) => {
+            stats.misses.add(1);
+        }
+        Response::Notice(Notice::TooMany) => stats.throttled.add(1),
+        Response::Notice(Notice::Damaged | Notice::Unavailable) => stats.unavailable.add(1),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use crate::bridge::handle::gather::tests::{NoCodes, desk};
+    use crate::bridge::handle::{Counters, Domains};
+    use carom_shards::CoreId;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    /// A desk of core 0 of a service with these domains, which records visits and lets each address miss once a second.
+    pub(crate) fn recording_desk(domains: Domains, visits: VisitSender) -> Rc<Desk> {
+        let counters = desk(1).0.counters().clone();
+        let counters = Counters { domains: Arc::new(domains), misses_per_second: 1, ..counters };
+        let told = Tellers { visits: Some(visits), access: None };
+        Rc::new(Desk::new(CoreId(0), counters, Box::new(NoCodes), told))
+    }
 }
 
 #[cfg(test)]

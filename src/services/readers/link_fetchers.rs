@@ -13,9 +13,11 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::record_readers::{self, Read};
-use crate::bridge::{LookUp, LookUpQueue, LookedUp, Post, ToCore};
+use crate::bridge::{LookUp, LookUpQueue, Post, ToCore};
 use crate::services::threads::pool;
 use carom_limits::{FETCH_QUEUE_LEN, FETCH_TIME_MAX, FETCHERS};
+use carom_model::link::Link;
+use carom_model::redirect::Lookup;
 use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
@@ -57,7 +59,7 @@ pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>
                 setup.fetch(look_up);
             } else {
                 // This client has got a timeout already; requests that joined it may still wait.
-                setup.tell(&look_up, LookedUp::Unknown);
+                setup.tell(&look_up, Lookup::NotResident);
             }
         },
     )
@@ -69,41 +71,40 @@ impl FetcherSetup {
         let as_of = self.links.commits();
         let found = self.read(&look_up.code);
         let kept = match &found {
-            LookedUp::Link(link) => Some(Some(Arc::clone(link))),
-            LookedUp::Damaged => Some(None),
-            LookedUp::Allowed(_) | LookedUp::Spent | LookedUp::Missing | LookedUp::Unknown | LookedUp::Unconfirmed => {
-                None
-            }
+            Lookup::Live(link) => Some(Some(Arc::clone(link))),
+            Lookup::Damaged => Some(None),
+            Lookup::NotYetValid | Lookup::Expired | Lookup::Missing | Lookup::NotResident | Lookup::Unconfirmed => None,
         };
         if let Some(link) = kept {
             let core = owner(self.hasher.hash(&look_up.code), self.cores);
             self.post.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
         }
         match (found, &self.redis) {
-            (found @ (LookedUp::Missing | LookedUp::Unknown), Some(redis)) if !look_up.was_unknown => {
-                let in_doubt = found == LookedUp::Unknown;
+            (found @ (Lookup::Missing | Lookup::NotResident), Some(redis)) if !look_up.was_unknown => {
+                let in_doubt = found == Lookup::NotResident;
                 let question = LookUp { since: Instant::now(), in_doubt, ..look_up };
                 if redis.try_send(question).is_err() {
-                    self.tell(&look_up, if in_doubt { LookedUp::Unknown } else { LookedUp::Unconfirmed });
+                    self.tell(&look_up, if in_doubt { Lookup::NotResident } else { Lookup::Unconfirmed });
                 }
             }
             (found, _) => self.tell(&look_up, found),
         }
     }
 
-    fn tell(&self, look_up: &LookUp, found: LookedUp) {
-        self.post.to(look_up.core).post(ToCore::LookedUp { code: look_up.code, token: look_up.token, found });
+    fn tell(&self, look_up: &LookUp, found: Lookup<Arc<Link>>) {
+        let LookUp { code, core, token, .. } = *look_up;
+        self.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: false });
     }
 
-    fn read(&self, code: &Code) -> LookedUp {
+    fn read(&self, code: &Code) -> Lookup<Arc<Link>> {
         match record_readers::read(&self.links, &self.stats, code) {
-            Read::Link(link) => LookedUp::Link(link),
-            Read::Nothing => LookedUp::Missing,
+            Read::Link(link) => Lookup::Live(link),
+            Read::Nothing => Lookup::Missing,
             Read::Damaged(why) => {
                 self.stats.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &why);
-                LookedUp::Damaged
+                Lookup::Damaged
             }
-            Read::Unreadable => LookedUp::Unknown,
+            Read::Unreadable => Lookup::NotResident,
         }
     }
 }
@@ -146,7 +147,7 @@ mod tests {
                 })
                 .unwrap();
         }
-        let mut found = vec![LookedUp::Unknown; 4];
+        let mut found = vec![Lookup::NotResident; 4];
         let mut kept = 0;
         for _ in 0..6 {
             match node.next_mail() {
@@ -159,14 +160,14 @@ mod tests {
             }
         }
         assert_eq!(kept, 2);
-        assert_eq!(found, [LookedUp::Link(Arc::new(stored)), LookedUp::Damaged, LookedUp::Missing, LookedUp::Missing]);
+        assert_eq!(found, [Lookup::Live(Arc::new(stored)), Lookup::Damaged, Lookup::Missing, Lookup::Missing]);
         // A request this old has got its answer already: the link is unavailable.
         let long_ago = Instant::now().checked_sub(FETCH_TIME_MAX).unwrap();
         let abc = Code::parse(b"abc").unwrap();
         let late =
             LookUp { code: abc, core: CoreId(0), token: 9, since: long_ago, in_doubt: false, was_unknown: false };
         queue.send(late).unwrap();
-        assert!(matches!(node.next_mail(), ToCore::LookedUp { token: 9, found: LookedUp::Unknown, .. }));
+        assert!(matches!(node.next_mail(), ToCore::LookedUp { token: 9, found: Lookup::NotResident, .. }));
         drop(queue);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }

@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{Shared, note_trouble};
-use crate::bridge::{LookUp, LookedUp, Order, ToCore};
+use crate::bridge::{LookUp, Order, ToCore};
 use crate::services::replication::redis::{Answer, Redis, Ticket};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
+use carom_model::link::Link;
+use carom_model::redirect::Lookup;
 use carom_model::replication::{State, rules};
 use carom_store::links::StoreError;
 
@@ -75,7 +77,7 @@ impl Looker {
             // The ways to this thread and back take some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
             if is_late || !self.shared.has_same_key() {
-                self.tell(&look_up, &LookedUp::Unconfirmed);
+                self.tell(&look_up, &Lookup::Unconfirmed);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
@@ -99,16 +101,16 @@ impl Looker {
                     match self.is_known_to_be_gone(&code, &theirs) {
                         Ok(false) => {
                             states.push((code, theirs));
-                            LookedUp::Link(link)
+                            Lookup::Live(link)
                         }
-                        Ok(true) => LookedUp::Missing,
-                        Err(_) => LookedUp::Unknown,
+                        Ok(true) => Lookup::Missing,
+                        Err(_) => Lookup::NotResident,
                     }
                 }
-                Ok(_) => LookedUp::Missing,
+                Ok(_) => Lookup::Missing,
                 Err(trouble) => {
                     note_trouble(&self.shared.stats, &trouble);
-                    LookedUp::Unconfirmed
+                    Lookup::Unconfirmed
                 }
             };
             look_ups.iter().for_each(|look_up| self.tell(look_up, &found));
@@ -120,11 +122,11 @@ impl Looker {
         }
     }
 
-    fn tell(&self, look_up: &LookUp, found: &LookedUp) {
+    fn tell(&self, look_up: &LookUp, found: &Lookup<Arc<Link>>) {
         let LookUp { code, core, token, in_doubt, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
-        let is_absent = matches!(found, LookedUp::Missing | LookedUp::Unconfirmed);
-        let found = if in_doubt && is_absent { &LookedUp::Unknown } else { found };
-        self.shared.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone() });
+        let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
+        let found = if in_doubt && is_absent { &Lookup::NotResident } else { found };
+        self.shared.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone(), is_allowance: false });
     }
 }

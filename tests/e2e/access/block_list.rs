@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use carom::pages::Notice;
+use carom_model::redirect::Notice;
 use serde_json::{Value, json};
 
 use crate::support::http::{SHORT_URLS, Wire};

@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use carom::pages::Notice;
+use carom_model::redirect::Notice;
 use serde_json::{Value, json};
 
 use crate::support::api_client::JSON;

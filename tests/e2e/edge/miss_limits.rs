@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use carom::pages::Notice;
+use carom_model::redirect::Notice;
 
 use crate::support::http::{Wire, replies, request};
 use crate::support::node::{Node, Setup, sum};
