@@ -22,6 +22,7 @@ use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
+use carom_redis::ClientSettings;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, Settings, is_name};
 use carom_store::links::Links;
@@ -87,16 +88,16 @@ fn other_key(theirs: &str, ours: &str) -> Exit {
 fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
     let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
-    Some(Arc::new(RedisSettings {
+    let client = ClientSettings {
         seeds: url.servers.iter().map(|(host, port)| Address { host: host.clone(), port: *port }).collect(),
         username: url.username.clone(),
         password,
         database: i64::from(url.database),
         tls: url.tls,
         ca_file: settings.fleet.ca_file.clone(),
-        prefix: settings.fleet.prefix.clone(),
-        stream_len: settings.fleet.stream_entries,
-    }))
+    };
+    let (prefix, stream_len) = (settings.fleet.prefix.clone(), settings.fleet.stream_entries);
+    Some(Arc::new(RedisSettings { client, prefix, stream_len }))
 }
 
 /// Returns the handle that shares the visits of limited links among all nodes; `None` without Redis.

@@ -522,6 +522,7 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// True if only this machine can reach the address.
 pub fn on_loopback(address: SocketAddr) -> bool {
     // `::ffff:127.0.0.1` is an IPv4-mapped loopback address.
     address.ip().to_canonical().is_loopback()

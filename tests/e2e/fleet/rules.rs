@@ -11,6 +11,7 @@ use carom_model::replication::follow::Position;
 use carom_model::replication::lease::{self, Counter};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::State;
+use carom_redis::ClientSettings;
 use carom_shards::{Code, CodeLength, Policy};
 
 use super::redis::Server;
@@ -19,16 +20,15 @@ use crate::node::Dice;
 const WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) fn connect(server: &Server) -> Redis {
-    let settings = RedisSettings {
+    let client = ClientSettings {
         seeds: vec![Address { host: "127.0.0.1".to_owned(), port: server.port() }],
         username: None,
         password: None,
         database: 0,
         tls: false,
         ca_file: None,
-        prefix: "test".to_owned(),
-        stream_len: 100_000,
     };
+    let settings = RedisSettings { client, prefix: "test".to_owned(), stream_len: 100_000 };
     Redis::new(Arc::new(settings)).unwrap()
 }
 

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
+use carom_redis::{Trouble, Value};
 use carom_shards::Code;
-use redis::Value;
 
-use super::ask::nonsense;
-use super::script::Script;
-use super::topology::tag;
-use super::{Place, Question, Redis, Trouble};
+use super::{Place, Redis, Script, nonsense};
 use carom_model::replication::Partition;
 use carom_model::visits::allowance::SHARE_MAX;
 
@@ -38,10 +35,10 @@ impl Redis {
             .iter()
             .map(|Allowance { code, claim, max, taken, waiting }| {
                 let place = Place::Partition(Partition::of(code));
-                let keys = vec![format!("{}:v:{code}:{claim:016x}", tag(&self.settings, &place))];
+                let keys = vec![format!("{}:v:{code}:{claim:016x}", self.tag(place))];
                 let numbers = [*max, *taken, *waiting, SHARE_MAX, KEPT.as_millis() as u64];
                 let arguments = numbers.iter().map(|number| number.to_string().into_bytes()).collect();
-                (place, Question::Script(Script::Allow, keys, arguments))
+                (place, Script::Allow.call(keys, arguments))
             })
             .collect();
         self.ask_all(questions, within).into_iter().map(|answer| numbers(&answer?)).collect()

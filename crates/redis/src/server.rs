@@ -12,8 +12,9 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::connection::Connection;
 use super::dial::Dialer;
+use super::scripts::Scripts;
 use super::topology::{Told, told_of_cluster, told_of_one};
-use super::{Address, Asked, Trouble, script};
+use super::{Address, Asked, Trouble};
 
 /// Time for which a server that did not answer is avoided.
 const REST: Duration = Duration::from_millis(250);
@@ -173,7 +174,7 @@ impl Server {
     }
 
     /// Sends a request. Only after [`Server::approach`] has returned [`Approach::Ready`].
-    pub(super) fn ask(&mut self, asked: Asked) {
+    pub(super) fn ask(&mut self, asked: Asked, scripts: &Scripts) {
         let Link::Up(talk) = &mut self.link else { unreachable!("it is ready") };
         let moving = asked.at.is_some();
         let mut replies = 0;
@@ -181,7 +182,7 @@ impl Server {
             if moving {
                 talk.connection.put(&redis::cmd("ASKING"));
             }
-            talk.connection.put(&question.to_command());
+            talk.connection.put(&question.to_command(scripts));
             replies += 1 + usize::from(moving);
         }
         talk.awaits(What::Asked(asked), replies, moving);
@@ -199,10 +200,10 @@ impl Server {
     }
 
     /// Loads all scripts, before any further request.
-    pub(super) fn load(&mut self) {
+    pub(super) fn load(&mut self, scripts: &Scripts) {
         let Link::Up(talk) = &mut self.link else { return };
-        script::loads().for_each(|load| talk.connection.put(&load));
-        talk.awaits(What::Nothing, script::COUNT, false);
+        scripts.loads().for_each(|load| talk.connection.put(&load));
+        talk.awaits(What::Nothing, scripts.count(), false);
     }
 
     /// Writes the commands that were added.

@@ -1,19 +1,27 @@
 //! A client for Redis and Redis Cluster, which routes each request and reports whether a failed one may have been
 //! carried out.
 //!
-//! A [`Redis`] belongs to one thread. It detects a cluster by itself, keeps one connection to each master that it
+//! A [`Client`] belongs to one thread. It detects a cluster by itself, keeps one connection to each master that it
 //! needs, and waits for all of them at once. Each request has its own deadline: a slow server, name server or handshake
 //! does not delay the responses of others. Connections are opened in the background. After a failover the client
 //! fetches the new map of slots and continues. A master that does not answer costs one timeout. After that, requests to
 //! it fail at once until it answers again.
 //!
-//! This is the only module that names the `redis` crate. [`carom_model::replication`] defines the meaning of the scripts.
+//! This crate knows neither links nor the meaning of any key: its caller names the slot or the server of each request, and
+//! passes the scripts that it wants to run. It is the door of the `redis` library, whose commands and values it re-exports.
+//!
+//! Read first:
+//!
+//! 1. [`Client`], which sends requests and waits for all of them at once;
+//! 2. [`Route`], which server a request is for;
+//! 3. [`Trouble`], what may have become of a request without a reply;
+//! 4. `topology`, how the masters of a cluster are found;
+//! 5. `server`, the state of one connection;
+//! 6. `scripts`, how scripts are loaded and called.
 
-mod allow;
-mod ask;
 mod connection;
 mod dial;
-mod script;
+mod scripts;
 mod server;
 mod topology;
 
@@ -24,18 +32,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value};
 use rustix::event::{PollFd, PollFlags};
 
 use self::dial::{Dialed, Dialer, Login};
-use self::script::Script;
+use self::scripts::Scripts;
 use self::server::{Approach, Said, Server, Unsaid};
 use self::topology::{Search, Told, Topology};
-use carom_model::replication::Partition;
 use carom_tls::trust;
 
-pub use self::allow::Allowance;
-pub use self::ask::{Answer, Beat, Change, Changed, Heard, Recent, Scan};
+pub use redis::{Cmd, Value, cmd};
+
+pub use self::topology::{slot, text};
 
 /// Maximum number of attempts of a request within its deadline, if other servers have its slot.
 const ROUNDS: usize = 4;
@@ -64,7 +71,7 @@ impl fmt::Display for Address {
 
 /// Settings of the connection to Redis. The `Debug` form hides the password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct RedisSettings {
+pub struct ClientSettings {
     /// Servers for the first contact: a single one, or some of a cluster.
     pub seeds: Vec<Address>,
     /// The user name; `None` for the default user.
@@ -77,16 +84,18 @@ pub struct RedisSettings {
     pub tls: bool,
     /// A PEM file with trusted certificates; `None` for those of the system.
     pub ca_file: Option<PathBuf>,
-    /// The prefix of all keys.
-    pub prefix: String,
-    /// Approximate number of changes that the streams keep, in total.
-    pub stream_len: u64,
 }
 
-impl fmt::Debug for RedisSettings {
+impl fmt::Display for ClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<String> = self.seeds.iter().map(Address::to_string).collect();
-        write!(f, "RedisSettings({}, prefix {})", servers.join(", "), self.prefix)
+        f.write_str(&servers.join(", "))
+    }
+}
+
+impl fmt::Debug for ClientSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClientSettings({self})")
     }
 }
 
@@ -125,29 +134,29 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// The object of a request, which determines the server.
+/// The server that a request is for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Place {
-    /// The counters, leases and nodes of the fleet.
-    Space,
-    /// The links and the stream of a partition.
-    Partition(Partition),
-    /// A particular server.
+pub enum Route {
+    /// The master of a slot of a cluster; a single server has all slots. See [`slot`].
+    Slot(u16),
+    /// This very server.
     Server(Address),
 }
 
 /// A command.
-enum Question {
+pub enum Question {
+    /// A command as it is sent.
     Plain(Cmd),
-    Script(Script, Vec<String>, Vec<Vec<u8>>),
+    /// A call of a script: its place among the scripts of the client, the keys, and the arguments.
+    Script(usize, Vec<String>, Vec<Vec<u8>>),
 }
 
 impl Question {
     /// Builds the command. Only for a connection that has loaded all scripts.
-    fn to_command(&self) -> Cmd {
+    fn to_command(&self, scripts: &Scripts) -> Cmd {
         match self {
             Question::Plain(command) => command.clone(),
-            Question::Script(script, keys, arguments) => script.call(keys, arguments),
+            Question::Script(script, keys, arguments) => scripts.call(*script, keys, arguments),
         }
     }
 }
@@ -156,11 +165,14 @@ impl Question {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ticket(u64);
 
+/// The replies to the commands of one request, in their order.
+pub type Replies = Result<Vec<Value>, Trouble>;
+
 /// Commands that belong together: one server gets them in one batch on one connection. If that was the wrong server,
 /// all of them are sent again.
 struct Asked {
     ticket: Ticket,
-    place: Place,
+    route: Route,
     questions: Vec<Question>,
     deadline: Instant,
     /// Number of unsuccessful attempts.
@@ -188,8 +200,9 @@ enum Reply {
 }
 
 /// A client for Redis or a Redis Cluster. It belongs to one thread.
-pub struct Redis {
-    settings: Arc<RedisSettings>,
+pub struct Client {
+    settings: ClientSettings,
+    scripts: Arc<Scripts>,
     dialer: Dialer,
     topology: Option<Topology>,
     search: Option<Search>,
@@ -200,25 +213,25 @@ pub struct Redis {
     open: Vec<Asked>,
     answers: Vec<(Ticket, Result<Vec<Value>, Trouble>)>,
     tickets: u64,
-    /// True if the master of the counters had replicas at the last request.
-    has_replicas: bool,
 }
 
-impl Redis {
+impl Client {
     /// Creates a client, which connects with its first request.
     ///
     /// # Errors
     /// A description of an unusable file of certificates, or of an error of the operating system.
-    pub fn new(settings: Arc<RedisSettings>) -> Result<Redis, String> {
+    pub fn new(settings: ClientSettings, scripts: &'static [&'static str]) -> Result<Client, String> {
+        let scripts = Arc::new(Scripts::new(scripts));
         let login = Login {
             username: settings.username.clone(),
             password: settings.password.clone(),
             database: settings.database,
             tls: if settings.tls { Some(trust::client(settings.ca_file.as_deref())?) } else { None },
         };
-        Ok(Redis {
-            dialer: Dialer::new(login).map_err(|error| error.to_string())?,
+        Ok(Client {
+            dialer: Dialer::new(login, Arc::clone(&scripts)).map_err(|error| error.to_string())?,
             settings,
+            scripts,
             topology: None,
             search: None,
             searched: None,
@@ -226,55 +239,50 @@ impl Redis {
             open: Vec::new(),
             answers: Vec::new(),
             tickets: 0,
-            has_replicas: false,
         })
     }
 
     /// Drives all requests until a response arrives or the instant has come. Returns the responses.
-    pub fn turn(&mut self, until: Instant) -> Vec<(Ticket, Answer)> {
+    pub fn turn(&mut self, until: Instant) -> Vec<(Ticket, Replies)> {
         loop {
             self.step();
             if !self.answers.is_empty() || Instant::now() >= until {
                 let answers = std::mem::take(&mut self.answers).into_iter();
-                return answers.map(|(ticket, answer)| (ticket, Answer(answer))).collect();
+                return answers.collect();
             }
             self.wait(until);
         }
     }
 
     /// Begins a request. Its response arrives at `deadline` at the latest.
-    fn put(&mut self, place: Place, questions: Vec<Question>, deadline: Instant) -> Ticket {
+    pub fn put(&mut self, route: Route, questions: Vec<Question>, deadline: Instant) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.open.push(Asked { ticket, place, questions, deadline, round: 0, not_before: None, at: None });
+        self.open.push(Asked { ticket, route, questions, deadline, round: 0, not_before: None, at: None });
         ticket
     }
 
     /// Sends these requests at once and waits at most `within`. Returns the responses in the order of the requests.
-    fn ask_all(&mut self, questions: Vec<(Place, Question)>, within: Duration) -> Vec<Result<Value, Trouble>> {
-        let together = questions.into_iter().map(|(place, question)| (place, vec![question])).collect();
+    pub fn ask_all(&mut self, questions: Vec<(Route, Question)>, within: Duration) -> Vec<Result<Value, Trouble>> {
+        let together = questions.into_iter().map(|(route, question)| (route, vec![question])).collect();
         let answers = self.ask_together(together, within).into_iter();
         answers.map(|answer| Ok(answer?.pop().unwrap_or(Value::Nil))).collect()
     }
 
     /// Sends groups of commands that belong together, like [`Redis::ask_all`].
-    fn ask_together(
-        &mut self,
-        questions: Vec<(Place, Vec<Question>)>,
-        within: Duration,
-    ) -> Vec<Result<Vec<Value>, Trouble>> {
+    pub fn ask_together(&mut self, questions: Vec<(Route, Vec<Question>)>, within: Duration) -> Vec<Replies> {
         let deadline = Instant::now() + within;
         let tickets: Vec<Ticket> =
-            questions.into_iter().map(|(place, together)| self.put(place, together, deadline)).collect();
+            questions.into_iter().map(|(route, together)| self.put(route, together, deadline)).collect();
         self.await_all(&tickets, deadline)
     }
 
     /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Responses to others are
-    /// kept for [`Redis::turn`].
-    fn await_all(&mut self, tickets: &[Ticket], deadline: Instant) -> Vec<Result<Vec<Value>, Trouble>> {
+    /// kept for [`Client::turn`].
+    pub fn await_all(&mut self, tickets: &[Ticket], deadline: Instant) -> Vec<Replies> {
         let (mut ours, mut others) = (HashMap::new(), Vec::new());
         while ours.len() < tickets.len() {
-            for (ticket, Answer(answer)) in self.turn(deadline) {
+            for (ticket, answer) in self.turn(deadline) {
                 if tickets.binary_search(&ticket).is_ok() {
                     ours.insert(ticket, answer);
                 } else {
@@ -397,7 +405,7 @@ impl Redis {
             }
             Reply::Unloaded => {
                 if let Some(server) = self.servers.get_mut(address) {
-                    server.load();
+                    server.load(&self.scripts);
                 }
                 self.again(asked, Duration::ZERO);
             }
@@ -418,9 +426,9 @@ impl Redis {
 
     /// Returns the server for a request, if it is known.
     fn server_of(&self, asked: &Asked) -> Option<Address> {
-        let named = || match &asked.place {
-            Place::Server(address) => Some(address),
-            place => self.topology.as_ref()?.server_of(place),
+        let named = || match &asked.route {
+            Route::Server(address) => Some(address),
+            Route::Slot(slot) => self.topology.as_ref()?.server_of(*slot),
         };
         asked.at.as_ref().or_else(named).cloned()
     }
@@ -456,7 +464,7 @@ impl Redis {
     fn give(&mut self, address: &Address, asked: Asked) {
         let server = self.servers.entry(address.clone()).or_default();
         match server.approach(address, &mut self.dialer) {
-            Ok(Approach::Ready) => server.ask(asked),
+            Ok(Approach::Ready) => server.ask(asked, &self.scripts),
             Ok(Approach::Soon) => self.open.push(asked),
             Err(trouble) => {
                 self.answers.push((asked.ticket, Err(trouble)));
@@ -517,6 +525,14 @@ impl Redis {
             self.unsaid(&address, unsaid, &trouble);
             self.search_sometimes();
         }
+    }
+
+    /// Returns the known servers, each with true if it is connected.
+    pub fn servers(&self) -> Vec<(Address, bool)> {
+        let mut servers: Vec<_> =
+            self.servers.iter().map(|(address, server)| (address.clone(), server.is_up())).collect();
+        servers.sort();
+        servers
     }
 }
 

@@ -1,13 +1,12 @@
 //! The requests of nodes to Redis, in the terms of the fleet.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeLength};
-use redis::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::topology::{tag, text};
-use super::{Address, Place, Question, Redis, Script, Ticket, Trouble};
 use carom_model::link::record::Tombstone;
 use carom_model::link::{Origin, UrlKey, Version};
 use carom_model::replication::follow::{Entry, Position};
@@ -16,6 +15,13 @@ use carom_model::replication::members::NodeId;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::COMPARED_LEN;
 use carom_model::replication::{Echo, PARTITIONS, Partition, State};
+use carom_redis::{Client, ClientSettings, Question, Replies, Route, Value, cmd, slot, text};
+
+mod allow;
+
+pub use carom_redis::{Address, Ticket, Trouble};
+
+pub use self::allow::Allowance;
 
 /// Longest time for which a node holds the lock to take over leases.
 const LOCK_TIME: Duration = Duration::from_secs(10);
@@ -93,7 +99,7 @@ pub struct Heard {
 
 /// The response of Redis to one request.
 #[derive(Debug)]
-pub struct Answer(pub(super) Result<Vec<Value>, Trouble>);
+pub struct Answer(Replies);
 
 impl Answer {
     /// Returns the result of a change of this code, for a response to [`Redis::put_change`].
@@ -129,30 +135,127 @@ pub struct Scan {
     cursor: String,
 }
 
+/// How to reach Redis, and what the keys of the fleet are called there. The `Debug` form hides the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisSettings {
+    /// The servers and how to log in.
+    pub client: ClientSettings,
+    /// The prefix of all keys.
+    pub prefix: String,
+    /// Approximate number of changes that the streams keep, in total.
+    pub stream_len: u64,
+}
+
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisSettings({}, prefix {})", self.client, self.prefix)
+    }
+}
+
+/// A script that runs in Redis. [`carom_model::replication`] defines what they do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Script {
+    Change,
+    Lease,
+    Beat,
+    Reclaim,
+    Recent,
+    Allow,
+}
+
+/// The texts of the scripts, in the order of [`Script`].
+const SCRIPTS: &[&str] = &[
+    include_str!("redis/change.lua"),
+    include_str!("redis/lease.lua"),
+    include_str!("redis/beat.lua"),
+    include_str!("redis/reclaim.lua"),
+    include_str!("redis/recent.lua"),
+    include_str!("redis/allow.lua"),
+];
+
+impl Script {
+    fn call(self, keys: Vec<String>, arguments: Vec<Vec<u8>>) -> Question {
+        Question::Script(self as usize, keys, arguments)
+    }
+}
+
+/// What a request is about. All keys of one place are in one slot of a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// The counters, leases and nodes.
+    Space,
+    /// The links and the stream of a partition.
+    Partition(Partition),
+}
+
+/// The Redis of a fleet, from the view of one thread.
+pub struct Redis {
+    client: Client,
+    settings: Arc<RedisSettings>,
+    /// True if the master of the counters had replicas at the last lease.
+    has_replicas: bool,
+}
+
 impl Redis {
+    /// Prepares a client, which connects with its first request.
+    ///
+    /// # Errors
+    /// A description of an unusable file of certificates, or of an error of the operating system.
+    pub fn new(settings: Arc<RedisSettings>) -> Result<Redis, String> {
+        let client = Client::new(settings.client.clone(), SCRIPTS)?;
+        Ok(Redis { client, settings, has_replicas: false })
+    }
+
+    /// Continues all requests, until one is answered or that instant has come.
+    pub fn turn(&mut self, until: Instant) -> Vec<(Ticket, Answer)> {
+        self.client.turn(until).into_iter().map(|(ticket, replies)| (ticket, Answer(replies))).collect()
+    }
+
+    /// The hash tag that the keys of a place share.
+    fn tag(&self, place: Place) -> String {
+        match place {
+            Place::Partition(Partition(number)) => format!("{{{}:{number:02x}}}", self.settings.prefix),
+            Place::Space => format!("{{{}}}", self.settings.prefix),
+        }
+    }
+
+    fn route(&self, place: Place) -> Route {
+        Route::Slot(slot(&self.tag(place)))
+    }
+
+    fn ask_all(&mut self, questions: Vec<(Place, Question)>, within: Duration) -> Vec<Result<Value, Trouble>> {
+        let routed = questions.into_iter().map(|(place, question)| (self.route(place), question)).collect();
+        self.client.ask_all(routed, within)
+    }
+
+    fn ask(&mut self, place: Place, question: Question, within: Duration) -> Result<Value, Trouble> {
+        self.ask_all(vec![(place, question)], within).remove(0)
+    }
+
     fn key(&self, code: &Code) -> String {
         let place = Place::Partition(Partition::of(code));
-        format!("{}:l:{code}", tag(&self.settings, &place))
+        format!("{}:l:{code}", self.tag(place))
     }
 
     fn stream(&self, partition: Partition) -> String {
-        format!("{}:s", tag(&self.settings, &Place::Partition(partition)))
+        format!("{}:s", self.tag(Place::Partition(partition)))
     }
 
     fn space(&self, name: &str) -> String {
-        format!("{}:{name}", tag(&self.settings, &Place::Space))
+        format!("{}:{name}", self.tag(Place::Space))
     }
 
     /// Begins to change a code; [`Redis::turn`] returns the response.
     pub fn put_change(&mut self, code: &Code, change: &Change, deadline: Instant) -> Ticket {
         let (place, question) = self.to_change(code, change);
-        self.put(place, vec![question], deadline)
+        self.client.put(self.route(place), vec![question], deadline)
     }
 
     /// Begins to read the state of a code; [`Redis::turn`] returns the response.
     pub fn put_state(&mut self, code: &Code, deadline: Instant) -> Ticket {
-        let get = redis::cmd("GET").arg(self.key(code)).to_owned();
-        self.put(Place::Partition(Partition::of(code)), vec![Question::Plain(get)], deadline)
+        let get = cmd("GET").arg(self.key(code)).to_owned();
+        let route = self.route(Place::Partition(Partition::of(code)));
+        self.client.put(route, vec![Question::Plain(get)], deadline)
     }
 
     fn to_change(&self, code: &Code, change: &Change) -> (Place, Question) {
@@ -171,7 +274,7 @@ impl Redis {
             arguments.push(head);
         }
         let keys = vec![self.key(code), self.stream(partition)];
-        (Place::Partition(partition), Question::Script(Script::Change, keys, arguments))
+        (Place::Partition(partition), Script::Change.call(keys, arguments))
     }
 
     /// Changes codes, each by itself, and waits at most `within`.
@@ -185,7 +288,7 @@ impl Redis {
     pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, Trouble>> {
         let deadline = Instant::now() + within;
         let tickets: Vec<Ticket> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
-        let answers = self.await_all(&tickets, deadline).into_iter().map(Answer);
+        let answers = self.client.await_all(&tickets, deadline).into_iter().map(Answer);
         codes.iter().zip(answers).map(|(code, answer)| answer.state(*code)).collect()
     }
 
@@ -198,9 +301,9 @@ impl Redis {
             .map(|Recent { key: UrlKey(hash), code, wrong }| {
                 // Hashes spread over the partitions as codes do, and thus over the masters of a cluster.
                 let place = Place::Partition(Partition((hash % u64::from(PARTITIONS)) as u8));
-                let keys = vec![format!("{}:u:{hash:016x}", tag(&self.settings, &place))];
+                let keys = vec![format!("{}:u:{hash:016x}", self.tag(place))];
                 let arguments = vec![code.to_string().into_bytes(), millis.clone(), wrong.clone()];
-                (place, Question::Script(Script::Recent, keys, arguments))
+                (place, Script::Recent.call(keys, arguments))
             })
             .collect();
         let answer = |value| match value {
@@ -215,7 +318,7 @@ impl Redis {
         let questions: Vec<_> = codes
             .iter()
             .map(|code| {
-                let get = redis::cmd("GETRANGE").arg(self.key(code)).arg(0).arg(COMPARED_LEN - 1).to_owned();
+                let get = cmd("GETRANGE").arg(self.key(code)).arg(0).arg(COMPARED_LEN - 1).to_owned();
                 (Place::Partition(Partition::of(code)), Question::Plain(get))
             })
             .collect();
@@ -233,7 +336,7 @@ impl Redis {
         let questions: Vec<_> = from
             .iter()
             .map(|(partition, position)| {
-                let mut range = redis::cmd("XRANGE");
+                let mut range = cmd("XRANGE");
                 range.arg(self.stream(*partition)).arg(position.id.to_string()).arg("+").arg("COUNT").arg(count);
                 (Place::Partition(*partition), Question::Plain(range))
             })
@@ -250,7 +353,7 @@ impl Redis {
             let questions: Vec<_> = empty
                 .iter()
                 .map(|partition| {
-                    let mut add = redis::cmd("XADD");
+                    let mut add = cmd("XADD");
                     add.arg(self.stream(*partition)).arg("*").arg("c").arg("").arg("v").arg("");
                     (Place::Partition(*partition), Question::Plain(add))
                 })
@@ -266,7 +369,7 @@ impl Redis {
         let questions: Vec<_> = partitions
             .iter()
             .map(|partition| {
-                let mut last = redis::cmd("XREVRANGE");
+                let mut last = cmd("XREVRANGE");
                 last.arg(self.stream(*partition)).arg("+").arg("-").arg("COUNT").arg(1);
                 (Place::Partition(*partition), Question::Plain(last))
             })
@@ -280,7 +383,7 @@ impl Redis {
     /// # Errors
     /// [`Trouble`] if no server returns the topology.
     pub fn scan(&mut self, within: Duration) -> Result<Scan, Trouble> {
-        Ok(Scan { masters: self.find_masters(within)?, cursor: "0".to_owned() })
+        Ok(Scan { masters: self.client.find_masters(within)?, cursor: "0".to_owned() })
     }
 
     /// Continues a scan: returns some more codes, each at least once; `None` at the end.
@@ -289,10 +392,10 @@ impl Redis {
     /// [`Trouble`] if a server does not answer. After a change of the cluster the scan must be restarted.
     pub fn scan_on(&mut self, scan: &mut Scan, count: usize, within: Duration) -> Result<Option<Vec<Code>>, Trouble> {
         let Some(master) = scan.masters.last().cloned() else { return Ok(None) };
-        let mut command = redis::cmd("SCAN");
+        let mut command = cmd("SCAN");
         let pattern = format!("{{{}:*}}:l:*", self.settings.prefix);
         command.arg(&scan.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
-        let answer = self.ask_all(vec![(Place::Server(master), Question::Plain(command))], within);
+        let answer = self.client.ask_all(vec![(Route::Server(master), Question::Plain(command))], within);
         let Some(Ok(Value::Array(parts))) = answer.first() else {
             return Err(answer.into_iter().find_map(Result::err).unwrap_or_else(|| nonsense("SCAN")));
         };
@@ -323,15 +426,14 @@ impl Redis {
             [u64::from(length.get() as u32), want, seen, margin].map(|number| number.to_string().into_bytes());
         let arguments = numbers.into_iter().chain([node.as_bytes().to_vec()]).collect();
         let waits = self.has_replicas;
-        let mut questions = vec![
-            Question::Script(Script::Lease, keys, arguments),
-            Question::Plain(redis::cmd("INFO").arg("replication").to_owned()),
-        ];
+        let mut questions =
+            vec![Script::Lease.call(keys, arguments), Question::Plain(cmd("INFO").arg("replication").to_owned())];
         if waits {
-            questions.push(Question::Plain(redis::cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned()));
+            questions.push(Question::Plain(cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned()));
         }
         // In one batch: `WAIT` covers only writes of its own connection.
-        let mut answer = self.ask_together(vec![(Place::Space, questions)], within).remove(0)?.into_iter();
+        let mut answer =
+            self.client.ask_together(vec![(self.route(Place::Space), questions)], within).remove(0)?.into_iter();
         let mut next = || answer.next().unwrap_or(Value::Int(0));
         let (granted, info, confirmed) = (next(), next(), next());
         let Value::Array(parts) = granted else { return Err(nonsense("a lease")) };
@@ -358,12 +460,12 @@ impl Redis {
     /// [`Trouble`] if Redis did not answer, or refused.
     #[cfg(feature = "faults")]
     pub fn increment(&mut self, length: CodeLength, want: u64, node: &str, within: Duration) -> Result<u64, Trouble> {
-        let increment = redis::cmd("INCRBY").arg(self.space(&format!("counter:{length}"))).arg(want).to_owned();
-        let answer = self.ask_all(vec![(Place::Space, Question::Plain(increment))], within).remove(0)?;
+        let increment = cmd("INCRBY").arg(self.space(&format!("counter:{length}"))).arg(want).to_owned();
+        let answer = self.ask(Place::Space, Question::Plain(increment), within)?;
         let start = text(&answer).parse::<u64>().unwrap_or(0).saturating_sub(want);
         let lease = format!("{length}:{start}");
-        let note = redis::cmd("HSET").arg(self.space("leases")).arg(lease).arg(format!("{want}:{node}")).to_owned();
-        self.ask_all(vec![(Place::Space, Question::Plain(note))], within).remove(0).map(|_| start)
+        let note = cmd("HSET").arg(self.space("leases")).arg(lease).arg(format!("{want}:{node}")).to_owned();
+        self.ask(Place::Space, Question::Plain(note), within).map(|_| start)
     }
 
     /// Returns a lease whose values are used up.
@@ -372,7 +474,7 @@ impl Redis {
     /// [`Trouble`] if Redis did not answer, or refused.
     pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), Trouble> {
         let field = format!("{length}:{start}");
-        let command = redis::cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
+        let command = cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
         let answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
         answer.into_iter().try_for_each(|answer| answer.map(|_| ()))
     }
@@ -382,7 +484,7 @@ impl Redis {
     /// # Errors
     /// [`Trouble`] if Redis did not answer, or refused.
     pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, Trouble> {
-        let command = redis::cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
+        let command = cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
         Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
     }
@@ -392,7 +494,7 @@ impl Redis {
     /// # Errors
     /// [`Trouble`] if Redis did not answer, or refused.
     pub fn text(&mut self, key: &str, within: Duration) -> Result<Option<Vec<u8>>, Trouble> {
-        let get = redis::cmd("GET").arg(self.space(key)).to_owned();
+        let get = cmd("GET").arg(self.space(key)).to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
         match answer.remove(0)? {
             Value::Nil => Ok(None),
@@ -406,7 +508,7 @@ impl Redis {
     /// # Errors
     /// [`Trouble`] if Redis did not answer, or refused.
     pub fn keys(&mut self, within: Duration) -> Result<Vec<Vec<u8>>, Trouble> {
-        let get = redis::cmd("HVALS").arg(self.space("apps")).to_owned();
+        let get = cmd("HVALS").arg(self.space("apps")).to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
         let text = |value: Value| if let Value::BulkString(text) = value { Some(text) } else { None };
         match answer.remove(0)? {
@@ -421,11 +523,11 @@ impl Redis {
     /// # Errors
     /// [`Trouble`] if Redis did not answer, or refused.
     pub fn put_keys(&mut self, keys: &[(String, Vec<u8>)], within: Duration) -> Result<(), Trouble> {
-        let mut put = redis::cmd("HSET").arg(self.space("apps")).to_owned();
+        let mut put = cmd("HSET").arg(self.space("apps")).to_owned();
         for (hash, text) in keys {
             put.arg(hash).arg(text);
         }
-        self.ask_all(vec![(Place::Space, Question::Plain(put))], within).remove(0).map(|_| ())
+        self.ask(Place::Space, Question::Plain(put), within).map(|_| ())
     }
 
     /// Removes API keys from Redis, by their hashes.
@@ -436,8 +538,8 @@ impl Redis {
         if hashes.is_empty() {
             return Ok(());
         }
-        let remove = redis::cmd("HDEL").arg(self.space("apps")).arg(hashes).to_owned();
-        self.ask_all(vec![(Place::Space, Question::Plain(remove))], within).remove(0).map(|_| ())
+        let remove = cmd("HDEL").arg(self.space("apps")).arg(hashes).to_owned();
+        self.ask(Place::Space, Question::Plain(remove), within).map(|_| ())
     }
 
     /// Sends the heartbeat of this node, and receives the state of the others.
@@ -451,7 +553,7 @@ impl Redis {
         for (length, seen) in beat.seen {
             arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
         }
-        let mut answer = self.ask_all(vec![(Place::Space, Question::Script(Script::Beat, keys, arguments))], within);
+        let mut answer = self.ask_all(vec![(Place::Space, Script::Beat.call(keys, arguments))], within);
         heard(&answer.remove(0)?).ok_or_else(|| nonsense("a heartbeat"))
     }
 
@@ -470,7 +572,7 @@ impl Redis {
         let keys = ["lock", "beats", "nodes", "leases"].map(|name| self.space(name)).to_vec();
         let hold = LOCK_TIME.as_millis().to_string();
         let arguments = [me, &hold, gone, &beat.to_string()].map(|text| text.as_bytes().to_vec()).to_vec();
-        let mut answer = self.ask_all(vec![(Place::Space, Question::Script(Script::Reclaim, keys, arguments))], within);
+        let mut answer = self.ask_all(vec![(Place::Space, Script::Reclaim.call(keys, arguments))], within);
         let taken = pairs(&answer.remove(0)?);
         let lease = |(field, want): (String, String)| {
             let (length, start) = field.split_once(':')?;
@@ -481,10 +583,7 @@ impl Redis {
 
     /// Returns the known servers, each with true if it is connected.
     pub fn servers(&self) -> Vec<(Address, bool)> {
-        let mut servers: Vec<_> =
-            self.servers.iter().map(|(address, server)| (address.clone(), server.is_up())).collect();
-        servers.sort();
-        servers
+        self.client.servers()
     }
 }
 
@@ -498,7 +597,7 @@ fn unreadable(code: Code) -> Trouble {
     Trouble::Refused(format!("the value of {code} in Redis was not written by carom or is damaged"))
 }
 
-pub(super) fn nonsense(of: &str) -> Trouble {
+fn nonsense(of: &str) -> Trouble {
     Trouble::Refused(format!("unexpected answer for {of}"))
 }
 

@@ -18,8 +18,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustls::ClientConfig;
 
 use super::connection::{Connection, late};
+use super::scripts::Scripts;
 use super::topology::{Told, told};
-use super::{Address, Trouble, script};
+use super::{Address, Trouble};
 
 /// Timeout of a new connection, until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
@@ -46,6 +47,7 @@ pub(super) struct Dialed {
 /// Opens connections on threads of their own.
 pub(super) struct Dialer {
     login: Arc<Login>,
+    scripts: Arc<Scripts>,
     names: HashMap<Address, Arc<Name>>,
     attempts: u64,
     sender: Sender<Dialed>,
@@ -55,10 +57,10 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    pub(super) fn new(login: Login) -> io::Result<Dialer> {
+    pub(super) fn new(login: Login, scripts: Arc<Scripts>) -> io::Result<Dialer> {
         let (sender, receiver) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
-        Ok(Dialer { login: Arc::new(login), names: HashMap::new(), attempts: 0, sender, receiver, bell })
+        Ok(Dialer { login: Arc::new(login), scripts, names: HashMap::new(), attempts: 0, sender, receiver, bell })
     }
 
     /// Begins to connect. Returns the number of the attempt.
@@ -66,10 +68,10 @@ impl Dialer {
         self.attempts += 1;
         let attempt = self.attempts;
         let name = self.names.entry(address.clone()).or_insert_with(|| Arc::new(Name::new(address.clone())));
-        let (name, login) = (Arc::clone(name), Arc::clone(&self.login));
+        let (name, login, scripts) = (Arc::clone(name), Arc::clone(&self.login), Arc::clone(&self.scripts));
         let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
         std::thread::Builder::new().name("redis-dial".to_owned()).spawn(move || {
-            let result = dial(&name, &login);
+            let result = dial(&name, &login, &scripts);
             // The receiver may be gone already.
             let _ = sender.send(Dialed { address: name.address.clone(), attempt, result });
             let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
@@ -89,7 +91,7 @@ impl Dialer {
     }
 }
 
-fn dial(name: &Arc<Name>, login: &Login) -> Result<(Connection, Told), Trouble> {
+fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, Told), Trouble> {
     let address = &name.address;
     let away = |error: io::Error| Trouble::away(address, &error, false);
     let sockets = name.sockets().map_err(away)?;
@@ -105,14 +107,14 @@ fn dial(name: &Arc<Name>, login: &Login) -> Result<(Connection, Told), Trouble> 
         greeting.push(redis::cmd("SELECT").arg(login.database).to_owned());
     }
     let logins = greeting.len();
-    greeting.extend(script::loads());
+    greeting.extend(scripts.loads());
     greeting.extend([redis::cmd("INFO").arg("cluster").to_owned(), redis::cmd("ROLE")]);
     let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
     if let Some(Value::ServerError(error)) = values.by_ref().take(logins).find(is_error) {
         // Only the code: a server that does not know the command repeats its arguments in the text.
         return Err(Trouble::Refused(format!("{address} rejects the login: {}", error.code())));
     }
-    script::take_names(address, values.by_ref().take(script::COUNT))?;
+    scripts.take_names(address, values.by_ref().take(scripts.count()))?;
     let (info, role) = (values.next().unwrap_or(Value::Nil), values.next().unwrap_or(Value::Nil));
     let told = told(address, &info, &role, || {
         let slots = connection.ask(&[redis::cmd("CLUSTER").arg("SLOTS").to_owned()], deadline).map_err(away)?;

@@ -1,12 +1,11 @@
 //! The topology: a single server, or the masters of a cluster by the slots of our few hash tags.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Address, Place, Redis, RedisSettings, Reply, Trouble};
-use carom_model::replication::Partition;
+use super::{Address, Client, Reply, Trouble};
 
 /// Time for the answer of one server, after which the next one is asked as well.
 const SERVER_TIME: Duration = Duration::from_millis(50);
@@ -19,45 +18,35 @@ const SEARCH_EVERY: Duration = Duration::from_millis(100);
 pub(super) enum Topology {
     /// A single server with all keys.
     Single(Address),
-    /// The masters of a cluster by the object of a request, and all masters for scans.
-    Cluster { of_place: HashMap<Place, Address>, masters: Vec<Address> },
+    /// The masters of a cluster, each with the first and last slot of a range that it serves.
+    Cluster { ranges: Vec<(u16, u16, Address)> },
 }
 
 impl Topology {
-    fn of(settings: &RedisSettings, ranges: Vec<(u16, u16, Address)>) -> Topology {
-        let mut of_place = HashMap::new();
-        for place in Partition::all().map(Place::Partition).chain([Place::Space]) {
-            let slot = slot(&tag(settings, &place));
-            if let Some((_, _, master)) = ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)) {
-                of_place.insert(place, master.clone());
-            }
-        }
-        let mut masters: Vec<Address> = ranges.into_iter().map(|(_, _, master)| master).collect();
-        masters.sort();
-        masters.dedup();
-        Topology::Cluster { of_place, masters }
+    /// Builds the topology of a cluster from the first and last slot, and the master, of each range.
+    fn of(ranges: Vec<(u16, u16, Address)>) -> Topology {
+        Topology::Cluster { ranges }
     }
 
-    pub(super) fn server_of<'a>(&'a self, place: &'a Place) -> Option<&'a Address> {
-        match (place, self) {
-            (Place::Server(address), _) | (_, Topology::Single(address)) => Some(address),
-            (place, Topology::Cluster { of_place, .. }) => of_place.get(place),
+    pub(super) fn server_of(&self, slot: u16) -> Option<&Address> {
+        match self {
+            Topology::Single(address) => Some(address),
+            Topology::Cluster { ranges } => {
+                ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).map(|(_, _, master)| master)
+            }
         }
     }
 
     pub(super) fn masters(&self) -> Vec<Address> {
         match self {
             Topology::Single(address) => vec![address.clone()],
-            Topology::Cluster { masters, .. } => masters.clone(),
+            Topology::Cluster { ranges } => {
+                let mut masters: Vec<Address> = ranges.iter().map(|(_, _, master)| master.clone()).collect();
+                masters.sort();
+                masters.dedup();
+                masters
+            }
         }
-    }
-}
-
-/// Returns the hash tag of a key, which determines its slot.
-pub(super) fn tag(settings: &RedisSettings, place: &Place) -> String {
-    match place {
-        Place::Partition(Partition(number)) => format!("{{{}:{number:02x}}}", settings.prefix),
-        Place::Space | Place::Server(_) => format!("{{{}}}", settings.prefix),
     }
 }
 
@@ -125,7 +114,7 @@ impl Search {
     }
 }
 
-impl Redis {
+impl Client {
     /// Begins a search for the topology, unless one is in progress. The old topology stays in use meanwhile. `first` is
     /// a server that has just redirected us, `last` one that cannot help.
     pub(super) fn search(&mut self, first: Option<&Address>, last: Option<&Address>) {
@@ -205,7 +194,7 @@ impl Redis {
         match told {
             Ok(Told::Alone) => self.found(address, Topology::Single(address.clone())),
             Ok(Told::Cluster(ranges)) if !ranges.is_empty() => {
-                let topology = Topology::of(&self.settings, ranges);
+                let topology = Topology::of(ranges);
                 self.found(address, topology);
             }
             Ok(_) => {}
@@ -222,7 +211,10 @@ impl Redis {
     }
 
     /// Fetches the current topology, and returns all masters.
-    pub(super) fn find_masters(&mut self, within: Duration) -> Result<Vec<Address>, Trouble> {
+    ///
+    /// # Errors
+    /// [`Trouble`] if no server returns the topology in time.
+    pub fn find_masters(&mut self, within: Duration) -> Result<Vec<Address>, Trouble> {
         let deadline = Instant::now() + within;
         self.topology = None;
         self.search = None;
@@ -263,7 +255,7 @@ fn ranges(asked: &Address, slots: &Value) -> Vec<(u16, u16, Address)> {
 
 /// Returns the slot of a hash tag: CRC-16 (XMODEM) of the text between the braces, as the Redis Cluster specification
 /// defines it.
-fn slot(tag: &str) -> u16 {
+pub fn slot(tag: &str) -> u16 {
     let inner = tag.trim_start_matches('{').trim_end_matches('}');
     let crc = inner.bytes().fold(0u16, |crc, byte| {
         (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
@@ -294,7 +286,7 @@ pub(super) fn sort(address: &Address, values: Vec<Value>) -> Reply {
 }
 
 /// Returns the text of a reply; empty for other types.
-pub(super) fn text(value: &Value) -> String {
+pub fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::SimpleString(text) => text.clone(),
