@@ -1,4 +1,4 @@
-//! The router of the public listener: what the fast way did not answer.
+//! The router of the public listener, for every request that the fast path passes on.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use carom_model::access::Role;
 use carom_model::access::miss_limiter::{Place, Source};
 use carom_model::access::usage::Quota;
 
-/// What answers the slow requests of a core.
+/// Returns the handler for the requests of a core that hyper serves.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     let context = Context::of(desk, site);
     Rc::new(move |request| {
@@ -78,7 +78,7 @@ impl Context {
         }
     }
 
-    /// Answers a path of the API to a caller that is known; the method is one that the path takes.
+    /// Answers a path of the API for an authenticated caller. The path allows the method.
     pub(super) async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
         let method = request.method().clone();
         if !is_read(&method)
@@ -116,7 +116,7 @@ impl Context {
         node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
     }
 
-    /// What there is of a code at a domain, and of which code that is: another one may stand in.
+    /// Looks up a code in a domain. Also returns the code that was found, which may be that of the fallback domain.
     async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, Option<Looked>) {
         let Some(domain) = domain else { return (code, Some(Looked::Missing)) };
         let code = code.within(self.domains().id_at(domain));
@@ -132,7 +132,7 @@ impl Context {
         }
     }
 
-    /// A redirect over a connection that hyper drives.
+    /// Answers a redirect on a connection that hyper drives.
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
         let domain = self.domain_of(request);
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
@@ -162,7 +162,7 @@ impl Context {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = carom_telemetry::clock::unix_ms();
                 let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
-                // For HEAD hyper would leave the length out, which GET and the fast way have.
+                // For HEAD hyper would omit the length, which GET and the fast path send.
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
                 let mut location = Vec::new();
@@ -179,23 +179,23 @@ impl Context {
 }
 
 impl Context {
-    /// Where a request came from.
+    /// Returns the address range of a request, for rate limits.
     pub(super) fn place_of<B>(&self, request: &Request<B>) -> Option<Place> {
         request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.address))
     }
 
-    /// Whether nothing is to be answered there now.
+    /// True if the address range is over the limit for misses, and gets no other response than 429.
     pub(super) fn is_barred(&self, place: Option<Place>) -> bool {
         let guard = self.desk.guard();
         guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some())
     }
 
-    /// Counts a code that was asked for and is not there. Returns whether that was once too often.
+    /// Counts a request for a missing code. True if the address range is now over its limit.
     pub(super) fn misses_too_often(&self, place: Option<Place>) -> bool {
         place.is_some_and(|place| self.desk.guard().miss(place).is_err())
     }
 
-    /// What is told who has asked for too much that is not there.
+    /// Returns the 429 for an address that requested too many missing codes.
     pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
         self.desk.note_throttled();
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
@@ -203,7 +203,7 @@ impl Context {
         with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))
     }
 
-    /// Tells of the visit that an answer is; who asks for the head alone does not visit.
+    /// Reports the visit that a response is. A HEAD request does not count as a visit.
     fn tell_visit(&self, code: Code, looked: Option<&Looked>, request: &Request<Incoming>) {
         let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
         let visitor = || self.desk.visitor(field(header::USER_AGENT), field(header::REFERER));

@@ -1,4 +1,4 @@
-//! `GET /{code}+`: where a link leads, without following it. Nothing is counted, and no visit of a limited link is used up.
+//! Previews of links (`GET /{code}+`): show the destination without a redirect, and without counting a visit.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use carom_model::link::Link;
 use carom_telemetry::clock::unix_ms;
 
 impl Context {
-    /// The preview of a code.
+    /// Returns the preview of a code.
     pub(in crate::api) async fn preview<B>(&self, code: &str, request: &Request<B>) -> Answer {
         match self.find_followable(code, request).await {
             Ok(link) => self.show_preview(&link, request),
@@ -25,7 +25,9 @@ impl Context {
         }
     }
 
-    /// A link that redirects now, without counting a visit; or the answer to give instead.
+    /// Finds a link that redirects now, without counting a visit.
+    ///
+    /// # Errors The response to send instead.
     pub(in crate::api) async fn find_followable<B>(
         &self,
         code: &str,
@@ -59,7 +61,7 @@ impl Context {
             StoreAnswer::Damaged => Notice::Damaged,
             _ => Notice::Unavailable,
         };
-        // Else previews would be the way to guess.
+        // Otherwise previews would allow unlimited guesses.
         if other == Notice::NotFound && self.misses_too_often(place) {
             return Err(self.too_many(request));
         }
@@ -67,7 +69,7 @@ impl Context {
     }
 }
 
-/// A host as people write it, and as it is spoken to where that differs.
+/// Returns a host as people write it, and its punycode form if that differs.
 fn hosts_of(target: &str) -> (String, Option<String>) {
     let host = host_of(target.as_bytes()).to_owned();
     let (shown, is_sound) = idna::domain_to_unicode(&host);

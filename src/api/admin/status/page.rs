@@ -1,4 +1,4 @@
-//! The status as a page for people: drawn here, renewed each second by a script of a few lines, and without it by the browser.
+//! The status page, rendered here. A short script refreshes it each second; without scripts the browser reloads it.
 
 use std::fmt::Write;
 
@@ -10,16 +10,16 @@ use crate::api::{Answer, answer, page as pages, with};
 use carom_model::dates;
 use carom_telemetry::readable;
 
-/// The style of the page.
+/// Style sheet of the status page.
 pub(in crate::api) const STYLE: &str = include_str!("status.css");
 
-/// What renews it.
+/// Script that refreshes the status page.
 pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 
-/// What the page may load: nothing from elsewhere, and nothing that stands in it.
+/// Content security policy of the status page: it loads files of this listener only, and nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The status as a page that renews itself.
+/// Returns the status as a page that refreshes itself.
 pub(in crate::api) fn page(status: &Value) -> Answer {
     let answer = answer(StatusCode::OK, "text/html; charset=utf-8", render(status));
     with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "no-referrer")
@@ -57,12 +57,12 @@ fn render(status: &Value) -> String {
     page
 }
 
-/// The sum of a number over the cores, or over the apps.
+/// Returns the sum of a number over all cores, or over all apps.
 fn sum_of(all: &Value, name: &str) -> u64 {
     all.as_array().into_iter().flatten().map(|one| one[name].as_u64().unwrap_or(0)).sum()
 }
 
-/// A row of numbers, each with what it is.
+/// Renders a row of numbers, each with its label.
 fn render_cards(page: &mut String, cards: &[(String, &str)]) {
     page.push_str("<div class=\"cards\">");
     for (number, label) in cards {
@@ -71,7 +71,7 @@ fn render_cards(page: &mut String, cards: &[(String, &str)]) {
     page.push_str("</div>");
 }
 
-/// What it does at this moment.
+/// Renders the current load.
 fn render_now(page: &mut String, status: &Value) {
     let last_of = |numbers: &Value| numbers.as_array().and_then(|all| all.last()?.as_u64()).unwrap_or(0);
     let of_cores = |name: &str| {
@@ -93,7 +93,7 @@ fn render_now(page: &mut String, status: &Value) {
     render_cards(page, &cards);
 }
 
-/// Codes that are left, and for how long.
+/// Formats how many short codes are left, and for how long they last.
 fn lasting(status: &Value) -> String {
     let left = rounded(&status["issuer"]["remaining"]);
     match status["issuer"]["lastsSeconds"].as_u64() {
@@ -102,7 +102,7 @@ fn lasting(status: &Value) -> String {
     }
 }
 
-/// The last two minutes of each core.
+/// Renders the last two minutes of each core.
 fn render_pulse(page: &mut String, status: &Value) {
     let series = |name: &str, core: usize| -> Vec<u64> {
         let numbers = status["pulse"][name][core].as_array().into_iter().flatten();
@@ -111,7 +111,7 @@ fn render_pulse(page: &mut String, status: &Value) {
     page.push_str("<h2>Redirects/s per core, last two minutes</h2><div class=\"pulses\">");
     let cores = status["cores"].as_array().map_or(0, Vec::len);
     let all: Vec<Vec<u64>> = (0..cores).map(|core| series("redirects", core)).collect();
-    // All on one scale: a core that differs is seen.
+    // All plots have one scale, so that a core that differs stands out.
     let most = all.iter().flatten().copied().max().unwrap_or(0);
     for (core, redirects) in all.iter().enumerate() {
         let now = redirects.last().copied().unwrap_or(0);
@@ -182,7 +182,7 @@ fn render_store(page: &mut String, status: &Value) {
     render_cards(page, &cards);
 }
 
-/// Refused connections and requests, by reason.
+/// Renders refused connections and requests, by reason.
 fn render_limits(page: &mut String, status: &Value) {
     let sum = |name: &str| readable::grouped(sum_of(&status["cores"], name));
     let of_apps = |name: &str| readable::grouped(sum_of(&status["apps"], name));
@@ -259,7 +259,7 @@ fn render_fleet(page: &mut String, status: &Value) {
     page.push_str("</tbody></table></div>");
 }
 
-/// Alarms: active ones above everything else, resolved ones at the end.
+/// Renders alarms: active ones at the top of the page, resolved ones at its end.
 fn render_alarms(page: &mut String, status: &Value, on: bool) {
     let alarms = status["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut shown = alarms.iter().rev().filter(|alarm| alarm["cleared"].is_null() == on).peekable();
@@ -287,23 +287,23 @@ fn render_alarms(page: &mut String, status: &Value, on: bool) {
     page.push_str("</ul></section>");
 }
 
-/// A text of the status, fit for HTML.
+/// Returns a text of the status, escaped for HTML.
 fn escaped(value: &Value) -> String {
     pages::escaped(value.as_str().unwrap_or_default())
 }
 
-/// An instant of the status as on other pages: `23 Nov 2026, 14:05`, in UTC.
+/// Formats an instant of the status as other pages do: `23 Nov 2026, 14:05`, in UTC.
 fn instant(value: &Value) -> String {
     let seconds = value.as_str().and_then(|text| dates::parse(text).ok());
     seconds.map_or_else(|| escaped(value), |ms| dates::format_as(ms / 1_000, "%-d %b %Y, %H:%M"))
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separated thousands.
 fn grouped(value: &Value) -> String {
     readable::grouped(value.as_u64().unwrap_or(0))
 }
 
-/// A number that may be too long for its place: three digits and a word.
+/// Formats a number that may be too long for its card: three digits and a word.
 fn rounded(value: &Value) -> String {
     let number = value.as_u64().unwrap_or(0) as f64;
     match number {

@@ -1,14 +1,15 @@
-//! Small plots as SVG, which the style sheet colours.
+//! Small SVG plots, which the style sheet colours.
 
 use std::fmt::Write;
 
 use crate::api::page::escaped;
 
-/// The size of a plot in its own units: a unit for each second.
+/// Width of a plot in its own units: one unit a second.
 const WIDTH: usize = 120;
 const HEIGHT: f64 = 40.0;
 
-/// The last numbers as a line with the area below it, the newest at the right edge, `most` at the top. `label` says it in words.
+/// Renders the last numbers as a line with the area below it. The newest is at the right edge, `most` at the top;
+/// `label` is the text alternative.
 pub(super) fn sparkline(numbers: &[u64], most: u64, label: &str) -> String {
     let numbers = &numbers[numbers.len().saturating_sub(WIDTH)..];
     let begin = WIDTH - numbers.len();
