@@ -50,7 +50,7 @@ pub type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 /// A response of the API or of a page.
 pub type Answer = Response<Content>;
 
-/// The handler of all requests of one listener, in the form that a core takes.
+/// The handler of all requests of one listener. It runs on the thread of the core that owns the connection.
 pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer>>>>;
 
 /// Starts the clock of the uptime that the status reports.
@@ -67,7 +67,7 @@ pub struct Site {
     pub default_ttl: Option<Duration>,
     /// Links that an app may create each second if its API key sets no other limit; 0: unlimited.
     pub app_creates: u32,
-    /// Signs the page of a created link, so that only its creator can open it.
+    /// Creates and verifies the addresses of the pages that show created links.
     pub receipts: Receipts,
     /// True if links of other domains than the default one existed at start.
     pub has_other_domains: bool,

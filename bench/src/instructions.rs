@@ -18,7 +18,8 @@ const GROWTH_MAX: f64 = 0.05;
 
 /// Counts all functions, compares the counts with `file`, and saves them if `save` is true.
 ///
-/// # Errors If valgrind is missing, or a function has grown by more than [`GROWTH_MAX`].
+/// # Errors
+/// If valgrind is missing, or a function has grown by more than [`GROWTH_MAX`].
 pub(crate) fn run(file: &Path, save: bool) -> Result<()> {
     let known: BTreeMap<String, u64> = match std::fs::read(file) {
         Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("{} is not readable", file.display()))?,

@@ -41,7 +41,8 @@ pub(crate) const NAMES: [&str; 12] = [
 
 /// Prepares the work with that name.
 ///
-/// # Panics If the name is unknown.
+/// # Panics
+/// If the name is unknown.
 pub(crate) fn work(name: &str) -> Work {
     match name {
         "permutation: one code" => {

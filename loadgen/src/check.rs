@@ -68,7 +68,8 @@ pub(crate) struct Expectation {
 impl Expectation {
     /// Checks a response. `bytes` is the input in which the response was found.
     ///
-    /// # Errors The fault of the response.
+    /// # Errors
+    /// The fault of the response.
     pub(crate) fn check(&self, call: Call, response: &Response, bytes: &[u8], links: &Links) -> Result<(), Fault> {
         let status_is_right = match call.kind {
             Kind::Redirect | Kind::Head => match self.status {

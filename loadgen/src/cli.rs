@@ -218,7 +218,8 @@ impl Mistakes {
 impl Arguments {
     /// Checks the command line.
     ///
-    /// # Errors Every mistake, as one message each.
+    /// # Errors
+    /// Every mistake, as one message each.
     pub(crate) fn check(self) -> Result<Order, Vec<String>> {
         let mut wrong = Mistakes(Vec::new());
         let trust = if self.tls_insecure { Some(Trust::Anybody) } else { self.tls_ca.clone().map(Trust::File) };
@@ -397,7 +398,8 @@ fn at_most(count: u64, most: u64) -> Result<u64, String> {
 
 /// Raises the limit on open files if `connections` need more. Returns `connections`.
 ///
-/// # Errors A message with the limit, if it cannot be raised so far.
+/// # Errors
+/// A message with the limit, if it cannot be raised so far.
 fn open_files(connections: u64) -> Result<u64, String> {
     let wanted = connections + OTHER_FILES;
     let limits = getrlimit(Resource::Nofile);

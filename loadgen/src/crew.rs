@@ -217,7 +217,8 @@ impl Crew {
 
     /// Records that the socket of a connection exists and connects.
     ///
-    /// # Errors The reason why TLS cannot start.
+    /// # Errors
+    /// The reason why TLS cannot start.
     pub(crate) fn opening(&mut self, slot: u32, now_ns: u64) -> Result<(), String> {
         let tls = &self.plan.targets[self.target(slot)].tls;
         let session = tls.as_ref().map(crate::tls::Tls::connect).transpose()?;

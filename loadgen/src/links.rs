@@ -92,7 +92,8 @@ impl Links {
     /// right response for them changes during a run. `progress` gets the number of lines from time to time, and
     /// returns false to stop.
     ///
-    /// # Errors The file and the line, with the fault.
+    /// # Errors
+    /// The file and the line, with the fault.
     pub(crate) fn read(path: &Path, mut progress: impl FnMut(usize) -> bool) -> Result<Links, String> {
         let show = path.display();
         let file = File::open(path).map_err(|error| format!("{show}: {error}"))?;
@@ -147,8 +148,9 @@ impl Links {
 
     /// Adds a link, with the status of its redirect if that is known.
     ///
-    /// # Errors If the code cannot be part of a request line, the destination cannot be part of a header, or the
-    /// status is not that of a redirect.
+    /// # Errors
+    /// If the code cannot be part of a request line, the destination cannot be part of a header, or the status is
+    /// not that of a redirect.
     pub(crate) fn push(&mut self, code: &[u8], target: &[u8], status: Option<u16>) -> Result<(), String> {
         if code.is_empty() || code.len() > CODE_LEN_MAX || !code.iter().all(u8::is_ascii_graphic) {
             return Err("shortCode is empty, too long, or has a character that is not printable ASCII".to_owned());

@@ -61,7 +61,8 @@ enum Framing {
 /// Parses the first response of `input`; `None` if it is incomplete. `to_head` is true if the request was `HEAD`,
 /// and `ended` if no more bytes will arrive.
 ///
-/// # Errors [`Malformed`] if the bytes are not an HTTP/1.1 response.
+/// # Errors
+/// [`Malformed`] if the bytes are not an HTTP/1.1 response.
 pub(crate) fn parse(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response>, Malformed> {
     let mut start = 0;
     loop {

@@ -73,7 +73,8 @@ impl Second {
 
 /// Runs a plan. Calls `each_second` on the calling thread for each second, once all threads have completed it.
 ///
-/// # Errors If the target is unreachable, or a thread fails.
+/// # Errors
+/// If the target is unreachable, or a thread fails.
 pub(crate) fn run(
     plan: &Arc<Plan>,
     links: &Arc<Links>,

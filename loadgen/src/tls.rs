@@ -29,7 +29,8 @@ pub(crate) struct Tls {
 impl Tls {
     /// Returns the settings for a server with that name.
     ///
-    /// # Errors The fault of the name or the file.
+    /// # Errors
+    /// The fault of the name or the file.
     pub(crate) fn new(name: &str, trust: &Trust) -> Result<Tls, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -49,7 +50,8 @@ impl Tls {
 
     /// Starts TLS on a new connection.
     ///
-    /// # Errors The message of rustls; checked names and settings cause none.
+    /// # Errors
+    /// The message of rustls; checked names and settings cause none.
     pub(crate) fn connect(&self) -> Result<Session, String> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let mut connection = connection.map_err(|error| error.to_string())?;
@@ -82,7 +84,8 @@ impl Session {
 
     /// Processes bytes of the socket and appends the decrypted ones to `plain`.
     ///
-    /// # Errors The TLS error in those bytes.
+    /// # Errors
+    /// The TLS error in those bytes.
     pub(crate) fn receive(&mut self, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
         while !bytes.is_empty() {
             if self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())? == 0 {

@@ -49,7 +49,8 @@ impl Mix {
 
     /// Parses shares such as `redirect=99,create=1`.
     ///
-    /// # Errors A message with the expected form.
+    /// # Errors
+    /// A message with the expected form.
     pub(crate) fn read(text: &str) -> Result<Mix, String> {
         let mut shares = [0.0; 4];
         for part in text.split(',') {

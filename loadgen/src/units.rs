@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// Parses a duration: a number followed by `us`, `ms`, `s`, `m` or `h`.
 ///
-/// # Errors A message with the expected form.
+/// # Errors
+/// A message with the expected form.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let number_len = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(number_len);
@@ -23,7 +24,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// Parses a number above zero; the suffixes `k` and `M` stand for thousands and millions, and `_` may separate
 /// digits.
 ///
-/// # Errors A message with the expected form.
+/// # Errors
+/// A message with the expected form.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is not a number above zero such as 800, 40k, 40_000 or 1.5M");
     let plain = text.replace('_', "");
@@ -38,7 +40,8 @@ pub(crate) fn number(text: &str) -> Result<f64, String> {
 
 /// Parses a whole number above zero, with the suffixes and separators of [`number`].
 ///
-/// # Errors A message with the expected form.
+/// # Errors
+/// A message with the expected form.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     let value = number(text)?;
     if value.fract() == 0.0 && value <= 1e15 {

@@ -66,7 +66,8 @@ pub(crate) struct Judged {
 impl Objective {
     /// Parses objectives such as `p80=5ms,p99=20ms,mean=10ms,errors=0`.
     ///
-    /// # Errors Every mistake in them.
+    /// # Errors
+    /// Every mistake in them.
     pub(crate) fn read_all(text: &str) -> Result<Vec<Objective>, Vec<String>> {
         let (mut objectives, mut wrong) = (Vec::new(), Vec::new());
         for part in text.split(',') {

@@ -63,7 +63,8 @@ impl Context {
     /// Refuses requests that a page of another site made a browser send: under its own host name that resolves to
     /// this address, or across origins. In both cases the host or the origin is foreign.
     ///
-    /// # Errors 403 if the host or the origin is foreign.
+    /// # Errors
+    /// 403 if the host or the origin is foreign.
     fn must_mean_us<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
         if !self.site.is_admin_host(host) {
@@ -84,7 +85,8 @@ impl Context {
         }
     }
 
-    /// True if a request needs no key: it comes from this machine, and no proxy forwarded it from another one.
+    /// True if a request needs no key: only this machine reaches the listener, and no proxy forwarded the request
+    /// from another one.
     pub(super) fn is_trusted<B>(&self, request: &Request<B>) -> bool {
         let says_so = |name: &str| FORWARDED.contains(&name) || name.starts_with(X_FORWARDED);
         let is_passed_on = request.headers().keys().any(|name| says_so(name.as_str()));

@@ -109,7 +109,8 @@ impl Caller {
 
     /// Requires a role, and rights on the links of all domains.
     ///
-    /// # Errors 403 if the role is too low, or the API key is limited to some domains.
+    /// # Errors
+    /// 403 if the role is too low, or the API key is limited to some domains.
     pub(super) fn needs_all(&self, role: Role) -> Result<(), Problem> {
         self.needs(role)?;
         match &self.domains {
@@ -131,7 +132,8 @@ impl Caller {
 
     /// Requires a role.
     ///
-    /// # Errors 403 if the caller's role is lower.
+    /// # Errors
+    /// 403 if the caller's role is lower.
     pub(super) fn needs(&self, role: Role) -> Result<(), Problem> {
         if self.role >= role {
             return Ok(());
@@ -141,7 +143,8 @@ impl Caller {
 
     /// Takes one create from the app's rate limit. Returns the remainder; `None` without a limit.
     ///
-    /// # Errors 429 if the limit is used up.
+    /// # Errors
+    /// 429 if the limit is used up.
     pub(super) fn take_create(&self) -> Result<Option<Quota>, Problem> {
         let Some(app) = self.app.as_ref().filter(|_| self.creates > 0) else { return Ok(None) };
         app.take_create(self.creates, status::uptime()).map(Some).map_err(Problem::too_many_creates)
@@ -158,7 +161,8 @@ impl Caller {
 impl Context {
     /// Authenticates a request to the public listener.
     ///
-    /// # Errors Those of [`Context::authenticate`], and 403 for pages of other sites while no key is required.
+    /// # Errors
+    /// Those of [`Context::authenticate`], and 403 for pages of other sites while no key is required.
     pub(super) fn admit_to_api<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
         self.must_not_be_lured(request)?;
         self.authenticate(request)
@@ -166,7 +170,8 @@ impl Context {
 
     /// Authenticates a request by its API key. Returns the context of its caller.
     ///
-    /// # Errors 401 if the key is missing or invalid, 429 if its address sent too many invalid keys.
+    /// # Errors
+    /// 401 if the key is missing or invalid, 429 if its address sent too many invalid keys.
     pub(super) fn authenticate<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
         let source = request.extensions().get::<Source>().copied();
         self.identify(key_in(request.headers()), source, version_in(request.headers())?)
@@ -174,7 +179,8 @@ impl Context {
 
     /// Authenticates an API key. Returns the context of its app.
     ///
-    /// # Errors Those of [`Context::authenticate`].
+    /// # Errors
+    /// Those of [`Context::authenticate`].
     pub(super) fn identify(
         &self,
         key: Option<&[u8]>,
@@ -263,7 +269,8 @@ fn token_in(field: &[u8]) -> Option<&[u8]> {
 
 /// Returns the version that the app reports of itself.
 ///
-/// # Errors 400 if the header is malformed.
+/// # Errors
+/// 400 if the header is malformed.
 fn version_in(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(VERSION_FIELD) else { return Ok(None) };
     match value.to_str() {

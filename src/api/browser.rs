@@ -18,7 +18,8 @@ impl Context {
     /// Refuses pages of other sites while the API is open because no API keys exist. Such a page may reach this
     /// service under its own host name, which it resolves to this machine (DNS rebinding), and read every response.
     ///
-    /// # Errors 403 if a page of another site sent the request.
+    /// # Errors
+    /// 403 if a page of another site sent the request.
     pub(super) fn must_not_be_lured<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         if !self.is_open()
             || !is_of_a_browser(request)
@@ -34,7 +35,8 @@ impl Context {
     /// Refuses every browser while the API is open because no API keys exist. Meant for an API that pages can use
     /// without revealing their origin.
     ///
-    /// # Errors 403 if a browser sent the request.
+    /// # Errors
+    /// 403 if a browser sent the request.
     pub(super) fn must_not_be_in_a_browser<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         match self.is_open() && is_of_a_browser(request) {
             true => Err(Problem::forbidden(
@@ -52,7 +54,7 @@ impl Context {
         is_foreign(request) && !is_proxied
     }
 
-    /// True if the API is open because no API key ever existed.
+    /// True if the API is open: no API key was ever created, and the node knows that for certain.
     fn is_open(&self) -> bool {
         !self.desk.keys().had_keys() && !self.desk.keys().is_unsure()
     }

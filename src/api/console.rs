@@ -51,7 +51,7 @@ pub(super) struct Console {
 pub(super) struct Admitted {
     /// Context for the request.
     pub(super) context: Context,
-    /// Session of the signed-in user; `None` for an API key.
+    /// Session of the signed-in user; `None` for an API key, and for a request without either.
     session: Option<Session>,
 }
 
@@ -59,8 +59,9 @@ impl Context {
     /// Admits a request to the admin listener: a signed-in browser, or a client with an API key. While no keys
     /// exist and only this machine reaches the listener, it admits every request.
     ///
-    /// # Errors 401 for an unknown caller, 403 for a caller without the right or for a change that no page of the
-    /// console sent, and those of [`Context::authenticate`].
+    /// # Errors
+    /// 401 for an unknown caller, 403 for a caller without the right or for a change that no page of the console
+    /// sent, and those of [`Context::authenticate`].
     pub(super) fn admit<B>(&self, console: &Console, request: &Request<B>) -> Result<Admitted, Problem> {
         if !shows_key(request.headers())
             && let Some(admitted) = self.signed_in(console, request.headers())

@@ -12,7 +12,8 @@ use carom_limits::JSON_VALUES_MAX;
 
 /// Parses a text that consists of one JSON object.
 ///
-/// # Errors 400 for a text that is not a JSON object, that has a field twice, or that has a field with more than
+/// # Errors
+/// 400 for a text that is not a JSON object, that has a field twice, or that has a field with more than
 /// [`JSON_VALUES_MAX`] values. No request needs more values.
 pub(super) fn parse(text: &[u8]) -> Result<Map<String, Value>, Problem> {
     let mut seen = Seen::default();

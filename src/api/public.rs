@@ -116,7 +116,8 @@ impl Context {
         node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
     }
 
-    /// Looks up a code in a domain. Also returns the code that was found, which may be that of the fallback domain.
+    /// Looks up a code in a domain, and then in the fallback domain if it has one. Also returns the code that the
+    /// result is about.
     async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, Option<Looked>) {
         let Some(domain) = domain else { return (code, Some(Looked::Missing)) };
         let code = code.within(self.domains().id_at(domain));
@@ -179,23 +180,23 @@ impl Context {
 }
 
 impl Context {
-    /// Returns the address range of a request, for rate limits.
+    /// Returns the part of the client address by which rate limits count.
     pub(super) fn place_of<B>(&self, request: &Request<B>) -> Option<Place> {
         request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.address))
     }
 
-    /// True if the address range is over the limit for misses, and gets no other response than 429.
+    /// True if the client is over the limit for misses, and gets 429 for every request.
     pub(super) fn is_barred(&self, place: Option<Place>) -> bool {
         let guard = self.desk.guard();
         guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some())
     }
 
-    /// Counts a request for a missing code. True if the address range is now over its limit.
+    /// Counts a request for a missing code. True if the client is now over its limit.
     pub(super) fn misses_too_often(&self, place: Option<Place>) -> bool {
         place.is_some_and(|place| self.desk.guard().miss(place).is_err())
     }
 
-    /// Returns the 429 for an address that requested too many missing codes.
+    /// Returns the 429 for a client that requested too many missing codes.
     pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
         self.desk.note_throttled();
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);

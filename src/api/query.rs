@@ -89,7 +89,8 @@ impl Params {
 
     /// Ends the parsing of a query.
     ///
-    /// # Errors Every invalid value, with the reason.
+    /// # Errors
+    /// Every invalid value, with the reason.
     pub(super) fn finish(self) -> Result<(), Vec<Invalid>> {
         if self.invalid.is_empty() { Ok(()) } else { Err(self.invalid) }
     }

@@ -102,7 +102,8 @@ impl Report {
 
     /// Writes the requested files.
     ///
-    /// # Errors Each file that cannot be written, with the reason. The others are written.
+    /// # Errors
+    /// Each file that cannot be written, with the reason. The others are written.
     pub(crate) fn write_files(&self, files: &Files, outcome: &Outcome) -> Result<(), String> {
         // The warm-up comes before the measured time, whose first second is number 0.
         let measured = self.began + self.plan.warmup;

@@ -47,7 +47,8 @@ impl Form {
 
 /// Reads the form of a request, and returns it with the source of the request.
 ///
-/// # Errors 413 if the body is too long, 400 if it breaks off.
+/// # Errors
+/// 413 if the body is too long, 400 if it breaks off.
 pub(in crate::api) async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<Source>), Problem> {
     let source = request.extensions().get::<Source>().copied();
     let mut form = Form::default();

@@ -67,7 +67,7 @@ impl Drop for Watcher {
 }
 
 impl Admitted {
-    /// Handles `GET /admin/api/events`: streams the status once a second.
+    /// Handles `GET /admin/api/events`: streams the status about once a second.
     pub(super) fn events(self, console: &Rc<Console>) -> Answer {
         let watcher = console.watchers.join();
         let content = stream(|outlet| async move {

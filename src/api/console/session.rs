@@ -117,7 +117,8 @@ pub(super) struct Sessions(RefCell<Vec<Session>>);
 impl Sessions {
     /// Starts a session. Returns the token for the browser's cookie.
     ///
-    /// # Errors If the operating system provides no random bytes.
+    /// # Errors
+    /// If the operating system provides no random bytes.
     pub(super) fn begin(
         &self,
         key: KeyHash,
@@ -191,7 +192,8 @@ impl Sessions {
 
 /// Returns `BYTES` random bytes as hexadecimal digits.
 ///
-/// # Errors If the operating system provides no random bytes.
+/// # Errors
+/// If the operating system provides no random bytes.
 pub(super) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)?;

@@ -181,8 +181,8 @@ impl Context {
         let client = Client::new(user_agent, source.map(|source| source.address));
         match console.sessions.begin(hash, &app, client, unix_ms()) {
             Ok(token) => {
-                // A browser has one session for all host names: with two cookies it would be unclear which one
-                // counts.
+                // A browser has one session, even if it reaches this node both directly and through a proxy: with
+                // two cookies it would be unclear which one counts.
                 earlier.iter().for_each(|token| _ = console.sessions.end_of_token(token));
                 tracing::info!(app, key = hash.id(), "signed in at the console");
                 with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
@@ -198,7 +198,8 @@ impl Context {
 impl Admitted {
     /// Handles `DELETE /admin/api/session`: signs out.
     pub(super) fn sign_out<B>(&self, console: &Console, request: &Request<B>) -> Answer {
-        // The cookie may have been set under another host name. Cookies of other nodes stay.
+        // The cookie may have another name, from a sign-in over another path to this node. Cookies of other nodes
+        // stay.
         let ended = tokens(request.headers()).filter(|(_, token)| console.sessions.end_of_token(token));
         let mut names: Vec<String> = ended.map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
         if names.is_empty() {

@@ -90,7 +90,8 @@ impl Context {
         }
     }
 
-    /// Returns the hosts that referred most visits in a period, rounded to whole days.
+    /// Returns the hosts that referred most visits in a period, rounded to whole days and cut to the last
+    /// [`DAYS_MAX`] days.
     async fn referrers(&self, span: &Span, now_ms: u64) -> Result<Vec<Value>, Problem> {
         let day = |ms: u64| u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX);
         let to_day = day(span.end_ms.min(now_ms));
@@ -145,8 +146,8 @@ impl Context {
         Ok((told, knows_apps))
     }
 
-    /// Returns the daily visits of all links, of each app and of each domain in a period, in this order. Those of
-    /// all links have the same resolution as the others. The flag is false if visits of some apps are missing.
+    /// Returns the visits of all links, of each app and of each domain in a period, in this order. Those of all
+    /// links are rounded to whole days like the others. The flag is false if visits of some apps are missing.
     async fn visits_by_part(
         &self,
         apps: &[AppName],
@@ -167,7 +168,7 @@ impl Context {
         }
     }
 
-    /// Returns the apps that have or had API keys.
+    /// Returns the apps that have or had API keys, in the order of their names, at most [`ROWS_MAX`].
     fn apps_known(&self) -> Vec<AppName> {
         let keys = self.desk.keys();
         let mut apps: Vec<AppName> = keys.all().into_iter().map(|(entry, _)| entry.app.clone()).collect();

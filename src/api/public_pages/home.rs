@@ -75,8 +75,8 @@ impl Context {
     fn show_form(&self, status: StatusCode, home: Home) -> Answer {
         let needs_key = self.desk.keys().had_keys() || self.desk.keys().is_unsure();
         let page = as_html(status, self.pages().home(&Home { needs_key, ..home }));
-        // With `no-referrer` a browser would send `Origin: null` with this form; other headers come only over TLS
-        // (`is_foreign`).
+        // With `no-referrer` a browser would send `Origin: null` with this form. Without TLS it sends no other
+        // header that reveals a foreign form (`is_foreign`).
         with(page, header::REFERRER_POLICY, "same-origin")
     }
 

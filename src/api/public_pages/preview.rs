@@ -27,7 +27,8 @@ impl Context {
 
     /// Finds a link that redirects now, without counting a visit.
     ///
-    /// # Errors The response to send instead.
+    /// # Errors
+    /// The response to send instead.
     pub(in crate::api) async fn find_followable<B>(
         &self,
         code: &str,

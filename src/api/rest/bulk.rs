@@ -108,7 +108,7 @@ enum Event {
     BodyBroken,
     /// The store has replied to the oldest chunk.
     Decided(Vec<StoreAnswer>),
-    /// The node shuts down, or the request must end for another reason.
+    /// The node shuts down.
     MustEnd,
 }
 

@@ -73,7 +73,8 @@ pub(in crate::api) struct Create {
 impl Create {
     /// Reads the fields of the body.
     ///
-    /// # Errors Every field that is invalid, with the reason.
+    /// # Errors
+    /// Every field that is invalid, with the reason.
     pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Create, Vec<Invalid>> {
         let mut invalid = Vec::new();
         let mut target = None;

@@ -12,7 +12,8 @@ const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists",
 
 /// Reads the fields of the body.
 ///
-/// # Errors Every field that is invalid, with the reason.
+/// # Errors
+/// Every field that is invalid, with the reason.
 pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Patch, Vec<Invalid>> {
     let mut patch = Patch::default();
     let mut invalid = Vec::new();

@@ -193,7 +193,8 @@ impl Context {
 
     /// Parses a code and puts it into the domain that the query names, or else into the caller's domain.
     ///
-    /// # Errors 404 if the text is not a code, or the domain is unknown.
+    /// # Errors
+    /// 404 if the text is not a code, or the domain is unknown.
     pub(in crate::api) fn code_in(&self, code: &str, query: Option<&str>) -> Result<Code, Problem> {
         let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
         let domain = match Params::of(query).text("domain") {
@@ -352,7 +353,8 @@ pub(in crate::api) fn refused(reason: &str) -> Problem {
 
 /// Returns the idempotency key of a create, if the request has one.
 ///
-/// # Errors 400 if the key is malformed, or the request has two.
+/// # Errors
+/// 400 if the key is malformed, or the request has two.
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
     let mut values = headers.get_all(KEY_FIELD).iter();
     let Some(value) = values.next() else { return Ok(None) };
