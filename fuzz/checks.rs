@@ -137,8 +137,8 @@ pub(crate) fn check_code(input: &[u8]) {
     }
 }
 
-/// Checks TLS: the pieces of the input do not affect whether it is accepted, input that is not TLS yields no
-/// plaintext, sealed bytes are opened unchanged, and bytes that were changed on the way are refused.
+/// Checks TLS sessions. The pieces of the input do not affect whether it is accepted, and input that is not TLS
+/// yields no plaintext. Sealed bytes are opened unchanged, and bytes that were changed on the way are refused.
 pub(crate) fn check_tls(input: &[u8]) {
     let (identity, terms) = both();
     let mut whole = Session::new(identity).expect("memory");

@@ -13,8 +13,8 @@ use serde::Deserialize;
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     texts: Vec<u8>,
-    /// Start of each link in `texts`, with the length of its code in the lowest 7 bits and the index of its status
-    /// in [`STATUSES`] in the next 3.
+    /// Start of each link in `texts`. The lowest 7 bits hold the length of its code, and the next 3 the index of
+    /// its status in [`STATUSES`].
     places: Vec<u64>,
 }
 
@@ -149,8 +149,8 @@ impl Links {
     /// Adds a link, with the status of its redirect if that is known.
     ///
     /// # Errors
-    /// If the code cannot be part of a request line, the destination cannot be part of a header, or the status is
-    /// not that of a redirect.
+    /// A message if the code does not fit into a request line, the destination does not fit into a header, or the
+    /// status is not that of a redirect.
     pub(crate) fn push(&mut self, code: &[u8], target: &[u8], status: Option<u16>) -> Result<(), String> {
         if code.is_empty() || code.len() > CODE_LEN_MAX || !code.iter().all(u8::is_ascii_graphic) {
             return Err("shortCode is empty, too long, or has a character that is not printable ASCII".to_owned());

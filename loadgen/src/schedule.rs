@@ -1,4 +1,4 @@
-//! The planned instants of requests: fixed before the run, whatever the server does. Pure.
+//! The planned instants of requests, fixed before the run and independent of the server. Pure.
 //!
 //! This makes the loop open: a server that stalls does not slow the plan down, and each request that waited behind
 //! the stall is charged for it. Gil Tene calls the opposite "coordinated omission".

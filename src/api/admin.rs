@@ -93,8 +93,11 @@ impl Context {
         self.site.trusts_admin && !is_passed_on
     }
 
-    /// Allows the status and the management of apps to trusted requests from this machine, to admin keys, and to
-    /// browsers that are signed in at the console.
+    /// Allows the status and the management of apps to trusted requests, to admin keys, and to browsers that are
+    /// signed in at the console.
+    ///
+    /// # Errors
+    /// Those of [`Context::admit`].
     fn may_manage<B>(&self, console: &Console, request: &Request<B>) -> Result<(), Problem> {
         match self.is_trusted(request) {
             true => Ok(()),
@@ -102,7 +105,8 @@ impl Context {
         }
     }
 
-    /// Serves the REST API to the console: as on the public listener, but only to those who may use this listener.
+    /// Serves the REST API to the console. Its paths are those of the public listener, but the caller must be
+    /// admitted to this one.
     async fn api_of_console(
         &self,
         console: &Console,

@@ -1,9 +1,9 @@
 //! The console: pages on the admin listener with which operators run the service.
 //!
 //! The pages are files in the binary (`src/api/console/web/`). They use the REST API under the session of the
-//! signed-in user (`session`, `sign_in`), and endpoints of their own: live activity (`events`), use of links
-//! (`usage`), the history of changes (`history`), deletes that can be undone (`deletes`), the check of a URL, and
-//! the effective settings (`facts`).
+//! signed-in user (`session`, `sign_in`), and endpoints of their own. Those serve live activity (`events`), the use
+//! of links (`usage`), the history of changes (`history`), and deletes that can be undone (`deletes`). `facts`
+//! checks URLs and shows the effective settings.
 
 mod assets;
 mod deletes;
@@ -60,8 +60,8 @@ impl Context {
     /// exist and only this machine reaches the listener, it admits every request.
     ///
     /// # Errors
-    /// 401 for an unknown caller, 403 for a caller without the right or for a change that no page of the console
-    /// sent, and those of [`Context::authenticate`].
+    /// 401 for an unknown caller. 403 for a caller without the right, or for a change that no page of the console
+    /// sent. Otherwise those of [`Context::authenticate`].
     pub(super) fn admit<B>(&self, console: &Console, request: &Request<B>) -> Result<Admitted, Problem> {
         if !shows_key(request.headers())
             && let Some(admitted) = self.signed_in(console, request.headers())

@@ -1,5 +1,5 @@
-//! Errors of the API: problem details (RFC 9457) with the types, titles and members that clients of Shlink's REST
-//! API v3 expect, and types of carom's own where Shlink has none.
+//! Errors of the API, as problem details (RFC 9457). They have the types, titles and members that clients of
+//! Shlink's REST API v3 expect, and types of carom's own for errors that Shlink lacks.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl Problem {
         Problem::own(StatusCode::NOT_FOUND, "interface-off", "Interface disabled", detail)
     }
 
-    /// 405, with the methods that are allowed.
+    /// 405: the path does not allow the method. Names the allowed ones.
     pub(super) fn method(method: &Method, allow: impl Into<Cow<'static, str>>) -> Problem {
         let allow = allow.into();
         let detail = format!("{method} is not allowed here. Allowed: {allow}.");
@@ -126,12 +126,12 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, "about:blank", "Bad Request", detail)
     }
 
-    /// 501: a tunnel was asked for.
+    /// 501: the request asked for a tunnel (`CONNECT`).
     pub(super) fn tunnel() -> Problem {
         Problem::new(StatusCode::NOT_IMPLEMENTED, "about:blank", "Not Implemented", TUNNEL)
     }
 
-    /// 401: there is no key.
+    /// 401: the request has no API key.
     pub(super) fn no_key() -> Problem {
         let detail = "Expected one of the following authentication headers, [\"X-Api-Key\"], but none were provided";
         Problem::shlink(StatusCode::UNAUTHORIZED, "missing-authentication", "Invalid authorization", detail)
@@ -264,7 +264,7 @@ impl Problem {
         problem
     }
 
-    /// 409: another create with the same idempotency key has not been answered yet.
+    /// 409: another create with the same idempotency key is still in progress.
     pub(super) fn create_under_way() -> Problem {
         let detail = "A request with this Idempotency-Key is in progress. Repeat this one when it has finished.";
         let mut problem = Problem::own(StatusCode::CONFLICT, "request-under-way", "Request in progress", detail);

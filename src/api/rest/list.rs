@@ -49,7 +49,7 @@ pub(in crate::api) struct Pagination {
 }
 
 impl Pagination {
-    /// Returns the position in a list whose length is known.
+    /// Returns the position of a page in a list of known length.
     pub(in crate::api) fn of(page: u64, per_page: usize, here: usize, total: u64) -> Pagination {
         Pagination {
             current_page: page,
