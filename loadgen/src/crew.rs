@@ -187,7 +187,7 @@ impl Crew {
         self.end_ns = self.end_ns.min(now_ns);
     }
 
-    /// True if all requests are sent and answered.
+    /// True if the plan has ended and no request is in flight.
     pub(crate) fn is_done(&self, now_ns: u64) -> bool {
         self.in_flight == 0 && (now_ns >= self.end_ns || self.left == Some(0))
     }
