@@ -1,7 +1,7 @@
 //! Measures the store by itself: import, export, reading back at start, and durable creates.
 //!
-//! `store_speed gen N FILE`, `store_speed import DIR FILE`, `store_speed export DIR FILE`, `store_speed load DIR CORES`,
-//! `store_speed create DIR WAITING SECONDS`, the same with `dedupe` behind it. Release builds only.
+//! `store_speed gen N FILE`, `store_speed import DIR FILE`, `store_speed export DIR FILE`, `store_speed load DIR
+//! CORES`, `store_speed create DIR WAITING SECONDS [dedupe]`. Release builds only.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for developers")]
 
 use std::fs::File;
@@ -216,6 +216,6 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         f64::from(done) / commits as f64,
         stats.syncs.spread().sum().as_secs_f64() * 1e3 / commits as f64
     );
-    // As after a kill: nothing is closed.
+    // Exits as if killed: nothing is closed.
     std::process::exit(0);
 }

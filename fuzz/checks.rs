@@ -1,5 +1,5 @@
-//! What must hold for any bytes. Used by the fuzz targets beside this file, and by `tests/replay.rs`, which runs the same
-//! checks over the committed seeds and their mutations without a fuzzer.
+//! Properties that hold for any bytes. The fuzz targets beside this file check them, and `tests/replay.rs` runs
+//! them over the committed seeds and their mutations without a fuzzer.
 #![allow(dead_code, reason = "each fuzz target uses one of these")]
 
 use std::io::Write;
@@ -16,7 +16,7 @@ use carom_tls::identity::{Identity, Pair, Tickets};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// A head is found at the same place whatever the pieces it comes in, and one that is taken is sound.
+/// Checks heads: the pieces of the input do not affect where a head ends, and an accepted head is sound.
 pub(crate) fn check_head(input: &[u8]) {
     let whole = HeadScan::default().find_end(input, HEAD_LEN_MAX);
     let mut scan = HeadScan::default();
@@ -24,7 +24,7 @@ pub(crate) fn check_head(input: &[u8]) {
         Ok(None) => None,
         found => Some(found),
     });
-    // Fewer bytes may end in the same rejection earlier, and in no other outcome.
+    // Fewer bytes may cause the same rejection earlier, and no other outcome.
     match (whole, piecewise) {
         (Ok(Some(end)), found) => assert_eq!(found, Some(Ok(Some(end)))),
         (Ok(None), found) => assert_eq!(found, None),
@@ -38,7 +38,7 @@ pub(crate) fn check_head(input: &[u8]) {
     }
 }
 
-/// What a connection did with a stream.
+/// An action of a connection in response to a stream.
 #[derive(PartialEq, Eq, Debug)]
 enum Seen {
     Asked(RedirectRequest),
@@ -49,7 +49,7 @@ enum Seen {
     HungUp,
 }
 
-/// The same stream gives the same actions, whole or in the pieces that its own first bytes choose.
+/// Checks connections: a stream causes the same actions as a whole and in the pieces that its first bytes choose.
 pub(crate) fn check_connection(input: &[u8]) {
     let (cuts, stream) = input.split_at(input.len().min(4));
     for begin in [Connection::fast(), Connection::proxied()] {
@@ -108,9 +108,9 @@ fn drive<'a>(mut connection: Connection, pieces: impl Iterator<Item = &'a [u8]>)
     seen
 }
 
-/// No bytes make the decoder panic, and what it takes is encoded to something that it takes again.
+/// Checks records: the decoder never panics, and it accepts the encoding of each record that it has decoded.
 pub(crate) fn check_record(input: &[u8]) {
-    // A record of the default domain, or of another one, whose key is longer.
+    // The record belongs to the default domain, or to another one, whose key is longer.
     let len = if input.first().is_some_and(|first| first % 2 == 1) { 16 } else { 7 };
     let (key, value) = input.split_at(input.len().min(len));
     if let (Ok(RecordRef::Link(link)), Ok(code)) = (record::decode(key, value), Code::from_key(key)) {
@@ -120,7 +120,7 @@ pub(crate) fn check_record(input: &[u8]) {
     }
 }
 
-/// Parsing is total, and what it takes comes back unchanged.
+/// Checks codes: parsing never panics, and an accepted code is formatted as its input.
 pub(crate) fn check_code(input: &[u8]) {
     if let Ok(code) = Code::parse(input) {
         assert_eq!(code.to_string().as_bytes(), input);
@@ -137,8 +137,8 @@ pub(crate) fn check_code(input: &[u8]) {
     }
 }
 
-/// Bytes are understood or refused in the same way in whatever pieces they come; what is not TLS means nothing; what was sealed
-/// comes out as it went in, and what was changed on its way does not come out.
+/// Checks TLS sessions. The pieces of the input do not affect whether it is accepted, and input that is not TLS
+/// yields no plaintext. Sealed bytes are opened unchanged, and bytes that were changed on the way are refused.
 pub(crate) fn check_tls(input: &[u8]) {
     let (identity, terms) = both();
     let mut whole = Session::new(identity).expect("memory");
@@ -151,7 +151,7 @@ pub(crate) fn check_tls(input: &[u8]) {
     let (mut client, mut session) = agreed(identity, terms);
     client.writer().write_all(message).expect("a buffer of memory");
     let mut sealed = written(&mut client);
-    // The first five bytes of a record are its head, of which the version counts for nobody.
+    // The first five bytes of a record are its head, whose version both sides ignore.
     let harmed_at = 5 + usize::from(*at);
     let is_harmed = *flip != 0 && harmed_at < sealed.len();
     if is_harmed {
@@ -165,7 +165,7 @@ pub(crate) fn check_tls(input: &[u8]) {
     }
 }
 
-/// Gives bytes to a session until it takes no more. Returns what it says to that, and what they mean.
+/// Feeds bytes to a session until it refuses more. Returns its state and the plaintext.
 fn receive<'a>(session: &mut Session, pieces: impl Iterator<Item = &'a [u8]>) -> (Heard, Vec<u8>) {
     let mut plain = Vec::new();
     for piece in pieces {
@@ -177,7 +177,7 @@ fn receive<'a>(session: &mut Session, pieces: impl Iterator<Item = &'a [u8]>) ->
     (Heard::Open, plain)
 }
 
-/// What a client has to send.
+/// Returns the bytes that a client wants to send.
 fn written(client: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while client.wants_write() {
@@ -186,7 +186,7 @@ fn written(client: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// A client and a service that have agreed on a key.
+/// Returns a client and a service after their handshake.
 fn agreed(identity: &Identity, terms: &Arc<ClientConfig>) -> (ClientConnection, Session) {
     let name = ServerName::try_from("go.example").expect("a name");
     let mut client = ClientConnection::new(Arc::clone(terms), name).expect("terms that are possible");
@@ -204,7 +204,8 @@ fn agreed(identity: &Identity, terms: &Arc<ClientConfig>) -> (ClientConnection, 
     (client, session)
 }
 
-/// Who a service is, and clients that trust it. Made once: each key is drawn.
+/// Returns the identity of a service, and the settings of clients that trust it. Created once, because each key is
+/// random.
 fn both() -> &'static (Identity, Arc<ClientConfig>) {
     static BOTH: OnceLock<(Identity, Arc<ClientConfig>)> = OnceLock::new();
     BOTH.get_or_init(|| {

@@ -1,10 +1,16 @@
-//! The REST API and the pages: everything that hyper answers, on the public and on the admin listener.
+//! The REST API and the pages: every response that hyper sends, on the public and on the admin listener.
 //!
-//! `auth` says who asks, `browser` whether a page of somebody else made it ask, `apps` manages who may. `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
-//! `short_urls` the API of links, `list` and `tags` that of lists; `create` what a request to shorten may say; `bulk` and
-//! `export` many links at once, as `lines`, with answers that are `streaming`; `visits` how often links were followed;
-//! `domains` which domain a request means; `home` the form for people, `preview` where a link leads, `qr` its short URL as a picture; `shims` the interfaces of other shorteners; `status` what the admin listener tells, `metrics` the same for Prometheus; `problem` every error; `page` the pages for people. Handlers ask the
-//! [`crate::bridge::handle::Desk`] and know nothing of rings, maps or disks.
+//! * `public` and `admin` are the two routers. `auth` identifies the caller, and `browser` recognises requests that
+//!   pages of other sites made a browser send.
+//! * `rest` holds the REST API: `routes` is the table of public paths and `openapi` their description; `create` and
+//!   `patch` check requests; `short_urls`, `list`, `tags`, `visits`, `domains` and `apps` serve one resource each;
+//!   `bulk` and `export` carry many links at once, as `lines`, with bodies that are `streaming`.
+//! * `compat` serves the APIs of other shorteners. `public_pages` serves the form, previews and QR codes. `console`
+//!   serves the pages of the admin listener.
+//! * `admin` also serves the status and the metrics. `problem` builds every error, and `page` every HTML response.
+//!
+//! Handlers run on the thread of a core. They ask the [`crate::bridge::handle::Desk`], and use neither rings nor
+//! maps nor disks.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -38,82 +44,82 @@ mod public_pages;
 mod query;
 mod rest;
 
-/// The body of an answer: whole, or made while it is sent.
+/// The body of a response: either complete, or produced while hyper sends it.
 pub type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
-/// An answer.
+/// A response of the API or of a page.
 pub type Answer = Response<Content>;
 
-/// What answers the requests of one listener's connections: the form that a core takes.
+/// The handler of all requests of one listener. It runs on the thread of the core that owns the connection.
 pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer>>>>;
 
-/// Begins to count the uptime that the status tells.
+/// Starts the clock of the uptime that the status reports.
 pub fn start_clock() {
     admin::status::started();
 }
 
-/// What handlers must know of the service that they speak for. The same on all cores.
+/// Facts about the service that handlers need. All cores share them.
 #[derive(Debug)]
 pub struct Site {
-    /// Hosts and ports of this service: no link may lead to them.
+    /// Hosts and ports of this service, which no link may have as its destination.
     pub own: Vec<Authority>,
-    /// How long a link lives that is made without an end.
+    /// Lifetime of a link that is created without an expiry date.
     pub default_ttl: Option<Duration>,
-    /// Links that an app may make a second, where its key says nothing else; 0: any number.
+    /// Links that an app may create each second if its API key sets no other limit; 0: unlimited.
     pub app_creates: u32,
-    /// Where links are shown to who has made them by hand.
+    /// Creates and verifies the addresses of the pages that show created links.
     pub receipts: Receipts,
-    /// Whether there were links of other domains than the default one at the start.
+    /// True if links of other domains than the default one existed at start.
     pub has_other_domains: bool,
-    /// Whether there is a form at the root.
+    /// True if `GET /` serves the form that creates links.
     pub has_form: bool,
-    /// The programming interfaces that the public listeners serve.
+    /// The APIs that the public listeners serve.
     pub interfaces: Interfaces,
-    /// Whether whoever reaches the admin listener may do everything there, without a key.
+    /// True if the admin listener grants every right without an API key.
     pub trusts_admin: bool,
-    /// Names by which people reach the admin listener, in small letters.
+    /// Host names of the admin listener, in lower case.
     pub admin_hosts: Vec<String>,
-    /// The settings that hold, as they may be shown.
+    /// The effective settings, in the form in which the console and the API may show them.
     pub settings: serde_json::Value,
 }
 
-/// The programming interfaces that the public listeners serve.
+/// Switches for the APIs that the public listeners serve.
 #[derive(Clone, Copy, Debug)]
 pub struct Interfaces {
-    /// The REST API, which is that of Shlink.
+    /// True if the REST API, which is that of Shlink, is on.
     pub shlink: bool,
-    /// Bitly's API.
+    /// True if Bitly's API is on.
     pub bitly: bool,
-    /// The API of YOURLS.
+    /// True if YOURLS's API is on.
     pub yourls: bool,
-    /// Whether YOURLS's answers JSONP.
+    /// True if YOURLS's API may answer with JSONP.
     pub yourls_jsonp: bool,
 }
 
-/// What a handler works with.
+/// Everything that a handler works with, for one request.
 #[derive(Clone, Debug)]
 struct Context {
     desk: Rc<Desk>,
     site: Arc<Site>,
-    /// Whose request it is.
+    /// The caller of this request.
     caller: Rc<Caller>,
-    /// QR codes that were drawn.
+    /// QR codes that this core has rendered.
     pictures: Rc<RefCell<public_pages::qr::Pictures>>,
 }
 
 impl Context {
-    /// That of a core. Whose requests it gets is not known yet.
+    /// Returns the context of a core, before a caller is known.
     fn of(desk: Rc<Desk>, site: Arc<Site>) -> Context {
         Context { desk, site, caller: Rc::new(Caller::everybody()), pictures: Rc::default() }
     }
 }
 
-/// An answer with a body of the given kind.
+/// Returns a response whose body has the content type `kind`.
 fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
     answer_with(status, kind, Box::pin(Full::new(body.into())))
 }
 
-/// An answer with that body of the given kind.
+/// Returns a response with the body `content` of the content type `kind`.
 fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> Answer {
     let mut answer = Response::new(content);
     *answer.status_mut() = status;
@@ -124,29 +130,29 @@ fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> Answ
     answer
 }
 
-/// An answer without a body.
+/// Returns a response without a body.
 fn empty(status: StatusCode) -> Answer {
     let mut answer = Response::new(Box::pin(Full::default()) as Content);
     *answer.status_mut() = status;
     answer
 }
 
-/// A JSON answer.
+/// Returns a JSON response.
 fn json(status: StatusCode, body: &impl serde::Serialize) -> Answer {
     json_text(status, to_json(body))
 }
 
-/// A JSON answer that is written already.
+/// Returns a response with JSON that is serialised already.
 fn json_text(status: StatusCode, text: Vec<u8>) -> Answer {
     answer(status, "application/json", text)
 }
 
-/// A value as JSON.
+/// Serialises a value as JSON.
 fn to_json(body: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("keys are strings, and nothing else can fail")
 }
 
-/// The same answer with one more field.
+/// Adds a header to a response. A value that no header can carry is left out.
 fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
     if let Ok(value) = HeaderValue::from_str(value) {
         answer.headers_mut().insert(name, value);
@@ -154,18 +160,18 @@ fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
     answer
 }
 
-/// Whether the client names HTML among what it accepts.
+/// True if the `Accept` header names HTML.
 fn accepts_html<B>(request: &Request<B>) -> bool {
     let accepted = request.headers().get_all(header::ACCEPT);
     accepted.iter().any(|value| crate::wire::head::accepts_html(value.as_bytes()))
 }
 
-/// How many bytes the body of a request may have.
+/// Returns the limit on the length of a request body, in bytes.
 fn body_len_max<B>(request: &Request<B>) -> usize {
     request.extensions().get::<ConnectionLimits>().map_or(BODY_LEN_MAX, |limits| limits.body_len as usize)
 }
 
-/// Whether a method only reads.
+/// True if a method only reads.
 fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }

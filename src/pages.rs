@@ -22,19 +22,19 @@ use carom_model::redirect::Notice;
 /// Content security policy of the pages: the style, the script, the images and the form target of this service only.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The script that copies a short URL.
+/// Script of the pages, which copies short URLs.
 pub const SCRIPT: &str = include_str!("pages/page.js");
 
-/// The style sheet, without the accent colour.
+/// Style sheet of the pages, without the accent colour.
 const STYLE: &str = include_str!("pages/style.css");
 
-/// The favicon of services without a logo, an SVG in the accent colour: a ball that bounces off a cushion.
+/// Favicon of services without a logo, an SVG in the accent colour: a ball that bounces off a cushion.
 const ICON: &str = include_str!("pages/icon.svg");
 
-/// The path of the logo.
+/// Path of the logo.
 const LOGO_PATH: &str = "/-/logo";
 
-/// The templates that an operator may replace, beside those of the notices.
+/// Templates that an operator may replace, besides those of the notices.
 const TEMPLATES: [(&str, &str); 5] = [
     ("base.html", include_str!("pages/templates/base.html")),
     ("notice.html", include_str!("pages/templates/notice.html")),
@@ -52,24 +52,24 @@ const ADMIN_TEMPLATES: [(&str, &str); 2] = [
 /// A logo image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Logo {
-    /// The media type.
+    /// Media type of the image.
     pub kind: &'static str,
-    /// The content of the file.
+    /// Content of the image file.
     pub bytes: Vec<u8>,
 }
 
-/// The branding of the service.
+/// Branding of the service: name, colour and logo.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Brand {
-    /// The name of the service.
+    /// Name of the service.
     pub title: String,
-    /// The colour of buttons and numbers.
+    /// Colour of buttons and numbers.
     pub accent: Colour,
-    /// The logo, if the service has one.
+    /// Logo, if the service has one.
     pub logo: Option<Logo>,
 }
 
-/// The pages cannot be rendered. The operator must correct a template.
+/// An error that keeps the pages from being rendered. The operator must correct a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PagesError(String);
 
@@ -84,17 +84,17 @@ impl std::error::Error for PagesError {}
 /// A rendered notice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drawn {
-    /// The page for browsers.
+    /// HTML page for browsers.
     pub html: String,
     /// One line of text for all other clients.
     pub text: String,
 }
 
-/// The fields of the form, each with true if it is an option: options are folded away while empty.
+/// Fields of the form, each with true if it is an option: options are folded away while empty.
 pub const FORM_FIELDS: [(&str, bool); 5] =
     [("longUrl", false), ("customSlug", true), ("validUntil", true), ("maxVisits", true), ("tags", true)];
 
-/// The values of the form at the root.
+/// Values of the form at the root.
 #[derive(Debug, Serialize)]
 pub struct Home {
     /// The entered text of each field, by name.
@@ -117,47 +117,47 @@ impl Default for Home {
     }
 }
 
-/// The values of the page of a new link.
+/// Values of the page of a new link.
 #[derive(Debug, Default, Serialize)]
 pub struct Made {
-    /// The short URL.
+    /// Short URL of the new link.
     pub short_url: String,
-    /// The path of the short URL, with its leading slash.
+    /// Path of the short URL, with its leading slash.
     pub path: String,
-    /// The code of the link.
+    /// Short code of the link.
     pub code: String,
-    /// The destination.
+    /// Destination of the link.
     pub target: String,
-    /// The expiry, as text for people.
+    /// Expiry date as text for people; `None` if the link does not expire.
     pub ends: Option<String>,
-    /// The expiry in ISO 8601.
+    /// Expiry date in ISO 8601.
     pub ends_at: Option<String>,
-    /// The number of visits.
+    /// Number of visits so far.
     pub visits: u64,
-    /// The maximum number of visits.
+    /// Maximum number of visits, if it is limited.
     pub most_visits: Option<u32>,
 }
 
-/// The values of the preview page of a link.
+/// Values of the preview page of a link.
 #[derive(Debug, Default, Serialize)]
 pub struct Preview {
-    /// The short URL.
+    /// Short URL of the link.
     pub short_url: String,
-    /// The destination.
+    /// Destination of the link.
     pub target: String,
-    /// The host of the destination, in Unicode.
+    /// Host of the destination, in Unicode.
     pub host: String,
-    /// The host in Punycode, if that differs.
+    /// Host in Punycode, if that differs.
     pub punycode: Option<String>,
-    /// The title of the link.
+    /// Title of the link.
     pub title: Option<String>,
-    /// The creation time, as text for people.
+    /// Creation date as text for people.
     pub created: String,
-    /// The creation time in ISO 8601.
+    /// Creation date in ISO 8601.
     pub created_at: String,
-    /// The expiry, as text for people.
+    /// Expiry date as text for people; `None` if the link does not expire.
     pub ends: Option<String>,
-    /// The expiry in ISO 8601.
+    /// Expiry date in ISO 8601.
     pub ends_at: Option<String>,
 }
 
@@ -175,7 +175,7 @@ pub struct SignIn<'a> {
 /// All pages of a service.
 pub struct Pages {
     engine: Environment<'static>,
-    /// The same with what comes with carom alone, for what a template of the operator's cannot draw, and for the admin listener.
+    /// Engine with built-in templates only, used if a custom template cannot be rendered.
     fallback: Environment<'static>,
     brand: Brand,
     style: String,

@@ -5,14 +5,14 @@ mod micro;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 
-/// Larger maps, which take too long to fill where instructions are counted.
+/// Larger maps, which take too long to fill when callgrind counts instructions.
 const LARGE: [&str; 2] = ["map: look-up, 1 M links", "map: look-up, 10 M links"];
 
 fn all(criterion: &mut Criterion) {
     for name in micro::NAMES.into_iter().chain(LARGE) {
         let mut prepared = None;
         criterion.bench_function(name, |bencher| {
-            // Prepared when it is this one's turn: a filter on the command line leaves the others out.
+            // Prepared on first use: a filter on the command line skips the others.
             let work = prepared.get_or_insert_with(|| micro::work(name));
             let mut number = 0;
             bencher.iter(|| {

@@ -11,27 +11,27 @@ use crate::peers::{Place, Running};
 use crate::process::{Cpu, Server};
 use crate::results::Sample;
 
-/// How a server is asked.
+/// A load on a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    /// Its name in reports.
+    /// Name of the scenario in reports.
     pub(crate) name: &'static str,
-    /// Connections.
+    /// Number of connections.
     pub(crate) connections: usize,
-    /// Requests under way on each.
+    /// Requests in flight on each connection.
     pub(crate) pipeline: usize,
-    /// Requests after which a connection is renewed.
+    /// Requests after which a connection is replaced.
     pub(crate) renew: Option<u64>,
-    /// Requests a second in an open loop; a closed loop without.
+    /// Requests per second in an open loop; `None` for a closed loop.
     pub(crate) rate: Option<f64>,
-    /// The exponent of Zipf's law for the popularity of links; all alike without.
+    /// Exponent of Zipf's law for the popularity of links; `None` if all are equally popular.
     pub(crate) zipf: Option<f64>,
 }
 
-/// Asks a server in one way, and says what it cost the server.
+/// Runs one scenario against a server, and measures its cost at the server.
 ///
-/// The server's CPU time is taken over the whole life of the client, and divided by all requests of it: there is no
-/// warm-up inside, so nothing is left out of either.
+/// The server's CPU time is taken over the whole life of the client, and divided by all its requests: the run has
+/// no warm-up, so both cover the same requests.
 pub(crate) fn measure(
     running: &Running,
     scenario: &Scenario,
@@ -93,7 +93,7 @@ fn ask(
 pub(crate) fn run(command: &mut Command, report: &Path) -> Result<Value> {
     let output = command.output().context("carom-loadgen cannot be started")?;
     match output.status.code() {
-        // 3 says that it was at its limit; its figures say so, too.
+        // Code 3 means that the generator was the bottleneck; its figures say so, too.
         Some(0 | 3) => {}
         code => {
             let said = String::from_utf8_lossy(&output.stderr);
@@ -103,7 +103,7 @@ pub(crate) fn run(command: &mut Command, report: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&std::fs::read(report)?)?)
 }
 
-/// The figures of a run beside what it cost the server.
+/// Combines the figures of a run with its cost at the server.
 fn sample(json: &Value, used: Cpu) -> Result<Sample> {
     let number = |path: &str| {
         json.pointer(path).and_then(Value::as_f64).with_context(|| format!("the client's report has no {path}"))

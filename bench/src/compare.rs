@@ -1,4 +1,4 @@
-//! carom beside its peers: the same core, the same client, in turn.
+//! The comparison of carom with its peers: on the same core, with the same client, in turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use crate::peers::{NAMES, Peer, Place, Running};
 use crate::results::{Results, Run, Sample, Subject};
 use crate::{Cpus, say};
 
-/// How servers are asked.
+/// Scenarios of the comparison, in the order of reports.
 pub(crate) const SCENARIOS: [Scenario; 5] = [
     Scenario { name: "64 connections", connections: 64, pipeline: 1, renew: None, rate: None, zipf: None },
     Scenario { name: "1,024 connections", connections: 1_024, pipeline: 1, renew: None, rate: None, zipf: None },
@@ -32,25 +32,25 @@ pub(crate) const SCENARIOS: [Scenario; 5] = [
     },
 ];
 
-/// What is no setting of a peer, and shows in its figures.
+/// Note on a behaviour of nginx that no setting changes, and that affects its figures.
 const NGINX_BODY: &str = "nginx's `return 302` sends a page of about 140 bytes behind the head, which cannot be turned off; carom, HAProxy and the floors send none.";
 
-/// What to compare.
+/// Extent of a comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     /// Rounds of each scenario.
     pub(crate) rounds: usize,
     /// Seconds of each run.
     pub(crate) seconds: u64,
-    /// Parts of the names of the servers to start; all without any.
+    /// Parts of the names of the servers to start; if empty, all.
     pub(crate) only: Vec<String>,
-    /// Parts of the names of the scenarios; all without any.
+    /// Parts of the names of the scenarios; if empty, all.
     pub(crate) scenarios: Vec<String>,
-    /// Links of the largest carom.
+    /// Number of links of the largest carom.
     pub(crate) many: u64,
 }
 
-/// Compares, and adds what it finds to `results`.
+/// Runs the comparison, and adds its results to `results`.
 pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, results: &mut Results) -> Result<()> {
     let is_wanted =
         |parts: &[String], name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()));
@@ -83,12 +83,12 @@ pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, 
         (total as u64 * (order.seconds + 2)).div_ceil(60)
     ));
     results.notes.push(NGINX_BODY.to_owned());
-    // All stay up: one that is not asked sleeps, and every round finds each in the same state.
+    // All servers stay up: an idle one sleeps, and every round finds each in the same state.
     let running = peers.iter().map(|peer| peer.start(cpus.server, place)).collect::<Result<Vec<_>>>()?;
     let mut done = 0;
     for scenario in scenarios {
         for round in 0..order.rounds {
-            // Each round begins with another, so that none always comes behind the same.
+            // Each round starts with another server, so that none always follows the same one.
             for at in (0..peers.len()).map(|at| (at + round) % peers.len()) {
                 if stop.load(Ordering::Relaxed) {
                     bail!("interrupted");
@@ -122,7 +122,7 @@ fn ask(
     client::measure(running, scenario, peer.links, peer.is_constant, cpus.client, order.seconds, place)
 }
 
-/// Keeps a run. One that failed is noted, and the others go on.
+/// Stores the result of a run. A failed run becomes a note, and the others continue.
 fn take_sample(results: &mut Results, peer: &Peer, scenario: &Scenario, sample: Result<Sample>, place: &str) {
     match sample {
         Ok(sample) => {
@@ -145,7 +145,7 @@ fn take_sample(results: &mut Results, peer: &Peer, scenario: &Scenario, sample: 
     }
 }
 
-/// Settings without the folders of this machine.
+/// Replaces the folders of this machine in the settings.
 fn tidy(settings: &str, place: &Place) -> String {
     settings.replace(&place.scratch.display().to_string(), "SCRATCH").replace(&place.data.display().to_string(), "DATA")
 }

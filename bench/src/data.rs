@@ -1,4 +1,4 @@
-//! Links to serve: about a hundred bytes of URL each, the same ones for the same number. Pure but for the file.
+//! Links to serve, each with a URL of about a hundred bytes that its number determines. Pure except for the files.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Codes of 7 digits.
+/// Number of codes of 7 digits.
 const CODES: u64 = 62u64.pow(7);
 
-/// Spreads numbers over all codes: prime to 62, so no two numbers have one code.
+/// Factor that spreads numbers over all codes: it is coprime to 62, so no two numbers have one code.
 const SPREAD: u64 = 2_654_435_769_033;
 
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The code of a link.
+/// Returns the code of a link.
 pub(crate) fn code(number: u64) -> String {
     let mut value = (u128::from(number) * u128::from(SPREAD) % u128::from(CODES)) as u64;
     let mut text = [0; 7];
@@ -25,7 +25,7 @@ pub(crate) fn code(number: u64) -> String {
     text.iter().map(|&digit| digit as char).collect()
 }
 
-/// Where a link leads: 100 bytes.
+/// Returns the destination of a link: 100 bytes.
 pub(crate) fn target(number: u64) -> String {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let host = number % 10_000;
@@ -35,7 +35,8 @@ pub(crate) fn target(number: u64) -> String {
     )
 }
 
-/// A file with the first `count` links, as `carom import` and `carom-loadgen` read it. Made once.
+/// Returns a file with the first `count` links, as `carom import` and `carom-loadgen` read it. Written on first
+/// use.
 pub(crate) fn export(folder: &Path, count: u64) -> Result<PathBuf> {
     made_once(folder.join(format!("links-{count}.ndjson")), |out| {
         for number in 0..count {
@@ -45,7 +46,8 @@ pub(crate) fn export(folder: &Path, count: u64) -> Result<PathBuf> {
     })
 }
 
-/// The same links as lines of `prefix`code separator target `suffix`: the maps of other servers.
+/// Returns a map of the first `count` links for another server: a line of `/code`, a space, the destination and
+/// `suffix` for each. Written on first use.
 pub(crate) fn map(path: PathBuf, count: u64, suffix: &str) -> Result<PathBuf> {
     made_once(path, |out| {
         for number in 0..count {

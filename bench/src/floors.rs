@@ -1,5 +1,5 @@
-//! Two servers that do nothing but answer: what the kernel alone costs, by io_uring and by epoll. They send one constant
-//! redirect for each empty line that ends a head, pipelined ones included, and know nothing of HTTP beside that.
+//! Two minimal servers that measure the cost of the kernel alone, by io_uring and by epoll. They send one constant
+//! redirect for each empty line that ends a head, pipelined ones included, and parse no other part of HTTP.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use memchr::memmem::Finder;
 use rustix::event::epoll;
 use socket2::{Domain, Socket, Type};
 
-/// The answer: as long as carom's to a link of a hundred bytes.
+/// Returns the response: as long as carom's for a link of a hundred bytes.
 fn answer() -> Vec<u8> {
     let target = crate::data::target(0);
     format!(
@@ -30,14 +30,14 @@ fn listener(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Counts the ends of heads, over the borders of reads, too.
+/// Counter of the ends of heads, also across the borders of reads.
 #[derive(Default, Debug)]
 struct Heads {
     tail: Vec<u8>,
 }
 
 impl Heads {
-    /// How many heads end in these bytes, and whether one of them asks to close.
+    /// Returns how many heads end in these bytes, and whether one of them asks to close.
     fn take(&mut self, bytes: &[u8], end: &Finder<'_>, close: &Finder<'_>) -> (usize, bool) {
         if self.tail.is_empty() && bytes.ends_with(b"\r\n\r\n") {
             return (end.find_iter(bytes).count(), close.find(bytes).is_some());
@@ -62,13 +62,13 @@ struct RingConnection {
     closing: bool,
 }
 
-/// The floor of io_uring: the ring that carom uses, and nothing else. Ends with the process.
+/// Runs the io_uring floor: the ring that carom uses, and nothing else. Ends with the process.
 pub(crate) fn ring(address: SocketAddr) -> Result<()> {
     let listener = listener(address)?;
     let mut ring = Ring::new(None)?;
     ring.accept(&listener, 0);
     let (end, close, answer) = (Finder::new(b"\r\n\r\n"), Finder::new(b"Connection: close"), answer());
-    // By slot; those of connections that have ended are used again.
+    // By slot; the slots of ended connections are reused.
     let mut connections: Vec<Option<RingConnection>> = Vec::new();
     let (mut free, mut completions) = (Vec::new(), Vec::new());
     loop {
@@ -130,7 +130,7 @@ pub(crate) fn ring(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// Gives a connection what it needs. Returns whether it has ended.
+/// Submits the operations that a connection needs. True if it has ended.
 fn settle(ring: &mut Ring, connection: &mut RingConnection) -> bool {
     if !connection.out.is_empty() && !connection.sending {
         connection.sending = true;
@@ -145,7 +145,7 @@ fn settle(ring: &mut Ring, connection: &mut RingConnection) -> bool {
     connection.closing && !connection.receiving && !connection.sending
 }
 
-/// The floor of epoll: one `epoll_wait`, `read` and `write`. Ends with the process.
+/// Runs the epoll floor: one `epoll_wait`, `read` and `write`. Ends with the process.
 pub(crate) fn epoll(address: SocketAddr) -> Result<()> {
     let listener: TcpListener = listener(address)?.into();
     listener.set_nonblocking(true)?;
@@ -178,7 +178,7 @@ pub(crate) fn epoll(address: SocketAddr) -> Result<()> {
             let (count, asks) = heads.take(&buffer[..len], &end, &close);
             out.clear();
             (0..count).for_each(|_| out.extend_from_slice(&answer));
-            // Blocking writes keep it simple; the clients here read what they asked for.
+            // Blocking writes keep it simple; the clients here read all responses.
             if len == 0 || stream.write_all(&out).is_err() || asks {
                 connections.remove(&key);
             }

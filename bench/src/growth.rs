@@ -1,4 +1,4 @@
-//! How carom's costs grow: with links, cores and connections; creates beside Redis; memory; time to ready.
+//! The growth of carom's costs: with links, cores and connections; creates beside Redis; memory; time to ready.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,20 +18,20 @@ use crate::{Cpus, data, say};
 /// Idle connections whose memory is measured.
 const IDLE: usize = 10_000;
 
-/// Connections of creates, here and at Redis.
+/// Connections of creates, at carom and at Redis.
 const CREATORS: usize = 64;
 
-/// How long a start may take.
+/// Time within which a start must finish.
 const READY_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// What to measure.
+/// Extent of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     /// Runs of each measurement.
     pub(crate) rounds: usize,
     /// Seconds of each run.
     pub(crate) seconds: u64,
-    /// Links of the largest node.
+    /// Number of links of the largest node.
     pub(crate) many: u64,
 }
 
@@ -43,7 +43,7 @@ struct Growth<'a> {
     results: &'a mut Results,
 }
 
-/// Measures, and adds what it finds to `results`.
+/// Runs the measurements, and adds their results to `results`.
 pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, results: &mut Results) -> Result<()> {
     let mut growth = Growth { order, place, cpus, stop, results };
     growth.links()?;
@@ -69,7 +69,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// carom with so many links on the given CPUs, in a copy of its data where it is to write.
+    /// Starts carom with a data directory on the given CPUs. Measurements that write pass a copy.
     fn carom(&self, data: &Path, cpus: &str) -> Result<Running> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
@@ -82,7 +82,7 @@ impl Growth<'_> {
         client::measure(running, scenario, links, false, self.cpus.client, self.order.seconds, self.place)
     }
 
-    /// The median CPU time for a redirect in each of some runs, which take turns.
+    /// Returns the median CPU time of a redirect in each of some runs, which take turns, in microseconds.
     fn cpu_in_turn(&mut self, what: &str, runs: &[(&Running, Scenario, u64)]) -> Result<Vec<f64>> {
         let mut micros = vec![Vec::new(); runs.len()];
         let (mut limited, mut errors) = (0, 0);
@@ -146,8 +146,8 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// Two cores with half of the redirects forwarded, beside two nodes of one core each, which forward nothing: on the
-    /// same two CPUs, one of which the client uses, too.
+    /// Measures two cores that forward half of the redirects, beside two nodes of one core each, which forward
+    /// nothing. Both use the same two CPUs, one of which the client uses, too.
     fn forwarding(&mut self) -> Result<()> {
         if self.cpus.client == self.cpus.server {
             self.results.growth_notes.push("Forwarding was not measured: there is only one CPU.".to_owned());
@@ -182,7 +182,8 @@ impl Growth<'_> {
             self.add(format!("CPU per redirect, two nodes of a core each, {keys}"), apart, "µs", None, how)?;
             self.add(format!("CPU per redirect, one node of two cores, {keys}"), both, "µs", None, how)?;
         }
-        // With Zipf's law copies answer a part of what would be forwarded, so there the two figures stand for themselves.
+        // With Zipf's law copies answer a part of the requests that would be forwarded, so the two figures are
+        // shown without a ratio.
         let (forwarded, local) = (micros[0], micros[1]);
         let how = "uniform keys, half of them forwarded: (one node - half of two nodes) / half of two nodes";
         let budget = Some(Budget::AtMost(1.25));
@@ -230,7 +231,7 @@ impl Growth<'_> {
         )
     }
 
-    /// What a request costs the client, beside wrk, against the same server.
+    /// Measures the cost of a request at the client, beside wrk, against the same server.
     fn client(&mut self) -> Result<()> {
         let wrk = Path::new("/usr/bin/wrk");
         if !wrk.exists() {
@@ -275,7 +276,7 @@ impl Growth<'_> {
         self.add("carom-loadgen by wrk".to_owned(), ours / theirs, "times", budget, "of the two figures above")
     }
 
-    /// A folder on the disk of the data sets.
+    /// Returns a path on the disk of the data sets, and removes a folder that is already there.
     fn fresh(&self, name: &str) -> Result<PathBuf> {
         let folder = self.place.data.join(name);
         if folder.exists() {
@@ -373,7 +374,7 @@ impl Growth<'_> {
         )
     }
 
-    /// Memory that an idle connection costs the server.
+    /// Returns the memory of an idle connection at the server, in bytes.
     fn idle(&self, running: &Running) -> Result<f64> {
         let connect = || -> Result<TcpStream> {
             let mut stream = TcpStream::connect(running.server.address)?;
@@ -418,7 +419,7 @@ impl Growth<'_> {
     }
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with all its content.
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -433,7 +434,7 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a code and returns the answer's head.
+/// Requests a code and returns the head of the response.
 fn ask(stream: &mut TcpStream, code: &str) -> Result<String> {
     stream.write_all(format!("GET /{code} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())?;
     let mut received = Vec::new();
@@ -448,7 +449,7 @@ fn ask(stream: &mut TcpStream, code: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&received).into_owned())
 }
 
-/// Waits until a link is answered as it should be.
+/// Waits until a link redirects to its destination.
 fn await_redirect(address: SocketAddr, number: u64) -> Result<()> {
     let expected = format!("Location: {}\r\n", data::target(number));
     let begin = Instant::now();

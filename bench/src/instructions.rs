@@ -1,5 +1,5 @@
-//! Instructions of the small functions, counted by valgrind's callgrind: the same on a noisy machine as on a quiet one, so
-//! that a regression of a few percent shows.
+//! Instructions of the small functions, counted by valgrind's callgrind. The counts do not depend on the load of
+//! the machine, so a regression of a few percent shows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,16 +10,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::micro;
 
-/// Repetitions of the longer of two runs; the shorter does half of them. The difference leaves the preparation out.
+/// Repetitions of the longer of two runs; the shorter does half of them. The difference excludes the preparation.
 const REPETITIONS: u64 = 2_000;
 
-/// Growth from which on a function counts as slower.
+/// Share of growth from which a function counts as slower.
 const GROWTH_MAX: f64 = 0.05;
 
-/// Counts all, compares with `file`, and writes it where that is asked for.
+/// Counts all functions, compares the counts with `file`, and saves them if `save` is true.
 ///
 /// # Errors
-/// When valgrind is missing, or a function has grown.
+/// If valgrind is missing, or a function has grown by more than [`GROWTH_MAX`].
 pub(crate) fn run(file: &Path, save: bool) -> Result<()> {
     let known: BTreeMap<String, u64> = match std::fs::read(file) {
         Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("{} is not readable", file.display()))?,
@@ -42,7 +42,7 @@ pub(crate) fn run(file: &Path, save: bool) -> Result<()> {
     Ok(())
 }
 
-/// Does a piece of work so many times. Run under callgrind.
+/// Repeats a piece of work `times` times. Run under callgrind.
 pub(crate) fn repeat(name: &str, times: u64) {
     let mut work = micro::work(name);
     (0..times).for_each(&mut work);
@@ -61,7 +61,7 @@ fn count(name: &str, times: u64) -> Result<u64> {
     collected.with_context(|| format!("callgrind counted nothing of `{name}`: {text}"))
 }
 
-/// The table, and the names of what has grown.
+/// Returns the table, and the names of the functions that have grown.
 fn compare(counted: &BTreeMap<String, u64>, known: &BTreeMap<String, u64>) -> (String, Vec<String>) {
     let mut table = format!("{:<40}{:>12}{:>12}{:>9}\n", "instructions", "now", "before", "change");
     let mut grown = Vec::new();
@@ -73,7 +73,7 @@ fn compare(counted: &BTreeMap<String, u64>, known: &BTreeMap<String, u64>) -> (S
         }
         let before = before.map_or("-".to_owned(), |before| before.to_string());
         let change = change.map_or("-".to_owned(), |change| format!("{:+.1} %", change * 100.0));
-        // A string takes what is written.
+        // Writing to a string cannot fail.
         let _ = writeln!(table, "{name:<40}{now:>12}{before:>12}{change:>9}");
     }
     (table, grown)

@@ -1,11 +1,11 @@
-//! What this machine is, and which working copy is measured.
+//! Facts about this machine, and the commit of the working copy.
 
 use std::process::Command;
 use std::time::SystemTime;
 
 use crate::results::Machine;
 
-/// This machine.
+/// Describes this machine and the working copy.
 pub(crate) fn here(rounds: usize, seconds: u64) -> Machine {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -42,7 +42,7 @@ fn commit() -> String {
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    // The results of an earlier measurement are no change of what is measured.
+    // The results of an earlier measurement do not change the measured program.
     let elsewhere = ["status", "--porcelain", "--", ".", ":!bench/results", ":!bench/RESULTS.md"];
     let is_changed = git(&elsewhere).is_some_and(|text| !text.is_empty());
     if is_changed { format!("{commit}, changed") } else { commit }

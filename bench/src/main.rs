@@ -1,4 +1,5 @@
-//! `carom-bench`: carom beside its peers in one run, and how it grows. Every figure can be made again with one command.
+//! `carom-bench`: compares carom with its peers in one run, and measures its growth. One command reproduces every
+//! figure.
 
 mod client;
 mod compare;
@@ -38,30 +39,30 @@ struct Arguments {
 enum What {
     /// Throughput, CPU per request and latencies of carom and its peers.
     Compare(CompareArguments),
-    /// How carom's costs grow with links, cores and connections; creates, memory, and time to ready.
+    /// Growth of carom's costs with links, cores and connections; creates, memory, and time to ready.
     Growth(CommonArguments),
-    /// Instructions of the small functions, counted by callgrind, beside those of the last time.
+    /// Instructions of the small functions, counted by callgrind, compared with the saved counts.
     Instructions {
-        /// The counts of the last time.
+        /// File with the saved counts.
         #[arg(long, value_name = "FILE", default_value = "bench/instructions.json")]
         file: PathBuf,
         /// Keep the new counts.
         #[arg(long)]
         save: bool,
     },
-    /// Do a piece of work so many times. Used by `instructions`.
+    /// Repeat a piece of work. Used by `instructions`.
     #[command(hide = true)]
     Repeat { name: String, times: u64 },
-    /// Draw the page and its plots again from a file of results.
+    /// Render the page and its plots again from a file of results.
     Report {
-        /// What `compare` and `growth` have written.
+        /// File that `compare` and `growth` have written.
         #[arg(default_value = "bench/results/results.json")]
         results: PathBuf,
     },
-    /// A bare io_uring loop that answers a constant. Used by `compare`.
+    /// A bare io_uring loop that sends a constant response. Used by `compare`.
     #[command(hide = true)]
     FloorRing { address: SocketAddr },
-    /// A bare epoll loop that answers a constant. Used by `compare`.
+    /// A bare epoll loop that sends a constant response. Used by `compare`.
     #[command(hide = true)]
     FloorEpoll { address: SocketAddr },
 }
@@ -80,7 +81,7 @@ struct CommonArguments {
     /// Folder for data sets, which are kept: 10 million links take 4 GB.
     #[arg(long, value_name = "DIR", default_value = "target/bench-data")]
     data: PathBuf,
-    /// File of results. What it holds of the other measurements is kept.
+    /// File of results. Results of other measurements in it are kept.
     #[arg(long, value_name = "FILE", default_value = "bench/results/results.json")]
     json: PathBuf,
 }
@@ -97,16 +98,16 @@ struct CompareArguments {
     scenario: Vec<String>,
 }
 
-/// Which CPU does what.
+/// Assignment of CPUs.
 #[derive(Clone, Copy, Debug)]
 struct Cpus {
-    /// The servers.
+    /// CPU of the servers.
     server: usize,
-    /// The client.
+    /// CPU of the client.
     client: usize,
 }
 
-/// One line to standard error. Whoever reads it may be gone.
+/// Writes one line to standard error. Ignores a closed stream.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -194,7 +195,7 @@ fn measure(
     let mut results: Results =
         std::fs::read(&common.json).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     if let Err(error) = run(&place, &cpus, &stop, &mut results, machine::here(rounds, seconds)) {
-        // The whole results of an earlier time stay what they are.
+        // Complete results of an earlier run stay unchanged.
         let partial = common.json.with_extension("partial.json");
         write_json(&results, &partial)?;
         say(&format!("what was measured so far is in {}", partial.display()));
@@ -210,7 +211,7 @@ fn refuse_debug() -> Result<()> {
     Ok(())
 }
 
-/// Builds what is measured, and says where it is.
+/// Builds the programs to measure, and returns their folder.
 fn build() -> Result<PathBuf> {
     let words = ["build", "--release", "--locked", "-p", "carom", "-p", "carom-loadgen"];
     let status = Command::new("cargo").args(words).status().context("cargo cannot be started")?;
@@ -228,7 +229,7 @@ fn raise_open_files() -> Result<()> {
     Ok(())
 }
 
-/// The first CPU for servers, the last for the client.
+/// Chooses the first CPU for servers and the last for the client.
 fn choose_cpus() -> Result<Cpus> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
@@ -259,7 +260,7 @@ fn finish(results: &Results, json: Option<&Path>) -> Result<()> {
     }
     let page = folder.parent().unwrap_or(Path::new(".")).join("RESULTS.md");
     std::fs::write(&page, report::page(results))?;
-    // Whoever reads it may be gone.
+    // The reader may have closed the pipe.
     let _ = std::io::stdout().write_all(report::table(results).as_bytes());
     say(&format!("the page is {}", page.display()));
     Ok(())

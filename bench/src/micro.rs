@@ -1,5 +1,5 @@
-//! The small functions of the hot path and of code making, as work that can be repeated. Timed by `benches/micro.rs`, and
-//! counted in instructions by the `instructions` command.
+//! The small functions of the hot path and of code generation, as repeatable work. `benches/micro.rs` times it, and
+//! the command `instructions` counts its instructions.
 
 use std::hint::black_box;
 
@@ -8,16 +8,16 @@ use carom::wire::{Action, Connection};
 use carom_shards::segment::{Run, Segment};
 use carom_shards::{Code, CodeHash, CodeHasher, CodeLength, CodeSpace, Counter, Entry, LinkMap, Policy, SpaceKey};
 
-/// The key has no meaning; any does.
+/// Key of the codes. Any value does.
 const KEY: [u8; 32] = [7; 32];
 
-/// The head that a browser sends.
+/// Head that a browser sends.
 const BROWSER: &[u8] = b"GET /EKyEUwU HTTP/1.1\r\nHost: s.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\nAccept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nUpgrade-Insecure-Requests: 1\r\nSec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Site: cross-site\r\n\r\n";
 
-/// The shortest head that counts.
+/// Shortest head that the fast path accepts.
 const MINIMAL: &[u8] = b"GET /EKyEUwU HTTP/1.1\r\nHost: s.example.com\r\n\r\n";
 
-/// A head that the fast way leaves to hyper.
+/// Head that the fast path passes on to hyper.
 const API: &[u8] = b"POST /rest/v3/short-urls HTTP/1.1\r\nHost: s.example.com\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n";
 
 /// A piece of work: called with the number of the repetition.
@@ -39,10 +39,10 @@ pub(crate) const NAMES: [&str; 12] = [
     "connection: a head for hyper",
 ];
 
-/// The work of that name, ready to go.
+/// Prepares the work with that name.
 ///
 /// # Panics
-/// For a name that is not known.
+/// If the name is unknown.
 pub(crate) fn work(name: &str) -> Work {
     match name {
         "permutation: one code" => {
@@ -76,7 +76,7 @@ pub(crate) fn work(name: &str) -> Work {
     }
 }
 
-/// A map of so many links, and codes of them in an order that no cache foresees.
+/// Returns a map of `links` links, and codes of them in an order that defeats caches.
 fn map(links: u64) -> (LinkMap, CodeHasher, Vec<(Code, CodeHash)>) {
     let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
     let hasher = CodeHasher::new(7);

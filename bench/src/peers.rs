@@ -1,4 +1,4 @@
-//! The servers that are compared: how each is started, with which settings, and what it needs.
+//! The servers of the comparison: their commands, their settings, and their helpers.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::data;
 use crate::process::{Server, free_port};
 
-/// Links in the maps of servers that are not meant for millions.
+/// Number of links in the maps of servers that are not meant for millions.
 pub(crate) const MAP_LINKS: u64 = 100_000;
 
 /// Names of all subjects, in the order of reports.
@@ -27,10 +27,10 @@ pub(crate) const NAMES: [&str; 10] = [
     "floor: bare epoll",
 ];
 
-/// What a server is measured against.
+/// Subject that the others are compared with.
 pub(crate) const REFERENCE: &str = "nginx return 302";
 
-/// Where programs and data are.
+/// Folders of programs and data.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// Folder of the programs of this workspace.
@@ -44,39 +44,39 @@ pub(crate) struct Place {
 /// A server that can be started.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// Its name in reports.
+    /// Name of the server in reports.
     pub(crate) name: &'static str,
-    /// Its version.
+    /// Version of the server.
     pub(crate) version: String,
-    /// All its settings, as text.
+    /// All settings of the server, as text.
     pub(crate) settings: String,
-    /// How many links it serves; the client asks for these.
+    /// Number of links that the server has; the client requests these.
     pub(crate) links: u64,
-    /// Whether it leads everybody to the same place.
+    /// True if the server redirects all requests to one destination.
     pub(crate) is_constant: bool,
-    /// Whether it speaks TLS.
+    /// True if the server uses TLS.
     is_secure: bool,
     command: Vec<String>,
     address: SocketAddr,
-    /// A server that it needs beside it.
+    /// Command and address of another server that this one needs.
     helper: Option<(Vec<String>, SocketAddr)>,
 }
 
-/// A peer at work, with what it needs.
+/// A running peer with its helpers.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// The server.
+    /// The server itself.
     pub(crate) server: Server,
-    /// What it needs beside it; its CPU time counts, too.
+    /// Server that the peer needs; its CPU time counts, too.
     pub(crate) helper: Option<Server>,
-    /// A second server that gets half of the connections.
+    /// Second server that gets half of the connections.
     pub(crate) twin: Option<Server>,
-    /// Whether they are asked with TLS.
+    /// True if the client uses TLS.
     pub(crate) is_secure: bool,
 }
 
 impl Peer {
-    /// Starts it on a CPU.
+    /// Starts the peer on a CPU.
     pub(crate) fn start(&self, cpu: usize, place: &Place) -> Result<Running> {
         let cpus = cpu.to_string();
         let log = |part: &str| place.scratch.join(format!("{}-{part}.log", self.name.replace([' ', ':', ','], "-")));
@@ -92,7 +92,7 @@ impl Peer {
         Ok(Running { server, helper, twin: None, is_secure: self.is_secure })
     }
 
-    /// Makes the subject of that name ready to start. `Ok(Err(reason))` says what is missing for it.
+    /// Prepares the subject with that name. `Ok(Err(reason))` if the machine lacks something that it needs.
     pub(crate) fn prepare(name: &'static str, place: &Place, cpu: usize, many: u64) -> Result<Result<Peer, String>> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         match name {
@@ -116,12 +116,12 @@ impl Peer {
     }
 }
 
-/// The first of these that is there.
+/// Returns the first of these programs that exists.
 fn find(programs: &[&str]) -> Option<String> {
     programs.iter().find(|program| Path::new(program).exists()).map(|program| (*program).to_owned())
 }
 
-/// The first line that a program says of its version.
+/// Returns the first line of a program's version output.
 fn version(program: &str, option: &str) -> String {
     let output = Command::new(program).arg(option).output();
     let text = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
@@ -133,7 +133,7 @@ fn written(path: &Path, text: &str) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// A data directory of carom with the first `count` links. Made once.
+/// Returns a data directory of carom with the first `count` links. Created on first use.
 pub(crate) fn carom_data(place: &Place, count: u64) -> Result<PathBuf> {
     let folder = place.data.join(format!("carom-{count}"));
     let complete = folder.join("complete");
@@ -157,7 +157,7 @@ pub(crate) fn carom_data(place: &Place, count: u64) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// How carom is started on some cores.
+/// Returns the command that starts carom on some cores.
 pub(crate) fn carom_command(place: &Place, data: &Path, cpus: &str, address: SocketAddr, admin: u16) -> Vec<String> {
     let words = ["serve", "--cores", cpus, "--listen", &address.to_string(), "--admin-listen"];
     let mut command = vec![place.programs.join("carom").display().to_string()];
@@ -182,7 +182,7 @@ fn carom(name: &'static str, place: &Place, cpu: usize, address: SocketAddr, lin
     })
 }
 
-/// The same with TLS. It has links of its own, since both run at the same time.
+/// Adds TLS to a carom peer. The peer needs data of its own, since both run at the same time.
 fn carom_with_tls(place: &Place, peer: Peer) -> Result<Peer> {
     let (certificate, key) = certificate(place)?;
     let settings = format!("[tls]\ncert = [\"{certificate}\"]\nkey = [\"{key}\"]\n");
@@ -200,7 +200,7 @@ fn nginx_with_tls(name: &'static str, place: &Place, address: SocketAddr) -> Res
     Ok(nginx(name, place, address, &server, true)?.map(|peer| Peer { is_secure: true, ..peer }))
 }
 
-/// A certificate (ECDSA, P-256) and its key, made once for a run.
+/// Returns the paths of a certificate (ECDSA, P-256) and its key, created once for a run.
 fn certificate(place: &Place) -> Result<(String, String)> {
     let [certificate, key] = ["tls.pem", "tls.key"].map(|name| place.scratch.join(name));
     if !certificate.exists() {
@@ -230,7 +230,7 @@ fn map_location(map: &Path) -> String {
     )
 }
 
-/// nginx's settings around a server block.
+/// Returns nginx's settings around a server block.
 fn nginx_settings(scratch: &Path, name: &str, modules: &str, server: &str, address: SocketAddr) -> String {
     let pid = scratch.join(format!("{name}.pid"));
     format!(
@@ -299,7 +299,7 @@ fn lua(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<
     }
     let redis = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let mut server = String::new();
-    // A string takes what is written.
+    // Writing to a string cannot fail.
     let _ = write!(
         server,
         "lua_package_path '/usr/share/lua/5.1/?.lua;;';\n  server {{ listen ADDRESS backlog=4096; location / {{ content_by_lua_block {{\n    local redis = require('nginx.redis'):new()\n    redis:set_timeout(1000)\n    local ok = redis:connect('127.0.0.1', {})\n    if not ok then return ngx.exit(503) end\n    local target = redis:get(ngx.var.uri)\n    redis:set_keepalive(60000, 1024)\n    if not target or target == ngx.null then return ngx.exit(404) end\n    return ngx.redirect(target, 302)\n  }} }} }}",
@@ -351,7 +351,7 @@ fn floor(name: &'static str, place: &Place, address: SocketAddr, word: &str) -> 
     }
 }
 
-/// Gives Redis the links, through its own protocol.
+/// Loads the links into Redis, through its own protocol.
 fn fill_redis(address: SocketAddr, count: u64) -> Result<()> {
     use std::io::{BufRead, BufReader, Write};
     let stream = std::net::TcpStream::connect(address)?;

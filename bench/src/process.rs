@@ -1,4 +1,4 @@
-//! Servers under test: started on one CPU, watched through `/proc`, and ended whatever happens.
+//! Servers under test: started on one CPU, watched through `/proc`, and ended in every case.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,45 +9,45 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a server may take to answer for the first time.
+/// Time within which a server must answer for the first time.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// How long a server that cannot listen may take to end.
+/// Time within which a server that cannot listen ends.
 const SETTLE_TIME: Duration = Duration::from_millis(50);
 
-/// How long it may take to end before it is killed.
+/// Time within which a server must end before it is killed.
 const END_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Ticks of `/proc/PID/stat` a second: `USER_HZ`, which is 100 on Linux.
+/// Ticks of `/proc/PID/stat` per second: `USER_HZ`, which is 100 on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A running server with its children.
+/// A running server with its children. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    /// Where it listens.
+    /// Address on which the server listens.
     pub(crate) address: SocketAddr,
 }
 
 /// CPU time of a server, in seconds.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(crate) struct Cpu {
-    /// In user mode.
+    /// CPU time in user mode.
     pub(crate) user: f64,
-    /// In the kernel.
+    /// CPU time in the kernel.
     pub(crate) system: f64,
 }
 
-/// A port that nobody listens on.
+/// Returns a port on which no process listens.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl Server {
-    /// Starts a program on the given CPUs, and waits until it listens. What it says goes into `log`.
+    /// Starts a program on the given CPUs, and waits until it listens. Its output goes to `log`.
     pub(crate) fn start(command: &[String], cpus: &str, address: SocketAddr, log: &Path) -> Result<Server> {
         let out = File::create(log).with_context(|| format!("{} cannot be made", log.display()))?;
         let child = Command::new("taskset")
@@ -77,7 +77,7 @@ impl Server {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        // Somebody else may listen there, and this one have failed for that.
+        // Another process may listen there, for which reason this one may have failed.
         std::thread::sleep(SETTLE_TIME);
         match self.child.try_wait()? {
             Some(status) => bail!("it ended: {status}"),
@@ -85,7 +85,7 @@ impl Server {
         }
     }
 
-    /// Its processes: itself and its children, theirs included.
+    /// Returns the server's processes: itself and all its descendants.
     fn processes(&self) -> Vec<u32> {
         let mut all = vec![self.child.id()];
         let mut at = 0;
@@ -97,7 +97,7 @@ impl Server {
         all
     }
 
-    /// CPU time of all its processes and threads so far.
+    /// Returns the CPU time of all processes and threads of the server so far.
     pub(crate) fn cpu(&self) -> Cpu {
         let mut cpu = Cpu::default();
         for pid in self.processes() {
@@ -107,7 +107,7 @@ impl Server {
         cpu
     }
 
-    /// Memory of all its processes in bytes, with shared pages counted once.
+    /// Returns the memory of all processes of the server in bytes, with shared pages counted once.
     pub(crate) fn memory(&self) -> u64 {
         let of = |pid| {
             let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Server {
         self.processes().into_iter().map(of).sum()
     }
 
-    /// Ends it as a loss of power would.
+    /// Kills the server with SIGKILL, so that it ends without any cleanup, as with a loss of power.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -129,7 +129,7 @@ impl Drop for Server {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        // It may have ended in this moment.
+        // The process may have ended at this moment.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let begin = Instant::now();
         while begin.elapsed() < END_TIME_MAX {
@@ -144,23 +144,23 @@ impl Drop for Server {
 }
 
 impl Cpu {
-    /// CPU time of all children of this process that have ended.
+    /// Returns the CPU time of all children of this process that have ended.
     pub(crate) fn of_ended_children() -> Cpu {
         std::fs::read_to_string("/proc/self/stat").map_or(Cpu::default(), |text| times_from(&text, ENDED_CHILDREN))
     }
 
-    /// The sum of both.
+    /// Returns the sum of two CPU times.
     pub(crate) fn and(self, other: Cpu) -> Cpu {
         Cpu { user: self.user + other.user, system: self.system + other.system }
     }
 
-    /// What was used since.
+    /// Returns the CPU time used since `before`.
     pub(crate) fn since(self, before: Cpu) -> Cpu {
         Cpu { user: self.user - before.user, system: self.system - before.system }
     }
 }
 
-/// Where the times of a process, and those of its ended children, stand behind the name in a `stat` file: proc(5).
+/// Index of a process's own times behind the name in a `stat` file: proc(5).
 const OWN: usize = 11;
 const ENDED_CHILDREN: usize = 13;
 
@@ -168,7 +168,7 @@ fn cpu_of(stat: &str) -> Cpu {
     times_from(stat, OWN)
 }
 
-/// The times at a place in a `stat` file. The name in parentheses may hold anything.
+/// Returns the times at an index in a `stat` file. The name in parentheses may contain anything.
 fn times_from(stat: &str, place: usize) -> Cpu {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     let mut times =

@@ -1,48 +1,48 @@
-//! What was measured, as it is stored. The page is drawn from this.
+//! The stored results, from which the page is rendered.
 
 use serde::{Deserialize, Serialize};
 
-/// All results of one run, or of several that were put together.
+/// All results of one run, or of several that were merged.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Results {
-    /// Where and when the comparison was measured.
+    /// Machine and date of the comparison.
     pub(crate) machine: Machine,
-    /// Where and when growth was.
+    /// Machine and date of the growth measurements.
     #[serde(default)]
     pub(crate) growth_machine: Machine,
-    /// The subjects of the comparison.
+    /// Subjects of the comparison.
     pub(crate) subjects: Vec<Subject>,
-    /// The scenarios of the comparison, in order.
+    /// Scenarios of the comparison, in order.
     pub(crate) scenarios: Vec<String>,
-    /// What each subject did in each scenario, in each round.
+    /// Result of each subject in each scenario and round.
     pub(crate) runs: Vec<Run>,
-    /// How carom grows.
+    /// Figures of carom's growth.
     pub(crate) growth: Vec<Figure>,
-    /// What was left out of the comparison, and why.
+    /// Omissions of the comparison, each with its reason.
     pub(crate) notes: Vec<String>,
-    /// What there is to say of growth.
+    /// Remarks on the growth measurements.
     #[serde(default)]
     pub(crate) growth_notes: Vec<String>,
 }
 
-/// The machine and the program.
+/// Machine and program of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Machine {
-    /// The processor's name for itself.
+    /// Model name of the processor.
     pub(crate) cpu: String,
     /// CPUs that the process may use.
     pub(crate) cpus: usize,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(crate) memory: u64,
-    /// The kernel's version.
+    /// Version of the kernel.
     pub(crate) kernel: String,
-    /// Whether it is a virtual machine.
+    /// True if the machine is virtual.
     pub(crate) is_virtual: bool,
-    /// The commit of the working copy, with a mark when it was changed.
+    /// Commit of the working copy, marked if the copy was changed.
     pub(crate) commit: String,
-    /// When.
+    /// Date of the measurement.
     pub(crate) date: String,
     /// Rounds of each scenario.
     pub(crate) rounds: usize,
@@ -54,13 +54,13 @@ pub(crate) struct Machine {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Subject {
-    /// Its name.
+    /// Name of the server.
     pub(crate) name: String,
-    /// Its version.
+    /// Version of the server.
     pub(crate) version: String,
-    /// All its settings.
+    /// All settings of the server.
     pub(crate) settings: String,
-    /// Bytes of memory after all scenarios, shared pages once.
+    /// Memory after all scenarios, in bytes, with shared pages counted once.
     pub(crate) memory: u64,
 }
 
@@ -68,40 +68,40 @@ pub(crate) struct Subject {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Run {
-    /// Whose.
+    /// Name of the subject.
     pub(crate) subject: String,
-    /// In which scenario.
+    /// Name of the scenario.
     pub(crate) scenario: String,
-    /// What came out.
+    /// Figures of the run.
     pub(crate) sample: Sample,
 }
 
-/// What one run gave.
+/// Figures of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sample {
-    /// Right answers a second.
+    /// Correct responses per second.
     pub(crate) throughput: f64,
-    /// The server's CPU time for each request, microseconds in user mode.
+    /// CPU time of the server for each request in user mode, in microseconds.
     pub(crate) user_micros: f64,
-    /// The same in the kernel.
+    /// CPU time of the server for each request in the kernel, in microseconds.
     pub(crate) system_micros: f64,
-    /// Microseconds, from the intended instant in an open loop.
+    /// Median latency in microseconds, from the intended instant in an open loop.
     pub(crate) p50: f64,
-    /// The same at 80 %.
+    /// Latency at 80 %, in microseconds.
     pub(crate) p80: f64,
-    /// The same at 99 %.
+    /// Latency at 99 %, in microseconds.
     pub(crate) p99: f64,
-    /// The same at 99.9 %.
+    /// Latency at 99.9 %, in microseconds.
     pub(crate) p999: f64,
     /// Errors of any kind.
     pub(crate) errors: u64,
-    /// Whether the client was at its limit, so that throughput says nothing of the server.
+    /// True if the client was the bottleneck, so that the throughput does not describe the server.
     pub(crate) client_limited: bool,
 }
 
 impl Sample {
-    /// The server's CPU time for each request, microseconds.
+    /// Returns the CPU time of the server for each request, in microseconds.
     pub(crate) fn cpu_micros(&self) -> f64 {
         self.user_micros + self.system_micros
     }
@@ -111,30 +111,30 @@ impl Sample {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Figure {
-    /// What it is.
+    /// Name of the figure.
     pub(crate) name: String,
-    /// Its value.
+    /// Measured value.
     pub(crate) value: f64,
-    /// The unit behind the value.
+    /// Unit of the value.
     pub(crate) unit: String,
-    /// What it should be at most, or at least.
+    /// Bound for the value, if it has one.
     pub(crate) budget: Option<Budget>,
-    /// How it was measured.
+    /// Method of the measurement.
     pub(crate) how: String,
 }
 
-/// What a figure should be.
+/// Bound for a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Budget {
-    /// Not more.
+    /// The value must not be above this.
     AtMost(f64),
-    /// Not less.
+    /// The value must not be below this.
     AtLeast(f64),
 }
 
 impl Budget {
-    /// Whether a value keeps it.
+    /// True if a value is within the bound.
     pub(crate) fn is_kept(self, value: f64) -> bool {
         match self {
             Budget::AtMost(bound) => value <= bound,
@@ -144,19 +144,19 @@ impl Budget {
 }
 
 impl Results {
-    /// The median of a figure over the rounds of a subject in a scenario.
+    /// Returns the median of a figure over the rounds of a subject in a scenario.
     pub(crate) fn median(&self, subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
         let of = |run: &&Run| run.subject == subject && run.scenario == scenario;
         median(self.runs.iter().filter(of).map(|run| pick(&run.sample)).collect())
     }
 
-    /// The highest of a figure over the rounds: for what no median may hide.
+    /// Returns the highest value of a figure over the rounds, for figures that a median might hide.
     pub(crate) fn worst(&self, subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
         let of = |run: &&Run| run.subject == subject && run.scenario == scenario;
         self.runs.iter().filter(of).map(|run| pick(&run.sample)).max_by(f64::total_cmp)
     }
 
-    /// The median of the ratios of two subjects, round by round: what disturbs one round disturbs both.
+    /// Returns the median of the ratios of two subjects, round by round: a disturbance of a round affects both.
     pub(crate) fn ratio(&self, subject: &str, to: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
         let rounds = |name: &str| -> Vec<f64> {
             let of = |run: &&Run| run.subject == name && run.scenario == scenario;
@@ -168,7 +168,7 @@ impl Results {
     }
 }
 
-/// The middle of some values; the mean of the two middle ones where their number is even.
+/// Returns the median of some values: with an even number of values, the mean of the two middle ones.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -1,4 +1,4 @@
-//! Fuzz target: see `check_code` in `fuzz/checks.rs`.
+//! Fuzz target for short codes: see `check_code` in `fuzz/checks.rs`.
 #![no_main]
 
 #[path = "../checks.rs"]

@@ -1,4 +1,4 @@
-//! Fuzz target: see `check_connection` in `fuzz/checks.rs`.
+//! Fuzz target for HTTP connections: see `check_connection` in `fuzz/checks.rs`.
 #![no_main]
 
 #[path = "../checks.rs"]

@@ -1,4 +1,4 @@
-//! Fuzz target: see `check_head` in `fuzz/checks.rs`.
+//! Fuzz target for request heads: see `check_head` in `fuzz/checks.rs`.
 #![no_main]
 
 #[path = "../checks.rs"]

@@ -1,4 +1,4 @@
-//! Fuzz target: see `check_record` in `fuzz/checks.rs`.
+//! Fuzz target for the decoder of records: see `check_record` in `fuzz/checks.rs`.
 #![no_main]
 
 #[path = "../checks.rs"]

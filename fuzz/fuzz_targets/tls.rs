@@ -1,4 +1,4 @@
-//! Fuzz target: see `check_tls` in `fuzz/checks.rs`.
+//! Fuzz target for TLS sessions: see `check_tls` in `fuzz/checks.rs`.
 #![no_main]
 
 #[path = "../checks.rs"]

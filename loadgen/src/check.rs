@@ -1,4 +1,4 @@
-//! Whether an answer is right. Pure.
+//! The check of responses against the links. Pure.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -9,24 +9,24 @@ use crate::traffic::{Call, Kind};
 /// Kinds of errors, in the order of reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// A connection could not be made.
+    /// A connection failed to open.
     Connect,
-    /// No answer came in time.
+    /// No response arrived within the timeout.
     Timeout,
-    /// The connection ended before the answer.
+    /// The connection ended before the response.
     Closed,
-    /// The answer has another status than it should.
+    /// The response has an unexpected status.
     Status,
-    /// The redirect leads elsewhere.
+    /// The redirect has another destination than the link.
     Location,
-    /// What came is no HTTP response.
+    /// The bytes are not an HTTP response.
     Malformed,
-    /// The answer to a create names no code, one that was given before, or another URL than was sent.
+    /// The response to a create names no code, one that was issued before, or another URL than the one sent.
     Created,
 }
 
 impl Fault {
-    /// All of them.
+    /// All kinds of errors.
     pub(crate) const ALL: [Fault; 7] = [
         Fault::Connect,
         Fault::Timeout,
@@ -37,7 +37,7 @@ impl Fault {
         Fault::Created,
     ];
 
-    /// Its name in reports.
+    /// Returns the name of the kind in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::Connect => "connect",
@@ -50,26 +50,26 @@ impl Fault {
         }
     }
 
-    /// Whether the server said something wrong, rather than nothing.
+    /// True if the server sent a wrong response, rather than none.
     pub(crate) fn is_wrong_answer(self) -> bool {
         matches!(self, Fault::Status | Fault::Location | Fault::Malformed | Fault::Created)
     }
 }
 
-/// What is expected of redirects.
+/// Expectation for redirects.
 #[derive(Clone, Debug)]
 pub(crate) struct Expectation {
-    /// Their status; that of the link where none is given, and any redirect where that is not known.
+    /// Expected status; `None` stands for that of the link, or for any redirect if the link's is unknown.
     pub(crate) status: Option<u16>,
-    /// Whether they must lead where the link does.
+    /// True if `Location` must be the destination of the link.
     pub(crate) location: bool,
 }
 
 impl Expectation {
-    /// Checks a response. `bytes` is the input that the response was found in.
+    /// Checks a response. `bytes` is the input in which the response was found.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the response.
     pub(crate) fn check(&self, call: Call, response: &Response, bytes: &[u8], links: &Links) -> Result<(), Fault> {
         let status_is_right = match call.kind {
             Kind::Redirect | Kind::Head => match self.status {
@@ -95,7 +95,7 @@ impl Expectation {
     }
 }
 
-/// The code and the long URL that the answer to a create names.
+/// Returns the code and the long URL that the response to a create names.
 pub(crate) fn created(body: &[u8]) -> Option<(String, String)> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -107,7 +107,7 @@ pub(crate) fn created(body: &[u8]) -> Option<(String, String)> {
     (!created.short_code.is_empty()).then_some((created.short_code, created.long_url))
 }
 
-/// A number that stands for a code among some millions of others.
+/// Returns a hash that identifies a code among some millions of others.
 pub(crate) fn hash(code: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(code.as_bytes());

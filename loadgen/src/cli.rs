@@ -1,4 +1,4 @@
-//! What can be said on the command line, and the checked plan it becomes. Every mistake is reported at once.
+//! The command line and the checked plan that it becomes. Every mistake is reported at once.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
-/// What follows the options in the help.
+/// Text that follows the options in the help.
 const EXIT_CODES: &str = "Exit codes:
     0  every answer was correct, and every objective was met
     1  an objective was missed, or an answer was wrong
@@ -138,19 +138,19 @@ const EXIT_CODES: &str = "Exit codes:
     4  the target cannot be reached
   130  interrupted by a signal; the results cover the time until then";
 
-/// Requests a second at most: ten times what one CPU has been seen to send.
+/// Maximum rate in requests per second: ten times the highest rate seen on one CPU.
 pub(crate) const RATE_MAX: f64 = 20e6;
 
-/// Longest times, a week: beyond that it is a mistake.
+/// Maximum duration, a week: a longer one is a mistake.
 const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// Most connections: every port of sixteen client addresses.
+/// Maximum number of connections: every port of sixteen client addresses.
 const CONNECTIONS_MAX: u64 = 1_000_000;
 
-/// Most requests under way on one connection.
+/// Maximum number of requests in flight on one connection.
 const PIPELINE_MAX: u64 = 10_000;
 
-/// Files that are open beside connections: the rings, reports, what the system needs.
+/// Open files besides connections: the rings, reports, and those of the system.
 const OTHER_FILES: u64 = 64;
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
@@ -165,48 +165,48 @@ enum HeadersName {
     Minimal,
 }
 
-/// Where the links come from.
+/// Source of the links.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
-    /// An export.
+    /// The links of an export.
     File(PathBuf),
-    /// So many are made first.
+    /// Links that the generator creates first, and their number.
     Create(u64),
-    /// None are needed.
+    /// The run needs no links.
     None,
 }
 
 /// Files to write.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Files {
-    /// All figures.
+    /// Path for all figures as JSON.
     pub(crate) json: Option<PathBuf>,
-    /// The percentile distribution.
+    /// Path for the percentile distribution.
     pub(crate) hgrm: Option<PathBuf>,
-    /// A histogram for each second.
+    /// Path for a histogram for each second.
     pub(crate) hlog: Option<PathBuf>,
-    /// The page.
+    /// Path for the HTML report.
     pub(crate) html: Option<PathBuf>,
 }
 
-/// All that was said, checked.
+/// The checked command line.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// The run.
+    /// Plan of the run.
     pub(crate) plan: Plan,
-    /// Its links.
+    /// Source of the links.
     pub(crate) source: Source,
-    /// What must hold.
+    /// Objectives that the run must meet.
     pub(crate) objectives: Vec<Objective>,
-    /// Whether to look for the highest rate that keeps them.
+    /// True to find the highest rate that meets the objectives.
     pub(crate) find_rate: bool,
     /// Files to write.
     pub(crate) files: Files,
-    /// Print neither progress nor results.
+    /// True to print neither progress nor results.
     pub(crate) quiet: bool,
 }
 
-/// Collects what is wrong.
+/// Collects the mistakes of a command line.
 struct Mistakes(Vec<String>);
 
 impl Mistakes {
@@ -216,10 +216,10 @@ impl Mistakes {
 }
 
 impl Arguments {
-    /// Checks what was said.
+    /// Checks the command line.
     ///
     /// # Errors
-    /// Every mistake.
+    /// Every mistake, as one message each.
     pub(crate) fn check(self) -> Result<Order, Vec<String>> {
         let mut wrong = Mistakes(Vec::new());
         let trust = if self.tls_insecure { Some(Trust::Anybody) } else { self.tls_ca.clone().map(Trust::File) };
@@ -352,7 +352,7 @@ impl Arguments {
         Ok(Target { name: text.to_owned(), address, host, tls })
     }
 
-    /// The CPU of each thread.
+    /// Returns the CPU of each thread.
     fn cpus(&self, threads: usize) -> Result<Vec<usize>, String> {
         let allowed = rustix::thread::sched_getaffinity(None).map_err(|error| error.to_string())?;
         let allowed: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
@@ -415,7 +415,10 @@ fn at_most(count: u64, most: u64) -> Result<u64, String> {
     }
 }
 
-/// Makes room for so many open connections.
+/// Raises the limit on open files if `connections` need more. Returns `connections`.
+///
+/// # Errors
+/// A message with the limit, if it cannot be raised so far.
 fn open_files(connections: u64) -> Result<u64, String> {
     let wanted = connections + OTHER_FILES;
     let limits = getrlimit(Resource::Nofile);
@@ -448,7 +451,7 @@ fn header(field: &str) -> Result<(), String> {
     visible(field)
 }
 
-/// Text that cannot end a line of a request. The text itself may be secret, so the error does not show it.
+/// Checks that a text cannot end a line of a request. The text may be secret, so the error does not show it.
 fn visible(text: &str) -> Result<(), String> {
     if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         Ok(())
@@ -457,7 +460,7 @@ fn visible(text: &str) -> Result<(), String> {
     }
 }
 
-/// Whether the report can be written there, before a run of hours finds out.
+/// Checks that a report can be written to a path, before a run of hours.
 fn is_writable(path: &Path) -> Result<(), String> {
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
     opened.map(|_| ()).map_err(|error| format!("{} cannot be written: {error}", path.display()))
@@ -481,7 +484,7 @@ impl From<HeadersName> for Headers {
     }
 }
 
-/// The mix of the links that are made first.
+/// Returns the mix of the links that are created first.
 pub(crate) fn creating() -> Mix {
     Mix::only(Kind::Create)
 }

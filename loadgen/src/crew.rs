@@ -1,6 +1,6 @@
-//! The connections of one thread and what they carry: which request goes where and when, what its answer is, and what is
-//! recorded of it. No ring and no clock here: the worker brings bytes and instants in, and afterwards settles what each
-//! touched connection needs.
+//! The connections of one thread: plans the requests, checks the responses and records the results. It uses neither
+//! the ring nor the clock: the worker passes bytes and instants in, and afterwards applies the changes to each
+//! touched connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::schedule::Schedule;
 use crate::tls::Session;
 use crate::traffic::{Call, Kind, Traffic};
 
-/// From here on a request counts as late.
+/// Delay from which a request counts as late, in nanoseconds.
 pub(crate) const LATE_NS: u64 = 1_000_000;
 
-/// A connection that could not be made or broke before its first answer is tried again after this time.
+/// Delay before a retry of a connection that failed to open or broke before its first response, in nanoseconds.
 const RETRY_NS: u64 = 100_000_000;
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     call: Call,
@@ -31,42 +31,42 @@ struct Sent {
     sent_ns: u64,
 }
 
-/// Where a connection is in its life.
+/// Stage in the life of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// To be opened when its time has come.
+    /// The connection is opened at this instant.
     Due { at_ns: u64 },
-    /// Its handshakes are under way.
+    /// The handshakes are in progress.
     Opening,
-    /// It carries requests.
+    /// The connection carries requests.
     Open,
-    /// It ends; nothing more is read of it.
+    /// The connection ends, and its input is ignored.
     Ending,
 }
 
-/// One connection.
+/// State of one connection.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Where it is in its life.
+    /// Stage in the life of the connection.
     pub(crate) stage: Stage,
-    /// To be sent next.
+    /// Bytes to send next.
     pub(crate) out: Vec<u8>,
-    /// It is in the list of those to settle.
+    /// True if the connection is in the list of slots to settle.
     pub(crate) is_dirty: bool,
     in_flight: VecDeque<Sent>,
-    /// Received bytes of a response that is not whole.
+    /// Received bytes of an incomplete response.
     inbox: Vec<u8>,
     tls: Option<Session>,
-    /// Requests sent since it was opened.
+    /// Requests sent since the connection was opened.
     requests: u64,
     answered: u64,
-    /// It takes no further requests.
+    /// True once the connection takes no further requests.
     is_last_sent: bool,
-    /// It is in the queue of those with room.
+    /// True if the connection is in the queue of those with room.
     is_free: bool,
-    /// When it last got room.
+    /// Instant at which the connection last got room for a request.
     freed_ns: u64,
-    /// When its opening began.
+    /// Instant at which the connection began to open.
     opening_ns: u64,
 }
 
@@ -89,49 +89,49 @@ impl Client {
     }
 }
 
-/// A span in which the thread did not run although it should have.
+/// A span in which the thread should have run but did not.
 #[derive(Clone, Copy, Default, Debug)]
 struct Stall {
     from_ns: u64,
     to_ns: u64,
 }
 
-/// The connections of one thread.
+/// The connections of one thread, with their requests and results.
 pub(crate) struct Crew {
     /// Connections by slot.
     pub(crate) clients: Vec<Client>,
-    /// Slots to settle.
+    /// Slots whose connections the worker must settle.
     pub(crate) dirty: Vec<u32>,
-    /// What was counted and measured.
+    /// Counts and latencies of the run.
     pub(crate) record: Record,
-    /// The present second.
+    /// Counts and latencies of the current second.
     pub(crate) interval: Interval,
-    /// The last reason for which a connection could not be made.
+    /// Most recent reason why a connection failed to open.
     pub(crate) last_trouble: Option<String>,
     plan: Arc<Plan>,
     links: Arc<Links>,
     requests: Vec<Requests>,
     traffic: Traffic,
-    /// None in a closed loop.
+    /// Schedule of the requests; `None` in a closed loop.
     schedule: Option<Schedule>,
-    /// The number of the first of its connections among those of all threads.
+    /// Index of this thread's first connection among those of all threads.
     first: usize,
-    /// Slots with room, in the order in which they got it.
+    /// Slots with room for a request, in the order in which they got it.
     free: VecDeque<u32>,
     stall: Stall,
-    /// Measured are requests that were meant to be sent from here on.
+    /// Start of the measurement: requests planned from here on count.
     begin_ns: u64,
-    /// No request is meant to be sent from here on.
+    /// End of the plan: no request is planned from here on.
     end_ns: u64,
-    /// Requests that may still be sent, where their number is limited.
+    /// Requests that may still be sent, if their number is limited.
     left: Option<u64>,
     in_flight: usize,
-    /// When an answer last came.
+    /// Instant of the last response.
     heard_ns: u64,
 }
 
 impl Crew {
-    /// The crew of thread `thread`.
+    /// Returns the connections of thread `thread`.
     pub(crate) fn new(plan: &Arc<Plan>, links: &Arc<Links>, thread: usize) -> Crew {
         let threads = plan.cpus.len();
         let share_of = |thread: usize, whole: usize| whole / threads + usize::from(thread < whole % threads);
@@ -167,17 +167,17 @@ impl Crew {
         }
     }
 
-    /// The number of a connection's target.
+    /// Returns the index of a connection's target.
     pub(crate) fn target(&self, slot: u32) -> usize {
         (self.first + slot as usize) % self.plan.targets.len()
     }
 
-    /// When measuring begins.
+    /// Returns the start of the measurement.
     pub(crate) fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
 
-    /// When the last request is sent.
+    /// Returns the instant at which the plan ends.
     pub(crate) fn end_ns(&self) -> u64 {
         self.end_ns
     }
@@ -187,12 +187,12 @@ impl Crew {
         self.end_ns = self.end_ns.min(now_ns);
     }
 
-    /// Whether nothing is left to do.
+    /// True if the plan has ended and no request is in flight.
     pub(crate) fn is_done(&self, now_ns: u64) -> bool {
         self.in_flight == 0 && (now_ns >= self.end_ns || self.left == Some(0))
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub(crate) fn open_connections(&self) -> usize {
         self.clients.iter().filter(|client| client.stage == Stage::Open).count()
     }
@@ -206,19 +206,19 @@ impl Crew {
         }
     }
 
-    /// The run begins: instants count from now on.
+    /// Starts the run: instants count from now on.
     pub(crate) fn restart_clocks(&mut self) {
         self.clients.iter_mut().for_each(|client| (client.freed_ns, client.opening_ns) = (0, 0));
         self.record.faults = Default::default();
         self.interval = Interval::new(0);
     }
 
-    // The life of a connection.
+    // Life of a connection.
 
-    /// The socket of a connection is made and connects.
+    /// Records that the socket of a connection exists and connects.
     ///
     /// # Errors
-    /// What keeps TLS from beginning.
+    /// The reason why TLS cannot start.
     pub(crate) fn opening(&mut self, slot: u32, now_ns: u64) -> Result<(), String> {
         let tls = &self.plan.targets[self.target(slot)].tls;
         let session = tls.as_ref().map(crate::tls::Tls::connect).transpose()?;
@@ -231,11 +231,11 @@ impl Crew {
         Ok(())
     }
 
-    /// The socket is connected.
+    /// Records that the socket is connected.
     pub(crate) fn connected(&mut self, slot: u32, now_ns: u64) {
         self.touch(slot);
         let client = &mut self.clients[slot as usize];
-        // It may have been given up on meanwhile.
+        // The connection may have timed out meanwhile.
         if client.stage != Stage::Opening {
             return;
         }
@@ -250,7 +250,7 @@ impl Crew {
         self.set_free(slot, now_ns);
     }
 
-    /// A connection could not be made.
+    /// Records that a connection failed to open.
     pub(crate) fn connect_failed(&mut self, slot: u32, reason: &str, now_ns: u64) {
         if self.clients[slot as usize].stage == Stage::Ending {
             return self.touch(slot);
@@ -267,7 +267,7 @@ impl Crew {
         self.touch(slot);
     }
 
-    /// The socket is closed; another takes its place, at once unless there was trouble.
+    /// Records that the socket is closed. A new one replaces it, at once unless the connection failed.
     pub(crate) fn closed(&mut self, slot: u32, now_ns: u64) {
         let client = &mut self.clients[slot as usize];
         let wait_ns = if client.answered > 0 { 0 } else { RETRY_NS };
@@ -286,14 +286,14 @@ impl Crew {
 
     // Sending.
 
-    /// Says that the thread ran again at `now_ns` although it should have at `due_ns`.
+    /// Records that the thread ran again at `now_ns`, although it should have run at `due_ns`.
     pub(crate) fn note_stall(&mut self, due_ns: u64, now_ns: u64) {
         if now_ns.saturating_sub(due_ns) > LATE_NS {
             self.stall = Stall { from_ns: due_ns, to_ns: now_ns };
         }
     }
 
-    /// Sends what is due. Returns when it wants to be called again if nothing else happens.
+    /// Sends the requests that are due. Returns the instant of the next call if nothing else happens.
     pub(crate) fn dispatch(&mut self, now_ns: u64) -> Option<u64> {
         while let Some(&slot) = self.free.front() {
             if self.left == Some(0) {
@@ -303,7 +303,7 @@ impl Crew {
                 Some(schedule) => schedule.next_ns(),
                 None => now_ns,
             };
-            // What could not be sent in its time is not made up for afterwards: a backlog is unsent, not throughput.
+            // Requests that missed their time are not sent afterwards: a backlog is unsent, not throughput.
             if intended_ns >= self.end_ns || now_ns >= self.end_ns.saturating_add(LATE_NS) {
                 return None;
             }
@@ -360,7 +360,7 @@ impl Crew {
         if self.schedule.is_none() {
             return;
         }
-        // The generator's own share of the delay: what it slept through, and what passed since it could have sent.
+        // The generator's own share of the delay: the time that it slept, and the time since it could have sent.
         let slept_ns = match self.stall {
             Stall { from_ns, to_ns } if (from_ns..to_ns).contains(&intended_ns) => to_ns - intended_ns,
             _ => 0,
@@ -378,7 +378,7 @@ impl Crew {
 
     // Receiving.
 
-    /// Bytes came.
+    /// Processes received bytes.
     pub(crate) fn receive(&mut self, slot: u32, bytes: &[u8], now_ns: u64) {
         let client = &mut self.clients[slot as usize];
         match (client.stage, &mut client.tls) {
@@ -422,12 +422,13 @@ impl Crew {
         self.clients[slot as usize].inbox = inbox;
     }
 
-    /// Takes whole responses from the front. Returns how many bytes they are, or all after a fault.
+    /// Processes complete responses at the front. Returns their length in bytes, or that of all bytes after a
+    /// fault.
     fn take_responses(&mut self, slot: u32, bytes: &[u8], now_ns: u64, ended: bool) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             let Some(sent) = self.clients[slot as usize].in_flight.front().copied() else {
-                // Nobody asked for this.
+                // The response has no request.
                 self.fail(slot, Fault::Malformed, now_ns);
                 self.count_fault(Fault::Malformed, true);
                 return bytes.len();
@@ -456,7 +457,7 @@ impl Crew {
         at
     }
 
-    /// Looks at what a create made: a link of the URL that was sent, under a code that nobody else was given.
+    /// Checks the response to a create: it must name the URL that was sent, and a code that no other create got.
     fn take_created(&mut self, call: Call, content: &[u8]) -> Result<(), Fault> {
         let (code, url) = check::created(content).ok_or(Fault::Created)?;
         if url != request::made_url(self.plan.seed, call.number) || !self.record.codes.insert(check::hash(&code)) {
@@ -475,7 +476,7 @@ impl Crew {
         self.in_flight -= 1;
         self.heard_ns = now_ns;
         match verdict {
-            // A wrong answer is wrong before measuring begins, too.
+            // A wrong response also counts before the measurement.
             Err(fault) => self.count_fault(fault, true),
             Ok(()) if sent.intended_ns >= self.begin_ns => {
                 self.record.counts.completed += 1;
@@ -498,7 +499,8 @@ impl Crew {
         self.interval.latency.saturating_record(since(intended_ns));
     }
 
-    /// The server or the plan ends the connection after an answer. What is in flight behind it gets none.
+    /// Ends the connection after a response, as the server or the plan demands. Requests in flight behind it stay
+    /// unanswered.
     fn end_after_last(&mut self, slot: u32, by_server: bool, now_ns: u64) {
         if by_server && !self.clients[slot as usize].in_flight.is_empty() {
             return self.fail(slot, Fault::Closed, now_ns);
@@ -506,7 +508,7 @@ impl Crew {
         self.finish(slot);
     }
 
-    /// The server has ended its side.
+    /// Records that the server has closed its side.
     pub(crate) fn peer_ended(&mut self, slot: u32, now_ns: u64) {
         match self.clients[slot as usize].stage {
             Stage::Ending | Stage::Due { .. } => return,
@@ -518,8 +520,8 @@ impl Crew {
         }
     }
 
-    /// The connection is broken: all its requests get the fault. They enter the histograms with the time they waited in
-    /// vain: they must not vanish from them.
+    /// Records that the connection is broken: all its requests get the fault. They enter the histograms with the
+    /// time that they waited, so that the histograms do not hide them.
     fn fail(&mut self, slot: u32, fault: Fault, now_ns: u64) {
         let lost = std::mem::take(&mut self.clients[slot as usize].in_flight);
         self.in_flight -= lost.len();
@@ -533,7 +535,7 @@ impl Crew {
         self.finish(slot);
     }
 
-    /// Counts an error. What was not answered counts while it is measured; what was answered wrongly always does.
+    /// Counts an error. Missing responses count only while measured; wrong responses always count.
     fn count_fault(&mut self, fault: Fault, measured: bool) {
         if measured || fault.is_wrong_answer() {
             self.record.faults[fault as usize] += 1;
@@ -543,7 +545,7 @@ impl Crew {
 
     // Time.
 
-    /// Ends connections whose oldest request has waited too long, and those that take too long to open.
+    /// Ends connections whose oldest request has timed out, and those that take too long to open.
     pub(crate) fn check_timeouts(&mut self, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for slot in 0..self.clients.len() as u32 {
@@ -555,13 +557,13 @@ impl Crew {
                 self.connect_failed(slot, "the connection did not open in time", now_ns);
             }
         }
-        // Links that are to be made, and a server that makes none any more.
+        // The plan has a number of links to create, but the server creates none any more.
         if self.left.is_some_and(|left| left > 0) && now_ns.saturating_sub(self.heard_ns) >= timeout_ns {
             self.end_early(now_ns);
         }
     }
 
-    /// Accounts for what was not answered or not even sent.
+    /// Records the requests that were unanswered or unsent at the end.
     pub(crate) fn close_books(&mut self, now_ns: u64) {
         for slot in 0..self.clients.len() as u32 {
             if !self.clients[slot as usize].in_flight.is_empty() {
@@ -584,7 +586,7 @@ impl Crew {
 }
 
 impl Client {
-    /// Whether its last request has been answered.
+    /// True if the last request has been answered.
     fn is_finished(&self) -> bool {
         self.is_last_sent && self.in_flight.is_empty()
     }

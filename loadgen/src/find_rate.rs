@@ -1,8 +1,8 @@
-//! Looks for the highest rate that keeps the objectives.
+//! The search for the highest rate that meets the objectives.
 //!
-//! The rate doubles until an objective is missed; then the gap between the highest that held and the lowest that did not
-//! is halved until it is small. What held is run once more at the end: one lucky run is no answer. A rate also has to be
-//! reached: at most one planned request in a thousand may be without an answer.
+//! The rate doubles until an objective is missed. Then the search halves the gap between the highest rate that held
+//! and the lowest that did not, until the gap is small. At the end it confirms the result with another run, since
+//! one run may be lucky. A rate must also be reached: at most one planned request in a thousand may be unanswered.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,16 +17,16 @@ use crate::units;
 use crate::verdict::{self, Verdict};
 use crate::{Console, Failure, finish, measure, say};
 
-/// The search ends when the gap is this share of the rate.
+/// Share of the rate that the gap may have at the end of the search.
 const GAP_SHARE: f64 = 0.05;
 
-/// Runs at most; doubling from one request a second to a hundred million takes 27.
+/// Maximum number of runs; doubling from one request per second to a hundred million takes 27.
 const RUNS_MAX: usize = 48;
 
-/// Runs at most of what held, each a little lower than the one before.
+/// Maximum number of confirmation runs, each a little slower than the one before.
 const CONFIRMATIONS_MAX: usize = 16;
 
-/// A rate that did not hold when it was tried again is lowered by this share.
+/// Share by which a rate is lowered if a confirmation run fails.
 const STEP_BACK: f64 = 0.05;
 
 struct Search<'a> {
@@ -37,7 +37,7 @@ struct Search<'a> {
     steps: Vec<Step>,
 }
 
-/// A run at some rate.
+/// A run at one rate.
 struct Run {
     rate: f64,
     held: bool,
@@ -45,7 +45,7 @@ struct Run {
     outcome: Outcome,
 }
 
-/// Searches. Returns the exit code.
+/// Runs the search. Returns the exit code.
 pub(crate) fn search(
     order: &Order,
     links: &Arc<Links>,
@@ -59,7 +59,7 @@ pub(crate) fn search(
         let run = search.run(rate)?;
         match run.report.verdict {
             Verdict::Interrupted => return search.end(run),
-            // Wrong at any rate. A status may be how a server says that it is too much.
+            // Wrong at any rate. A status alone may be how a server reports overload.
             Verdict::WrongAnswers if is_wrong_at_any_rate(&run.outcome) => return search.end(run),
             _ if run.held => held = Some(run),
             _ => missed = Some(run),
@@ -86,14 +86,14 @@ pub(crate) fn search(
     }
 }
 
-/// Whether the answers were wrong in a way that has nothing to do with too much traffic.
+/// True if the wrong responses cannot come from overload.
 fn is_wrong_at_any_rate(outcome: &Outcome) -> bool {
     outcome.record.wrong_answers() > outcome.record.fault(Fault::Status)
 }
 
 impl Search<'_> {
-    /// Runs what held once more, and a little less where it does not hold again. `limit` is the rate at which it was the
-    /// generator that could not do more, and why.
+    /// Confirms the result with another run, at lower rates if it does not hold again. `limit` is the rate at which
+    /// the generator was the bottleneck, and the reason.
     fn confirm(mut self, mut rate: f64, limit: Option<&(f64, String)>) -> Result<u8, Failure> {
         let last = self.steps.len() + CONFIRMATIONS_MAX;
         loop {
@@ -115,7 +115,7 @@ impl Search<'_> {
 
     fn end(self, mut run: Run) -> Result<u8, Failure> {
         if !run.held && run.report.verdict == Verdict::Ok {
-            // The objectives held for those who were answered, and too many were not.
+            // The answered requests met the objectives, but too many were unanswered.
             run.report.verdict = Verdict::Missed;
         }
         run.report.found = self.steps;

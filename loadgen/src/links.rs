@@ -1,4 +1,4 @@
-//! The links that are asked for: codes and where they lead, packed.
+//! The links to request: packed codes and destinations.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -9,31 +9,31 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// Codes and long URLs in one block of memory: 8 bytes a link beside the texts.
+/// Codes and long URLs in one block of memory: 8 bytes for each link besides the texts.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     texts: Vec<u8>,
-    /// Where each link begins in `texts`, with the length of its code in the lowest 7 bits and the place of its status in
-    /// [`STATUSES`] in the next 3.
+    /// Start of each link in `texts`. The lowest 7 bits hold the length of its code, and the next 3 the index of
+    /// its status in [`STATUSES`].
     places: Vec<u64>,
 }
 
-/// Statuses of redirects. Behind them, none is known.
+/// Statuses of redirects. An index past the end means that the status is unknown.
 const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// The longest line of an export. carom's own have at most 3 KiB.
+/// Longest line of an export, in bytes. carom's own lines have at most 3 KiB.
 const LINE_LEN_MAX: u64 = 64 * 1024;
 
-/// Lines between two looks whether the reader wants to stop.
+/// Lines between two progress calls, which may stop the reader.
 const LOOK_EVERY: usize = 4_096;
 
-/// The longest code that `places` can tell. carom's own limit is 64.
+/// Longest code that `places` can represent. carom's own limit is 64.
 const CODE_LEN_MAX: usize = 127;
 
-/// A link counts as lasting when it expires later than this from now: longer than any run.
+/// Remaining lifetime from which a link counts as lasting: longer than any run.
 const LASTING: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A line of an export; other fields do not matter here.
+/// A line of an export. Unknown fields are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
@@ -56,7 +56,7 @@ struct Line<'a> {
     max_visits: Option<u64>,
 }
 
-/// The limits of a link. Exports have them in the line itself or in its `meta`.
+/// Limits of a link. Exports have them in the line itself or in its `meta`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Limits<'a> {
@@ -69,7 +69,7 @@ struct Limits<'a> {
 }
 
 impl Limits<'_> {
-    /// Whether a link redirects now and for [`LASTING`], however often it is visited.
+    /// True if a link redirects now and for [`LASTING`], however often it is visited.
     fn allow_a_run(&self) -> Result<bool, String> {
         let instant = |name: &str, value: &Option<Cow<'_, str>>| match value {
             None => Ok(None),
@@ -86,12 +86,14 @@ impl Limits<'_> {
 }
 
 impl Links {
-    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`. Skips
-    /// archived links, those with a limit of visits, and those that start later or expire within a day: the right answer
-    /// for them changes during a run. `progress` hears of many lines, and says whether to continue.
+    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`.
+    ///
+    /// Skips archived links, those with a limit of visits, and those that start later or expire within a day: the
+    /// right response for them changes during a run. `progress` gets the number of lines from time to time, and
+    /// returns false to stop.
     ///
     /// # Errors
-    /// The file and the line, and what is wrong with it.
+    /// The file and the line, with the fault.
     pub(crate) fn read(path: &Path, mut progress: impl FnMut(usize) -> bool) -> Result<Links, String> {
         let show = path.display();
         let file = File::open(path).map_err(|error| format!("{show}: {error}"))?;
@@ -129,7 +131,7 @@ impl Links {
         Ok(links)
     }
 
-    /// Takes a line; `false` if its link is left out.
+    /// Adds the link of a line; false if the link is skipped.
     fn take_line(&mut self, line: &[u8]) -> Result<bool, String> {
         let line: Line<'_> = serde_json::from_slice(line)
             .map_err(|error| format!("not an object with \"shortCode\" and \"longUrl\": {error}"))?;
@@ -144,10 +146,11 @@ impl Links {
         Ok(true)
     }
 
-    /// Adds a link, with the status of its redirect where that is known.
+    /// Adds a link, with the status of its redirect if that is known.
     ///
     /// # Errors
-    /// When the code cannot stand in a request line, or the target in a header, or the status is none of a redirect.
+    /// A message if the code does not fit into a request line, the destination does not fit into a header, or the
+    /// status is not that of a redirect.
     pub(crate) fn push(&mut self, code: &[u8], target: &[u8], status: Option<u16>) -> Result<(), String> {
         if code.is_empty() || code.len() > CODE_LEN_MAX || !code.iter().all(u8::is_ascii_graphic) {
             return Err("shortCode is empty, too long, or has a character that is not printable ASCII".to_owned());
@@ -168,30 +171,30 @@ impl Links {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of links.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no links.
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The code of a link.
+    /// Returns the code of a link.
     pub(crate) fn code(&self, link: u64) -> &[u8] {
         let (start, code_len) = self.place(link);
         &self.texts[start..start + code_len]
     }
 
-    /// Where a link leads.
+    /// Returns the destination of a link.
     pub(crate) fn target(&self, link: u64) -> &[u8] {
         let (start, code_len) = self.place(link);
         let end = self.places.get(link as usize + 1).map_or(self.texts.len(), |next| (next >> 10) as usize);
         &self.texts[start + code_len..end]
     }
 
-    /// The status of its redirect, where that is known.
+    /// Returns the status of a link's redirect, if it is known.
     pub(crate) fn status(&self, link: u64) -> Option<u16> {
         STATUSES.get((self.places[link as usize] >> 7 & 0x7) as usize).copied()
     }

@@ -1,9 +1,9 @@
 //! `carom-loadgen`: an open-loop load generator for redirect servers.
 //!
-//! The pure parts are `schedule` (when), `traffic`, `popularity` and `links` (what), `request` and `response` (bytes), `check`
-//! (right or wrong), `record` (counts and histograms) and `verdict` (objectives). `crew` puts them together for the
-//! connections of one thread without I/O; `worker` drives it with a ring; `run` starts the workers; `report` shows what
-//! they found.
+//! The pure parts are `schedule` (instants), `traffic`, `popularity` and `links` (content), `request` and
+//! `response` (bytes), `check` (correctness), `record` (counts and histograms) and `verdict` (objectives). `crew`
+//! combines them for the connections of one thread without I/O; `worker` drives it with a ring; `run` starts the
+//! workers; `report` shows the results.
 
 mod check;
 mod cli;
@@ -43,16 +43,16 @@ use crate::report::Report;
 use crate::run::{Outcome, RunError};
 use crate::traffic::Kind;
 
-/// Lines of an export between two signs of progress: a multiple of those between two looks of the reader.
+/// Lines of an export between two progress messages: a multiple of the reader's interval.
 const PROGRESS_LINES: usize = 1 << 20;
 
-/// Wrong options or files.
+/// Exit code for invalid options or files.
 const USAGE: u8 = 2;
 
-/// The target cannot be reached.
+/// Exit code for an unreachable target.
 const UNREACHABLE: u8 = 4;
 
-/// A signal has ended it before there was anything to report.
+/// Exit code for a signal before there was a result.
 const INTERRUPTED: u8 = 130;
 
 /// A reason to end, with its exit code.
@@ -68,7 +68,7 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    // clap itself ends with 2 where options are unknown.
+    // clap itself ends with 2 for unknown options.
     let code = match Arguments::parse()
         .check()
         .map_err(|wrong| Failure::usage(wrong.join("\n")))
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// One line to standard error. Whoever reads it may be gone.
+/// Writes one line to standard error. Ignores a closed stream.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -91,7 +91,7 @@ fn say(text: &str) {
 fn carry_out(order: &Order) -> Result<u8, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The first asks for an orderly end; a second one does not wait for it.
+        // The first signal asks for an orderly end; a second one ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&stop))
             .map_err(|error| Failure::usage(error.to_string()))?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| Failure::usage(error.to_string()))?;
@@ -106,17 +106,17 @@ fn carry_out(order: &Order) -> Result<u8, Failure> {
     finish(order, &report, &outcome)
 }
 
-/// Writes what was asked for, and says how it ended.
+/// Writes the requested reports, and returns the exit code of the verdict.
 fn finish(order: &Order, report: &Report, outcome: &Outcome) -> Result<u8, Failure> {
     if !order.quiet {
-        // Whoever reads it may be gone.
+        // The reader may have closed the pipe.
         let _ = io::stdout().write_all(report.table().as_bytes());
     }
     report.write_files(&order.files, outcome).map_err(Failure::usage)?;
     Ok(report.verdict.exit_code())
 }
 
-/// Runs a plan with a line of progress.
+/// Runs a plan and shows its progress.
 fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Console) -> Result<Outcome, Failure> {
     let seconds = plan.duration.as_secs_f64();
     let outcome = run::run(&Arc::new(plan.clone()), links, stop, |interval| console.show_second(interval, seconds));
@@ -131,7 +131,7 @@ fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Co
     })
 }
 
-/// Reads the links, or makes them.
+/// Reads the links, or creates them.
 fn prepare_links(order: &Order, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
     match &order.source {
         Source::None => Ok(Links::default()),
@@ -151,7 +151,7 @@ fn prepare_links(order: &Order, stop: &Arc<AtomicBool>, console: &Console) -> Re
     }
 }
 
-/// Makes links through the API, as fast as the server takes them.
+/// Creates links through the API, as fast as the server accepts them.
 fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
     let plan = Plan {
         pace: Loop::Closed,
@@ -204,12 +204,12 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
     Ok(links)
 }
 
-/// Where progress is shown.
+/// Display of the progress, on standard error.
 #[derive(Clone, Copy, Debug)]
 struct Console {
     quiet: bool,
     is_terminal: bool,
-    /// How many links are to be made, where that is what goes on.
+    /// Number of links to create, while links are created.
     making: Option<u64>,
 }
 

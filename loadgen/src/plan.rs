@@ -1,4 +1,4 @@
-//! A run as it was asked for, checked.
+//! The checked plan of a run.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,74 +9,74 @@ use crate::schedule::Arrival;
 use crate::tls::Tls;
 use crate::traffic::Mix;
 
-/// Whom to ask.
+/// A server to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// As it was written.
+    /// Name of the target as the user wrote it.
     pub(crate) name: String,
-    /// Its address.
+    /// Resolved address.
     pub(crate) address: SocketAddr,
-    /// What `Host` says.
+    /// Value of the header `Host`.
     pub(crate) host: String,
-    /// How TLS is spoken, if it is.
+    /// TLS settings; `None` for plain HTTP.
     pub(crate) tls: Option<Tls>,
 }
 
-/// When requests are sent.
+/// Rule for the instants of requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Loop {
-    /// At the instants of a plan.
+    /// Sends at planned instants.
     Open {
-        /// How arrivals are spread.
+        /// Distribution of the instants.
         arrival: Arrival,
-        /// Requests a second, of all threads.
+        /// Requests per second, of all threads.
         rate: f64,
     },
-    /// Each connection asks again as soon as it was answered.
+    /// Sends the next request of a connection as soon as the previous one is answered.
     Closed,
 }
 
-/// What a run does.
+/// Everything that a run does.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Whom to ask; connections are spread over them.
+    /// Servers to measure; connections are spread over them.
     pub(crate) targets: Vec<Target>,
-    /// When requests are sent.
+    /// Rule for the instants of requests.
     pub(crate) pace: Loop,
     /// Time before the measured time.
     pub(crate) warmup: Duration,
-    /// The measured time.
+    /// Length of the measured time.
     pub(crate) duration: Duration,
-    /// How long an answer may take.
+    /// Timeout of a response.
     pub(crate) timeout: Duration,
     /// Connections of all threads.
     pub(crate) connections: usize,
-    /// Threads, and the CPU of each.
+    /// CPU of each thread.
     pub(crate) cpus: Vec<usize>,
-    /// Requests under way on one connection.
+    /// Requests in flight on each connection.
     pub(crate) pipeline: usize,
-    /// Requests after which a connection is renewed.
+    /// Requests after which a connection is replaced.
     pub(crate) renew: Option<u64>,
     /// Shares of the kinds of requests.
     pub(crate) mix: Mix,
-    /// Zipf's exponent, where not all links are alike.
+    /// Zipf's exponent; `None` if all links are equally popular.
     pub(crate) zipf: Option<f64>,
-    /// Which fields go with requests.
+    /// Header fields of each request.
     pub(crate) headers: Headers,
-    /// More fields.
+    /// Additional header fields, as `Name: value`.
     pub(crate) extra: Vec<String>,
-    /// The key for creates. Never shown.
+    /// API key for creates. It is never shown.
     pub(crate) api_key: Option<ApiKey>,
-    /// What is expected of answers.
+    /// Expectation for responses.
     pub(crate) expectation: Expectation,
-    /// Where all random numbers come from.
+    /// Seed of all random numbers.
     pub(crate) seed: u64,
-    /// Ends the run after that many requests, and collects the links that creates made.
+    /// Number of requests after which the run ends; it also collects the created links.
     pub(crate) create_only: Option<u64>,
 }
 
 impl Plan {
-    /// The rate of an open loop.
+    /// Returns the rate of an open loop in requests per second; `None` for a closed loop.
     pub(crate) fn rate(&self) -> Option<f64> {
         match self.pace {
             Loop::Open { rate, .. } => Some(rate),

@@ -1,20 +1,20 @@
-//! Which links are asked for how often. Pure.
+//! The distribution of requests over links. Pure.
 
 use rand_pcg::Pcg64;
 
 use crate::random;
 
-/// A choice among `n` links.
+/// A distribution over `n` links.
 #[derive(Clone, Debug)]
 pub(crate) enum Popularity {
-    /// All alike.
+    /// All links are equally popular.
     Uniform { n: u64 },
-    /// The k-th most popular is asked for in proportion to 1 / k^s.
+    /// Popularity follows Zipf's law: the k-th most popular link gets a share in proportion to 1 / k^s.
     Zipf { zipf: Zipf, spread: Spread },
 }
 
 impl Popularity {
-    /// A choice among `n` links, with Zipf's exponent where not all are alike.
+    /// Returns a distribution over `n` links: Zipf's with a positive exponent, else a uniform one.
     pub(crate) fn new(n: u64, exponent: Option<f64>, random: &mut Pcg64) -> Popularity {
         match exponent {
             Some(exponent) if exponent > 0.0 => {
@@ -24,7 +24,7 @@ impl Popularity {
         }
     }
 
-    /// The number of a link, from 0 on.
+    /// Returns the number of a link, from 0 to `n` - 1.
     pub(crate) fn pick(&self, random: &mut Pcg64) -> u64 {
         match self {
             Popularity::Uniform { n } => random::below(random, *n),
@@ -33,7 +33,8 @@ impl Popularity {
     }
 }
 
-/// Puts ranks on links in no order that the file has: a fixed affine permutation, so that a rank needs no memory.
+/// Maps ranks to links independently of the order of the file: a fixed affine permutation, so that a rank needs no
+/// memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     n: u64,
@@ -61,8 +62,8 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Zipf's distribution by rejection-inversion: W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates
-/// from monotone discrete distributions", ACM TOMACS 6 (1996). No table, for any `n`.
+/// Zipf's distribution by rejection-inversion: W. Hörmann and G. Derflinger, "Rejection-inversion to generate
+/// variates from monotone discrete distributions", ACM TOMACS 6 (1996). It needs no table, for any `n`.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf {
     n: f64,
@@ -81,12 +82,12 @@ impl Zipf {
         zipf
     }
 
-    /// x^-s.
+    /// Returns x^-s.
     fn density(&self, x: f64) -> f64 {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// The integral of the density from 1 to x; near s = 1 in the form that stays exact.
+    /// Returns the integral of the density from 1 to x, in the form that stays exact near s = 1.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         expm1_over((1.0 - self.exponent) * log) * log
@@ -98,7 +99,7 @@ impl Zipf {
         (ln1p_over(t) * x).exp()
     }
 
-    /// A rank from 1 to n.
+    /// Returns a rank from 1 to n.
     fn rank(&self, random: &mut Pcg64) -> u64 {
         loop {
             let u = self.integral_last + random::open_unit(random) * (self.integral_first - self.integral_last);
@@ -111,12 +112,12 @@ impl Zipf {
     }
 }
 
-/// (e^x - 1) / x.
+/// Returns (e^x - 1) / x.
 fn expm1_over(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.exp_m1() / x } else { 1.0 + x / 2.0 }
 }
 
-/// ln(1 + x) / x.
+/// Returns ln(1 + x) / x.
 fn ln1p_over(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.ln_1p() / x } else { 1.0 - x / 2.0 }
 }

@@ -1,4 +1,4 @@
-//! What is counted and measured, by thread, and put together at the end. Pure.
+//! Counts and latencies of a run, recorded by thread and merged at the end. Pure.
 
 use std::collections::HashSet;
 
@@ -7,13 +7,13 @@ use hdrhistogram::Histogram;
 use crate::check::Fault;
 use crate::traffic::Kind;
 
-/// The longest latency that histograms tell apart, in nanoseconds: an hour.
+/// Longest latency that histograms distinguish, in nanoseconds: an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits of histograms.
 const DIGITS: u8 = 3;
 
-/// An empty histogram of nanoseconds.
+/// Returns an empty histogram of nanoseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).expect("bounds that fit each other")
 }
@@ -21,9 +21,9 @@ pub(crate) fn histogram() -> Histogram<u64> {
 /// Latencies of one kind of request.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
-    /// From the intended instant of sending: what a client of a service that takes requests as they come would feel.
+    /// From the intended instant of sending, in nanoseconds: the latency that clients of an open system would see.
     pub(crate) intended: Histogram<u64>,
-    /// From the actual instant of sending: what a closed loop would see.
+    /// From the actual instant of sending, in nanoseconds: the latency that a closed loop would see.
     pub(crate) actual: Histogram<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Adds another's.
+    /// Adds the latencies of `other`.
     pub(crate) fn add(&mut self, other: &Latencies) {
         let fits = "histograms of the same bounds";
         self.intended.add(&other.intended).expect(fits);
@@ -42,45 +42,45 @@ impl Latencies {
     }
 }
 
-/// Counts of requests.
+/// Counts of requests in the measured time.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Counts {
-    /// Meant to be sent in the measured time.
+    /// Requests planned for the measured time.
     pub(crate) planned: u64,
-    /// Sent of those.
+    /// Planned requests that were sent.
     pub(crate) sent: u64,
-    /// Answered rightly.
+    /// Requests with a correct response.
     pub(crate) completed: u64,
-    /// Answered rightly before the measured time was over: what throughput is made of.
+    /// Requests with a correct response before the end of the measured time: the base of the throughput.
     pub(crate) in_time: u64,
-    /// Sent more than a millisecond late because no connection was free.
+    /// Requests sent more than a millisecond late because no connection was free.
     pub(crate) late_for_server: u64,
-    /// Sent more than a millisecond late for the generator's own reasons.
+    /// Requests sent more than a millisecond late because of the generator.
     pub(crate) late_for_generator: u64,
-    /// Planned and never sent.
+    /// Planned requests that were never sent.
     pub(crate) unsent: u64,
 }
 
 /// One second of the run.
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
-    /// Counted from the beginning of the measured time.
+    /// Number of the second, counted from the start of the measured time.
     pub(crate) second: u64,
-    /// Requests answered rightly.
+    /// Requests with a correct response.
     pub(crate) completed: u64,
-    /// Errors.
+    /// Errors of all kinds.
     pub(crate) errors: u64,
-    /// Latencies from the intended instant, of all kinds.
+    /// Latencies from the intended instant, of all kinds, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
 }
 
 impl Interval {
-    /// An empty one.
+    /// Returns an empty second.
     pub(crate) fn new(second: u64) -> Interval {
         Interval { second, completed: 0, errors: 0, latency: histogram() }
     }
 
-    /// Adds another thread's.
+    /// Adds the counts of another thread.
     pub(crate) fn add(&mut self, other: &Interval) {
         self.completed += other.completed;
         self.errors += other.errors;
@@ -91,41 +91,41 @@ impl Interval {
 /// CPU time of threads, in seconds.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Cpu {
-    /// In user mode.
+    /// CPU time in user mode.
     pub(crate) user: f64,
-    /// In the kernel.
+    /// CPU time in the kernel.
     pub(crate) system: f64,
 }
 
 impl Cpu {
-    /// Both.
+    /// Returns the CPU time in both modes.
     pub(crate) fn total(self) -> f64 {
         self.user + self.system
     }
 }
 
-/// What a run gave, of one thread or of all.
+/// Results of a run, of one thread or of all.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// Latencies by kind, in the order of [`Kind::ALL`].
     pub(crate) kinds: [Latencies; 4],
-    /// How late the generator was for its own reasons.
+    /// Delays of requests that the generator caused, in nanoseconds.
     pub(crate) lag: Histogram<u64>,
     /// Counts of requests.
     pub(crate) counts: Counts,
     /// Errors by kind, in the order of [`Fault::ALL`].
     pub(crate) faults: [u64; Fault::ALL.len()],
-    /// CPU time in the measured time.
+    /// CPU time used in the measured time.
     pub(crate) cpu: Cpu,
-    /// The highest share of a CPU that a thread used in the measured time.
+    /// Highest share of a CPU that a thread used in the measured time.
     pub(crate) busiest: f64,
-    /// The highest share of the measured time that a thread could have run and did not, because others had its CPU.
+    /// Highest share of the measured time that a runnable thread did not run because others had its CPU.
     pub(crate) displaced: f64,
     /// Length of the measured time, in seconds.
     pub(crate) seconds: f64,
-    /// Hashes of the codes that creates were given, to notice one that is given twice.
+    /// Hashes of the codes of created links, to detect a code that is issued twice.
     pub(crate) codes: HashSet<u64>,
-    /// Links that creates made, where they are collected: code and long URL.
+    /// Code and long URL of created links, if they are collected.
     pub(crate) created: Vec<(String, String)>,
 }
 
@@ -147,7 +147,7 @@ impl Default for Record {
 }
 
 impl Record {
-    /// Adds another thread's.
+    /// Adds the results of another thread.
     pub(crate) fn add(&mut self, other: Record) {
         for (mine, others) in self.kinds.iter_mut().zip(&other.kinds) {
             mine.add(others);
@@ -171,64 +171,64 @@ impl Record {
         self.created.extend(other.created);
     }
 
-    /// Latencies of all kinds together.
+    /// Returns the latencies of all kinds together.
     pub(crate) fn all(&self) -> Latencies {
         let mut all = Latencies::default();
         self.kinds.iter().for_each(|kind| all.add(kind));
         all
     }
 
-    /// Latencies of one kind.
+    /// Returns the latencies of one kind.
     pub(crate) fn kind(&self, kind: Kind) -> &Latencies {
         &self.kinds[kind as usize]
     }
 
-    /// Errors of one kind.
+    /// Returns the number of errors of one kind.
     pub(crate) fn fault(&self, fault: Fault) -> u64 {
         self.faults[fault as usize]
     }
 
-    /// All errors.
+    /// Returns the number of all errors.
     pub(crate) fn errors(&self) -> u64 {
         self.faults.iter().sum()
     }
 
-    /// Answers that said something wrong.
+    /// Returns the number of wrong responses.
     pub(crate) fn wrong_answers(&self) -> u64 {
         Fault::ALL.into_iter().filter(|fault| fault.is_wrong_answer()).map(|fault| self.fault(fault)).sum()
     }
 
-    /// Right answers a second.
+    /// Returns correct responses per second.
     pub(crate) fn throughput(&self) -> f64 {
         if self.seconds > 0.0 { self.counts.in_time as f64 / self.seconds } else { 0.0 }
     }
 
-    /// CPU time for each request that was answered, in microseconds.
+    /// Returns the CPU time of each answered request, in microseconds.
     pub(crate) fn cpu_micros_per_request(&self) -> f64 {
         let answered = self.counts.completed + self.wrong_answers();
         if answered > 0 { self.cpu.total() * 1e6 / answered as f64 } else { 0.0 }
     }
 }
 
-/// The figures of a histogram that reports show, in microseconds.
+/// Figures of a histogram that reports show, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Summary {
-    /// How many values.
+    /// Number of values.
     pub(crate) count: u64,
-    /// Their mean.
+    /// Mean of the values.
     pub(crate) mean: f64,
-    /// The values at [`QUANTILES`].
+    /// Values at [`QUANTILES`].
     pub(crate) quantiles: [f64; 6],
-    /// The largest.
+    /// Largest value.
     pub(crate) max: f64,
 }
 
-/// The quantiles of a [`Summary`] with their names.
+/// Quantiles of a [`Summary`] with their names.
 pub(crate) const QUANTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p80", 0.8), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
 
 impl Summary {
-    /// Of a histogram of nanoseconds.
+    /// Summarises a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Summary {
         let micros = |ns: u64| ns as f64 / 1e3;
         let is_empty = histogram.is_empty();

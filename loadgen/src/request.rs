@@ -1,9 +1,9 @@
-//! The bytes of requests, prepared as far as they can be. Pure.
+//! The bytes of requests, prepared as far as possible. Pure.
 
 use crate::links::Links;
 use crate::traffic::{Call, Kind};
 
-/// What a browser that follows a link sends beside `Host`.
+/// Header fields, besides `Host`, that a browser sends when it follows a link.
 const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\
     Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n\
     Accept-Language: en-US,en;q=0.5\r\n\
@@ -13,20 +13,20 @@ const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gec
     Sec-Fetch-Mode: navigate\r\n\
     Sec-Fetch-Site: cross-site\r\n";
 
-/// The path where links are created.
+/// Path at which links are created.
 const SHORT_URLS: &str = "/rest/v3/short-urls";
 
-/// Which fields go with each request.
+/// Header fields of each request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Headers {
-    /// Those of a browser.
+    /// The fields of a browser.
     Browser,
-    /// `Host` alone, as `wrk` does.
+    /// `Host` only, as with `wrk`.
     Minimal,
 }
 
 impl Headers {
-    /// Its name on the command line and in reports.
+    /// Returns the name of the choice on the command line and in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Headers::Browser => "browser",
@@ -35,18 +35,18 @@ impl Headers {
     }
 }
 
-/// Writes requests to one target.
+/// Writer of requests to one target.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
-    /// From behind the path to the empty line.
+    /// Bytes from behind the path to the empty line.
     fields: Vec<u8>,
-    /// The same for creates, up to the length of the body.
+    /// Bytes from behind the path of a create to the length of its body.
     create_fields: Vec<u8>,
     seed: u64,
 }
 
 impl Requests {
-    /// Requests with the given `Host`, extra fields (`Name: value`), and API key for creates.
+    /// Prepares requests with the given `Host`, extra fields (`Name: value`), and API key for creates.
     pub(crate) fn new(host: &str, headers: Headers, extra: &[String], api_key: Option<&str>, seed: u64) -> Requests {
         let extra: String = extra.iter().map(|field| format!("{field}\r\n")).collect();
         let browser = if headers == Headers::Browser { BROWSER } else { "" };
@@ -83,7 +83,7 @@ impl Requests {
     }
 }
 
-/// The URL that a create asks to shorten: about a hundred bytes.
+/// Returns the URL that a create asks to shorten: about a hundred bytes.
 pub(crate) fn made_url(seed: u64, number: u64) -> String {
     format!("https://www.example.org/made/by/load/{seed:016x}/{number:016x}?campaign=autumn&source=newsletter")
 }
@@ -95,7 +95,7 @@ fn finish(last: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A code as long as an issued one that is never issued: those have no hyphen.
+/// Appends a code with the length of an issued one that is never issued: those have no hyphen.
 fn write_missing(mut number: u64, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     for at in 0..7 {

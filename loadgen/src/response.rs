@@ -1,39 +1,40 @@
-//! Responses: where one ends, and what of it matters here. Pure, and total for any bytes.
+//! Parser for HTTP/1.1 responses: finds the end, the status, `Location` and the body. Pure, and total for any
+//! bytes.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Fields in a head; more is malformed.
+/// Maximum number of fields in a head; more is malformed.
 const FIELDS_MAX: usize = 64;
 
-/// Bytes of one response; more is malformed. No answer that is asked for here comes near it, and one that comes in small
-/// pieces is read again with each.
+/// Maximum length of one response in bytes; more is malformed. Correct responses are far smaller, and a response
+/// that arrives in small pieces is parsed again with each piece.
 pub(crate) const RESPONSE_LEN_MAX: usize = 256 * 1024;
 
-/// A whole response.
+/// A complete response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Response {
-    /// Bytes of it in the input.
+    /// Length of the response in the input, in bytes.
     pub(crate) len: usize,
-    /// Its status.
+    /// Status code.
     pub(crate) status: u16,
-    /// Where the value of `Location` stands in the input.
+    /// Range of the value of `Location` in the input.
     pub(crate) location: Option<Range<usize>>,
-    /// Where the body stands in the input, with its framing where that is chunked.
+    /// Range of the body in the input, including its framing if it is chunked.
     pub(crate) body: Range<usize>,
-    /// Whether it is chunked.
+    /// True if the body is chunked.
     is_chunked: bool,
-    /// Whether the server closes the connection after it.
+    /// True if the server closes the connection after the response.
     pub(crate) close: bool,
 }
 
-/// Why bytes are no response.
+/// Error for bytes that are not an HTTP/1.1 response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
 
 impl Response {
-    /// The content: the body without its framing. `input` is what the response was found in.
+    /// Returns the content: the body without its framing. `input` is the input in which the response was found.
     pub(crate) fn content<'a>(&self, input: &'a [u8]) -> Cow<'a, [u8]> {
         let mut rest = &input[self.body.clone()];
         if !self.is_chunked {
@@ -57,18 +58,18 @@ enum Framing {
     UntilClose,
 }
 
-/// Reads the first response of `input`; `None` when it is not whole. `to_head` says that the request was `HEAD`, `ended`
-/// that nothing more will come.
+/// Parses the first response of `input`; `None` if it is incomplete. `to_head` is true if the request was `HEAD`,
+/// and `ended` if no more bytes will arrive.
 ///
 /// # Errors
-/// [`Malformed`] for what is no HTTP/1.1 response.
+/// [`Malformed`] if the bytes are not an HTTP/1.1 response.
 pub(crate) fn parse(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response>, Malformed> {
     let mut start = 0;
     loop {
         let Some(response) = parse_one(&input[start..], to_head, ended)? else {
             return if input.len() > RESPONSE_LEN_MAX { Err(Malformed) } else { Ok(None) };
         };
-        // 100 and 103 announce the response; they are none.
+        // 100 and 103 are interim responses; the final one follows.
         if response.status >= 200 {
             let shift = |range: Range<usize>| range.start + start..range.end + start;
             return Ok(Some(Response {
@@ -98,7 +99,7 @@ fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response
         match field.name.len() {
             8 if field.name.eq_ignore_ascii_case("location") => {
                 let from = field.value.as_ptr().addr() - input.as_ptr().addr();
-                // With two of them, clients go to different places.
+                // With two values, clients would follow different ones.
                 if location.replace(from..from + field.value.len()).is_some() {
                     return Err(Malformed);
                 }
@@ -141,7 +142,7 @@ fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response
     }))
 }
 
-/// The length of a chunked body with its framing, if it is whole.
+/// Returns the length of a chunked body with its framing, if it is complete.
 fn chunked_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let mut at = 0;
     loop {

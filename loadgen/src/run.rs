@@ -1,4 +1,4 @@
-//! One run: starts the threads, listens to them, and puts together what they measured.
+//! One run: starts the threads, collects their messages, and merges their results.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,45 +15,45 @@ use crate::plan::Plan;
 use crate::record::{Interval, Record, Summary};
 use crate::worker::{self, Job, News};
 
-/// Between the word and the beginning, so that all threads have heard it.
+/// Delay of the start, so that all threads have received it.
 const START_DELAY: Duration = Duration::from_millis(20);
 
-/// Why there is no result.
+/// The reason why a run has no result.
 #[derive(Debug)]
 pub(crate) enum RunError {
-    /// The connections could not be made.
+    /// The connections failed to open.
     Unreachable(String),
-    /// Somebody ended it before it began.
+    /// The user ended the run before it started.
     Interrupted,
     /// The generator itself failed.
     Failed(io::Error),
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// When it began.
+    /// Start of the run.
     pub(crate) began: SystemTime,
-    /// What all threads recorded.
+    /// Merged results of all threads.
     pub(crate) record: Record,
     /// The run second by second.
     pub(crate) series: Vec<Second>,
-    /// Whether somebody ended it before its time.
+    /// True if the user ended the run early.
     pub(crate) interrupted: bool,
 }
 
-/// One second of a run that is over.
+/// A completed second of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Second {
-    /// Counted from the beginning of the measured time.
+    /// Number of the second, counted from the start of the measured time.
     pub(crate) second: u64,
-    /// Requests answered rightly.
+    /// Requests with a correct response.
     pub(crate) completed: u64,
-    /// Errors.
+    /// Errors of all kinds.
     pub(crate) errors: u64,
-    /// Its latencies.
+    /// Latencies of the second, in microseconds.
     pub(crate) summary: Summary,
-    /// Its histogram in HdrHistogram's form V2: a few kilobytes instead of hundreds, so that a run may be long.
+    /// Histogram in HdrHistogram's format V2: a few kilobytes instead of hundreds, so that runs can be long.
     pub(crate) packed: Vec<u8>,
 }
 
@@ -71,10 +71,10 @@ impl Second {
     }
 }
 
-/// Runs a plan. `each_second` is told of each second when it is over on all threads.
+/// Runs a plan. Calls `each_second` on the calling thread for each second, once all threads have completed it.
 ///
 /// # Errors
-/// When the target cannot be reached, or a thread cannot work.
+/// If the target is unreachable, or a thread fails.
 pub(crate) fn run(
     plan: &Arc<Plan>,
     links: &Arc<Links>,
@@ -107,11 +107,11 @@ pub(crate) fn run(
     }
     let began = SystemTime::now() + START_DELAY;
     let origin = Instant::now() + START_DELAY;
-    // A thread that has ended says why in its result.
+    // A thread that has ended reports the reason in its result.
     starts.iter().for_each(|start| _ = start.send(origin));
     let record = listener.await_done()?;
     join(threads);
-    // A run that was at its end anyway is whole.
+    // A run that was at its end anyway is complete.
     let interrupted = stop.load(Ordering::Relaxed) && record.seconds + 0.001 < plan.duration.as_secs_f64();
     Ok(Outcome { began, record, series: listener.into_series(), interrupted })
 }
@@ -122,12 +122,12 @@ fn join(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Hears the threads.
+/// Receiver of the threads' messages.
 struct Listener<F> {
     inbox: Receiver<News>,
-    /// Seconds that are over on all threads.
+    /// Seconds that all threads have completed.
     series: Vec<Second>,
-    /// Each other second with the number of threads that have told of it.
+    /// Other seconds, each with the number of threads that have reported it.
     seconds: BTreeMap<u64, (Interval, usize)>,
     threads: usize,
     each_second: F,
@@ -186,7 +186,7 @@ impl<F: FnMut(&Interval)> Listener<F> {
         }
     }
 
-    /// All seconds in order. A thread that was stopped for long may not have told of each.
+    /// Returns all seconds in order. A thread that was stopped for long may have skipped some.
     fn into_series(mut self) -> Vec<Second> {
         self.series.extend(self.seconds.values().map(|(interval, _)| Second::of(interval)));
         self.series.sort_by_key(|second| second.second);

@@ -1,23 +1,23 @@
-//! When requests are meant to be sent: fixed before the run, whatever the server does. Pure.
+//! The planned instants of requests, fixed before the run and independent of the server. Pure.
 //!
-//! That is what makes the loop open: a server that stalls does not slow the plan down, and each request that waited
-//! behind the stall is charged for it (Gil Tene calls the opposite "coordinated omission").
+//! This makes the loop open: a server that stalls does not slow the plan down, and each request that waited behind
+//! the stall is charged for it. Gil Tene calls the opposite "coordinated omission".
 
 use rand_pcg::Pcg64;
 
 use crate::random;
 
-/// How arrivals are spread.
+/// Distribution of arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// Independent of each other, as those of many clients are: gaps are exponential.
+    /// Independent arrivals, as those of many clients: gaps are exponential.
     Poisson,
-    /// One after the other in equal gaps.
+    /// Equal gaps.
     Constant,
 }
 
 impl Arrival {
-    /// Its name on the command line and in reports.
+    /// Returns the name of the distribution on the command line and in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Arrival::Poisson => "poisson",
@@ -26,21 +26,21 @@ impl Arrival {
     }
 }
 
-/// Arrivals that are looked at one by one when the rest of a plan is accounted for.
+/// Arrivals that are processed one by one at the end of a plan.
 const INSTANTS_MAX: f64 = 2e6;
 
-/// The arrivals of one thread, in nanoseconds since the beginning, rising.
+/// Arrivals of one thread, in nanoseconds since the start of the run, in ascending order.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     arrival: Arrival,
     gap_ns: f64,
     random: Pcg64,
-    /// The next arrival. A float holds nanoseconds of a day exactly enough: to 0.02 ns.
+    /// The next arrival. A float is exact enough for nanoseconds of a day: to 0.02 ns.
     next_ns: f64,
 }
 
 impl Schedule {
-    /// `rate` arrivals a second for one thread of `threads`, of which this is number `thread`.
+    /// Returns the arrivals of thread number `thread` of `threads`, which share `rate` arrivals per second.
     pub(crate) fn new(arrival: Arrival, rate: f64, thread: usize, threads: usize, random: Pcg64) -> Schedule {
         let gap_ns = 1e9 * threads as f64 / rate;
         // Threads with equal gaps take turns.
@@ -55,12 +55,12 @@ impl Schedule {
         schedule
     }
 
-    /// The next arrival.
+    /// Returns the next arrival, in nanoseconds since the start of the run.
     pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns as u64
     }
 
-    /// Goes on to the one behind it.
+    /// Advances to the following arrival.
     pub(crate) fn advance(&mut self) {
         self.next_ns += match self.arrival {
             Arrival::Constant => self.gap_ns,
@@ -68,8 +68,9 @@ impl Schedule {
         };
     }
 
-    /// Gives the arrivals that are left before `end_ns` to `each`, with how many there are at that instant. Goes through
-    /// them. Where there are very many, only as many instants are looked at as tell how long all of them waited.
+    /// Passes the arrivals left before `end_ns` to `each`, as an instant and the number of arrivals that it stands
+    /// for. Consumes them. Very many arrivals are represented by a sample of instants, enough for the distribution
+    /// of their delays.
     pub(crate) fn drain_before(&mut self, end_ns: u64, mut each: impl FnMut(u64, u64)) {
         let expected = (end_ns as f64 - self.next_ns).max(0.0) / self.gap_ns;
         if expected <= INSTANTS_MAX {

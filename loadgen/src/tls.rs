@@ -1,4 +1,4 @@
-//! TLS as a layer of bytes: what the socket gave goes in, what HTTP said comes out, and the other way round. No I/O.
+//! TLS as a layer of bytes, without I/O: bytes of the socket become those of HTTP, and the other way round.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -10,16 +10,16 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// Whom to trust.
+/// Certificates to trust.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Trust {
-    /// The certificates in a PEM file, or what they have signed.
+    /// The certificates in a PEM file, and those that they have signed.
     File(std::path::PathBuf),
-    /// Anybody. For test machines.
+    /// Any certificate. For test machines.
     Anybody,
 }
 
-/// How connections of a target speak TLS.
+/// TLS settings of a target.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
@@ -27,10 +27,10 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// TLS to a server of that name.
+    /// Returns the settings for a server with that name.
     ///
     /// # Errors
-    /// What is wrong with the name or the file.
+    /// The fault of the name or the file.
     pub(crate) fn new(name: &str, trust: &Trust) -> Result<Tls, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -48,14 +48,14 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), name })
     }
 
-    /// The TLS side of a new connection.
+    /// Starts TLS on a new connection.
     ///
     /// # Errors
-    /// What rustls says; a name and settings that were checked give none.
+    /// The message of rustls; checked names and settings cause none.
     pub(crate) fn connect(&self) -> Result<Session, String> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let mut connection = connection.map_err(|error| error.to_string())?;
-        // What is said is taken in the same turn; a pipeline of requests may be longer than the usual limit.
+        // The buffer is drained in the same turn; a pipeline of requests may exceed the default limit.
         connection.set_buffer_limit(None);
         Ok(Session { connection })
     }
@@ -70,41 +70,41 @@ fn roots(path: &Path) -> Result<RootCertStore, String> {
     if roots.is_empty() { Err(wrong(&"it contains no certificate")) } else { Ok(roots) }
 }
 
-/// One connection's TLS.
+/// TLS state of one connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: ClientConnection,
 }
 
 impl Session {
-    /// Whether the handshake is under way.
+    /// True while the handshake is in progress.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Takes bytes of the socket and appends what they say.
+    /// Processes bytes of the socket and appends the decrypted ones to `plain`.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The TLS error in those bytes.
     pub(crate) fn receive(&mut self, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
         while !bytes.is_empty() {
             if self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())? == 0 {
-                // The server has said goodbye: what it sends behind that is nothing.
+                // The server has closed TLS: bytes behind that are ignored.
                 return Ok(());
             }
             self.connection.process_new_packets().map_err(|error| error.to_string())?;
-            // `WouldBlock` says that there is no more; the end of the stream is seen on the socket.
+            // `WouldBlock` means that the buffer is empty; the socket reports the end of the stream.
             let _ = self.connection.reader().read_to_end(plain);
         }
         Ok(())
     }
 
-    /// Takes what HTTP says.
+    /// Encrypts bytes of HTTP.
     pub(crate) fn say(&mut self, plain: &[u8]) {
         self.connection.writer().write_all(plain).expect("a buffer in memory takes what is written");
     }
 
-    /// Appends what is to go to the socket.
+    /// Appends the bytes that go to the socket.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
         while self.connection.wants_write() {
             self.connection.write_tls(out).expect("a vector takes what is written");
@@ -112,7 +112,7 @@ impl Session {
     }
 }
 
-/// Takes any certificate, but checks that its holder speaks.
+/// A verifier that accepts any certificate, but checks that the server has its key.
 #[derive(Debug)]
 struct Credulous(Arc<CryptoProvider>);
 

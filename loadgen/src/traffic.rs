@@ -1,4 +1,4 @@
-//! What is asked, in which proportion. Pure: a seed gives the same sequence of calls.
+//! The sequence of requests and the shares of their kinds. Pure: a seed yields the same sequence.
 
 use rand_pcg::Pcg64;
 
@@ -19,10 +19,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds of requests.
     pub(crate) const ALL: [Kind; 4] = [Kind::Redirect, Kind::Head, Kind::Miss, Kind::Create];
 
-    /// Its name on the command line and in reports.
+    /// Returns the name of the kind on the command line and in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Redirect => "redirect",
@@ -33,24 +33,24 @@ impl Kind {
     }
 }
 
-/// Shares of the kinds, by [`Kind`]'s order. The unit is whatever they add up to.
+/// Shares of the kinds, in [`Kind`]'s order. Only their ratios count.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Mix {
     shares: [f64; 4],
 }
 
 impl Mix {
-    /// One kind only.
+    /// Returns a mix of one kind only.
     pub(crate) fn only(kind: Kind) -> Mix {
         let mut shares = [0.0; 4];
         shares[kind as usize] = 1.0;
         Mix { shares }
     }
 
-    /// Reads shares such as `redirect=99,create=1`.
+    /// Parses shares such as `redirect=99,create=1`.
     ///
     /// # Errors
-    /// A text that says what would be right.
+    /// A message with the expected form.
     pub(crate) fn read(text: &str) -> Result<Mix, String> {
         let mut shares = [0.0; 4];
         for part in text.split(',') {
@@ -68,12 +68,12 @@ impl Mix {
         Ok(Mix { shares })
     }
 
-    /// Whether requests of a kind occur.
+    /// True if requests of that kind occur.
     pub(crate) fn has(&self, kind: Kind) -> bool {
         self.shares[kind as usize] > 0.0
     }
 
-    /// Whether codes that exist are needed.
+    /// True if the mix needs codes of existing links.
     pub(crate) fn needs_links(&self) -> bool {
         self.has(Kind::Redirect) || self.has(Kind::Head)
     }
@@ -101,33 +101,33 @@ impl std::fmt::Display for Mix {
     }
 }
 
-/// One request.
+/// A planned request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
-    /// Its kind.
+    /// Kind of the request.
     pub(crate) kind: Kind,
-    /// The number of its link for redirects; a random number for misses; a number that no other create has.
+    /// Number of the link for redirects; a random number for misses; a unique number for creates.
     pub(crate) number: u64,
 }
 
-/// The calls of one thread.
+/// Generator of the requests of one thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Traffic {
     mix: Mix,
     popularity: Popularity,
     random: Pcg64,
     created: u64,
-    /// Creates of other threads have other numbers.
+    /// First number of this thread's creates. Each thread has its own range.
     first_created: u64,
 }
 
 impl Traffic {
-    /// The calls of thread `thread`.
+    /// Returns the generator of thread `thread`.
     pub(crate) fn new(mix: Mix, popularity: Popularity, thread: usize, random: Pcg64) -> Traffic {
         Traffic { mix, popularity, random, created: 0, first_created: (thread as u64) << 40 }
     }
 
-    /// The next call.
+    /// Returns the next request.
     pub(crate) fn next(&mut self) -> Call {
         let kind = self.mix.pick(&mut self.random);
         let number = match kind {

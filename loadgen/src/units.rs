@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// Reads a duration: a number with `us`, `ms`, `s`, `m` or `h` behind it.
+/// Parses a duration: a number followed by `us`, `ms`, `s`, `m` or `h`.
 ///
 /// # Errors
-/// A text that says what would be right.
+/// A message with the expected form.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let number_len = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(number_len);
@@ -21,10 +21,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value * seconds).map_err(|_| format!("`{text}` is too long"))
 }
 
-/// Reads a number above zero; `k` and `M` behind it stand for thousands and millions, `_` may separate digits.
+/// Parses a number above zero; the suffixes `k` and `M` stand for thousands and millions, and `_` may separate
+/// digits.
 ///
 /// # Errors
-/// A text that says what would be right.
+/// A message with the expected form.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is not a number above zero such as 800, 40k, 40_000 or 1.5M");
     let plain = text.replace('_', "");
@@ -37,10 +38,10 @@ pub(crate) fn number(text: &str) -> Result<f64, String> {
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err(wrong()) }
 }
 
-/// Reads a whole number above zero, in the same forms.
+/// Parses a whole number above zero, with the suffixes and separators of [`number`].
 ///
 /// # Errors
-/// A text that says what would be right.
+/// A message with the expected form.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     let value = number(text)?;
     if value.fract() == 0.0 && value <= 1e15 {
@@ -50,7 +51,7 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time in the unit that a person would choose, from microseconds.
+/// Formats microseconds in the unit that a person would choose.
 pub(crate) fn show_micros(micros: f64) -> String {
     match micros {
         m if m < 1.0 => format!("{:.0} ns", m * 1e3),
@@ -61,7 +62,7 @@ pub(crate) fn show_micros(micros: f64) -> String {
     }
 }
 
-/// A whole number with its digits in groups of three.
+/// Formats a whole number with its digits in groups of three.
 pub(crate) fn show_count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

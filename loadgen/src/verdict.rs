@@ -1,33 +1,34 @@
-//! Objectives, and what a run's figures make of them. Pure.
+//! Objectives of a run, and the verdict on its figures. Pure.
 
 use crate::record::{QUANTILES, Record, Summary};
 use crate::units;
 
-/// A lag of more than a millisecond may be this share of the measured latency.
+/// Share of the measured latency that a lag above [`LAG_MICROS`] may have.
 const LAG_SHARE: f64 = 0.1;
 
-/// A shorter one may be this share: it is in the figures, and must not be most of them.
+/// Share of the measured latency that a lag below [`LAG_MICROS`] may have: it may not be most of the figures.
 const SHORT_LAG_SHARE: f64 = 0.5;
 
-/// Between the two, in microseconds.
+/// Boundary between short and long lags, in microseconds.
 const LAG_MICROS: f64 = 1_000.0;
 
-/// A lag up to this is no reason to doubt a run, in microseconds.
+/// Lag that never makes a run doubtful, in microseconds.
 const LAG_MICROS_MIN: f64 = 100.0;
 
-/// A thread that used more of its CPU than this was at its limit.
+/// Share of its CPU above which a thread was at its limit.
 const BUSY_SHARE: f64 = 0.95;
 
-/// In a closed loop, a thread that others kept from its CPU for more than this share of the time could have asked for more.
+/// Share of the time above which a closed loop is doubtful because other threads kept one of its threads from its
+/// CPU.
 const DISPLACED_SHARE: f64 = 0.1;
 
-/// The index of p99 among [`QUANTILES`].
+/// Index of p99 among [`QUANTILES`].
 const P99: usize = 3;
 
-/// One in so many planned requests may be without an answer at a rate that a search takes for good.
+/// One in so many planned requests may be unanswered at a rate that a search accepts.
 const UNANSWERED_MAX: u64 = 1_000;
 
-/// What an objective is about.
+/// Figure that an objective limits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Figure {
     Mean,
@@ -37,36 +38,36 @@ enum Figure {
     Rate,
 }
 
-/// Something that must hold.
+/// A bound on a figure of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Objective {
     figure: Figure,
     /// Microseconds for latencies, else a number.
     bound: f64,
-    /// As it was written.
+    /// Text of the objective as the user wrote it.
     pub(crate) text: String,
 }
 
-/// An objective beside what was measured.
+/// An objective with its measured value.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Judged {
-    /// The objective as it was written.
+    /// Text of the objective as the user wrote it.
     pub(crate) text: String,
     /// Microseconds for latencies, else a number.
     pub(crate) value: f64,
-    /// The value as people read it.
+    /// Formatted value for people.
     pub(crate) shown: String,
-    /// Whether it held.
+    /// True if the run met the objective.
     pub(crate) held: bool,
-    /// What it is about.
+    /// Figure that the objective limits.
     figure: Figure,
 }
 
 impl Objective {
-    /// Reads objectives such as `p80=5ms,p99=20ms,mean=10ms,errors=0`.
+    /// Parses objectives such as `p80=5ms,p99=20ms,mean=10ms,errors=0`.
     ///
     /// # Errors
-    /// All that is wrong with them.
+    /// Every mistake in them.
     pub(crate) fn read_all(text: &str) -> Result<Vec<Objective>, Vec<String>> {
         let (mut objectives, mut wrong) = (Vec::new(), Vec::new());
         for part in text.split(',') {
@@ -98,7 +99,7 @@ impl Objective {
         Ok(Objective { figure, bound, text: text.to_owned() })
     }
 
-    /// Compares it with a run.
+    /// Compares the objective with the results of a run.
     pub(crate) fn judge(&self, record: &Record, latency: &Summary) -> Judged {
         let (value, held, shown) = match self.figure {
             Figure::Errors => {
@@ -117,34 +118,34 @@ impl Objective {
     }
 }
 
-/// The place of a quantile in [`QUANTILES`]; p99.9 may be written as p999.
+/// Returns the index of a quantile in [`QUANTILES`]; p99.9 may be written as p999.
 fn quantile(name: &str) -> Option<usize> {
     let name = name.replace('.', "");
     QUANTILES.iter().position(|(known, _)| *known == name)
 }
 
-/// Nothing measured holds no promise.
+/// Compares a latency with its bound. Without a measured value, the objective is missed.
 fn latency_held(micros: f64, bound: f64, latency: &Summary) -> (f64, bool, String) {
     (micros, latency.count > 0 && micros <= bound, units::show_micros(micros))
 }
 
-/// How a run ended.
+/// Verdict on a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Every objective held, and every answer was right.
+    /// Every objective was met, and every response was correct.
     Ok,
-    /// An answer was wrong, or there was none at all.
+    /// A response was wrong, or no request was answered.
     WrongAnswers,
-    /// The generator was the bottleneck: the figures say nothing of the server.
+    /// The generator was the bottleneck: the figures do not describe the server.
     Bottleneck,
     /// An objective was missed.
     Missed,
-    /// Somebody ended the run before its time.
+    /// The user ended the run early.
     Interrupted,
 }
 
 impl Verdict {
-    /// Of a run. What makes other findings worthless comes first.
+    /// Returns the verdict on a run. Findings that invalidate others come first.
     pub(crate) fn of(record: &Record, is_open: bool, interrupted: bool, judged: &[Judged]) -> Verdict {
         if record.wrong_answers() > 0 || (record.counts.completed == 0 && !interrupted) {
             Verdict::WrongAnswers
@@ -159,7 +160,7 @@ impl Verdict {
         }
     }
 
-    /// In words.
+    /// Returns the verdict in words.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Verdict::Ok => "ok",
@@ -170,23 +171,23 @@ impl Verdict {
         }
     }
 
-    /// The exit code that says it.
+    /// Returns the exit code for the verdict.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Verdict::Ok => 0,
             Verdict::WrongAnswers | Verdict::Missed => 1,
             Verdict::Bottleneck => 3,
-            // As shells tell it of a program that Ctrl-C has ended.
+            // The code that shells use for a program that Ctrl-C has ended.
             Verdict::Interrupted => 130,
         }
     }
 }
 
-/// Why the generator was the bottleneck, if it was.
+/// Returns the reason why the generator was the bottleneck; `None` if it was not.
 pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> Option<String> {
     let busy = format!("a thread used {:.0}% of its CPU", record.busiest * 100.0);
     if !is_open {
-        // An open loop sees it in its lag: whoever is kept from the CPU is late.
+        // An open loop shows it as lag: a thread that is kept from its CPU is late.
         if record.displaced > DISPLACED_SHARE {
             let share = record.displaced * 100.0;
             return Some(format!(
@@ -214,12 +215,12 @@ pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> O
     ))
 }
 
-/// Whether a lag of the generator is too much of the latency that was measured, both in microseconds.
+/// True if the generator's lag is too large for the measured latency, both in microseconds.
 fn is_doubtful(lag: f64, latency: f64) -> bool {
     lag > LAG_MICROS.max(latency * LAG_SHARE) || lag > LAG_MICROS_MIN.max(latency * SHORT_LAG_SHARE)
 }
 
-/// Whether a rate was really reached: a server that answers some quickly and drops the rest has not.
+/// True if a rate was reached: a server that answers some requests quickly and drops the rest has not reached it.
 pub(crate) fn is_reached(record: &Record) -> bool {
     (record.errors() + record.counts.unsent) * UNANSWERED_MAX <= record.counts.planned
 }

@@ -1,4 +1,4 @@
-//! One thread: its ring, its sockets, its clock, and the loop that brings them and the crew together.
+//! One thread of the generator: its ring, sockets and clock, and the loop that drives its connections.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,51 +17,51 @@ use crate::links::Links;
 use crate::plan::Plan;
 use crate::record::{Cpu, Interval, Record};
 
-/// Between two looks at time limits, new seconds, and Ctrl-C.
+/// Interval of the checks for timeouts, new seconds, and Ctrl-C, in nanoseconds.
 const TICK_NS: u64 = 50_000_000;
 
-/// How long the connections may take that stand before the run begins.
+/// Time within which all connections must be open before the run starts.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The error number of a receive that found no buffer.
+/// Error number of a receive that found no buffer.
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
-/// What a thread tells.
+/// A message from a thread to the run.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// Its connections stand, or why too few do.
+    /// The thread's connections are open, or the reason why too few are.
     Ready(Result<(), String>),
-    /// A second is over.
+    /// A second has ended.
     Interval(Interval),
-    /// It has ended.
+    /// The thread has ended, with its results.
     Done(Box<io::Result<Record>>),
 }
 
-/// What a thread is given.
+/// Everything that a thread needs for its part of a run.
 pub(crate) struct Job {
-    /// Its number.
+    /// Index of the thread, from 0.
     pub(crate) thread: usize,
-    /// What to do.
+    /// Plan of the run.
     pub(crate) plan: Arc<Plan>,
-    /// The links to ask for.
+    /// Links to request.
     pub(crate) links: Arc<Links>,
-    /// Where it tells how it goes.
+    /// Channel for messages to the run.
     pub(crate) news: Sender<News>,
-    /// When the run begins.
+    /// Channel that delivers the start of the run.
     pub(crate) start: Receiver<Instant>,
-    /// Set by whoever wants the run to end early.
+    /// Flag that ends the run early.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// Runs a thread's part.
+/// Runs a thread's part of the plan, on the calling thread.
 pub(crate) fn run(job: Job) {
     let news = job.news.clone();
     let result = Worker::new(job).and_then(Worker::run);
-    // Whoever started the run may have given up.
+    // The receiver may have given up.
     let _ = news.send(News::Done(Box::new(result)));
 }
 
-/// What the ring knows of a connection.
+/// State of a connection at the ring.
 #[derive(Debug)]
 struct Line {
     socket: Option<OwnedFd>,
@@ -79,14 +79,14 @@ struct Worker {
     ring: Ring,
     crew: Crew,
     lines: Vec<Line>,
-    /// By target.
+    /// Addresses by target.
     addresses: Vec<Address>,
     completions: Vec<Completion>,
     origin: Instant,
     next_tick_ns: u64,
-    /// CPU time when measuring began.
+    /// Start of the measurement: instant in nanoseconds, and CPU time.
     measured_from: Option<(u64, CpuTimes)>,
-    /// CPU time when it ended.
+    /// End of the measurement: instant in nanoseconds, and CPU time.
     measured_to: Option<(u64, CpuTimes)>,
 }
 
@@ -130,7 +130,7 @@ impl Worker {
     fn run(mut self) -> io::Result<Record> {
         let ready = self.connect_all()?;
         let failed = ready.is_err();
-        // Whoever started the run may have given up.
+        // The receiver may have given up.
         let _ = self.job.news.send(News::Ready(ready));
         let Ok(origin) = self.job.start.recv() else { return Ok(Record::default()) };
         if failed {
@@ -148,7 +148,7 @@ impl Worker {
         Ok(self.crew.record)
     }
 
-    /// Opens all connections before the run.
+    /// Opens all connections before the run. The inner error is the reason why too few are open.
     fn connect_all(&mut self) -> io::Result<Result<(), String>> {
         let deadline = Instant::now() + CONNECT_TIME_MAX;
         loop {
@@ -181,7 +181,7 @@ impl Worker {
             if self.crew.is_done(now_ns) || now_ns >= self.crew.end_ns().saturating_add(self.grace_ns()) {
                 return Ok(());
             }
-            // What dispatching took counts: the next request may be due by now.
+            // Dispatching took time, so the next request may be due by now.
             let before_ns = self.now_ns();
             let due_ns = wanted_ns.min(self.next_tick_ns).max(before_ns);
             self.ring.wait(Duration::from_nanos(due_ns - before_ns))?;
@@ -190,12 +190,12 @@ impl Worker {
         }
     }
 
-    /// How long answers are awaited after the last request.
+    /// Returns for how long the thread waits for responses after the last request, in nanoseconds.
     fn grace_ns(&self) -> u64 {
         self.job.plan.timeout.as_nanos() as u64
     }
 
-    /// What is not done for each request.
+    /// Runs the checks that are too slow for each request.
     fn tick(&mut self, now_ns: u64) -> io::Result<()> {
         self.next_tick_ns = now_ns + TICK_NS;
         if self.job.stop.load(Ordering::Relaxed) {
@@ -206,7 +206,7 @@ impl Worker {
         let begin_ns = self.crew.begin_ns();
         if now_ns < begin_ns {
             self.next_tick_ns = self.next_tick_ns.min(begin_ns);
-            // The last of these stands, so that a stall at the very beginning is in it.
+            // The last value before the start counts, so that it includes a stall at the very start.
             self.measured_from = Some((now_ns, CpuTimes::now()?));
             return Ok(());
         }
@@ -219,17 +219,17 @@ impl Worker {
         } else if self.measured_to.is_none() {
             self.measured_to = Some((now_ns, CpuTimes::now()?));
         }
-        // What comes after the last request belongs to the last second.
+        // Responses after the last request belong to the last second.
         let last = (self.job.plan.duration.as_nanos() as u64).saturating_sub(1) / 1_000_000_000;
         self.send_interval(((now_ns - begin_ns) / 1_000_000_000).min(last));
         Ok(())
     }
 
-    /// Tells of the present second when another has begun.
+    /// Reports the current second once `second` has started.
     fn send_interval(&mut self, second: u64) {
         if self.crew.interval.second < second {
             let over = std::mem::replace(&mut self.crew.interval, Interval::new(second));
-            // Whoever started the run may have given up.
+            // The receiver may have given up.
             let _ = self.job.news.send(News::Interval(over));
         }
     }
@@ -260,7 +260,7 @@ impl Worker {
         self.completions = completions;
     }
 
-    /// The connection of a tag, unless it has ended since.
+    /// Returns the connection with that tag, unless it has ended since.
     fn line(&mut self, tag: Tag) -> Option<&mut Line> {
         self.lines.get_mut(tag.slot as usize).filter(|line| line.tag == tag)
     }
@@ -288,7 +288,7 @@ impl Worker {
                         self.ring.give_back(chunk);
                     }
                     Ok(None) => self.crew.peer_ended(tag.slot, now_ns),
-                    // Buffers may be missing for a moment: it is armed again.
+                    // Buffers may be short for a moment: the receive is armed again.
                     Err(error) if error == NO_BUFFERS => {}
                     Err(_) => self.crew.peer_ended(tag.slot, now_ns),
                 }
@@ -318,14 +318,14 @@ impl Worker {
                     *out = buffer;
                 }
             }
-            // The receive sees it, too.
+            // The receive reports this error, too.
             Err(_) => {}
         }
         self.crew.touch(tag.slot);
     }
 
     fn settle_all(&mut self) -> io::Result<()> {
-        // Settling may touch again: a connection that has ended is opened anew.
+        // Settling may touch further slots: a connection that has ended is opened again.
         while !self.crew.dirty.is_empty() {
             let mut dirty = std::mem::take(&mut self.crew.dirty);
             for slot in dirty.drain(..) {
@@ -339,7 +339,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Gives a connection what it needs from the ring.
+    /// Submits the operations that a connection needs.
     fn settle(&mut self, slot: u32) -> io::Result<()> {
         let now_ns = self.now_ns();
         let (line, client) = (&mut self.lines[slot as usize], &mut self.crew.clients[slot as usize]);
@@ -378,7 +378,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens the connections whose time has come.
+    /// Opens the connections that are due.
     fn reopen_due(&mut self) -> io::Result<()> {
         for slot in 0..self.crew.clients.len() as u32 {
             if matches!(self.crew.clients[slot as usize].stage, Stage::Due { .. }) {
@@ -417,12 +417,12 @@ impl Worker {
 /// CPU time of this thread so far.
 #[derive(Clone, Copy, Debug)]
 struct CpuTimes {
-    /// Exact.
+    /// Total CPU time in nanoseconds, exact.
     total_ns: u64,
-    /// In ticks of the kernel, for the shares of the two.
+    /// CPU time in user mode, in ticks of the kernel; used only for the ratio of the two modes.
     user: u64,
     system: u64,
-    /// Time in which it could have run, and others did.
+    /// Time in which the thread was runnable and others ran, in nanoseconds.
     waited_ns: u64,
 }
 
@@ -431,11 +431,12 @@ impl CpuTimes {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let total_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
         let stat = std::fs::read_to_string("/proc/thread-self/stat")?;
-        // proc(5): the name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it.
+        // proc(5): the name in parentheses may contain anything; utime and stime are the 12th and 13th field behind
+        // it.
         let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
         let mut fields = behind.split_whitespace().skip(11).map(|field| field.parse().unwrap_or(0));
         let (user, system) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
-        // Time on the CPU and time in its queue. Kernels without it say nothing, and then nothing is known.
+        // Time on the CPU and time in its queue. A kernel without this file leaves it at zero.
         let queue = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let waited_ns = queue.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
         Ok(CpuTimes { total_ns, user, system, waited_ns })

@@ -1,5 +1,5 @@
-//! The router of the admin listener: health, readiness, status, apps with their keys, and the console with the REST API under
-//! its sessions. Not for the public.
+//! The router of the admin listener: health, readiness, status, metrics, apps with their keys, and the console with
+//! the REST API under its sessions. It must not be reachable from the Internet.
 
 pub mod metrics;
 pub(in crate::api) mod status;
@@ -20,7 +20,7 @@ use super::rest::{apps, routes};
 use super::{Answer, Context, Service, Site, accepts_html, answer, is_read, json, with};
 use crate::bridge::handle::Desk;
 
-/// What answers the requests of the admin listener.
+/// Returns the handler for the requests of the admin listener.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     let context = Context::of(desk, site);
     let console: Rc<Console> = Rc::default();
@@ -28,7 +28,7 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
         let (context, console) = (context.clone(), Rc::clone(&console));
         Box::pin(async move {
             let path = request.uri().path().to_owned();
-            // Health is asked for by balancers, which name all kinds of hosts, and tells nothing.
+            // Load balancers check health under any host name, and the response reveals nothing.
             if !["/healthz", "/readyz"].contains(&&*path)
                 && let Err(problem) = context.must_mean_us(&request)
             {
@@ -51,17 +51,20 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     })
 }
 
-/// What proxies say of those whose requests they pass on, besides all that begins with [`X_FORWARDED`].
+/// Headers in which proxies describe the client, besides those that begin with [`X_FORWARDED`].
 const FORWARDED: [&str; 6] = ["forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"];
 
-/// Begins the names of what proxies have said since before there was a standard.
+/// Prefix of the headers that proxies used before there was a standard.
 const X_FORWARDED: &str = "x-forwarded-";
 
 const FOREIGN: &str = "Cross-site browser requests are refused on the admin listener.";
 
 impl Context {
-    /// Whether a browser that asks was led here by its user. A page of somebody else can make it ask, under a name of theirs that
-    /// leads to this address, or across origins; then the host or the origin is foreign.
+    /// Refuses requests that a page of another site made a browser send: under its own host name that resolves to
+    /// this address, or across origins. In both cases the host or the origin is foreign.
+    ///
+    /// # Errors
+    /// 403 if the host or the origin is foreign.
     fn must_mean_us<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
         if !self.site.is_admin_host(host) {
@@ -70,7 +73,7 @@ impl Context {
             return Err(Problem::forbidden(why));
         }
         let origin = request.headers().get(header::ORIGIN).map(HeaderValue::as_bytes);
-        // Something in front of us may speak TLS.
+        // A proxy in front of this listener may terminate TLS.
         let is_own = |origin: &[u8]| {
             let own = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
             own.is_some_and(|own| own.eq_ignore_ascii_case(host))
@@ -82,15 +85,19 @@ impl Context {
         }
     }
 
-    /// Whether a request needs no key here: it comes from this machine, and nobody has passed it on from another one.
+    /// True if a request needs no key: only this machine reaches the listener, and no proxy forwarded the request
+    /// from another one.
     pub(super) fn is_trusted<B>(&self, request: &Request<B>) -> bool {
         let says_so = |name: &str| FORWARDED.contains(&name) || name.starts_with(X_FORWARDED);
         let is_passed_on = request.headers().keys().any(|name| says_so(name.as_str()));
         self.site.trusts_admin && !is_passed_on
     }
 
-    /// Whether whoever asks may see how the node is, and manage apps: on loopback everybody, unless a key is asked for there too;
-    /// elsewhere who shows a key for it, or is signed in at the console.
+    /// Allows the status and the management of apps to trusted requests, to admin keys, and to browsers that are
+    /// signed in at the console.
+    ///
+    /// # Errors
+    /// Those of [`Context::admit`].
     fn may_manage<B>(&self, console: &Console, request: &Request<B>) -> Result<(), Problem> {
         match self.is_trusted(request) {
             true => Ok(()),
@@ -98,7 +105,8 @@ impl Context {
         }
     }
 
-    /// The REST API, for the console: as on the public listener, but for those alone who may use this one.
+    /// Serves the REST API to the console. Its paths are those of the public listener, but the caller must be
+    /// admitted to this one.
     async fn api_of_console(
         &self,
         console: &Console,
@@ -118,7 +126,7 @@ impl Context {
 }
 
 impl Site {
-    /// Whether a host, perhaps with a port, is a name of the admin listener. Addresses are: nobody else can give them a name.
+    /// True if a host, with or without a port, names the admin listener. Addresses do: nobody else can define them.
     fn is_admin_host(&self, host: &[u8]) -> bool {
         let Ok(host) = std::str::from_utf8(host) else { return false };
         if let Some(rest) = host.strip_prefix('[') {
@@ -129,7 +137,7 @@ impl Site {
     }
 }
 
-/// Lets whoever may manage apps do so.
+/// Serves the API of apps to callers that may manage apps.
 async fn route_apps(context: &Context, console: &Console, segments: &[&str], request: Request<Incoming>) -> Answer {
     let Some(methods) = apps::methods_at(segments) else { return Problem::no_route().into_answer() };
     if !methods.split(", ").any(|method| method == request.method().as_str()) {

@@ -1,4 +1,4 @@
-//! Who asks: API keys, what they allow, and what their apps have left of their rate.
+//! Authentication: API keys, the rights of their apps, and the remainder of their rate limits.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use carom_model::domains::DomainName;
 use carom_model::link::history::{Author, Way};
 use carom_telemetry::clock::unix_ms;
 
-/// Where a key is looked for.
+/// Request header that carries an API key.
 const KEY_FIELD: HeaderName = HeaderName::from_static("x-api-key");
 
-/// What a caller says of its own version.
+/// Request header in which an app reports its own version.
 const VERSION_FIELD: HeaderName = HeaderName::from_static("x-app-version");
 
 const LIMIT_FIELDS: [HeaderName; 3] = [
@@ -33,37 +33,37 @@ const LIMIT_FIELDS: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-reset"),
 ];
 
-/// Told while a new node of a fleet has not heard of it yet.
+/// Reason that clients get while a new node of a fleet has not read the API keys yet.
 const UNSURE: &str = "This node has not yet read the API keys of its fleet from Redis. Try again in a moment.";
 
-/// Who asks, and what they may do.
+/// The caller of a request, with its rights.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    /// Nobody in particular, where no keys are asked for.
+    /// App of the API key; `None` while no key is required.
     app: Option<Arc<App>>,
     role: Role,
-    /// Links that the app may make a second; 0: any number.
+    /// Links that the app may create each second; 0: unlimited.
     creates: u32,
-    /// The domains whose links it may see; `None`: all.
+    /// Domains whose links the caller may see; `None`: all.
     domains: Option<KeyDomains>,
-    /// The domain that is meant where none is named; `None`: the default one.
+    /// Domain of a request that names none; `None`: the default domain.
     meant: Option<DomainName>,
-    /// The key that it has shown.
+    /// Hash of the API key of the request.
     key: Option<KeyHash>,
-    /// Its session at the console, if it has one.
+    /// Session at the console, if the caller has one.
     session: Option<SessionLife>,
-    /// What it says of its own version.
+    /// Version that the app reports of itself.
     pub(super) version: Option<String>,
 }
 
 impl Caller {
-    /// Whoever it is, may do everything: where nobody has a key.
+    /// Returns the caller with every right, for a service without API keys.
     pub(super) fn everybody() -> Caller {
         let (app, domains, meant, key, session, version) = Default::default();
         Caller { app, role: Role::Admin, creates: 0, domains, meant, key, session, version }
     }
 
-    /// Whose links it may see.
+    /// Returns the links that the caller may see.
     pub(super) fn scope(&self) -> Scope {
         let scope = match &self.app {
             Some(app) if self.role < Role::WriteAll => Scope::of_app(app.name.clone()),
@@ -75,42 +75,42 @@ impl Caller {
         }
     }
 
-    /// The domains whose links it may see; `None`: all.
+    /// Returns the domains whose links the caller may see; `None`: all.
     pub(super) fn domains(&self) -> Option<&KeyDomains> {
         self.domains.as_ref()
     }
 
-    /// The domain that is meant where none is named; `None`: the default one.
+    /// Returns the domain of a request that names none; `None`: the default domain.
     pub(super) fn domain_meant(&self) -> Option<&DomainName> {
         self.meant.as_ref()
     }
 
-    /// The key that it has shown.
+    /// Returns the hash of the API key of the request.
     pub(super) fn key(&self) -> Option<KeyHash> {
         self.key
     }
 
-    /// The name of the app.
+    /// Returns the name of the app; `None` while no key is required.
     pub(super) fn name(&self) -> Option<&AppName> {
         self.app.as_ref().map(|app| &app.name)
     }
 
-    /// The same caller, until its session at the console is over.
+    /// Binds the caller to a session at the console, with which its rights end.
     pub(super) fn within(&self, session: SessionLife) -> Caller {
         Caller { session: Some(session), ..self.clone() }
     }
 
-    /// The same caller, who means that domain where none is named, if it may use it.
+    /// Sets the domain of requests that name none, if the caller may use that domain.
     pub(super) fn meaning(&self, domain: Option<DomainName>) -> Caller {
         let may = self.domains.as_ref().is_none_or(|domains| domains.has(domain.as_ref()));
         let meant = if may { domain } else { self.meant.clone() };
         Caller { meant, ..self.clone() }
     }
 
-    /// Whether it may do what concerns the links of all apps and domains.
+    /// Requires a role, and rights on the links of all domains.
     ///
     /// # Errors
-    /// 403.
+    /// 403 if the role is too low, or the API key is limited to some domains.
     pub(super) fn needs_all(&self, role: Role) -> Result<(), Problem> {
         self.needs(role)?;
         match &self.domains {
@@ -122,7 +122,7 @@ impl Caller {
         }
     }
 
-    /// What it is told that may not do something, which is counted.
+    /// Returns the 403 for a missing right, and counts it for the app.
     fn forbid(&self, why: impl Into<String>) -> Problem {
         if let Some(app) = &self.app {
             app.forbidden.fetch_add(1, Ordering::Relaxed);
@@ -130,10 +130,10 @@ impl Caller {
         Problem::forbidden(why)
     }
 
-    /// Whether it may do what needs a role.
+    /// Requires a role.
     ///
     /// # Errors
-    /// 403.
+    /// 403 if the caller's role is lower.
     pub(super) fn needs(&self, role: Role) -> Result<(), Problem> {
         if self.role >= role {
             return Ok(());
@@ -141,16 +141,16 @@ impl Caller {
         Err(self.forbid(format!("This API key has the role {}. This request requires {role}.", self.role)))
     }
 
-    /// Takes leave to make a link. What is left of the rate, where there is one.
+    /// Takes one create from the app's rate limit. Returns the remainder; `None` without a limit.
     ///
     /// # Errors
-    /// 429.
+    /// 429 if the limit is used up.
     pub(super) fn take_create(&self) -> Result<Option<Quota>, Problem> {
         let Some(app) = self.app.as_ref().filter(|_| self.creates > 0) else { return Ok(None) };
         app.take_create(self.creates, status::uptime()).map(Some).map_err(Problem::too_many_creates)
     }
 
-    /// Counts a link that was made.
+    /// Counts a link that the app has created.
     pub(super) fn made(&self) {
         if let Some(app) = &self.app {
             app.creates.fetch_add(1, Ordering::Relaxed);
@@ -159,25 +159,25 @@ impl Caller {
 }
 
 impl Context {
-    /// The same for whoever sends a request to the public listener.
+    /// Authenticates a request to the public listener.
     ///
     /// # Errors
-    /// Those of [`Context::authenticate`], and 403 for the pages of others while no key is asked for.
+    /// Those of [`Context::authenticate`], and 403 for pages of other sites while no key is required.
     pub(super) fn admit_to_api<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
         self.must_not_be_lured(request)?;
         self.authenticate(request)
     }
 
-    /// The same for whoever sends a request.
+    /// Authenticates a request by its API key. Returns the context of its caller.
     ///
     /// # Errors
-    /// 401 where it shows no key that holds, 429 where too many were shown from there that did not.
+    /// 401 if the key is missing or invalid, 429 if its address sent too many invalid keys.
     pub(super) fn authenticate<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
         let source = request.extensions().get::<Source>().copied();
         self.identify(key_in(request.headers()), source, version_in(request.headers())?)
     }
 
-    /// The same for whoever shows that key.
+    /// Authenticates an API key. Returns the context of its app.
     ///
     /// # Errors
     /// Those of [`Context::authenticate`].
@@ -197,7 +197,7 @@ impl Context {
         let text = key.ok_or_else(Problem::no_key)?;
         let now_ms = unix_ms();
         let Some((entry, app)) = keys.find(text, now_ms) else {
-            // Keys that hold pass in any case: an address may stand for many, and nobody guesses 160 bits.
+            // Valid keys pass in any case: many clients may share an address, and nobody guesses 160 bits.
             let failed = source.map_or(Ok(()), |source| self.desk.guard().key_failed(source.address));
             return Err(failed.map_or_else(Problem::too_many_failed_keys, |()| Problem::wrong_key()));
         };
@@ -205,7 +205,7 @@ impl Context {
         Ok(self.of_entry(entry, app, version))
     }
 
-    /// The same for whoever has shown a key of that hash before; `None` where it holds no more.
+    /// Returns the context for the API key with that hash; `None` if the key is no longer valid.
     pub(super) fn of_key(&self, hash: KeyHash) -> Option<Context> {
         let keys = self.desk.keys();
         let now_ms = unix_ms();
@@ -225,13 +225,14 @@ impl Context {
 }
 
 impl Context {
-    /// Who changes what the caller changes.
+    /// Returns the author that the history records for changes of this caller.
     pub(super) fn author(&self) -> Author {
         let way = if self.desk.is_of_admin() { Way::Admin } else { Way::Api };
         Author { app: self.caller.name().cloned(), key: self.caller.key.map(KeyHash::id), way }
     }
 
-    /// Whether the caller is still who it was when its request began: such as make or tell many links may take hours.
+    /// True if the caller's key and session are still valid: a request with many links may run for hours. Renews
+    /// the session.
     pub(super) fn still_holds(&self) -> bool {
         let keys = self.desk.keys();
         let now_ms = unix_ms();
@@ -245,13 +246,13 @@ impl Context {
     }
 }
 
-/// Whether a request shows a key, be it one that holds or not.
+/// True if a request carries an API key, valid or not.
 pub(super) fn shows_key(headers: &HeaderMap) -> bool {
     key_in(headers).is_some()
 }
 
-/// The key that a request shows: in `X-Api-Key`, or as a bearer's token (RFC 6750). Where it shows several, that is no key
-/// either.
+/// Returns the key of a request, from `X-Api-Key` or from a bearer token (RFC 6750). Several keys in one request
+/// yield an invalid key.
 fn key_in(headers: &HeaderMap) -> Option<&[u8]> {
     let shown = headers.get_all(KEY_FIELD).iter().map(header::HeaderValue::as_bytes);
     let tokens = headers.get_all(header::AUTHORIZATION).iter().filter_map(|text| token_in(text.as_bytes()));
@@ -260,16 +261,16 @@ fn key_in(headers: &HeaderMap) -> Option<&[u8]> {
     Some(if all.next().is_some() { b"" } else { first })
 }
 
-/// The token behind `Bearer`, in whatever letters that is written.
+/// Returns the token behind `Bearer`, which may be in any case.
 fn token_in(field: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = field.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
-/// What a request says of the version of the app.
+/// Returns the version that the app reports of itself.
 ///
 /// # Errors
-/// 400 where it is none.
+/// 400 if the header is malformed.
 fn version_in(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(VERSION_FIELD) else { return Ok(None) };
     match value.to_str() {
@@ -278,7 +279,7 @@ fn version_in(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-/// An answer with what is left of a rate.
+/// Adds the headers with the remainder of a rate limit to a response.
 pub(super) fn with_quota(answer: Answer, quota: Option<Quota>) -> Answer {
     let Some(quota) = quota else { return answer };
     let reset = seconds(quota.reset);
@@ -289,7 +290,7 @@ pub(super) fn with_quota(answer: Answer, quota: Option<Quota>) -> Answer {
         .fold(answer, |answer, (name, value): (_, u64)| with(answer, name, &value.to_string()))
 }
 
-/// Whole seconds after which a time is over.
+/// Rounds a duration up to whole seconds.
 pub(super) fn seconds(time: Duration) -> u64 {
     time.as_millis().div_ceil(1_000) as u64
 }

@@ -1,4 +1,4 @@
-//! What browsers tell of where a request comes from, for requests that pages of somebody else may have sent.
+//! Detects requests that pages of other sites made a browser send, from the headers that browsers add.
 
 use std::net::Ipv4Addr;
 
@@ -10,16 +10,16 @@ use super::rest::domains::host_of;
 use super::{Context, is_read};
 use carom_model::destination::hosts::without_port;
 
-/// What a page cannot keep its browser from sending, whichever it is (Fetch, section 2.2.2: a page may say another language, but
-/// not none). Without TLS browsers leave `Sec-Fetch-Site` out, and `Origin` where they read.
+/// Headers that no page can remove from the requests of its browser (Fetch, section 2.2.2: a page may change the
+/// language, but not drop it). Without TLS, browsers omit `Sec-Fetch-Site`, and omit `Origin` on reads.
 const TELLTALES: [&str; 4] = ["sec-fetch-site", "origin", "referer", "accept-language"];
 
 impl Context {
-    /// Whether the API is for whoever asks as long as nobody has a key: not for the pages of others in a browser. One of them may
-    /// reach us under a name of its own, which it lets lead to this machine (DNS rebinding), and read all that it likes.
+    /// Refuses pages of other sites while the API is open because no API keys exist. Such a page may reach this
+    /// service under its own host name, which it resolves to this machine (DNS rebinding), and read every response.
     ///
     /// # Errors
-    /// 403.
+    /// 403 if a page of another site sent the request.
     pub(super) fn must_not_be_lured<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         if !self.is_open()
             || !is_of_a_browser(request)
@@ -32,11 +32,11 @@ impl Context {
         ))
     }
 
-    /// Whether an API is for whoever asks that pages can use without a word about where they come from: as long as nobody has a key,
-    /// for no browser.
+    /// Refuses every browser while the API is open because no API keys exist. Meant for an API that pages can use
+    /// without revealing their origin.
     ///
     /// # Errors
-    /// 403.
+    /// 403 if a browser sent the request.
     pub(super) fn must_not_be_in_a_browser<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         match self.is_open() && is_of_a_browser(request) {
             true => Err(Problem::forbidden(
@@ -46,20 +46,21 @@ impl Context {
         }
     }
 
-    /// Whether a page of another site has sent a request. A proxy in front may have asked for us by another name than the browser did.
+    /// True if a page of another site sent a request. A proxy may have forwarded it under another name than the
+    /// browser used.
     pub(super) fn is_foreign_to_us<B>(&self, request: &Request<B>) -> bool {
         let origin = request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
         let is_proxied = !request.headers().contains_key("sec-fetch-site") && self.domains().is_origin(origin);
         is_foreign(request) && !is_proxied
     }
 
-    /// Whether nobody has a key, so that none is asked for.
+    /// True if the API is open: no API key was ever created, and the node knows that for certain.
     fn is_open(&self) -> bool {
         !self.desk.keys().had_keys() && !self.desk.keys().is_unsure()
     }
 
-    /// Whether a host, perhaps with a port, is one that nobody else can give a meaning: an address, a name of this machine or its
-    /// network alone, or one of the service.
+    /// True if no other party can define a host, with or without a port: an address, a name that only this machine
+    /// or its network resolves, or a name of the service.
     fn is_own_name(&self, host: &[u8]) -> bool {
         let name = String::from_utf8_lossy(without_port(host)).to_ascii_lowercase();
         let is_address = name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok();
@@ -68,13 +69,13 @@ impl Context {
     }
 }
 
-/// Whether a browser has sent a request, as far as that can be told.
+/// True if a browser sent a request, as far as its headers tell.
 fn is_of_a_browser<B>(request: &Request<B>) -> bool {
     let agent = request.headers().get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
     agent.starts_with(b"Mozilla/") || TELLTALES.iter().any(|name| request.headers().contains_key(*name))
 }
 
-/// Whether a page of another site has sent a request, as browsers tell of it.
+/// True if a page of another site sent a request, according to the headers of the browser.
 pub(super) fn is_foreign<B>(request: &Request<B>) -> bool {
     let field = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
     match (field("sec-fetch-site"), field(header::ORIGIN.as_str())) {
@@ -87,8 +88,8 @@ pub(super) fn is_foreign<B>(request: &Request<B>) -> bool {
     }
 }
 
-/// Whether a page of another site asks for something that it would have in itself, such as a picture: there browsers name no origin.
-/// Who follows a link from elsewhere comes in.
+/// True if a page of another site embeds a resource, such as an image; browsers send no origin for those. Following
+/// a link from another site is allowed.
 pub(super) fn is_of_foreign_page<B>(request: &Request<B>) -> bool {
     let is = |name: &str, value: &[u8]| request.headers().get(name).is_some_and(|field| field.as_bytes() == value);
     is_foreign(request) && !(is_read(request.method()) && is("sec-fetch-mode", b"navigate"))

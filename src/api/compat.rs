@@ -1,5 +1,5 @@
-//! Other shorteners' interfaces, for callers that exist already: what they send is read as a request of our own, and what
-//! they are told is written as they know it.
+//! APIs of other shorteners, for clients that already exist. Requests are translated to those of the REST API, and
+//! responses to the other format.
 
 mod bitly;
 pub(super) mod form;
@@ -19,19 +19,20 @@ use carom_model::link::Link;
 use carom_model::visits::tally::Counts;
 
 impl Context {
-    /// Makes a link of fields of our own, or finds one like it.
+    /// Creates a link from fields of the REST API, or finds one like it.
     async fn make_of(&self, fields: &Map<String, Value>) -> Result<Made, Problem> {
         let create = self.bounded(|bounds| Create::read(fields, bounds));
         self.make(create.map_err(|invalid| Problem::invalid(&invalid))?).await
     }
 
-    /// The codes that somebody may mean by a term: of the domain that it names, or of all domains of the service.
+    /// Returns the codes that a search term may name: in the domain that it names, or in each domain of the
+    /// service.
     pub(super) fn codes_called(&self, term: &str) -> Vec<Code> {
         let domains = self.domains();
         let Ok(code) = Code::parse(code_in(term).as_bytes()) else { return Vec::new() };
         match host_in(term).map(|host| domains.of_host(host.as_bytes())) {
             Some(Some(place)) => vec![code.within(domains.id_at(place))],
-            // A URL of somebody else.
+            // The URL has the host of another service.
             Some(None) => Vec::new(),
             None => {
                 let places = domains.all().iter().filter_map(|domain| domains.place_of(&domain.name));
@@ -43,8 +44,8 @@ impl Context {
         }
     }
 
-    /// The link that a caller calls by its code, by a short URL, or by one without its scheme. A host that is no domain of the
-    /// service says nothing.
+    /// Finds a link by its code or by its short URL, with or without a scheme. A host that the service does not
+    /// serve is ignored.
     async fn find_called(&self, name: &str) -> Result<(Arc<Link>, Counts), Problem> {
         let named = host_in(name).and_then(|host| self.domains().of_host(host.as_bytes()));
         let domain = match named {
@@ -57,13 +58,13 @@ impl Context {
     }
 }
 
-/// The host of a short URL, with or without its scheme.
+/// Returns the host of a short URL, with or without a scheme.
 fn host_in(name: &str) -> Option<&str> {
     let behind_scheme = name.split_once("://").map_or(name, |(_, rest)| rest);
     behind_scheme.split_once('/').map(|(host, _)| host).filter(|host| !host.is_empty())
 }
 
-/// The code in a short URL: what stands behind its last slash, before a query.
+/// Returns the code in a short URL: the text behind its last slash and before a query.
 fn code_in(name: &str) -> &str {
     let end = name.find(['?', '#']).unwrap_or(name.len());
     let path = name[..end].trim_end_matches('/');

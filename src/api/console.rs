@@ -1,8 +1,9 @@
-//! The console: pages on the admin listener by which people run the service.
+//! The console: pages on the admin listener with which operators run the service.
 //!
-//! The pages are files of the binary (`src/api/console/web/`) that ask the same REST API as everybody else, here under the session of
-//! who is signed in (`session`, `sign_in`), and what only they need: what goes on now (`events`), how links are used (`usage`),
-//! who has changed what (`history`), deletes that can be undone (`deletes`), whether a URL would be accepted, and the settings that hold (`facts`).
+//! The pages are files in the binary (`src/api/console/web/`). They use the REST API under the session of the
+//! signed-in user (`session`, `sign_in`), and endpoints of their own. Those serve live activity (`events`), the use
+//! of links (`usage`), the history of changes (`history`), and deletes that can be undone (`deletes`). `facts`
+//! checks URLs and shows the effective settings.
 
 mod assets;
 mod deletes;
@@ -32,35 +33,35 @@ use carom_model::access::key::KeyHash;
 use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
-/// Where requests that change something show that a page of ours has sent them.
+/// Request header that proves that a page of the console sent a change.
 const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
 
-/// What a browser may do on a page of the console: use what this listener serves, and nothing that stands in the page.
+/// Content security policy of the console: pages use files of this listener only, and nothing inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What the console keeps between requests.
+/// State that the console keeps between requests.
 #[derive(Debug, Default)]
 pub(super) struct Console {
     sessions: Sessions,
     watchers: Watchers,
 }
 
-/// Who has come in, and by what.
+/// An admitted request: its context, and the session if the user is signed in.
 pub(super) struct Admitted {
-    /// For their requests.
+    /// Context for the request.
     pub(super) context: Context,
-    /// Their session, if they are signed in.
+    /// Session of the signed-in user; `None` for an API key, and for a request without either.
     session: Option<Session>,
 }
 
 impl Context {
-    /// Who may use the admin listener: a browser that is signed in, or whoever shows a key for it. Where there are no keys, and
-    /// only this machine reaches the listener, everybody may.
+    /// Admits a request to the admin listener: a signed-in browser, or a client with an API key. While no keys
+    /// exist and only this machine reaches the listener, it admits every request.
     ///
     /// # Errors
-    /// 401 for who is not known, 403 for who may not, or a request that no page of ours has sent, and those of
-    /// [`Context::authenticate`].
+    /// 401 for an unknown caller. 403 for a caller without the right, or for a change that no page of the console
+    /// sent. Otherwise those of [`Context::authenticate`].
     pub(super) fn admit<B>(&self, console: &Console, request: &Request<B>) -> Result<Admitted, Problem> {
         if !shows_key(request.headers())
             && let Some(admitted) = self.signed_in(console, request.headers())
@@ -80,7 +81,7 @@ impl Context {
         Ok(Admitted { context, session: None })
     }
 
-    /// Whose session a request belongs to.
+    /// Returns the request's session and caller, if its cookie holds a valid session.
     fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
         let mut sessions = sign_in::tokens(headers).filter_map(|(_, token)| console.sessions.find(token, unix_ms()));
         sessions.find_map(|session| {
@@ -121,7 +122,7 @@ impl Context {
 }
 
 impl Admitted {
-    /// Answers what pages ask for.
+    /// Answers the endpoints that only pages of the console use.
     async fn answer(self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> Answer {
         let query = request.uri().query();
         let context = &self.context;
@@ -148,7 +149,7 @@ impl Admitted {
         }
     }
 
-    /// `GET /admin/api/session`
+    /// Handles `GET /admin/api/session`: describes the signed-in user and the service to the pages.
     fn describe(&self, console: &Console) -> Answer {
         let now_ms = unix_ms();
         let keys = self.context.desk.keys();
@@ -185,9 +186,9 @@ impl Admitted {
     }
 }
 
-/// A page of the console.
+/// Returns a page of the console.
 fn page(status: StatusCode, html: String) -> Answer {
     let answer = super::answer(status, "text/html; charset=utf-8", html);
-    // With `no-referrer` a browser would say of its own form that it comes from nowhere.
+    // With `no-referrer` a browser would send `Origin: null` with the console's own forms.
     with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "same-origin")
 }

@@ -1,5 +1,4 @@
-//! The fields of a request: a JSON object, read strictly. What two programs could read in two ways is refused, and the field
-//! at which the text is no JSON is named.
+//! Strict parsing of a request body: a JSON object. Ambiguous input is refused, and a syntax error names its field.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -11,11 +10,11 @@ use serde_json::{Map, Number, Value};
 use super::problem::{Invalid, Problem};
 use carom_limits::JSON_VALUES_MAX;
 
-/// Reads the object that the whole text is.
+/// Parses a text that consists of one JSON object.
 ///
 /// # Errors
-/// 400 for a text that is no JSON object, or that has a field twice, or a field with more than [`JSON_VALUES_MAX`] values. Of that
-/// many fields no request has a use for those behind them.
+/// 400 for a text that is not a JSON object, that has a field twice, or that has a field with more than
+/// [`JSON_VALUES_MAX`] values. No request needs more values.
 pub(super) fn parse(text: &[u8]) -> Result<Map<String, Value>, Problem> {
     let mut seen = Seen::default();
     let mut reader = serde_json::Deserializer::from_slice(text);
@@ -38,14 +37,14 @@ pub(super) fn parse(text: &[u8]) -> Result<Map<String, Value>, Problem> {
     }
 }
 
-/// What a reader has met.
+/// Findings of the parser.
 #[derive(Default)]
 struct Seen {
-    /// The field whose value is being read, or was read last.
+    /// Field whose value is being read, or was read last.
     at: Option<String>,
-    /// Fields that were there already.
+    /// Fields that occur more than once.
     twice: BTreeSet<String>,
-    /// The first field with more values than are kept.
+    /// First field with more than [`JSON_VALUES_MAX`] values.
     long: Option<String>,
 }
 
@@ -86,10 +85,10 @@ impl<'de> Visitor<'de> for &mut Seen {
     }
 }
 
-/// How many values may still be kept. As a seed it reads one, and what it holds.
+/// Number of values that may still be kept. As a seed it reads one value and those inside it.
 struct Budget {
     left: Cell<usize>,
-    /// Whether a value within another one was dropped.
+    /// True if a nested value was dropped.
     is_over: Cell<bool>,
 }
 
@@ -173,7 +172,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// The problem with a text.
+    /// Returns the problem with a text.
     fn problem(text: &[u8]) -> Value {
         parse(text).unwrap_err().members()
     }

@@ -1,4 +1,4 @@
-//! Pages for people, as hyper sends them, and what they load. The same notices as on the fast way.
+//! HTML pages as hyper sends them, and their assets. Notices are those of the fast path.
 
 use bytes::Bytes;
 use hyper::header;
@@ -8,22 +8,22 @@ use super::{Answer, Context, accepts_html, answer, with};
 use crate::pages::{CONTENT_SECURITY_POLICY, Pages, SCRIPT};
 use carom_model::redirect::Notice;
 
-/// For how long a browser may keep what pages load: it may look another way after a restart.
+/// Cache lifetime of assets: short, since a restart may change them.
 const KEPT: &str = "public, max-age=300";
 
-/// An answer that is a page.
+/// Returns a response with an HTML page.
 pub(super) fn as_html(status: StatusCode, html: String) -> Answer {
     let answer = answer(status, "text/html; charset=utf-8", html);
     with(with(answer, header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY), header::REFERRER_POLICY, "no-referrer")
 }
 
 impl Context {
-    /// The pages of the service.
+    /// Returns the pages of the service.
     pub(super) fn pages(&self) -> &Pages {
         &self.desk.counters().pages
     }
 
-    /// A notice in the form that the client prefers.
+    /// Returns a notice in the format that the client prefers.
     pub(super) fn notice<B>(&self, request: &Request<B>, notice: Notice) -> Answer {
         let status = StatusCode::from_u16(notice.number()).expect("every notice has the number of a status");
         let drawn = self.pages().notice(notice);
@@ -38,7 +38,7 @@ impl Context {
         }
     }
 
-    /// `GET /-/style.css`
+    /// Handles `GET /-/style.css`: returns the style sheet of the pages.
     pub(super) fn style(&self) -> Answer {
         with(
             answer(StatusCode::OK, "text/css; charset=utf-8", self.pages().style().to_owned()),
@@ -47,17 +47,17 @@ impl Context {
         )
     }
 
-    /// `GET /-/page.js`
+    /// Handles `GET /-/page.js`: returns the script of the pages.
     pub(super) fn script(&self) -> Answer {
         with(answer(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT), header::CACHE_CONTROL, KEPT)
     }
 
-    /// `GET /-/icon.svg`
+    /// Handles `GET /-/icon.svg`: returns the favicon.
     pub(super) fn icon(&self) -> Answer {
         picture("image/svg+xml", self.pages().icon().to_owned())
     }
 
-    /// `GET /-/logo`
+    /// Handles `GET /-/logo`: returns the logo, if the service has one.
     pub(super) fn logo<B>(&self, request: &Request<B>) -> Answer {
         match self.pages().logo() {
             Some(logo) => picture(logo.kind, logo.bytes.clone()),
@@ -68,7 +68,7 @@ impl Context {
 
 fn picture(kind: &'static str, bytes: impl Into<Bytes>) -> Answer {
     let answer = answer(StatusCode::OK, kind, bytes);
-    // An SVG that is opened by itself is a page.
+    // An SVG that is opened on its own is a document, so it needs a policy.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
     with(with(answer, header::CONTENT_SECURITY_POLICY, policy), header::CACHE_CONTROL, KEPT)
 }

@@ -1,5 +1,5 @@
-//! Errors of the API: problem details (RFC 9457) with the types, titles and members that clients of Shlink's REST API v3
-//! look for, and types of our own where Shlink has none.
+//! Errors of the API, as problem details (RFC 9457). They have the types, titles and members that clients of
+//! Shlink's REST API v3 expect, and types of carom's own for errors that Shlink lacks.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_M
 use carom_model::access::APP_VERSION_LEN_MAX;
 use carom_model::access::usage::Quota;
 
-/// An error answer in the making.
+/// An error response under construction.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     status: StatusCode,
     members: Map<String, Value>,
-    /// Seconds after which trying again may help.
+    /// Seconds after which a retry may succeed.
     retry_after: Option<u64>,
-    /// What is left of a rate.
+    /// Remainder of a rate limit.
     quota: Option<Quota>,
-    /// For 405: what is allowed.
+    /// Allowed methods, for 405.
     allow: Option<Cow<'static, str>>,
 }
 
-/// A wrong field of a request: its name and what is wrong and would be right.
+/// An invalid field of a request: its name, the fault and the expected value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Invalid {
     pub(super) field: String,
@@ -62,7 +62,7 @@ impl Problem {
         self
     }
 
-    /// 400: these fields are wrong. Of a great many the first are named.
+    /// 400: these fields are invalid. Names at most [`PROBLEM_FIELDS_MAX`] of them.
     pub(super) fn invalid(invalid: &[Invalid]) -> Problem {
         let named = &invalid[..invalid.len().min(PROBLEM_FIELDS_MAX)];
         let mut said: Vec<String> = named.iter().map(|one| format!("{} {}", shown(&one.field), one.reason)).collect();
@@ -74,12 +74,12 @@ impl Problem {
         Problem::shlink(StatusCode::BAD_REQUEST, "invalid-data", title, said.join("; ")).and("invalidElements", fields)
     }
 
-    /// 400: the body is no JSON object.
+    /// 400: the body is not a JSON object.
     pub(super) fn malformed(detail: impl Into<String>) -> Problem {
         Problem::shlink(StatusCode::BAD_REQUEST, "malformed-request-body", "Malformed request body", detail)
     }
 
-    /// 400: the body is no JSON at the value of this field.
+    /// 400: the body is not valid JSON at the value of this field.
     pub(super) fn malformed_field(field: &str, error: &str) -> Problem {
         let field = shown(field);
         Problem::malformed(format!("The body is not valid JSON at {field}: {error}."))
@@ -118,7 +118,7 @@ impl Problem {
         Problem::own(StatusCode::NOT_FOUND, "interface-off", "Interface disabled", detail)
     }
 
-    /// 405, with the methods that are allowed.
+    /// 405: the path does not allow the method. Names the allowed ones.
     pub(super) fn method(method: &Method, allow: impl Into<Cow<'static, str>>) -> Problem {
         let allow = allow.into();
         let detail = format!("{method} is not allowed here. Allowed: {allow}.");
@@ -134,36 +134,36 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, "about:blank", "Bad Request", detail)
     }
 
-    /// 501: a tunnel was asked for.
+    /// 501: the request asked for a tunnel (`CONNECT`).
     pub(super) fn tunnel() -> Problem {
         Problem::new(StatusCode::NOT_IMPLEMENTED, "about:blank", "Not Implemented", TUNNEL)
     }
 
-    /// 401: there is no key.
+    /// 401: the request has no API key.
     pub(super) fn no_key() -> Problem {
         let detail = "Expected one of the following authentication headers, [\"X-Api-Key\"], but none were provided";
         Problem::shlink(StatusCode::UNAUTHORIZED, "missing-authentication", "Invalid authorization", detail)
             .and("expectedHeaders", vec!["X-Api-Key"])
     }
 
-    /// 401: there is no such key, or it holds no more. Which of the two is not told.
+    /// 401: the API key is invalid, expired or revoked. The response does not reveal which.
     pub(super) fn wrong_key() -> Problem {
         let detail = "Provided API key does not exist or is invalid.";
         Problem::shlink(StatusCode::UNAUTHORIZED, "invalid-api-key", "Invalid API key", detail)
     }
 
-    /// 403: the key does not allow that.
+    /// 403: the API key does not allow the request.
     pub(super) fn forbidden(detail: impl Into<String>) -> Problem {
         Problem::own(StatusCode::FORBIDDEN, "forbidden", "Not allowed", detail)
     }
 
-    /// 400: the header `X-App-Version` is none.
+    /// 400: the header `X-App-Version` is malformed.
     pub(super) fn wrong_version() -> Problem {
         let wrong = format!("must be 1 to {APP_VERSION_LEN_MAX} printable ASCII characters");
         Problem::invalid(&[Invalid::new("X-App-Version", wrong)])
     }
 
-    /// 429: the app has made too many links.
+    /// 429: the app has created too many links.
     pub(super) fn too_many_creates(quota: Quota) -> Problem {
         let links = if quota.limit == 1 { "link" } else { "links" };
         let detail = format!("Too many links: this app may create {} {links} per second on this node.", quota.limit);
@@ -172,7 +172,7 @@ impl Problem {
         problem
     }
 
-    /// 429: from there too many keys came that were none.
+    /// 429: the address sent too many invalid API keys.
     pub(super) fn too_many_failed_keys(wait: Duration) -> Problem {
         Problem::too_many("This address sent too many invalid API keys.", wait)
     }
@@ -181,19 +181,19 @@ impl Problem {
         let seconds = seconds(wait).max(1);
         let detail = format!("{detail} Try again in {seconds} s.");
         let problem = Problem::own(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests", detail);
-        // In the body as well: a line of a bulk request has no headers.
+        // Also in the body, because a line of a bulk request has no headers.
         let mut problem = problem.and("retryAfter", seconds);
         problem.retry_after = Some(seconds);
         problem
     }
 
-    /// 404: no app has this name, or none has a key that still holds.
+    /// 404: no app with this name has a valid key.
     pub(super) fn no_app(name: &str) -> Problem {
         let detail = format!("No app \"{}\" has a valid key.", shown(name));
         Problem::own(StatusCode::NOT_FOUND, "app-not-found", "App not found", detail)
     }
 
-    /// The same for another reason.
+    /// Replaces the detail of a problem.
     pub(super) fn because(self, detail: impl Into<Value>) -> Problem {
         self.and("detail", detail)
     }
@@ -203,31 +203,31 @@ impl Problem {
         Problem::malformed("The request body did not arrive completely. Send it again.")
     }
 
-    /// 413.
+    /// 413: the request body is too long.
     pub(super) fn body_too_large() -> Problem {
         let detail = "The request body is too large. Send a smaller one, or create many links with POST /rest/v3/short-urls/bulk.";
         Problem::own(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Request body too large", detail)
     }
 
-    /// 415.
+    /// 415: the request body must be JSON.
     pub(super) fn not_json() -> Problem {
         let detail = "The body must be JSON, with \"Content-Type: application/json\".";
         Problem::own(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unsupported media type", detail)
     }
 
-    /// 415, where many links come at once.
+    /// 415: the body of a bulk request must be one JSON object a line.
     pub(super) fn not_lines() -> Problem {
         let detail = "The body must be one JSON object per line, with \"Content-Type: application/x-ndjson\".";
         Problem::own(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unsupported media type", detail)
     }
 
-    /// 413, for one line of many.
+    /// 413: a line of a bulk request is too long.
     pub(super) fn line_too_long(len_max: usize) -> Problem {
         let detail = format!("The line is too long; at most {len_max} bytes are allowed.");
         Problem::own(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Line too large", detail)
     }
 
-    /// 500: so many records are missing from an export, among them these.
+    /// 500: `count` records or ranges are missing from an export, among them the named ones.
     pub(super) fn incomplete(count: u64, damaged: &[String]) -> Problem {
         let (records, are) =
             if count == 1 { ("record or range of records", "is") } else { ("records or ranges of records", "are") };
@@ -243,14 +243,14 @@ impl Problem {
             .and("shortCode", code)
     }
 
-    /// 503: the core is out of codes.
+    /// 503: the core has no short codes left.
     pub(super) fn no_code() -> Problem {
         Problem::unavailable(
             "No short code is available right now. Try again in a moment; the status of the node shows the cause.",
         )
     }
 
-    /// 503: all slots that there are for exports, or for bulk requests, are taken.
+    /// 503: all slots for exports, or for bulk requests, are taken.
     pub(super) fn too_many_long(what: &str, too_many: TooMany) -> Problem {
         let detail = match too_many {
             TooMany::OfApp => format!(
@@ -263,13 +263,13 @@ impl Problem {
         Problem::unavailable(format!("{detail} Try again when one of them has finished."))
     }
 
-    /// 400: there are more tags than are listed.
+    /// 400: more tags exist than a list may have.
     pub(super) fn too_many_tags(most: usize) -> Problem {
         let detail = format!("There are more than {most} tags, too many to list. Links can still be filtered by tag.");
         Problem::own(StatusCode::BAD_REQUEST, "too-many-tags", "Too many tags", detail)
     }
 
-    /// 503: not now, and why.
+    /// 503: the request cannot be served now, for this reason.
     pub(super) fn unavailable(detail: impl Into<String>) -> Problem {
         let mut problem =
             Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Temporarily unavailable", detail);
@@ -277,7 +277,7 @@ impl Problem {
         problem
     }
 
-    /// 409: another create with the same idempotency key has not been answered yet.
+    /// 409: another create with the same idempotency key is still in progress.
     pub(super) fn create_under_way() -> Problem {
         let detail = "Another request with this Idempotency-Key is in progress. Try again when it has finished.";
         let mut problem = Problem::own(StatusCode::CONFLICT, "request-under-way", "Request in progress", detail);
@@ -291,14 +291,14 @@ impl Problem {
         Problem::own(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", "Idempotency key reused", detail)
     }
 
-    /// 410: the link that the idempotency key stands for was deleted.
+    /// 410: the link that was created with the idempotency key was deleted.
     pub(super) fn created_link_gone() -> Problem {
         let detail = "The link created with this Idempotency-Key is gone. To create another link, send a new key.";
         Problem::own(StatusCode::GONE, "created-link-gone", "Created link is gone", detail)
     }
 
-    /// 503: the request may have been carried out, or may yet be. Without `Retry-After`, because clients that repeat a create by
-    /// themselves would make a second link.
+    /// 503: the request may have been carried out, or may still be. It has no `Retry-After`, because clients that
+    /// repeat a create automatically would create a second link.
     pub(super) fn unconfirmed(reason: &str) -> Problem {
         let detail = format!(
             "The request cannot be confirmed: {reason}. The change may have been made already, or may still be made. Read the link before you try again, or retry a create with its Idempotency-Key."
@@ -306,71 +306,71 @@ impl Problem {
         Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
     }
 
-    /// The status of its answer.
+    /// Returns the status of the response.
     pub(super) fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// What is wrong here.
+    /// Returns the explanation of this occurrence.
     pub(super) fn detail(&self) -> String {
         self.members.get("detail").and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 
-    /// The fields that are wrong.
+    /// Returns the names of the invalid fields.
     pub(super) fn fields(&self) -> Vec<String> {
         let fields = self.members.get("invalidElements").and_then(Value::as_array).into_iter().flatten();
         fields.filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// Whether that field is wrong.
+    /// True if that field is invalid.
     pub(super) fn names(&self, field: &str) -> bool {
         self.fields().iter().any(|named| named == field)
     }
 
-    /// Whether it is that a slug belongs to another link.
+    /// True if the problem is a slug that another link has.
     pub(super) fn is_slug_taken(&self) -> bool {
         self.members.contains_key("customSlug")
     }
 
-    /// The same, with what is left of a rate.
+    /// Adds the remainder of a rate limit, unless the problem has one.
     pub(super) fn with_quota(self, quota: Option<Quota>) -> Problem {
         Problem { quota: self.quota.or(quota), ..self }
     }
 
-    /// Seconds after which trying again may help.
+    /// Returns the seconds after which a retry may succeed.
     pub(super) fn retry_after(&self) -> Option<u64> {
         self.retry_after
     }
 
-    /// What is left of a rate.
+    /// Returns the remainder of a rate limit.
     pub(super) fn quota(&self) -> Option<Quota> {
         self.quota
     }
 
-    /// The answer to send, in other words.
+    /// Returns a response with another status and body, and the headers of this problem.
     pub(super) fn into_answer_with(self, status: StatusCode, kind: &'static str, body: String) -> Answer {
         self.dress(answer(status, kind, body))
     }
 
-    /// What it says.
+    /// Returns the members of the problem as a JSON object.
     #[cfg(test)]
     pub(super) fn members(&self) -> Value {
         Value::Object(self.members.clone())
     }
 
-    /// Its status and its members, for an answer that says more than this.
+    /// Returns the status and the members, for a response that embeds them.
     pub(super) fn into_parts(self) -> (StatusCode, Map<String, Value>) {
         (self.status, self.members)
     }
 
-    /// The answer to send.
+    /// Returns the response to send.
     pub(super) fn into_answer(mut self) -> Answer {
         let body = Value::Object(std::mem::take(&mut self.members)).to_string();
         let answer = answer(self.status, "application/problem+json", body);
         self.dress(answer)
     }
 
-    /// An answer that says it in other words, with the headers that belong to it.
+    /// Adds the headers of this problem to a response.
     pub(super) fn dress(self, mut answer: Answer) -> Answer {
         if let Some(seconds) = self.retry_after {
             answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
@@ -401,7 +401,7 @@ impl Invalid {
     }
 }
 
-/// The name of a field as it is shown: a client may have sent one of any length.
+/// Shortens the name of a field for display: a client may send a name of any length.
 fn shown(field: &str) -> Cow<'_, str> {
     match field.char_indices().nth(PROBLEM_NAME_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &field[..end]).into(),
@@ -409,7 +409,7 @@ fn shown(field: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a health check says, in the form of the health check response format for HTTP APIs.
+/// Returns the result of a health check, in the health check response format for HTTP APIs.
 pub(super) fn health(passes: bool) -> Answer {
     let status = if passes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({

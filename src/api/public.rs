@@ -1,4 +1,4 @@
-//! The router of the public listener: what the fast way did not answer.
+//! The router of the public listener, for every request that the fast path passes on.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use carom_model::access::usage::Quota;
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 
-/// What answers the slow requests of a core.
+/// Returns the handler for the requests of a core that hyper serves.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     let context = Context::of(desk, site);
     Rc::new(move |request| {
@@ -80,7 +80,7 @@ impl Context {
         }
     }
 
-    /// Answers a path of the API to a caller that is known; the method is one that the path takes.
+    /// Answers a path of the API for an authenticated caller. The path allows the method.
     pub(super) async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
         let method = request.method().clone();
         if !is_read(&method)
@@ -118,7 +118,8 @@ impl Context {
         node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
     }
 
-    /// What there is of a code at a domain, and of which code that is: another one may stand in.
+    /// Looks up a code in a domain, and then in the fallback domain if it has one. Also returns the code that the
+    /// result is about.
     async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, OwnedLookup) {
         let Some(domain) = domain else { return (code, Lookup::Missing) };
         let code = code.within(self.domains().id_at(domain));
@@ -131,7 +132,7 @@ impl Context {
         }
     }
 
-    /// A redirect over a connection that hyper drives.
+    /// Answers a redirect on a connection that hyper drives.
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
         if self.client_of(request).is_limited() {
             return self.too_many(request);
@@ -170,7 +171,7 @@ impl Context {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = carom_telemetry::clock::unix_ms();
                 let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
-                // For HEAD hyper would leave the length out, which GET and the fast way have.
+                // For HEAD hyper would omit the length, which GET and the fast path send.
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
                 let mut location = Vec::new();

@@ -1,15 +1,15 @@
-//! The query of a URL, as forms and clients of Shlink write it: names and values with percent escapes, `+` for a space, and
-//! lists as `tags[]=a&tags[]=b`.
+//! The query of a URL, as forms and clients of Shlink write it: names and values with percent escapes, `+` for a
+//! space, and lists as `tags[]=a&tags[]=b`.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::problem::Invalid;
 use carom_model::dates::{self, DateError, INSTANT_MS_MAX};
 
-/// Milliseconds of a day.
+/// Length of a day, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
-/// The parameters of a request. Those that nobody asks for are no mistake, as in Shlink.
+/// The parameters of a query. Unknown parameters are ignored, as in Shlink.
 #[derive(Debug)]
 pub(super) struct Params {
     pairs: Vec<(String, String)>,
@@ -21,13 +21,13 @@ impl Params {
         Params { pairs: pairs(query.unwrap_or_default()).collect(), invalid: Vec::new() }
     }
 
-    /// The last value of that name; empty ones ask for nothing.
+    /// Returns the last value with that name; `None` if it is missing or empty.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         let of_name = self.pairs.iter().rev().find(|(of_pair, _)| of_pair == name);
         of_name.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// All values of that name as a list: `name[]`, `name[0]`, or `name` alone.
+    /// Returns all values with that name as a list: `name[]`, `name[0]`, or `name` alone.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
         let is_of_list = |of_pair: &str| {
             let rest = of_pair.strip_prefix(name)?;
@@ -38,7 +38,7 @@ impl Params {
         of_list.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// What `read` makes of the value of that name; one that it does not take is noted.
+    /// Parses the value with that name. Records an error if `read` refuses it, and returns `None`.
     pub(super) fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let text = self.text(name)?;
         match read(text) {
@@ -51,10 +51,10 @@ impl Params {
         }
     }
 
-    /// A whole number of that range.
+    /// Parses a whole number from `least` to `most`.
     pub(super) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
         self.read(name, |text| {
-            // Without signs, which `parse` would take.
+            // Signs are refused, which `parse` would accept.
             let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
             number.filter(|number| (least..=most).contains(number)).ok_or_else(|| match most {
                 u64::MAX => format!("must be a whole number of at least {least}"),
@@ -63,7 +63,7 @@ impl Params {
         })
     }
 
-    /// Whether something is wanted: `true` or `false`, as Shlink reads it, or 1 or 0.
+    /// Parses a switch: `true` or `false`, as in Shlink, or 1 or 0. A missing one is off.
     pub(super) fn flag(&mut self, name: &str) -> bool {
         let read = |text: &str| match text {
             "true" | "1" => Ok(true),
@@ -73,31 +73,32 @@ impl Params {
         self.read(name, read).unwrap_or(false)
     }
 
-    /// The instant from which on something is wanted, in milliseconds since 1970 UTC: a date and time, or a day.
+    /// Parses the start of a range, in milliseconds since 1970 UTC: a date and time, or a day.
     pub(super) fn since_ms(&mut self, name: &str) -> Option<u64> {
         self.read(name, |text| instant(text, false))
     }
 
-    /// The last instant at which something is wanted, likewise. A day counts whole.
+    /// Parses the end of a range, in milliseconds since 1970 UTC: a date and time, or a day, which is included
+    /// whole.
     pub(super) fn until_ms(&mut self, name: &str) -> Option<u64> {
         self.read(name, |text| instant(text, true))
     }
 
-    /// Notes that a value is wrong.
+    /// Records that a value is invalid.
     pub(super) fn refuse(&mut self, name: &str, reason: impl Into<String>) {
         self.invalid.push(Invalid::new(name, reason));
     }
 
-    /// The end of reading.
+    /// Ends the parsing of a query.
     ///
     /// # Errors
-    /// Every wrong value.
+    /// Every invalid value, with the reason.
     pub(super) fn finish(self) -> Result<(), Vec<Invalid>> {
         if self.invalid.is_empty() { Ok(()) } else { Err(self.invalid) }
     }
 }
 
-/// A date and time, or a day: its first millisecond, or its last.
+/// Parses a date and time, or a day: returns the first millisecond of the day, or its last for `is_end`.
 fn instant(text: &str, is_end: bool) -> Result<u64, String> {
     if text.len() == "2026-01-02".len() {
         match dates::parse(&format!("{text}T00:00:00+00:00")) {
@@ -106,19 +107,19 @@ fn instant(text: &str, is_end: bool) -> Result<u64, String> {
             Err(DateError::Unreadable) => {}
         }
     }
-    // A plus that nobody has escaped is a space by now.
+    // An unescaped plus has become a space by now.
     dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
 }
 
 /// Bytes that [`percent_encoded`] escapes.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// Text as it may stand for a value in a query.
+/// Escapes a text for use as a value in a query.
 pub(super) fn percent_encoded(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }
 
-/// The names and values of a form. A byte sequence that is not UTF-8 becomes U+FFFD.
+/// Returns the names and values of an encoded form.
 pub(super) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
     form_urlencoded::parse(text.as_bytes()).into_owned()
 }

@@ -1,7 +1,7 @@
 //! The REST API, in the shape of Shlink's REST API v3: one file for each kind of request.
 //!
-//! [`routes`] is the table of paths, and [`openapi`] the description that a node serves. [`create`] and [`patch`] read what a
-//! request says of a link; [`short_urls`] asks for it and answers.
+//! [`routes`] is the table of paths, and [`openapi`] the description that a node serves. [`create`] and [`patch`]
+//! check the fields of a link; [`short_urls`] asks the store for it and answers.
 
 pub(in crate::api) mod apps;
 pub(in crate::api) mod bulk;

@@ -1,5 +1,5 @@
-//! QR codes (ISO/IEC 18004) as images: SVG for screens and print, PNG for everything else. The thread for pictures
-//! draws them, since one takes too long for a core.
+//! QR codes (ISO/IEC 18004) as images: SVG for screens and print, PNG for everything else. The thread for images
+//! renders them, since rendering would block a core for too long.
 
 use std::fmt::Write;
 

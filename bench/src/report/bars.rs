@@ -9,21 +9,21 @@ const TOP: f64 = 40.0;
 const LABELS: f64 = 230.0;
 const VALUES: f64 = 70.0;
 
-/// One bar.
+/// A bar of the plot.
 #[derive(Clone, Debug)]
 pub(super) struct Bar {
-    /// What stands beside it.
+    /// Label beside the bar.
     pub(super) name: String,
-    /// Its parts, from left to right.
+    /// Parts of the bar, from left to right.
     pub(super) parts: Vec<f64>,
-    /// Whether it is carom's.
+    /// True if the bar is carom's.
     pub(super) is_ours: bool,
 }
 
-/// The plot.
+/// Renders bars as a plot.
 pub(super) fn bars(title: &str, bars: &[Bar]) -> String {
     let mut out = String::new();
-    // A string takes what is written.
+    // Writing to a string cannot fail.
     let _ = write(&mut out, title, bars);
     out
 }
@@ -36,7 +36,7 @@ fn write(out: &mut String, title: &str, bars: &[Bar]) -> std::fmt::Result {
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\">"
     )?;
-    // Greys and colours of middle lightness stand out on both grounds.
+    // Greys and colours of middle lightness are readable on both backgrounds.
     writeln!(
         out,
         "<title>{}</title>\n<style>text {{ fill: #7a828b }} .ours {{ fill: #1487b0 }} .other {{ fill: #8d949c }} .part {{ opacity: .6 }}</style>",

@@ -9,15 +9,15 @@ use crate::results::{Budget, Figure, Machine, Results, Sample};
 
 use self::bars::{Bar, bars};
 
-/// The scenario that stands for saturation, and the one that stands for a steady load.
+/// Scenario that represents saturation; the next one represents a steady load.
 const SATURATED: &str = "64 connections";
 const STEADY: &str = "open loop, 40,000/s";
 
-/// The subject with budgets.
+/// Subject that has budgets.
 const CAROM: &str = "carom, 10 M links";
 const FLOOR: &str = "floor: bare io_uring";
 
-/// What the page shows of a run.
+/// A column of the page: its heading, its value in a run, and its decimal places.
 type Column = (&'static str, fn(&Sample) -> f64, usize);
 
 const COLUMNS: [Column; 7] = [
@@ -30,10 +30,10 @@ const COLUMNS: [Column; 7] = [
     ("p99.9 µs", |sample| sample.p999, 0),
 ];
 
-/// The table for a terminal.
+/// Renders the results as a table for a terminal.
 pub(crate) fn table(results: &Results) -> String {
     let mut out = String::new();
-    // A string takes what is written.
+    // Writing to a string cannot fail.
     let _ = write_table(&mut out, results);
     out
 }
@@ -64,7 +64,7 @@ fn write_table(out: &mut String, results: &Results) -> std::fmt::Result {
     Ok(())
 }
 
-/// A figure as long as it says something.
+/// Formats a figure with as many decimal places as are meaningful.
 fn number(value: f64) -> String {
     match value {
         value if value >= 1_000.0 => format!("{value:.0}"),
@@ -82,7 +82,7 @@ fn verdict(figure: &Figure) -> String {
     format!("{bound}: {}", if budget.is_kept(figure.value) { "reached" } else { "not reached" })
 }
 
-/// The budgets of the comparison, then all that was measured of growth.
+/// Returns the budgets of the comparison, then all figures of growth.
 fn budgeted(results: &Results) -> Vec<Figure> {
     let mut figures = Vec::new();
     let mut add = |name: &str, value: Option<f64>, unit: &str, bound: f64, how: &str| {
@@ -104,10 +104,10 @@ fn budgeted(results: &Results) -> Vec<Figure> {
     figures
 }
 
-/// The page, in Markdown.
+/// Renders the page, in Markdown.
 pub(crate) fn page(results: &Results) -> String {
     let mut out = String::new();
-    // A string takes what is written.
+    // Writing to a string cannot fail.
     let _ = write_page(&mut out, results);
     out
 }
@@ -205,7 +205,7 @@ fn write_scenario(out: &mut String, results: &Results, scenario: &str) -> std::f
     Ok(())
 }
 
-/// The plots with their file names.
+/// Renders the plots, each with its file name.
 pub(crate) fn plots(results: &Results) -> Vec<(&'static str, String)> {
     if results.runs.is_empty() {
         return Vec::new();

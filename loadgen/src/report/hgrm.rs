@@ -1,5 +1,6 @@
-//! The percentile distribution as text, in the form that HdrHistogram's plotters read: `Histogram.outputPercentileDistribution`
-//! of HdrHistogram's Java version, with 5 steps in each half of the distance to 100 %.
+//! The percentile distribution as text, in the form that HdrHistogram's plotters read:
+//! `Histogram.outputPercentileDistribution` of HdrHistogram's Java version, with 5 steps in each half of the
+//! distance to 100 %.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,7 @@ use super::Report;
 const TICKS_PER_HALF: u32 = 5;
 
 impl Report {
-    /// The distribution of all requests from the intended instant, in milliseconds.
+    /// Returns the distribution of all requests from the intended instant, in milliseconds.
     pub(crate) fn hgrm(&self) -> String {
         let histogram = self.record.all().intended;
         let mut out =
@@ -18,7 +19,7 @@ impl Report {
         for step in histogram.iter_quantiles(TICKS_PER_HALF) {
             count += step.count_since_last_iteration();
             let (value, quantile) = (step.value_iterated_to() as f64 / 1e6, step.quantile_iterated_to());
-            // A string takes what is written.
+            // Writing to a string cannot fail.
             let _ = if quantile < 1.0 {
                 writeln!(out, "{value:12.6} {quantile:2.12} {count:10} {:14.2}", 1.0 / (1.0 - quantile))
             } else {

@@ -1,5 +1,5 @@
-//! A histogram for each second, in HdrHistogram's interval log format. Values are nanoseconds; maxima in the log are in
-//! milliseconds, as its readers expect.
+//! A histogram for each second, in HdrHistogram's interval log format. Values are nanoseconds; maxima in the log
+//! are in milliseconds, as its readers expect.
 
 use std::io::Cursor;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 
 use crate::run::Second;
 
-/// The log of a run that began at that time.
+/// Returns the log of a run that began at `began`.
 pub(super) fn write(began: SystemTime, series: &[Second]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut serializer = V2DeflateSerializer::new();

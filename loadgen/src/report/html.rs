@@ -1,4 +1,4 @@
-//! One page that needs nothing beside it: no script, no font, no picture from elsewhere.
+//! The report as a self-contained HTML page: it loads no script, font or image.
 
 use std::fmt::Write as _;
 
@@ -15,10 +15,10 @@ use crate::verdict::Verdict;
 const CURVE_STEPS: u32 = 20;
 
 impl Report {
-    /// The page.
+    /// Returns the report as an HTML page.
     pub(crate) fn html(&self, series: &[Second]) -> String {
         let mut out = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
-        // A string takes what is written.
+        // Writing to a string cannot fail.
         let _ = self.write_page(&mut out, series);
         out
     }
@@ -87,7 +87,7 @@ impl Report {
         writeln!(out, "</table></div>")
     }
 
-    /// The distribution over nines: the axis is log10(1 / (1 - percentile)).
+    /// Renders the distribution over nines: the axis is log10(1 / (1 - percentile)).
     fn curve(&self) -> String {
         let all = self.record.all();
         let mut lines = vec![Line { name: "Corrected", class: "a", points: points(&all.intended) }];
@@ -191,7 +191,7 @@ fn write_row(out: &mut String, name: &str, summary: &Summary) -> std::fmt::Resul
     writeln!(out, "<td>{}</td></tr>", show_micros(summary.max))
 }
 
-/// Points of the percentile curve: nines, and the logarithm of microseconds.
+/// Returns the points of the percentile curve: nines, and the logarithm of microseconds.
 fn points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     let last = (histogram.len().max(1) as f64).log10();
     histogram
@@ -238,7 +238,7 @@ fn over_time(title: &'static str, series: &[Second], y_marks: Vec<super::plot::M
     Plot { title, x_name: "Seconds", x_marks: second_marks(last), y_marks, lines }.svg()
 }
 
-/// Text for the inside of an element.
+/// Escapes text for the inside of an element.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

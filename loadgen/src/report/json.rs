@@ -9,7 +9,7 @@ use crate::record::{QUANTILES, Summary};
 use crate::run::Second;
 
 impl Report {
-    /// The JSON text.
+    /// Returns the report as JSON text.
     pub(crate) fn json(&self, series: &[Second]) -> String {
         let (record, counts, plan) = (&self.record, &self.record.counts, &self.plan);
         let (arrival, rate) = match plan.pace {

@@ -1,4 +1,4 @@
-//! What a run found, in the forms that people and programs read.
+//! The report of a run, in formats for people and for programs.
 
 mod hgrm;
 mod hlog;
@@ -24,20 +24,20 @@ use crate::verdict::{self, Judged, Objective, Verdict};
 pub(crate) struct Row {
     /// `all`, or the name of the kind.
     pub(crate) name: &'static str,
-    /// From the intended instant.
+    /// Latencies from the intended instant of sending.
     pub(crate) intended: Summary,
-    /// From the actual instant.
+    /// Latencies from the actual instant of sending.
     pub(crate) actual: Summary,
 }
 
 /// One run of a search for the highest rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// Requests a second.
+    /// Rate in requests per second.
     pub(crate) rate: f64,
-    /// Whether the objectives held there.
+    /// True if the run met the objectives.
     pub(crate) held: bool,
-    /// How it ended, in words.
+    /// Result of the run, in words.
     pub(crate) text: String,
 }
 
@@ -50,26 +50,26 @@ impl std::fmt::Display for Step {
 /// All figures of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
-    /// How it ended.
+    /// Verdict on the run.
     pub(crate) verdict: Verdict,
-    /// The objectives beside what was measured.
+    /// Objectives with their measured values.
     pub(crate) judged: Vec<Judged>,
-    /// The steps of a search for the highest rate.
+    /// Steps of a search for the highest rate.
     pub(crate) found: Vec<Step>,
-    /// Whether somebody ended the run before its time.
+    /// True if the user ended the run early.
     interrupted: bool,
     plan: Plan,
     links: usize,
     record: Record,
     rows: Vec<Row>,
     lag: Summary,
-    /// Why the generator was the bottleneck.
+    /// Reason why the generator was the bottleneck; `None` if it was not.
     pub(crate) bottleneck: Option<String>,
     began: SystemTime,
 }
 
 impl Report {
-    /// Of a run.
+    /// Builds the report of a run.
     pub(crate) fn new(plan: &Plan, outcome: &Outcome, objectives: &[Objective], links: usize) -> Report {
         let record = &outcome.record;
         let all = record.all();
@@ -100,10 +100,10 @@ impl Report {
         }
     }
 
-    /// Writes the files that were asked for.
+    /// Writes the requested files.
     ///
     /// # Errors
-    /// Each file that cannot be written, and why. The others are.
+    /// Each file that cannot be written, with the reason. The others are written.
     pub(crate) fn write_files(&self, files: &Files, outcome: &Outcome) -> Result<(), String> {
         // The warm-up comes before the measured time, whose first second is number 0.
         let measured = self.began + self.plan.warmup;
@@ -117,18 +117,18 @@ impl Report {
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
-    /// Whether latencies have an intended instant of their own.
+    /// True if intended and actual instants differ: in an open loop.
     fn is_open(&self) -> bool {
         self.plan.rate().is_some()
     }
 
-    /// Requests a second that the generator's threads could send at the CPU time that each took.
+    /// Returns the requests per second that the generator's threads could send, given the CPU time of each request.
     fn ceiling(&self) -> f64 {
         let micros = self.record.cpu_micros_per_request();
         if micros > 0.0 { 1e6 / micros * self.plan.cpus.len() as f64 } else { 0.0 }
     }
 
-    /// What was asked, in a line.
+    /// Describes the settings of the run in one line.
     fn settings(&self) -> String {
         let plan = &self.plan;
         let pace = match plan.pace {
@@ -161,7 +161,7 @@ impl Report {
         )
     }
 
-    /// Errors by kind, those that occurred.
+    /// Returns the kinds of errors that occurred, with their counts.
     fn faults(&self) -> Vec<(&'static str, u64)> {
         let all = Fault::ALL.into_iter().map(|fault| (fault.name(), self.record.fault(fault)));
         all.filter(|(_, count)| *count > 0).collect()

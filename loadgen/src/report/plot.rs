@@ -2,57 +2,57 @@
 
 use std::fmt::Write as _;
 
-/// Size of a plot, in its own units.
+/// Width of a plot, in its own units.
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 300.0;
 
-/// Room for the labels of the axes.
+/// Margins for the labels of the axes.
 const LEFT: f64 = 94.0;
 const RIGHT: f64 = 52.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 42.0;
 
-/// Labels along an axis, at most.
+/// Maximum number of labels along an axis.
 const LABELS_MAX: usize = 9;
 
-/// One line.
+/// A line of a plot.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// What it shows.
+    /// Name of the line in the legend.
     pub(super) name: &'static str,
-    /// Its class in the style sheet.
+    /// Class of the line in the style sheet.
     pub(super) class: &'static str,
-    /// Its points, from left to right.
+    /// Points of the line, from left to right.
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// A mark on an axis.
+/// A labelled mark on an axis.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) at: f64,
     pub(super) label: String,
 }
 
-/// A plot.
+/// A line plot with two axes.
 #[derive(Clone, Debug)]
 pub(super) struct Plot {
-    /// For those who do not see it.
+    /// Text alternative of the plot.
     pub(super) title: &'static str,
-    /// What the axis at the bottom shows.
+    /// Name of the horizontal axis.
     pub(super) x_name: &'static str,
     /// Marks at the bottom, from left to right; the first and the last are the ends of the axis.
     pub(super) x_marks: Vec<Mark>,
     /// Marks at the left, from the bottom to the top; the first and the last are the ends of the axis.
     pub(super) y_marks: Vec<Mark>,
-    /// The lines.
+    /// Lines of the plot.
     pub(super) lines: Vec<Line>,
 }
 
 impl Plot {
-    /// The SVG element with its legend.
+    /// Returns the SVG element and its legend.
     pub(super) fn svg(&self) -> String {
         let mut out = String::new();
-        // A string takes what is written.
+        // Writing to a string cannot fail.
         let _ = self.write(&mut out);
         out
     }
@@ -96,7 +96,7 @@ impl Plot {
     }
 }
 
-/// Marks from 0 to above `max` at round numbers.
+/// Returns marks at round numbers from 0 to above `max`.
 pub(super) fn linear_marks(max: f64, label: impl Fn(f64) -> String) -> Vec<Mark> {
     let max = if max > 0.0 { max } else { 1.0 };
     let rough = max / 4.0;
@@ -107,13 +107,13 @@ pub(super) fn linear_marks(max: f64, label: impl Fn(f64) -> String) -> Vec<Mark>
     (0..=count).map(|at| at as f64 * step).map(|at| Mark { at, label: label(at) }).collect()
 }
 
-/// Marks at powers of ten around `min` and `max`, in logarithms.
+/// Returns marks at powers of ten around `min` and `max`, at their logarithms.
 pub(super) fn log_marks(min: f64, max: f64, label: impl Fn(f64) -> String) -> Vec<Mark> {
     let (low, high) = (min.max(1e-3).log10().floor() as i32, max.max(1e-3).log10().ceil() as i32);
     (low..=high.max(low + 1)).map(|power| Mark { at: f64::from(power), label: label(10f64.powi(power)) }).collect()
 }
 
-/// Marks for seconds from 0 to `last`.
+/// Returns marks for seconds from 0 to `last`.
 pub(super) fn second_marks(last: u64) -> Vec<Mark> {
     let step = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600]
         .into_iter()
@@ -122,7 +122,7 @@ pub(super) fn second_marks(last: u64) -> Vec<Mark> {
     let mut marks: Vec<Mark> =
         (0..=last / step).map(|at| Mark { at: (at * step) as f64, label: (at * step).to_string() }).collect();
     if !last.is_multiple_of(step) {
-        // The axis ends here; a label might stand upon the one before.
+        // The axis ends here, without a label that might overlap the previous one.
         marks.push(Mark { at: last as f64, label: String::new() });
     }
     marks

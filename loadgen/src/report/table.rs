@@ -1,4 +1,4 @@
-//! The table at the end of a run.
+//! The report as a table, printed at the end of a run.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use crate::record::Summary;
 use crate::units::{show_count, show_micros};
 
 impl Report {
-    /// The table, ready for a terminal.
+    /// Returns the table for a terminal.
     pub(crate) fn table(&self) -> String {
         let mut out = String::new();
-        // A string takes what is written.
+        // Writing to a string cannot fail.
         let _ = self.write_table(&mut out);
         out
     }

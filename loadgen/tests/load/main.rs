@@ -1,4 +1,4 @@
-//! The load generator as a user runs it, against servers whose behaviour is known.
+//! End-to-end tests of the load generator's binary, against servers whose behaviour is known.
 
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::server::{Reply, Server, long_url, missing, ok, pause, redirect, right, target_of};
 
-/// The generator with a folder for its files.
+/// The generator's binary, with a folder for its files.
 struct Generator {
     folder: tempfile::TempDir,
 }
@@ -49,8 +49,8 @@ impl Generator {
         command
     }
 
-    /// Runs it, and checks its exit code. Returns its JSON. Where a busy machine made the generator late, it says so with
-    /// code 3, which is right, and no matter of most tests.
+    /// Runs the generator and checks its exit code. Returns its JSON. On a busy machine the generator may report
+    /// itself as the bottleneck with code 3, which most tests accept.
     fn run(&self, server: &Server, options: &str, code: i32) -> Value {
         self.finish(&self.command(server, options).output().unwrap(), code)
     }
@@ -71,7 +71,7 @@ fn number(json: &Value, path: &str) -> f64 {
 fn a_stall_is_felt_by_everybody_who_waited_and_a_closed_loop_hides_it() {
     let begin = Instant::now();
     let server = Server::start(move |head| {
-        // The first tenth of each second nobody is answered.
+        // The server answers nothing in the first tenth of each second.
         let into_second = Duration::from_nanos(u64::from(begin.elapsed().subsec_nanos()));
         if into_second < Duration::from_millis(100) {
             pause(Duration::from_millis(100) - into_second);
@@ -159,7 +159,7 @@ fn a_generator_that_was_stopped_says_that_it_was_the_bottleneck() {
     assert_eq!(json["generator"]["bottleneck"], true);
     assert!(number(&json, "/generator/lagMicros/max") > 400_000.0, "{json}");
     assert!(number(&json, "/requests/lateForGenerator") > 100.0, "{json}");
-    // The control: left alone it is not so late.
+    // The control: without a disturbance few requests are late.
     let json = generator.run(&server, "--rate 500 --warmup 0s --duration 1s", 0);
     assert!(number(&json, "/requests/lateForGenerator") < 100.0, "{json}");
 }
@@ -262,7 +262,7 @@ fn files_agree_with_each_other() {
     );
 }
 
-/// The bytes of a base64 text, by the alphabet of RFC 4648.
+/// Decodes base64 with the alphabet of RFC 4648.
 fn base64(text: &str) -> Vec<u8> {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut out, mut bits, mut count) = (Vec::new(), 0u32, 0);
@@ -290,7 +290,7 @@ fn every_kind_is_sent_in_its_share_and_checked() {
         let expected = heads.len() as f64 * percent / 100.0;
         let seen = shares[kind] as f64;
         assert!((seen - expected).abs() < 6.0 * expected.sqrt(), "{kind}: {seen} for {expected}");
-        // Those that were due, and not sent before the end, count as intended alone.
+        // Requests that were due but not sent before the end count as intended only.
         assert_eq!(number(&json, &format!("/latencyMicros/actual/{kind}/count")), seen);
     }
     assert!(heads.iter().all(|head| head.contains("X-Test:1")));
@@ -311,7 +311,7 @@ fn connections_are_renewed_and_pipelined_as_asked() {
     let opened = server.connections.load(Ordering::Relaxed);
     assert!((sent / 10..=sent / 10 + 8).contains(&opened), "{opened} connections for {sent} requests");
 
-    // A server that answers after a while: with 8 in flight on one connection, more is done in the same time.
+    // The server takes a while for each response: 8 requests in flight on one connection raise the throughput.
     let slow = Server::start(|head| {
         pause(Duration::from_micros(200));
         right(head)
@@ -364,7 +364,7 @@ fn links_are_made_first_where_there_is_no_file() {
     assert!(!std::fs::read_to_string(&json).unwrap().contains("very-secret"));
 }
 
-/// Whether a busy machine kept the generator from doing more, which it says.
+/// True if the generator reports that a busy machine limited it.
 fn was_limited(json: &Value) -> bool {
     json["generator"]["bottleneck"] == true
 }
@@ -391,7 +391,7 @@ fn the_search_finds_what_a_server_can_do() {
 
 #[test]
 fn a_search_takes_refusals_for_too_much_and_not_for_wrong() {
-    // Two hundred a second are served, the rest is told to come back later.
+    // The server serves two hundred requests a second and refuses the rest.
     let begin = Instant::now();
     let served = std::sync::Mutex::new((0, 0));
     let server = Server::start(move |request| {
@@ -413,12 +413,12 @@ fn a_search_takes_refusals_for_too_much_and_not_for_wrong() {
     let rate = number(&json, "/rate");
     assert!(rate < 500.0 && (rate >= 100.0 || was_limited(&json)), "{json}");
 
-    // Answers that go missing are no success, either.
+    // Missing responses also fail the objective.
     let count = AtomicUsize::new(0);
     let server = Server::start(move |request| match count.fetch_add(1, Ordering::Relaxed) % 50 {
         49 => Reply::Last(String::new()),
         _ => {
-            // Enough that the generator's own lag, on a busy machine, is not half of what it measures.
+            // Long enough that the generator's own lag, on a busy machine, is less than half of the latency.
             pause(Duration::from_millis(5));
             right(request)
         }
@@ -482,7 +482,7 @@ fn every_target_is_asked_by_whatever_thread() {
 
 #[test]
 fn links_that_cannot_be_made_are_given_up() {
-    // The first three are made; then nobody answers.
+    // The server creates the first three links, and then stops answering.
     let count = AtomicUsize::new(0);
     let server = Server::start(move |request| match count.fetch_add(1, Ordering::Relaxed) {
         0..3 => right(request),
@@ -496,7 +496,7 @@ fn links_that_cannot_be_made_are_given_up() {
     assert!(output.status.code() == Some(1) && text.contains("3 of 20 links"), "{output:?}");
 }
 
-/// A process that only uses a CPU, until the test ends, however it ends.
+/// A process that uses up a CPU until the test ends, even by a panic.
 struct Burning(Child);
 
 impl Drop for Burning {
@@ -509,7 +509,7 @@ impl Drop for Burning {
 fn a_thread_that_others_keep_from_its_cpu_says_so() {
     let server = Server::start(right);
     let generator = Generator::new();
-    // Two that burn the CPU of the generator, and end with the test.
+    // Two processes use up the generator's CPU until the test ends.
     let burn =
         || Burning(Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap());
     let _burning = [burn(), burn()];
@@ -566,7 +566,7 @@ fn tls_is_spoken_and_certificates_are_checked() {
 }
 
 impl Generator {
-    /// The JSON of a run that came to its end, nothing for one that did not begin.
+    /// Returns the JSON of a run that came to its end; `None` for one that never started.
     fn finish_or_not(&self, output: &Output, code: i32) -> Option<Value> {
         if matches!(code, 0 | 1 | 3) {
             return Some(self.finish(output, code));
@@ -576,7 +576,7 @@ impl Generator {
     }
 }
 
-/// The share of each method and kind of path.
+/// Counts requests by method and kind of path.
 fn shares(heads: &[String]) -> HashMap<&'static str, usize> {
     let mut shares = HashMap::new();
     for head in heads {

@@ -1,4 +1,4 @@
-//! A small HTTP server that answers as a test wants: well, wrongly, late or not at all.
+//! A small HTTP server with the behaviour that a test needs: correct, wrong, late or silent.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,45 +6,45 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a server does with a request.
+/// Reaction of a server to a request.
 pub(crate) enum Reply {
     /// Sends these bytes.
     Bytes(String),
     /// Sends these bytes and closes the connection.
     Last(String),
-    /// Sends nothing, and waits for the client to go.
+    /// Sends nothing, and waits until the client closes the connection.
     Silence,
 }
 
-/// A redirect.
+/// Returns a redirect to `target`.
 pub(crate) fn redirect(target: &str) -> String {
     format!("HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n")
 }
 
-/// The answer to a miss.
+/// Returns the response to a miss.
 pub(crate) fn missing() -> String {
     "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone".to_owned()
 }
 
-/// Where the code of a test leads.
+/// Returns the destination of a test's code.
 pub(crate) fn target_of(code: &str) -> String {
     format!("https://example.org/to/{code}")
 }
 
-/// The URL that a request asks to shorten.
+/// Returns the URL that a request asks to shorten.
 pub(crate) fn long_url(request: &str) -> &str {
     request.split("\"longUrl\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a longUrl")
 }
 
-/// A whole answer with this body.
+/// Returns a complete response with this body.
 pub(crate) fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// The URLs of all links that servers of this process have made. The number of each is in its code.
+/// URLs of all links that servers of this process have created. A link's code contains its index.
 static MADE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What a server that does all right says to a request.
+/// Returns the correct reaction to a request.
 pub(crate) fn right(request: &str) -> Reply {
     let (head, _) = request.split_once("\r\n\r\n").expect("a head");
     let (method, rest) = head.split_once(' ').expect("a request line");
@@ -64,23 +64,23 @@ pub(crate) fn right(request: &str) -> Reply {
     if head.contains("Connection: close") { Reply::Last(bytes) } else { Reply::Bytes(bytes) }
 }
 
-/// A server. Its threads end with the test's process, or when their clients go.
+/// A running server. Its threads end with the test's process, or when their clients disconnect.
 pub(crate) struct Server {
-    /// Where it listens.
+    /// Address on which the server listens.
     pub(crate) address: SocketAddr,
-    /// The heads of all requests, in the order in which they came.
+    /// Heads of all requests, in the order of their arrival.
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
-    /// Connections so far.
+    /// Number of connections so far.
     pub(crate) connections: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// Answers each request with what `answer` says.
+    /// Starts a server that reacts to each request as `answer` decides.
     pub(crate) fn start(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Server {
         Server::start_with(answer, |stream| Box::new(stream))
     }
 
-    /// The same over a stream that `wrap` makes of the connection.
+    /// Starts a server that speaks over the stream that `wrap` makes of each connection.
     pub(crate) fn start_with(
         answer: impl Fn(&str) -> Reply + Send + Sync + 'static,
         wrap: impl Fn(TcpStream) -> Box<dyn Stream> + Send + Sync + 'static,
@@ -96,7 +96,7 @@ impl Server {
                 count.fetch_add(1, Ordering::Relaxed);
                 let (log, answer, wrap) = (Arc::clone(&log), Arc::clone(&answer), Arc::clone(&wrap));
                 std::thread::spawn(move || {
-                    // The client may go at any time.
+                    // The client may disconnect at any time.
                     let _ = stream.set_nodelay(true);
                     let _ = serve(&mut *wrap(stream), &log, &*answer);
                 });
@@ -106,7 +106,7 @@ impl Server {
     }
 }
 
-/// What a connection is read from and written to.
+/// A stream of a connection, for reading and writing.
 pub(crate) trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
@@ -149,7 +149,7 @@ fn serve(stream: &mut dyn Stream, log: &Mutex<Vec<String>>, answer: &dyn Fn(&str
     }
 }
 
-/// Waits, as a slow server does.
+/// Sleeps, as a slow server would.
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -1,8 +1,8 @@
 //! The metrics of the node in the text format of Prometheus (`/metrics` of the admin listener).
 //!
-//! What is counted for each core carries the label `core`, what is known of an app the label `app`; no other label has values
-//! that somebody else chooses, and none has many. Counters begin at zero with the process. `families` is the list of what
-//! there is, `exposition` the format, `process` what the operating system knows.
+//! Counters of a core carry the label `core`, those of an app the label `app`. Other labels have few values, and
+//! the node chooses all of them. Counters start at zero with the process. `families` is the table of metrics, and
+//! `process` reads those of the operating system.
 
 mod families;
 mod process;
@@ -22,13 +22,13 @@ use carom_telemetry::exposition::{Exposition, Kind, Labels};
 use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats};
 use hyper::StatusCode;
 
-/// What the text is (version 0.0.4 of the format).
+/// Content type of the metrics (version 0.0.4 of the format).
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How long a core may take to report its latencies; one that does not is left out of their histogram.
+/// Time within which a core reports its latencies. The histogram omits a slower core.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// All metrics of the node.
+/// Returns all metrics of the node. Waits up to [`REPORT_TIME_MAX`] for the cores.
 pub(in crate::api) async fn page(desk: &Desk) -> Answer {
     let latencies = desk.latencies(REPORT_TIME_MAX).await;
     let counters = desk.counters();
@@ -45,8 +45,8 @@ pub(in crate::api) async fn page(desk: &Desk) -> Answer {
     answer(StatusCode::OK, CONTENT_TYPE, out.into_text())
 }
 
-/// Returns the metrics of an idle node with one core on which every optional part is configured: a fleet, lists of hosts, TLS
-/// and apps. The reference page of the documentation is generated from it.
+/// Returns the metrics of an idle node with one core on which every optional part is configured: a fleet, lists of
+/// hosts, TLS and apps. The reference page of the documentation is generated from it.
 pub fn sample_page() -> String {
     let (node, core) = (NodeStats::default(), CoreStats::default());
     for configured in [&node.fleet.configured, &node.allow_list.configured, &node.block_list.configured] {
@@ -155,7 +155,7 @@ fn write_alarms(out: &mut Exposition, node: &NodeStats) {
     }
 }
 
-/// Milliseconds as metrics have them.
+/// Converts milliseconds to seconds, the unit of metrics.
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }

@@ -1,5 +1,5 @@
-//! The status of the node: gathered from the counters of all cores and control threads, as JSON for programs. `page` is the
-//! same for people, `plot` draws.
+//! The status of the node as JSON, gathered from the counters of all cores and control threads. `page` renders it
+//! for people, and `plot` draws its graphs.
 
 mod page;
 mod plot;
@@ -19,23 +19,23 @@ use carom_telemetry::activity::CoreBeat;
 use carom_telemetry::durations::Spread;
 use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
 
-/// How long a core may take to report its latencies; one that does not is shown without.
+/// Time within which a core reports its latencies. A slower core is shown without them.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 pub(in crate::api) use page::{SCRIPT, STYLE, page};
 
-/// When the node began, for its uptime. Set with the first use, at start.
+/// Returns the start time of the node, for its uptime. The first call sets it.
 pub(in crate::api) fn started() -> Instant {
     static STARTED: OnceLock<Instant> = OnceLock::new();
     *STARTED.get_or_init(Instant::now)
 }
 
-/// Everything there is to tell.
+/// Gathers the whole status. Waits up to [`REPORT_TIME_MAX`] for the cores.
 pub(in crate::api) async fn gather(desk: &Desk) -> Value {
     describe(desk, &desk.latencies(REPORT_TIME_MAX).await)
 }
 
-/// The same with what the cores have reported of their latencies.
+/// Describes the status, given the latencies that the cores have reported.
 pub(in crate::api) fn describe(desk: &Desk, latencies: &[Option<LatencySummary>]) -> Value {
     let counters = desk.counters();
     let node = &counters.node;
@@ -100,12 +100,12 @@ pub(in crate::api) fn describe(desk: &Desk, latencies: &[Option<LatencySummary>]
     })
 }
 
-/// For how long the node has been up: the clock of rates.
+/// Returns the uptime of the node, which is also the clock of rate limits.
 pub(in crate::api) fn uptime() -> Duration {
     started().elapsed()
 }
 
-/// The state of a host list; `None` if it is not configured.
+/// Describes the state of a host list; `None` if the list is not configured.
 fn describe_hosts(list: &HostListStats) -> Option<Value> {
     let read_ms = Some(list.read_ms.get()).filter(|ms| *ms > 0);
     list.configured
@@ -113,7 +113,7 @@ fn describe_hosts(list: &HostListStats) -> Option<Value> {
         .then(|| json!({"static": list.fixed.get(), "dynamic": list.dynamic.get(), "read": read_ms.map(dates::format)}))
 }
 
-/// The certificates in use; nothing where no TLS is spoken.
+/// Describes the certificates in use; `None` if TLS is not configured.
 fn describe_tls(tls: &TlsStats) -> Option<Value> {
     let certificates = tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let shown = |certificate: &CertificateStats| {
@@ -127,7 +127,7 @@ fn describe_tls(tls: &TlsStats) -> Option<Value> {
     (!all.is_empty()).then(|| json!({"certificates": all, "renewed": tls.renewed.get()}))
 }
 
-/// What each app has done.
+/// Describes the use of each app.
 fn describe_apps(desk: &Desk) -> Vec<Value> {
     let keys = desk.keys();
     let apps: BTreeMap<&str, &Arc<App>> = keys.all().into_iter().map(|(_, app)| (app.name.as_str(), app)).collect();
@@ -178,7 +178,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
     })
 }
 
-/// Which links are in memory.
+/// Describes the links that are in memory, and the memory limit.
 fn describe_residency(node: &NodeStats, memory_bytes: u64, fetched: u64) -> Value {
     let limit = node.memory_limit.get();
     json!({
@@ -207,15 +207,15 @@ fn describe_store(node: &NodeStats) -> Value {
     })
 }
 
-/// From here on a commit is slow: a bound of the histogram.
+/// Duration from which a commit counts as slow: a bound of the histogram.
 const SLOW_COMMIT: Duration = Duration::from_millis(100);
 
-/// The mean of some durations, in microseconds; 0 where there are none.
+/// Returns the mean of some durations, in microseconds; 0 if there are none.
 fn mean_micros(spread: &Spread) -> f64 {
     if spread.count() == 0 { 0.0 } else { spread.sum().as_secs_f64() * 1e6 / spread.count() as f64 }
 }
 
-/// What the node knows of its fleet; null where it is alone.
+/// Describes the fleet as this node sees it; `null` if the node is alone.
 fn describe_fleet(node: &NodeStats) -> Value {
     let fleet = &node.fleet;
     if !fleet.configured.load(Ordering::Relaxed) {
@@ -253,13 +253,15 @@ fn describe_fleet(node: &NodeStats) -> Value {
     })
 }
 
-/// For how long the codes of this length last at the rate of the last minute; none where nothing is made.
+/// Returns for how many seconds the codes of this length last at the rate of the last minute; `None` at a rate of
+/// zero.
 fn lasts_seconds(node: &NodeStats) -> Option<u64> {
     let rate = node.pulse.changes_per_second();
     (rate > 0.0).then(|| (node.issuer_remaining.get() as f64 / rate) as u64)
 }
 
-/// The last two minutes, second by second: of each core, redirects and misses; of the node, changes and new connections.
+/// Describes the last two minutes, second by second: redirects and misses of each core, changes and new connections
+/// of the node.
 fn describe_pulse(node: &NodeStats) -> Value {
     let beats = node.pulse.beats();
     let cores = beats.iter().map(|beat| beat.cores.len()).max().unwrap_or(0);

@@ -1,7 +1,8 @@
 //! Bitly's API, version 4: `POST /v4/shorten` and `POST /v4/expand` (dev.bitly.com/api-reference).
 //!
-//! A long URL that the app has shortened before gets the same link, with 200 instead of 201, as there. `domain` and
-//! `group_guid` are taken; a group, and a domain that is none of this service, such as `bit.ly`, say nothing.
+//! A long URL that the app has shortened before gets its existing link, with 200 instead of 201, as at Bitly. The
+//! fields `domain` and `group_guid` are accepted; a group, and a domain that the service does not serve, such as
+//! `bit.ly`, are ignored.
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -16,7 +17,7 @@ use carom_model::dates;
 use carom_model::link::Link;
 
 impl Context {
-    /// `POST /v4/shorten`
+    /// Handles `POST /v4/shorten`: creates a link, or returns an existing one.
     pub(in crate::api) async fn bitly_shorten(&self, request: Request<Incoming>) -> Answer {
         match self.try_shorten(request).await {
             Ok(Made { link, counts, quota }) => {
@@ -45,7 +46,7 @@ impl Context {
         caller.make_of(&fields).await
     }
 
-    /// `POST /v4/expand`
+    /// Handles `POST /v4/expand`: returns the destination of a link.
     pub(in crate::api) async fn bitly_expand(&self, request: Request<Incoming>) -> Answer {
         match self.try_expand(request).await {
             Ok(body) => json_answer(StatusCode::OK, &body),
@@ -65,12 +66,12 @@ impl Context {
         Ok(body)
     }
 
-    /// A link as Bitly shows it.
+    /// Describes a link in Bitly's format.
     fn bitlink(&self, link: &Link) -> Value {
         let short_url = self.short_url(link);
         let id = short_url.split_once("://").map_or(&*short_url, |(_, rest)| rest);
         json!({
-            // Without a colon in the offset.
+            // Bitly writes offsets without a colon.
             "created_at": dates::format(link.created_ms).replace("+00:00", "+0000"),
             "id": id,
             "link": short_url,
@@ -85,7 +86,7 @@ impl Context {
     }
 }
 
-/// A problem as Bitly tells it. A key that does not hold is forbidden there.
+/// Formats a problem as Bitly does. An invalid key is 403 there.
 fn told(problem: Problem) -> Answer {
     let (number, message, description) = match problem.status().as_u16() {
         400 if problem.names("longUrl") => (400, "INVALID_ARG_LONG_URL", "The value provided is invalid."),
@@ -98,7 +99,7 @@ fn told(problem: Problem) -> Answer {
     };
     let mut body = json!({"message": message, "resource": "bitlinks", "description": description});
     if number == 503 {
-        // Whether the link may exist all the same.
+        // The detail says whether the link may exist all the same.
         body["description"] = problem.detail().into();
     }
     if number == 400 {

@@ -1,5 +1,5 @@
-//! What a form sends, in the three ways in which it may: in the query, as `application/x-www-form-urlencoded`, and as
-//! `multipart/form-data` (RFC 7578), which is what PHP's curl makes of an array.
+//! The fields of a form, in the three encodings that a form may use: the query,
+//! `application/x-www-form-urlencoded`, and `multipart/form-data` (RFC 7578), which PHP's curl uses for an array.
 
 use std::collections::HashMap;
 
@@ -13,20 +13,17 @@ use crate::api::query::pairs;
 use carom_limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
 use carom_model::access::miss_limiter::Source;
 
-/// The fields of a form; of several of one name the last counts. Files are no fields.
+/// The fields of a form. Of several fields with one name the last counts; files are ignored.
 #[derive(Default, Debug)]
 pub(in crate::api) struct Form(HashMap<String, String>);
 
 impl Form {
-    /// Adds what stands in a query, or in a body of that form.
+    /// Adds the fields of a query, or of a body in that encoding.
     pub(in crate::api) fn add_encoded(&mut self, text: &str) {
         self.0.extend(pairs(text).take(FORM_FIELDS_MAX));
     }
 
-    /// Adds what stands in a body of parts. What is no part is passed over.
-    ///
-    /// Our own: the body is in memory already, and has at most [`FORM_LEN_MAX`] bytes. `multer` reads a stream, fails at the
-    /// first malformed part, and would bring `mime` and `encoding_rs` for fields that are UTF-8.
+    /// Adds the fields of a multipart body. Malformed parts are skipped.
     pub(super) fn add_parts(&mut self, body: &[u8], boundary: &str) {
         let mark = [b"--", boundary.as_bytes()].concat();
         let mut starts: Vec<usize> = memchr::memmem::find_iter(body, &mark).collect();
@@ -42,16 +39,16 @@ impl Form {
         }
     }
 
-    /// A field; empty where it is not there.
+    /// Returns the value of a field; empty if the field is missing.
     pub(in crate::api) fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
 }
 
-/// The form of a request, and where that came from.
+/// Reads the form of a request, and returns it with the source of the request.
 ///
 /// # Errors
-/// Where its body is too long, or breaks off.
+/// 413 if the body is too long, 400 if it breaks off.
 pub(in crate::api) async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<Source>), Problem> {
     let source = request.extensions().get::<Source>().copied();
     let mut form = Form::default();
@@ -72,7 +69,7 @@ pub(in crate::api) async fn read_form(request: Request<Incoming>) -> Result<(For
     Ok((form, source))
 }
 
-/// The name in the head of a part that is no file.
+/// Returns the field name in the head of a part, unless the part is a file.
 fn field_name(head: &str) -> Option<String> {
     let is_disposition = |line: &&str| line.to_ascii_lowercase().starts_with("content-disposition:");
     let line = head.split("\r\n").find(is_disposition)?;
@@ -85,7 +82,7 @@ fn field_name(head: &str) -> Option<String> {
     if value("filename").is_some() { None } else { value("name") }
 }
 
-/// The boundary that a content type names.
+/// Returns the boundary that a content type names.
 fn boundary(kind: &str) -> Option<String> {
     let rest = kind.to_ascii_lowercase().strip_prefix("multipart/form-data").is_some().then_some(kind)?;
     rest.split(';').skip(1).find_map(|part| {

@@ -1,8 +1,8 @@
-//! YOURLS's API, `/yourls-api.php` (yourls.org/docs/guide/advanced/api): the actions `shorturl`, `expand`, `url-stats`, `stats`,
-//! `db-stats` and `version`, answered as JSON, JSONP, XML, or one line of text.
+//! YOURLS's API, `/yourls-api.php` (yourls.org/docs/guide/advanced/api): the actions `shorturl`, `expand`,
+//! `url-stats`, `stats`, `db-stats` and `version`, with responses in JSON, JSONP, XML, or one line of text.
 //!
-//! Its `signature` is an API key, or else its `password` is one, of the app that `username` names. A signature that is good for
-//! some time only is a hash over a secret that is not kept here, so there are none.
+//! The field `signature` carries an API key; alternatively `password` carries one of the app that `username` names.
+//! Signatures with a time limit are unsupported: they are hashes over a secret that carom does not store.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -28,21 +28,21 @@ use carom_model::link::Link;
 use carom_model::query::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
 use carom_model::visits::tally::Counts;
 
-/// The version whose API this is.
+/// Version of YOURLS that this API reports.
 const VERSION: &str = "1.9.2";
 
-/// What is told in the end: members, the one line of the format `simple`, and the status.
+/// A response before it is formatted: members, the line of the format `simple`, and the status.
 struct Told {
     members: Map<String, Value>,
     simple: String,
     status: StatusCode,
     quota: Option<Quota>,
-    /// Seconds after which trying again may help.
+    /// Seconds after which a retry may succeed.
     retry_after: Option<u64>,
 }
 
 impl Told {
-    /// Status, members and the line. The members are those of an object.
+    /// Builds a response from a status, the members of an object, and the line of the format `simple`.
     fn of(status: StatusCode, members: Value, simple: impl Into<String>) -> Told {
         let Value::Object(members) = members else { unreachable!("it is written as one") };
         Told { members, simple: simple.into(), status, quota: None, retry_after: None }
@@ -50,9 +50,10 @@ impl Told {
 }
 
 impl Context {
-    /// `GET` and `POST /yourls-api.php`
+    /// Handles `GET` and `POST /yourls-api.php`: runs the requested action.
     pub(in crate::api) async fn yourls(&self, request: Request<Incoming>) -> Answer {
-        // What is read here can be a script, and what is written a picture: any page of any site may ask for those.
+        // Responses can be scripts, and writes can be image loads, so any page of any site can cause these
+        // requests.
         let lured = self.must_not_be_in_a_browser(&request);
         let domain = self.domain_of(&request).and_then(|place| self.domains().label_at(place));
         let form = match read_form(request).await {
@@ -78,7 +79,7 @@ impl Context {
         domain: Option<DomainName>,
     ) -> Result<Told, Problem> {
         let context = self.authenticate_form(form, source)?;
-        // Each of these shorteners has a domain of its own, where it is asked.
+        // A YOURLS installation has a single domain: the host of the request selects it.
         let context = Context { caller: Rc::new(context.caller.meaning(domain)), ..context };
         match form.get("action") {
             "shorturl" => {
@@ -108,7 +109,7 @@ impl Context {
     async fn yourls_shorten(&self, form: &Form) -> Result<Told, Problem> {
         let (url, keyword, title) = (form.get("url"), form.get("keyword"), form.get("title"));
         let mut fields = Map::new();
-        // As there, what has no scheme is meant to have one.
+        // As in YOURLS, a URL without a scheme gets one.
         let has_scheme = url.contains("://") || url.is_empty();
         let url = if has_scheme { Cow::Borrowed(url) } else { Cow::Owned(format!("http://{url}")) };
         fields.insert("longUrl".to_owned(), json!(url));
@@ -195,16 +196,16 @@ impl Context {
         };
         let order = Order { field, descending };
         let total = self.page_of(order, 1, 1).await?.total;
-        // Somewhere, where somewhere is asked for.
+        // The filters `rand` and `random` start at a random page.
         let start = match form.get("filter") {
             "rand" | "random" if total > limit => {
                 (getrandom::u64().unwrap_or_default() % (total - limit + 1)) / limit * limit
             }
             _ => start,
         };
-        // Behind the last one there is nothing, however far.
+        // A start behind the last link yields an empty list.
         let start = start.min(total);
-        // Pages are of one length: those that have what is asked for.
+        // Pages have one length, so the links may lie on two of them.
         let first = start / limit + 1;
         let skipped = (start % limit) as usize;
         let mut shown = Vec::new();
@@ -226,7 +227,7 @@ impl Context {
         Ok(Told::of(StatusCode::OK, members, NEEDS_MORE))
     }
 
-    /// How many links there are, and how often they were followed: that is counted of all apps and domains together.
+    /// Returns the number of links and of visits. Visits are counted for all apps and domains together only.
     async fn totals(&self, links: u64) -> Result<Value, Problem> {
         let clicks = match self.yourls_scope().is_all() {
             true => Some(self.visits_of_all().await?.total),
@@ -235,7 +236,7 @@ impl Context {
         Ok(json!({"total_links": links.to_string(), "total_clicks": clicks.map(|clicks| clicks.to_string())}))
     }
 
-    /// The links that are meant: those of the domain that was asked, where there are several.
+    /// Returns the links to use: if the service has several domains, those of the request's domain.
     fn yourls_scope(&self) -> Scope {
         let scope = self.caller.scope();
         match self.domains().is_strict() {
@@ -272,7 +273,7 @@ fn title_of(link: &Link) -> &str {
     link.labels.title.as_deref().unwrap_or(&link.target)
 }
 
-/// As `2026-01-31 12:00:00`.
+/// Formats an instant as `2026-01-31 12:00:00`, in UTC.
 fn date(ms: u64) -> String {
     dates::format(ms)[..19].replace('T', " ")
 }
@@ -289,7 +290,7 @@ fn no_url(problem: &Problem) -> Told {
     Told::of(StatusCode::BAD_REQUEST, members, "")
 }
 
-/// A problem as YOURLS tells it: who shows no key that holds is to log in.
+/// Formats a problem as YOURLS does: an invalid key yields "please log in".
 fn refused(problem: &Problem) -> Told {
     let status = match problem.status() {
         StatusCode::UNAUTHORIZED => StatusCode::FORBIDDEN,
@@ -308,7 +309,7 @@ fn write(form: &Form, told: Told, jsonp: bool) -> Answer {
     let Told { members, simple, status, quota, retry_after } = told;
     let callback = form.get("callback");
     let answer = match form.get("format") {
-        // What may not be read as a script is told as plain JSON.
+        // Without the permission for JSONP the response is plain JSON.
         "jsonp" if !jsonp => answer(status, "application/json", Value::Object(members).to_string()),
         "json" => answer(status, "application/json", Value::Object(members).to_string()),
         "jsonp" if is_name(callback) => {
@@ -329,7 +330,7 @@ fn write(form: &Form, told: Told, jsonp: bool) -> Answer {
     }
 }
 
-/// Whether a callback is the name of a function, and no script.
+/// True if a callback is the name of a function rather than a script.
 fn is_name(callback: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
     (1..=128).contains(&callback.len()) && callback.bytes().all(is_part)
@@ -346,7 +347,7 @@ fn push_xml(out: &mut String, name: &str, value: &Value) {
     let _ = write!(out, "</{name}>");
 }
 
-/// Text with what means something in XML escaped, and without what may not stand there at all.
+/// Appends a text with the special characters of XML escaped, and without those that XML forbids.
 fn push_text(out: &mut String, text: &str) {
     let may_stand =
         |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}') || matches!(c, '\t' | '\n' | '\r');

@@ -1,4 +1,4 @@
-//! The files of the console, as they are in the binary.
+//! The files of the console, which the binary contains.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::api::problem::Problem;
 use crate::api::{Answer, answer, empty, with};
 
-/// What every page of the console is: its script draws the rest.
+/// HTML of every page of the console; the script renders the rest.
 pub(super) const SHELL: &str = include_str!("web/index.html");
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -23,7 +23,7 @@ struct Asset {
     text: &'static str,
 }
 
-/// The table of these files, each by its name.
+/// Builds the table of assets from their content types and names.
 macro_rules! assets {
     ($($kind:ident $name:literal,)*) => {
         &[$(Asset { name: $name, kind: $kind, text: include_str!(concat!("web/", $name)) },)*]
@@ -97,11 +97,11 @@ const ASSETS: &[Asset] = assets! {
     STYLE "views.css",
 };
 
-/// The ETag of each file, so that a browser loads only files that have changed.
+/// ETag of each asset, so that browsers load only files that have changed.
 static TAGS: LazyLock<Vec<String>> =
     LazyLock::new(|| ASSETS.iter().map(|asset| format!("\"{:016x}\"", xxh3_64(asset.text.as_bytes()))).collect());
 
-/// `GET /admin/assets/NAME`
+/// Handles `GET /admin/assets/NAME`: returns a file of the console.
 pub(super) fn asset(name: &str, headers: &HeaderMap) -> Answer {
     let Some(at) = ASSETS.iter().position(|asset| asset.name == name) else {
         return Problem::no_route().because("The console has no such file.").into_answer();
@@ -135,13 +135,13 @@ mod tests {
         assert_eq!(files, served);
     }
 
-    /// The selectors of a style sheet outside media queries.
+    /// Returns the selectors of a style sheet outside media queries.
     fn selectors(css: &str) -> Vec<&str> {
         let is_rule = |line: &&str| line.contains('{') && !line.starts_with([' ', '@', '/']);
         css.lines().filter(is_rule).filter_map(|line| line.split(" {").next()).collect()
     }
 
-    /// All pages load all style sheets: two definitions of a component would mix.
+    /// Every page loads all style sheets, so two definitions of one component would mix.
     #[test]
     fn no_component_is_defined_in_two_style_sheets() {
         let sheets: Vec<&Asset> =

@@ -1,4 +1,4 @@
-//! Deletes that can be undone for a while: the link is archived at once, and deleted when its time is over.
+//! Deletes that can be undone for a while: the link is archived at once, and deleted after a delay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,9 @@ use carom_model::visits::tally::Counts;
 use carom_telemetry::clock::unix_ms;
 
 impl Context {
-    /// `DELETE /admin/api/links/{shortCode}?after=SECONDS`: archives a link now, and has it deleted later. A change of
-    /// `archived` meanwhile calls that off. The node keeps the time in the link's record, so a restart changes nothing.
+    /// Handles `DELETE /admin/api/links/{shortCode}?after=SECONDS`: archives a link now, and schedules its
+    /// deletion. A change of `archived` meanwhile cancels the deletion. The link's record holds the time, so it
+    /// survives a restart.
     pub(super) async fn delete_later(&self, code: &str, query: Option<&str>) -> Answer {
         match self.try_delete_later(code, query).await {
             Ok(link) => json_answer(StatusCode::OK, &self.described(&link, Counts::default())),
@@ -40,7 +41,7 @@ impl Context {
     }
 }
 
-/// How long the link is to wait.
+/// Parses the delay of the deletion.
 fn after_in(query: Option<&str>) -> Result<Duration, Invalid> {
     let most = DELETION_WAIT_MAX.as_secs();
     let seconds = Params::of(query)

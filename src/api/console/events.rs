@@ -1,4 +1,4 @@
-//! What goes on now: the status once a second, as server-sent events (WHATWG HTML, section 9.2).
+//! Live status: one update a second, as server-sent events (WHATWG HTML, section 9.2).
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -16,13 +16,13 @@ use crate::api::{Answer, answer_with};
 use carom_limits::WATCHERS_MAX;
 use carom_telemetry::stats::LatencySummary;
 
-/// From one event to the next.
+/// Pause between two events.
 const EVERY: Duration = Duration::from_millis(900);
 
-/// How long a core may take to report its latencies.
+/// Time within which a core reports its latencies.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Which pages are told of what goes on, the newest last.
+/// The open event streams of pages, the newest last.
 #[derive(Debug, Default)]
 pub(in crate::api) struct Watchers(Rc<RefCell<Joined>>);
 
@@ -32,15 +32,15 @@ struct Joined {
     numbers: VecDeque<u64>,
 }
 
-/// One of them.
+/// A slot for one event stream, held until it is dropped.
 struct Watcher {
     number: u64,
     joined: Rc<RefCell<Joined>>,
 }
 
 impl Watchers {
-    /// One more. Where there are too many it takes the place of the oldest: that may be one whose other end is long gone, which
-    /// does not show before several minutes of events fill the buffers in between.
+    /// Adds an event stream. Above the limit it takes the slot of the oldest one. That client may be long gone,
+    /// which shows only after several minutes of events have filled the buffers in between.
     fn join(&self) -> Watcher {
         let mut joined = self.0.borrow_mut();
         let number = joined.next;
@@ -54,7 +54,7 @@ impl Watchers {
 }
 
 impl Watcher {
-    /// Whether it still has its place.
+    /// True if the stream still has its slot.
     fn is_in(&self) -> bool {
         self.joined.borrow().numbers.contains(&self.number)
     }
@@ -67,13 +67,13 @@ impl Drop for Watcher {
 }
 
 impl Admitted {
-    /// `GET /admin/api/events`
+    /// Handles `GET /admin/api/events`: streams the status about once a second.
     pub(super) fn events(self, console: &Rc<Console>) -> Answer {
         let watcher = console.watchers.join();
         let content = stream(|outlet| async move {
             let desk = Rc::clone(&self.context.desk);
             let mut before = None;
-            // Told once more when the node is on its way out, and then no more: nobody is to wait for us.
+            // The last event reports the shutdown; then the stream ends, so that it does not delay the shutdown.
             loop {
                 let latencies = desk.latencies(REPORT_TIME_MAX).await;
                 let mut told = status::describe(&desk, &latencies);
@@ -91,7 +91,7 @@ impl Admitted {
     }
 }
 
-/// What the cores did in the last second, and how long their requests took since the last event.
+/// Describes the last second of all cores, and the latencies of requests since the previous event.
 fn now(pulse: &Value, latencies: &[Option<LatencySummary>], before: Option<&[Option<LatencySummary>]>) -> Value {
     let last = |numbers: &Value| numbers.as_array().and_then(|all| all.last()?.as_u64()).unwrap_or(0);
     let of_cores = |name: &str| pulse[name].as_array().into_iter().flatten().map(last).sum::<u64>();
@@ -106,10 +106,10 @@ fn now(pulse: &Value, latencies: &[Option<LatencySummary>], before: Option<&[Opt
     })
 }
 
-/// How many requests took how long since then, in nanoseconds and all cores together; the shortest first.
+/// Returns latencies and their counts since `before`, in nanoseconds, of all cores together; the shortest first.
 fn steps_since(now: &[Option<LatencySummary>], before: &[Option<LatencySummary>]) -> Vec<(u64, u64)> {
     let mut all: HashMap<u64, u64> = HashMap::new();
-    // A core that was silent then or is now says nothing of the time in between.
+    // A core that failed to report at either time contributes nothing.
     for (now, before) in now.iter().zip(before).filter_map(|(now, before)| now.as_ref().zip(before.as_ref())) {
         let known: HashMap<u64, u64> = before.steps.iter().copied().collect();
         for (nanos, count) in &now.steps {
@@ -122,7 +122,7 @@ fn steps_since(now: &[Option<LatencySummary>], before: &[Option<LatencySummary>]
     steps
 }
 
-/// What that share of the requests did not exceed; none where there were none.
+/// Returns the latency that this share of the requests did not exceed; `None` without requests.
 fn quantile(steps: &[(u64, u64)], share: f64) -> Option<u64> {
     let total: u64 = steps.iter().map(|(_, count)| count).sum();
     let wanted = (total as f64 * share).ceil() as u64;
@@ -148,7 +148,7 @@ mod tests {
         assert!(all.iter().all(Watcher::is_in));
         let one_more = watchers.join();
         assert!(one_more.is_in() && !all[0].is_in() && all[1].is_in());
-        // Those that leave make room.
+        // A stream that ends frees its slot.
         drop(all.drain(..2));
         let another = watchers.join();
         assert!(another.is_in() && all.iter().all(Watcher::is_in));

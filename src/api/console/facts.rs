@@ -1,4 +1,4 @@
-//! What the console tells of the service itself: the settings that hold, and whether a URL would be accepted.
+//! Facts about the service for the console: the effective settings, and the check of a URL.
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -12,12 +12,12 @@ use carom_model::destination::hosts::{Hosts, host_of};
 use carom_model::destination::long_url::LongUrl;
 
 impl Context {
-    /// `GET /admin/api/settings`
+    /// Handles `GET /admin/api/settings`: returns the effective settings.
     pub(super) fn settings_in_force(&self) -> Answer {
         json_answer(StatusCode::OK, &json!({"settings": self.site.settings}))
     }
 
-    /// `POST /admin/api/check-url`
+    /// Handles `POST /admin/api/check-url`: says whether a URL would be accepted as a destination.
     pub(super) async fn check_url(&self, request: Request<Incoming>) -> Answer {
         match self.try_check_url(request).await {
             Ok(told) => json_answer(StatusCode::OK, &told),
@@ -33,11 +33,11 @@ impl Context {
         Ok(self.judge(&fields))
     }
 
-    /// What becomes of a request for a link to that URL.
+    /// Predicts the result of a request to shorten that URL.
     fn judge(&self, fields: &Map<String, Value>) -> Value {
         let read = self.bounded(|bounds| Create::read(fields, bounds));
         let text = fields.get("longUrl").and_then(Value::as_str).unwrap_or_default();
-        // As it would be stored, also where a list forbids it.
+        // The URL as it would be stored, even if a list forbids it.
         let url = LongUrl::parse(text, &[]).ok().map(String::from);
         let on = |list: Option<&Hosts>, yes: &'static str, no: &'static str| match (list, &url) {
             (None, _) => "no list",

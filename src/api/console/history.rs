@@ -1,4 +1,4 @@
-//! Who has changed a link, when, and what.
+//! The history of a link: authors, times and contents of its changes.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::api::{Answer, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::link::history::Edit;
 
-/// By how much the clocks of the nodes of a fleet may differ.
+/// Tolerance for the clocks of the nodes of a fleet.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 impl Context {
-    /// `GET /admin/api/history/CODE`
+    /// Handles `GET /admin/api/history/CODE`: returns the changes of a link.
     pub(super) async fn history_of_link(&self, code: &str, query: Option<&str>) -> Answer {
         match self.try_history(code, query).await {
             Ok(edits) => json_answer(StatusCode::OK, &json!({"history": edits})),
@@ -29,7 +29,7 @@ impl Context {
             StoreAnswer::Edits(edits) => edits,
             other => return Err(failed(&other, code)),
         };
-        // A slug that was given again has the changes of the link before it, too.
+        // A reused slug also has the changes of its previous link.
         let since_ms = match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
             StoreAnswer::Found(link, _) => Some(link.created_ms.saturating_sub(CLOCKS_DIFFER.as_millis() as u64)),
             _ => None,

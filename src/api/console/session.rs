@@ -1,8 +1,8 @@
-//! Who is signed in at the console: sessions of browsers, each under the key that was shown for it.
+//! Sessions of the console: signed-in browsers, each bound to the API key that it signed in with.
 //!
-//! A session lives in the memory of the admin listener alone, so that a restart ends all of them. What the browser has is a random
-//! token in a cookie that no script can read; what is kept is its hash. Whatever changes something must show a second one, which
-//! only a page of ours can know.
+//! Sessions live in the memory of the admin listener only, so a restart ends all of them. The browser keeps a
+//! random token in a cookie that scripts cannot read; the node keeps its hash. Requests that change something must
+//! carry a second token, which only pages of the console can know.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -15,31 +15,32 @@ use data_encoding::HEXLOWER;
 /// Random bytes of a token: nobody guesses 256 bits.
 const TOKEN_BYTES: usize = 32;
 
-/// Random bytes of the name by which a session can be ended.
+/// Random bytes of the id by which a session can be ended.
 const ID_BYTES: usize = 8;
 
-/// What of a browser's description is kept; they have some 120 characters.
+/// Characters of a `User-Agent` header that are kept; browsers send about 120.
 const USER_AGENT_CHARS: usize = 256;
 
-/// A browser that is signed in.
+/// A signed-in browser.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    /// What it is called in lists.
+    /// Id of the session in lists.
     pub(super) id: String,
-    /// The key that was used to sign in. The session ends with it.
+    /// Hash of the key that was used to sign in. The session ends when the key becomes invalid.
     pub(super) key: KeyHash,
-    /// The app of the key.
+    /// App of the key.
     pub(super) app: String,
-    /// What it comes from, so that people know theirs among others.
+    /// Browser and address of the session, by which people recognise it in a list.
     pub(super) client: Client,
-    /// What requests that change something must show.
+    /// Token that requests with changes must carry.
     pub(super) csrf: String,
-    /// How long it lasts.
+    /// Lifetime of the session.
     pub(super) life: SessionLife,
     token: KeyHash,
 }
 
-/// How long a session lasts, also for requests that take long. Copies of it tell the same. Instants are in milliseconds since 1970 UTC.
+/// Lifetime of a session. Clones share their state, so that long requests see the session end. Instants are in
+/// milliseconds since 1970 UTC.
 #[derive(Clone, Debug)]
 pub(in crate::api) struct SessionLife(Rc<Life>);
 
@@ -47,7 +48,7 @@ pub(in crate::api) struct SessionLife(Rc<Life>);
 struct Life {
     since_ms: u64,
     seen_ms: Cell<u64>,
-    /// Ended by its user, by another admin, or by a new session of the same browser.
+    /// True once the session was ended by its user, by another admin, or by a new session of the same browser.
     is_ended: Cell<bool>,
 }
 
@@ -56,17 +57,17 @@ impl SessionLife {
         SessionLife(Rc::new(Life { since_ms: now_ms, seen_ms: Cell::new(now_ms), is_ended: Cell::new(false) }))
     }
 
-    /// When it began.
+    /// Returns the start of the session.
     pub(super) fn since_ms(&self) -> u64 {
         self.0.since_ms
     }
 
-    /// When it was last used.
+    /// Returns the last use of the session.
     pub(super) fn seen_ms(&self) -> u64 {
         self.0.seen_ms.get()
     }
 
-    /// When it ends if it is not used again.
+    /// Returns the end of the session if it stays unused.
     pub(super) fn ends_ms(&self) -> u64 {
         let idle = self.seen_ms() + SESSION_IDLE_MAX.as_millis() as u64;
         idle.min(self.since_ms() + SESSION_TIME_MAX.as_millis() as u64)
@@ -76,7 +77,7 @@ impl SessionLife {
         self.0.is_ended.get() || self.ends_ms() <= now_ms
     }
 
-    /// Uses it, if it is not over. Whether it goes on.
+    /// Records a use of the session. False if the session is over.
     pub(in crate::api) fn renew(&self, now_ms: u64) -> bool {
         let goes_on = !self.is_over(now_ms);
         if goes_on {
@@ -86,17 +87,17 @@ impl SessionLife {
     }
 }
 
-/// What a browser says of itself when it signs in, and where it is.
+/// Browser and address of a session, as of the sign-in.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
-    /// Its field `User-Agent`, as much of it as is kept.
+    /// Start of the header `User-Agent`, at most [`USER_AGENT_CHARS`] characters.
     pub(super) user_agent: String,
-    /// Its address, or that of a proxy in front of us.
+    /// Address of the browser, or of a proxy in front of this listener.
     pub(super) address: Option<IpAddr>,
 }
 
 impl Client {
-    /// Of a field of that content.
+    /// Returns the client with this `User-Agent` header and address.
     pub(super) fn new(user_agent: &[u8], address: Option<IpAddr>) -> Client {
         let user_agent = String::from_utf8_lossy(user_agent).chars().take(USER_AGENT_CHARS).collect();
         Client { user_agent, address }
@@ -104,7 +105,7 @@ impl Client {
 }
 
 impl Session {
-    /// Whether a request that changes something shows what it must.
+    /// True if `csrf` is the session's token for changes. Compares in constant time.
     pub(super) fn is_shown(&self, csrf: &[u8]) -> bool {
         KeyHash::of(csrf).is(KeyHash::of(self.csrf.as_bytes()))
     }
@@ -115,10 +116,10 @@ impl Session {
 pub(super) struct Sessions(RefCell<Vec<Session>>);
 
 impl Sessions {
-    /// Begins a session. Returns the token that the browser is to keep.
+    /// Starts a session. Returns the token for the browser's cookie.
     ///
     /// # Errors
-    /// If the system gives no random bytes.
+    /// If the operating system provides no random bytes.
     pub(super) fn begin(
         &self,
         key: KeyHash,
@@ -138,7 +139,7 @@ impl Sessions {
         };
         self.end_where(|session| session.life.is_over(now_ms));
         if self.0.borrow().len() >= SESSIONS_MAX {
-            // The one that was left alone for longest.
+            // Ends the session that was unused for longest.
             let oldest =
                 self.0.borrow().iter().min_by_key(|session| session.life.seen_ms()).map(|session| session.id.clone());
             oldest.map(|id| self.end(&id));
@@ -147,37 +148,37 @@ impl Sessions {
         Ok(token)
     }
 
-    /// The session of a token, which is used now.
+    /// Returns the session of a token, and records a use of it.
     pub(super) fn find(&self, token: &[u8], now_ms: u64) -> Option<Session> {
         let token = KeyHash::of(token);
         let all = self.0.borrow();
         all.iter().find(|session| session.token.is(token) && session.life.renew(now_ms)).cloned()
     }
 
-    /// Those that are not over and whose keys hold, the newest first.
+    /// Returns the sessions that are not over and whose keys are valid, the newest first.
     pub(super) fn all(&self, now_ms: u64, holds: impl Fn(KeyHash) -> bool) -> Vec<Session> {
         let all = self.0.borrow();
         let current = all.iter().rev().filter(|session| !session.life.is_over(now_ms) && holds(session.key));
         current.cloned().collect()
     }
 
-    /// Ends the session of that name. Whether there was one.
+    /// Ends the session with that id. True if it existed.
     pub(super) fn end(&self, id: &str) -> bool {
         self.end_where(|session| session.id == id)
     }
 
-    /// Ends the session of a token. Whether it was of one.
+    /// Ends the session with that token. True if it existed.
     pub(super) fn end_of_token(&self, token: &[u8]) -> bool {
         let token = KeyHash::of(token);
         self.end_where(|session| session.token.is(token))
     }
 
-    /// Ends all but that one.
+    /// Ends all sessions but the one with that id.
     pub(super) fn end_others(&self, id: &str) {
         self.end_where(|session| session.id != id);
     }
 
-    /// Ends some, and tells the requests that they have begun. Whether there were any.
+    /// Ends the sessions that `is_over` selects, and with them their running requests. True if any existed.
     fn end_where(&self, is_over: impl Fn(&Session) -> bool) -> bool {
         let mut all = self.0.borrow_mut();
         let before = all.len();
@@ -190,10 +191,10 @@ impl Sessions {
     }
 }
 
-/// So many random bytes as hexadecimal digits.
+/// Returns `BYTES` random bytes as hexadecimal digits.
 ///
 /// # Errors
-/// If the system gives none.
+/// If the operating system provides no random bytes.
 pub(super) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)?;
@@ -224,7 +225,7 @@ mod tests {
         let token = sessions.begin(key("a"), "ops", Client::default(), 1_000).unwrap();
         let life = sessions.find(token.as_bytes(), 1_000).unwrap().life;
         assert!(sessions.find(token.as_bytes(), 1_000 + idle).is_none() && !life.renew(1_000 + idle));
-        // What takes long keeps it in use, as an open page does, and not for longer than it may last.
+        // A long request keeps the session in use, as an open page does, up to the maximum lifetime.
         let mut now_ms = 1_000;
         while life.renew(now_ms) {
             now_ms += idle / 2;

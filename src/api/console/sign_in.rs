@@ -1,4 +1,4 @@
-//! Signing in with an admin key, and out: the form, the cookie, and where people come from and go to.
+//! Signing in with an admin key, and signing out: the form, the cookie, and the redirects before and after.
 
 use std::rc::Rc;
 
@@ -18,31 +18,32 @@ use crate::pages::SignIn;
 use carom_model::access::Role;
 use carom_telemetry::clock::unix_ms;
 
-/// Where everybody begins.
+/// Path of the first page of the console.
 const HOME: &str = "/admin/";
 
-/// What cookies are called; behind it stands the port, since browsers share cookies among the ports of a host.
+/// Name of the session cookie, before the port: browsers share cookies among all ports of a host.
 const COOKIE: &str = "carom-console";
 
-/// The same where TLS is spoken, by a balancer in front of us: a browser takes it over TLS from this host alone.
+/// Name of the session cookie if a proxy in front speaks TLS: browsers accept it over TLS from this host only.
 const SECURE_COOKIE: &str = "__Host-carom-console";
 
-/// What a proxy that speaks TLS says.
+/// Request header in which a proxy reports that the client uses TLS.
 const PROTOCOL_FIELD: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Said where nobody has a key yet, and not only this machine reaches the listener.
+/// Message while no API keys exist and other machines can reach the listener.
 const NO_KEYS: &str =
     "No API keys yet. Create one on the server with “carom app add ops --role admin”, then sign in with it.";
 
-/// The same words as in `strings-shell.js`, for the sign-in page itself.
+/// Message for an invalid key on the sign-in page, as in `strings-shell.js`.
 const INVALID: &str = "Invalid, expired or revoked key.";
 const NOT_ADMIN: &str = "This key can’t open the console. Use an admin key that isn’t limited to a domain.";
 const TOO_MANY: &str = "Too many failed attempts from this address. Try again in a minute.";
 
-/// Said where it is not known whether there are keys.
+/// Message while it is unknown whether API keys exist.
 const UNSURE: &str = "Redis, which stores the API keys, does not answer. Try again in a minute.";
 
-/// The tokens that a request brings, each behind the name of its cookie. A host may have set several, for other ports.
+/// Returns the session tokens of a request, each with the name of its cookie. One host may have set several, for
+/// other ports.
 pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     let cookies = headers.get_all(header::COOKIE).iter().flat_map(|field| field.as_bytes().split(|&byte| byte == b';'));
     cookies.filter_map(|cookie| {
@@ -53,7 +54,7 @@ pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])
     })
 }
 
-/// Sends a browser that asked for a page to the form, and back afterwards.
+/// Redirects the request for a page to the sign-in form, which returns to that page.
 pub(super) fn lead_there<B>(request: &Request<B>) -> Answer {
     let path = request.uri().path_and_query().map_or(HOME, |path| path.as_str());
     go_to(&format!("/admin/sign-in?next={}", percent_encoded(path)))
@@ -63,20 +64,21 @@ fn go_to(path: &str) -> Answer {
     with(with(empty(StatusCode::SEE_OTHER), header::LOCATION, path), header::CACHE_CONTROL, "no-store")
 }
 
-/// Where to go on after signing in: a page of the console, and nothing that leads elsewhere.
+/// Returns the page to open after signing in: the requested page of the console, or the first page instead of any
+/// other URL.
 fn next_of(asked: &str) -> &str {
     let is_plain = asked.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     let is_page = asked == "/admin" || asked.starts_with("/admin/") && !asked.starts_with("/admin/sign-in");
     if is_plain && is_page { asked } else { HOME }
 }
 
-/// Whether the browser speaks TLS, to something in front of us.
+/// True if the browser uses TLS, which a proxy in front of this listener terminates.
 fn is_over_tls<B>(request: &Request<B>) -> bool {
     let field = |name: &HeaderName| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
     field(&header::ORIGIN).starts_with(b"https://") || field(&PROTOCOL_FIELD).eq_ignore_ascii_case(b"https")
 }
 
-/// The name of the cookie of a session.
+/// Returns the name of the session cookie for a request.
 fn cookie_name<B>(request: &Request<B>) -> String {
     if is_over_tls(request) {
         return SECURE_COOKIE.to_owned();
@@ -87,14 +89,14 @@ fn cookie_name<B>(request: &Request<B>) -> String {
     port.map_or_else(|| COOKIE.to_owned(), |port| format!("{COOKIE}-{port}"))
 }
 
-/// A cookie that no script reads and that no other site's page sends along.
+/// Returns a cookie that scripts cannot read and that browsers omit from requests of other sites.
 fn cookie(name: &str, token: &str) -> String {
     let secure = if name == SECURE_COOKIE { "; Secure" } else { "" };
     format!("{name}={token}; Path=/; HttpOnly; SameSite=Strict{secure}")
 }
 
 impl Context {
-    /// `GET /admin/sign-in`
+    /// Handles `GET /admin/sign-in`: shows the sign-in form.
     pub(super) fn show_sign_in(&self, console: &Console, request: &Request<Incoming>) -> Answer {
         let params = Params::of(request.uri().query());
         let next = next_of(params.text("next").unwrap_or_default());
@@ -110,7 +112,7 @@ impl Context {
         page(status, html)
     }
 
-    /// `POST /admin/sign-in`
+    /// Handles `POST /admin/sign-in`: signs in with an API key.
     pub(super) async fn sign_in(&self, console: &Rc<Console>, request: Request<Incoming>) -> Answer {
         if is_foreign(&request) {
             return Problem::forbidden("This form was sent from another site.").into_answer();
@@ -156,7 +158,8 @@ impl Context {
         let client = Client::new(user_agent, source.map(|source| source.address));
         match console.sessions.begin(hash, &app, client, unix_ms()) {
             Ok(token) => {
-                // A browser has one session, whatever ways lead it here: of two cookies it would not be clear which one counts.
+                // A browser has one session, even if it reaches this node both directly and through a proxy: with
+                // two cookies it would be unclear which one counts.
                 earlier.iter().for_each(|token| _ = console.sessions.end_of_token(token));
                 tracing::info!(app, key = hash.id(), "signed in at the console");
                 with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
@@ -170,9 +173,10 @@ impl Context {
 }
 
 impl Admitted {
-    /// `DELETE /admin/api/session`
+    /// Handles `DELETE /admin/api/session`: signs out.
     pub(super) fn sign_out<B>(&self, console: &Console, request: &Request<B>) -> Answer {
-        // The cookie may be one that was set when the browser came another way. What it has of other nodes stays.
+        // The cookie may have another name, from a sign-in over another path to this node. Cookies of other nodes
+        // stay.
         let ended = tokens(request.headers()).filter(|(_, token)| console.sessions.end_of_token(token));
         let mut names: Vec<String> = ended.map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
         if names.is_empty() {

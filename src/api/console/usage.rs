@@ -1,4 +1,4 @@
-//! How links are used: visits of all of them in a period, the links that were followed most, and how many there are.
+//! Use of links in a period: visits of all links, the most visited links, and the number of links.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -19,20 +19,20 @@ use carom_telemetry::clock::unix_ms;
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// The period of a request that names none.
+/// Default period, in milliseconds.
 const USUAL_MS: u64 = 30 * DAY_MS;
 
 /// Days for which links are counted one by one.
 const DAYS_MAX: u64 = 400;
 
-/// Links that were followed most.
+/// Length of the list of the most visited links.
 const TOP: usize = 25;
 
-/// Apps that are told by themselves.
+/// Apps that are listed individually.
 const ROWS_MAX: usize = 100;
 
 impl Context {
-    /// `GET /admin/api/usage`
+    /// Handles `GET /admin/api/usage`: returns the use of links in a period.
     pub(super) async fn usage(&self, query: Option<&str>) -> Answer {
         match self.try_usage(query).await {
             Ok(told) => json_answer(StatusCode::OK, &told),
@@ -73,7 +73,7 @@ impl Context {
         }))
     }
 
-    /// The links that were followed most in a time.
+    /// Returns the most visited links of a period.
     async fn top_links(&self, span: &Span) -> Result<Vec<Value>, Problem> {
         let hour = |ms: u64| u32::try_from(ms / HOUR_MS).unwrap_or(u32::MAX);
         let (from_hour, to_hour) = (hour(span.start_ms), hour(span.end_ms).saturating_add(1));
@@ -90,7 +90,8 @@ impl Context {
         }
     }
 
-    /// The hosts that sent most visits in a time, of which days count whole.
+    /// Returns the hosts that referred most visits in a period, rounded to whole days and cut to the last
+    /// [`DAYS_MAX`] days.
     async fn referrers(&self, span: &Span, now_ms: u64) -> Result<Vec<Value>, Problem> {
         let day = |ms: u64| u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX);
         let to_day = day(span.end_ms.min(now_ms));
@@ -106,8 +107,9 @@ impl Context {
         asked.map_err(|reason| Problem::unavailable(format!("Statistics are unavailable: {reason}.")))
     }
 
-    /// How many links there are, and were made in a time: in all, by day, by app and by domain, the latter with their visits.
-    /// `all` is of all visits. `false`: some visits of apps are missing.
+    /// Counts links: existing ones, and those created in a period, in total, by day, by app and by domain, the
+    /// latter two with visits. `all` is the history of all visits. The flag is false if visits of some apps are
+    /// missing.
     async fn growth(&self, span: &Span, now_ms: u64, all: &History) -> Result<(Value, bool), Problem> {
         let (apps, domains) = (self.apps_known(), self.domains_known().await?);
         let (visits, knows_apps) = self.visits_by_part(&apps, &domains, span, all).await?;
@@ -117,7 +119,7 @@ impl Context {
         let scopes: Vec<Scope> = std::iter::once(Scope::ALL).chain(of_apps).chain(of_domains).collect();
         let ever = scopes.iter().map(|scope| Filter { scope: scope.clone(), ..Filter::default() });
         let then = scopes.iter().map(|scope| within(scope.clone(), span.start_ms, span.end_ms));
-        // Of the first and the last day what lies within.
+        // The first and the last day count only as far as they lie in the period.
         let of_day = |day: &u64| within(Scope::ALL, span.start_ms.max(*day), span.end_ms.min(day + DAY_MS - 1));
         let by_day = days.iter().map(of_day);
         let counts = match self.ask_list(ListRequest::Counts(ever.chain(then).chain(by_day).collect())).await? {
@@ -144,8 +146,8 @@ impl Context {
         Ok((told, knows_apps))
     }
 
-    /// The visits of all links, of those of apps and of those of domains, in this order, on the days of a time: as they are
-    /// counted for all of them. `false`: some of apps are missing.
+    /// Returns the visits of all links, of each app and of each domain in a period, in this order. Those of all
+    /// links are rounded to whole days like the others. The flag is false if visits of some apps are missing.
     async fn visits_by_part(
         &self,
         apps: &[AppName],
@@ -166,7 +168,7 @@ impl Context {
         }
     }
 
-    /// The apps that have keys, or had.
+    /// Returns the apps that have or had API keys, in the order of their names, at most [`ROWS_MAX`].
     fn apps_known(&self) -> Vec<AppName> {
         let keys = self.desk.keys();
         let mut apps: Vec<AppName> = keys.all().into_iter().map(|(entry, _)| entry.app.clone()).collect();
@@ -176,7 +178,8 @@ impl Context {
         apps
     }
 
-    /// The domains beside the default one: those that are served, and those that have links and are served no more.
+    /// Returns the domains besides the default one: those that are served, and those that have links although they
+    /// are no longer served.
     async fn domains_known(&self) -> Result<Vec<DomainName>, Problem> {
         let domains = self.domains();
         let label = |name: &DomainName| domains.place_of(name).and_then(|place| domains.label_at(place));
@@ -192,7 +195,7 @@ impl Context {
     }
 }
 
-/// How many links there are of some, and were made and followed in a time; `None` where nobody knows yet.
+/// Counts for a group of links: existing, created and visited in a period; `None` if a count is unknown yet.
 #[derive(Clone, Copy)]
 struct Known {
     links: Option<u64>,
@@ -201,7 +204,7 @@ struct Known {
 }
 
 impl Known {
-    /// The others: whatever is of no other domain is of the default one.
+    /// Subtracts the counts of other domains, which leaves those of the default domain.
     fn without(self, some: &Known) -> Known {
         let less = |all: Option<u64>, some: Option<u64>| Some(all?.saturating_sub(some?));
         let visits = Counts {
@@ -216,12 +219,12 @@ impl Known {
     }
 }
 
-/// The list of links that were made in a time.
+/// Returns the filter for links that were created in a period.
 fn within(scope: Scope, start_ms: u64, end_ms: u64) -> Filter {
     Filter { scope, since_ms: Some(start_ms), until_ms: Some(end_ms), ..Filter::default() }
 }
 
-/// The first milliseconds of the days of a time that are counted one by one.
+/// Returns the first milliseconds of the days of a period that are counted one by one.
 fn days_of(span: &Span, now_ms: u64) -> Vec<u64> {
     let last = span.end_ms.min(now_ms).min(INSTANT_MS_MAX) / DAY_MS;
     let first = (span.start_ms / DAY_MS).max((last + 1).saturating_sub(DAYS_MAX));

@@ -1,4 +1,4 @@
-//! The form at the root, by which people shorten links by hand, and the page of a link that was made with it.
+//! The form at the root that creates links by hand, and the page of a link that it created.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,17 +28,17 @@ use carom_model::redirect::Notice;
 use carom_model::visits::tally::Counts;
 use carom_telemetry::clock::unix_ms;
 
-/// How instants are shown to people.
+/// Date format of these pages.
 const DAY_AND_TIME: &str = "%-d %b %Y, %H:%M UTC";
 
-/// Said to who sends the form of another site.
+/// Error for a form that another site sent.
 const FOREIGN: &str = "This form was sent from another site. Fill it in on this page instead.";
 
-/// Why the form is shown again.
+/// Reason to show the form again.
 enum Refusal {
-    /// These fields are wrong.
+    /// Some fields are invalid.
     Fields(Vec<Invalid>),
-    /// Something else.
+    /// The request failed for another reason.
     Problem(Problem),
 }
 
@@ -48,13 +48,13 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// An instant for people.
+/// Formats an instant for people, in UTC.
 pub(in crate::api) fn shown(ms: u64) -> String {
     dates::format_as(ms / 1_000, DAY_AND_TIME)
 }
 
 impl Context {
-    /// `GET /`
+    /// Handles `GET /`: redirects to the domain's home page, or shows the form.
     pub(in crate::api) fn home<B>(&self, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         if let Some(target) = &self.domains().at(place).targets.home {
@@ -77,11 +77,12 @@ impl Context {
     fn show_form(&self, status: StatusCode, home: Home) -> Answer {
         let needs_key = self.desk.keys().had_keys() || self.desk.keys().is_unsure();
         let page = as_html(status, self.pages().home(&Home { needs_key, ..home }));
-        // With `no-referrer` a browser would say that the form comes from nowhere; only over TLS it says more (`is_foreign`).
+        // With `no-referrer` a browser would send `Origin: null` with this form. Without TLS it sends no other
+        // header that reveals a foreign form (`is_foreign`).
         with(page, header::REFERRER_POLICY, "same-origin")
     }
 
-    /// `POST /`
+    /// Handles `POST /`: creates a link from the form.
     pub(in crate::api) async fn shorten_by_hand(&self, request: Request<Incoming>) -> Answer {
         let domain = self.domain_of(&request);
         let Some(place) = domain.filter(|_| self.site.has_form) else {
@@ -106,10 +107,11 @@ impl Context {
         }
     }
 
-    /// To the page of a link that was made: who loads that again makes no further link.
+    /// Redirects to the page of a created link, so that a reload creates no second one.
     fn lead_to_made(&self, link: &Link, place: Place) -> Answer {
         let domain = link.labels.domain.as_ref();
-        // A key may be for other domains than the one that was asked. The page stays here: forms must not lead elsewhere.
+        // A key may create links in another domain than that of the request. The page stays here: forms must not
+        // redirect elsewhere.
         let elsewhere = match domain == self.domains().label_at(place).as_ref() {
             true => String::new(),
             false => format!("&domain={}", domain.map_or(DEFAULT_DOMAIN, DomainName::as_str)),
@@ -119,7 +121,7 @@ impl Context {
         with(answer, header::LOCATION, &(self.site.receipts.path(link) + &elsewhere))
     }
 
-    /// `GET /-/links/{code}?mark=`: a link for who has made it.
+    /// Handles `GET /-/links/{code}?mark=`: shows a created link to its creator.
     pub(in crate::api) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         let mut client = self.client_of(request);
@@ -161,7 +163,7 @@ impl Context {
         let sources = ["img-src 'self'", elsewhere].join(" ");
         let policy = CONTENT_SECURITY_POLICY.replace("img-src 'self'", sources.trim_end());
         let answer = with(as_html(StatusCode::OK, page), header::CONTENT_SECURITY_POLICY, &policy);
-        // The number of visits is that of now.
+        // The page shows the current number of visits.
         with(answer, header::CACHE_CONTROL, "no-store")
     }
 
@@ -175,7 +177,7 @@ impl Context {
         let read = context.bounded(|bounds| Create::read(&fields, bounds));
         match read {
             Ok(create) if invalid.is_empty() => {
-                // Programs bring links from elsewhere whose end is over; a person has mistyped it.
+                // Programs import links that have expired already; a person has mistyped the date.
                 match create.policy.valid_until_ms.is_some_and(|ms| ms <= unix_ms()) {
                     true => Err(Refusal::Fields(vec![Invalid::new("validUntil", "must be in the future")])),
                     false => Ok(context.make(create).await?),
@@ -188,7 +190,7 @@ impl Context {
         }
     }
 
-    /// The form with what was written into it, and what is wrong beside the field that it is about.
+    /// Shows the form again with the values that were sent, each error beside its field.
     fn show_again(&self, form: &Form, refusal: Refusal) -> Answer {
         let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), form.get(name).to_owned())).collect();
         let (mut errors, mut problem) = (BTreeMap::new(), None);
@@ -221,8 +223,8 @@ impl Context {
     }
 }
 
-/// The fields as the API takes them. Those that were left empty ask for nothing.
-/// Those that are not what the API takes are missing, and told of.
+/// Converts the form to fields of the REST API. Empty fields are left out. Values that cannot be converted are left
+/// out too, and returned as errors.
 fn fields_of(form: &Form) -> (Map<String, Value>, Vec<Invalid>) {
     let mut fields = Map::new();
     let mut invalid = Vec::new();
@@ -232,7 +234,7 @@ fn fields_of(form: &Form) -> (Map<String, Value>, Vec<Invalid>) {
             continue;
         }
         let value = match name {
-            // What browsers send has neither seconds nor an offset; the form says that it is UTC.
+            // Browsers send neither seconds nor an offset; the form says that it is UTC.
             "validUntil" if text.len() == "2026-01-02T03:04".len() => format!("{text}:00+00:00").into(),
             "validUntil" if text.len() == "2026-01-02T03:04:05".len() => format!("{text}+00:00").into(),
             "maxVisits" => match text.parse::<u32>() {
@@ -251,7 +253,7 @@ fn fields_of(form: &Form) -> (Map<String, Value>, Vec<Invalid>) {
     (fields, invalid)
 }
 
-/// A URL as people write it: without a scheme they mean `https`.
+/// Adds `https` to a URL without a scheme.
 fn with_scheme(text: &str) -> String {
     let authority = text.split(['/', '?', '#']).next().unwrap_or_default();
     let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
@@ -262,7 +264,7 @@ fn with_scheme(text: &str) -> String {
     }
 }
 
-/// What is wrong with a field, as a sentence for people: "must be ...".
+/// Formats the reason of an error as a sentence for people: "Must be …".
 fn sentence(reason: &str) -> String {
     let mut chars = reason.chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `GET /{code}+`: where a link leads, without following it. Nothing is counted, and no visit of a limited link is used up.
+//! Previews of links (`GET /{code}+`): show the destination without a redirect, and without counting a visit.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use carom_model::redirect::{Decision, Destination, Lookup, MissLimit, Policies, 
 use carom_telemetry::clock::unix_ms;
 
 impl Context {
-    /// The preview of a code.
+    /// Returns the preview of a code.
     pub(in crate::api) async fn preview<B>(&self, code: &str, request: &Request<B>) -> Answer {
         match self.find_followable(code, request).await {
             Ok(link) => self.show_preview(&link, request),
@@ -28,7 +28,10 @@ impl Context {
         }
     }
 
-    /// A link that redirects now, without counting a visit; or the answer to give instead.
+    /// Finds a link that redirects now, without counting a visit.
+    ///
+    /// # Errors
+    /// The response to send instead.
     pub(in crate::api) async fn find_followable<B>(
         &self,
         code: &str,
@@ -79,7 +82,7 @@ impl Context {
     }
 }
 
-/// A host as people write it, and as it is spoken to where that differs.
+/// Returns a host as people write it, and its punycode form if that differs.
 fn hosts_of(target: &str) -> (String, Option<String>) {
     let host = host_of(target.as_bytes()).to_owned();
     let (shown, is_sound) = idna::domain_to_unicode(&host);

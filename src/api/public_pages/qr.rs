@@ -1,4 +1,4 @@
-//! `GET /rest/v3/short-urls/{shortCode}/qr` and `GET /{shortCode}/qr-code`: the short URL of a link as a QR code.
+//! QR codes of short URLs: `GET /rest/v3/short-urls/{shortCode}/qr` and `GET /{shortCode}/qr-code`.
 
 use std::collections::HashMap;
 
@@ -14,23 +14,23 @@ use carom_limits::PICTURES_KEPT_BYTES;
 use carom_model::link::Link;
 use carom_model::redirect::Notice;
 
-/// Sides that a code may have, in pixels, as in Shlink.
+/// Smallest side of a QR code, in pixels, as in Shlink.
 const SIZE_MIN: u64 = 50;
 const SIZE_MAX: u64 = 1_000;
 
-/// The side where none is named.
+/// Side of a QR code by default, in pixels.
 const SIZE: u32 = 300;
 
-/// How much white may be around it, in pixels.
+/// Largest margin around a QR code, in pixels.
 const MARGIN_MAX: u64 = 500;
 
-/// For how long a client may keep a picture: it says nothing but the short URL.
+/// Cache lifetime of a QR code, which depends on the short URL only.
 const KEPT: &str = "private, max-age=300";
 
-/// The longest base URL and slug fit into every kind of code.
+/// Reason why rendering cannot fail: the longest base URL and slug fit into every kind of code.
 const FITS: &str = "a short URL fits into a QR code";
 
-/// A picture that is wanted.
+/// Parameters of a requested QR code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Wanted {
     is_svg: bool,
@@ -48,7 +48,7 @@ fn read(query: Option<&str>) -> Result<Wanted, Vec<Invalid>> {
     let margin = params.number("margin", 0, MARGIN_MAX).map(|margin| margin as u32);
     let mut correction =
         |name| params.read(name, |text| Correction::of_letter(text).ok_or_else(|| "must be L, M, Q or H".to_owned()));
-    // Shlink's name for it, and ours.
+    // Shlink calls it `errorCorrection`, and carom `correction`.
     let correction = correction("correction").or(correction("errorCorrection"));
     params.finish()?;
     let correction = correction.unwrap_or(Correction::Medium);
@@ -56,7 +56,7 @@ fn read(query: Option<&str>) -> Result<Wanted, Vec<Invalid>> {
 }
 
 impl Context {
-    /// The code of a link that the caller may see.
+    /// Returns the QR code of a link that the caller may see.
     pub(in crate::api) async fn qr(&self, code: &str, query: Option<&str>) -> Answer {
         let wanted = match read(query) {
             Ok(wanted) => wanted,
@@ -73,7 +73,7 @@ impl Context {
         }
     }
 
-    /// The code of a link that anybody can follow.
+    /// Returns the QR code of a link that anybody may follow.
     pub(in crate::api) async fn public_qr<B>(&self, code: &str, request: &Request<B>) -> Answer {
         let wanted = match read(request.uri().query()) {
             Ok(wanted) => wanted,
@@ -88,7 +88,7 @@ impl Context {
         }
     }
 
-    /// The picture, from those that are kept or from the thread that draws.
+    /// Returns the image from the cache, or has the rendering thread make it.
     async fn draw(&self, link: &Link, wanted: Wanted) -> Result<Answer, &'static str> {
         let base_url = self.domains().base_url_of(link.labels.domain.as_ref());
         let url = format!("{base_url}/{}", link.code.as_slug());
@@ -108,21 +108,21 @@ impl Context {
             }
         };
         let picture = answer(StatusCode::OK, if wanted.is_svg { "image/svg+xml" } else { "image/png" }, bytes);
-        // An SVG that is opened by itself is a page.
+        // An SVG that is opened on its own is a document, so it needs a policy.
         let picture = with(picture, header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'");
         Ok(with(picture, header::CACHE_CONTROL, KEPT))
     }
 }
 
-/// A short URL, and how it is drawn.
+/// A short URL and the parameters of its QR code.
 type PictureKey = (String, Wanted);
 
-/// The pictures that a core keeps: those that were asked for last, up to a number of bytes.
+/// The cache of QR codes of a core: the most recently used ones, up to a number of bytes.
 #[derive(Debug, Default)]
 pub(in crate::api) struct Pictures {
     kept: HashMap<PictureKey, Kept>,
     bytes: usize,
-    /// Counts the uses.
+    /// Number of uses so far: the clock of the cache.
     clock: u64,
 }
 
@@ -132,7 +132,7 @@ struct Kept {
     last_used: u64,
 }
 
-/// Bytes that an entry takes beside its URL and its picture.
+/// Bytes of an entry besides its URL and its image.
 const ENTRY_BYTES: usize = 128;
 
 impl Pictures {
@@ -146,12 +146,12 @@ impl Pictures {
     fn keep(&mut self, key: PictureKey, bytes: Bytes) {
         let size = |key: &PictureKey, bytes: &Bytes| ENTRY_BYTES + key.0.len() + bytes.len();
         self.clock += 1;
-        // Two requests for one picture may both have had it drawn.
+        // Two concurrent requests may both have rendered this image.
         self.bytes += size(&key, &bytes);
         self.bytes -= self.kept.get(&key).map_or(0, |before| size(&key, &before.bytes));
         self.kept.insert(key, Kept { bytes, last_used: self.clock });
         if self.bytes > PICTURES_KEPT_BYTES {
-            // A quarter at once, so that most pictures find room without a look at all of them.
+            // Evicts a quarter at once, so that most inserts need no scan.
             let mut uses: Vec<u64> = self.kept.values().map(|kept| kept.last_used).collect();
             let place = uses.len() / 4;
             let (_, oldest, _) = uses.select_nth_unstable(place);

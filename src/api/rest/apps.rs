@@ -1,4 +1,4 @@
-//! Apps and keys over the admin listener: list, add, rotate, revoke.
+//! The API of apps and API keys on the admin listener: list, add, rotate, revoke.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -24,7 +24,7 @@ use carom_model::dates;
 use carom_model::domains::Domains;
 use carom_telemetry::clock::unix_ms;
 
-/// The methods that a path takes; none where there is no such path.
+/// Returns the methods that a path below `/apps` allows; `None` if no such path exists.
 pub(in crate::api) fn methods_at(segments: &[&str]) -> Option<&'static str> {
     match segments {
         [] => Some("GET, HEAD, POST"),
@@ -34,7 +34,7 @@ pub(in crate::api) fn methods_at(segments: &[&str]) -> Option<&'static str> {
     }
 }
 
-/// Answers a request for a path below `/apps`, which is one that [`methods_at`] knows.
+/// Answers a request for a path below `/apps` that [`methods_at`] knows.
 pub(in crate::api) async fn serve(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
     let names: Vec<String> = segments.iter().map(|segment| percent_decoded(segment)).collect();
     match try_serve(context, &names, request).await {
@@ -94,7 +94,7 @@ fn refused(refusal: &Refusal) -> Problem {
     }
 }
 
-/// A new key, which nobody will be able to tell again.
+/// Describes a new API key. Only this response ever contains the key.
 fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<&str>) -> Value {
     let app = match asked {
         AppsRequest::Add(grant) => &grant.app,
@@ -103,7 +103,7 @@ fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<&str>) ->
     json!({"app": app.as_str(), "id": id, "key": key, "follows": follows})
 }
 
-/// All apps with their keys, and what they have done on this node.
+/// Describes all apps, with their keys and their use of this node.
 fn list(context: &Context) -> Value {
     let keys = context.desk.keys();
     let now_ms = unix_ms();
@@ -119,7 +119,7 @@ fn list(context: &Context) -> Value {
     json!({"apps": shown.collect::<Vec<_>>()})
 }
 
-/// What an app has done on this node since its start.
+/// Describes the use of an app on this node since the node started.
 pub(in crate::api) fn describe(app: &App) -> Value {
     let seen_ms = Some(app.seen_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0);
     json!({
@@ -133,7 +133,7 @@ pub(in crate::api) fn describe(app: &App) -> Value {
     })
 }
 
-/// Reads what a new key is to be.
+/// Reads the properties of a new API key.
 fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Vec<Invalid>> {
     let mut invalid = Vec::new();
     let mut take = |name: &str, reason: String| {
@@ -189,7 +189,7 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Ve
     }
 }
 
-/// Reads which key is to be followed, and for how long it still holds.
+/// Reads the id of the key to replace, and for how long the old key stays valid.
 fn read_rotation(fields: &Map<String, Value>) -> Result<(Option<String>, Duration), Vec<Invalid>> {
     let mut invalid = Vec::new();
     let (mut id, mut grace) = (None, Duration::ZERO);

@@ -1,8 +1,9 @@
-//! Many links at once: one create a line, one result a line, in order, while the lines still come in.
+//! Bulk creation of links: one create a line, one result a line, in order, while lines still arrive.
 //!
-//! Lines are decided in chunks. A chunk goes to the store as single creates that one waiter collects; while it is on its way
-//! to the disk the next ones are read, as many as [`BULK_LINES_WAITING`] and [`BULK_BYTES_WAITING`] allow. So the memory of
-//! a request is bounded whatever its body, and whatever its client does: results that it does not read stop the reading.
+//! Lines are decided in chunks. A chunk goes to the store as single creates whose replies one waiter collects.
+//! While the store syncs it, the next chunks are read, as many as [`BULK_LINES_WAITING`] and [`BULK_BYTES_WAITING`]
+//! allow. A client that stops reading its results stops the reading of its body. So the memory of a request is
+//! bounded.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
@@ -40,10 +41,10 @@ use carom_model::link::Reuse;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
-/// One JSON object a line.
+/// Content type of a body with one JSON object a line.
 pub(in crate::api) const NDJSON: &str = "application/x-ndjson";
 
-/// What such a body may be called.
+/// Content types that such a body may carry.
 const NDJSON_NAMES: &[&[u8]] = &[
     b"application/x-ndjson",
     b"application/ndjson",
@@ -52,13 +53,13 @@ const NDJSON_NAMES: &[&[u8]] = &[
     b"application/jsonlines",
 ];
 
-/// Lines that are read or written before others of the core have their turn.
+/// Lines that are read or written before the task yields to others of the core.
 const LINES_PER_TURN: usize = 64;
 
-/// What becomes of a line: a link, or nothing where none was to be made.
+/// Outcome of a line: a link, or `None` in a dry run.
 type Told = Result<Option<Shown>, Problem>;
 
-/// What is said of it.
+/// Result of a line, in the form of its JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry<'t> {
@@ -68,25 +69,25 @@ struct Entry<'t> {
     short_url: Option<ShortUrl<'t>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Map<String, Value>>,
-    /// Nothing was looked at from this line on.
+    /// True on the last result of a request that stopped early: this line and all later ones were not processed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     ended: bool,
 }
 
-/// What became of a line before the store was asked.
+/// State of a line before the store has replied.
 enum Read {
-    /// It waits for the store, which was asked this.
+    /// The store was asked, and its reply is due.
     Asked(Asked),
-    /// It is good, and that was all that was to be known.
+    /// The line is valid, and needs no reply of the store.
     Good,
-    /// It is not.
+    /// The line is invalid.
     Bad(Problem),
 }
 
-/// What the store was asked for a line.
+/// A request to the store for one line.
 enum Asked {
     Make(Wanted),
-    /// Whether a slug is free; for a request that stores nothing.
+    /// Asks whether a slug is free, for a dry run.
     IsFree(Wanted),
 }
 
@@ -97,21 +98,21 @@ struct Chunk {
     answers: Gathered,
 }
 
-/// What a bulk request goes on with.
+/// An event that continues a bulk request.
 enum Event {
-    /// More of the body.
+    /// More of the body has arrived.
     Bytes(Bytes),
-    /// The body is over.
+    /// The body is complete.
     BodyEnded,
-    /// It broke off.
+    /// The body broke off.
     BodyBroken,
-    /// The oldest chunk is decided.
+    /// The store has replied to the oldest chunk.
     Decided(Vec<StoreAnswer>),
-    /// The node is on its way out.
+    /// The node shuts down.
     MustEnd,
 }
 
-/// Codes that were taken for a chunk and are not used yet. They go back when it is not sent.
+/// Codes that were reserved for a chunk and are unused so far. Dropping this returns them to the core.
 struct Codes {
     desk: Rc<Desk>,
     codes: Vec<Code>,
@@ -123,7 +124,7 @@ impl Drop for Codes {
     }
 }
 
-/// Counts as one of the node's bulk requests.
+/// A slot among the bulk requests that the node counts, held until it is dropped.
 struct Share(Arc<NodeStats>);
 
 impl Share {
@@ -132,7 +133,7 @@ impl Share {
         Share(Arc::clone(node))
     }
 
-    /// Lines that may wait for the store now.
+    /// Returns how many lines may wait for the store now.
     fn lines(&self) -> usize {
         let bulks = self.0.bulks.load(Ordering::Relaxed).max(1);
         (BULK_QUEUE_SHARE / bulks).clamp(BULK_LINES_WAITING_MIN, BULK_LINES_WAITING)
@@ -145,7 +146,7 @@ impl Drop for Share {
     }
 }
 
-/// A request under way.
+/// State of a running bulk request.
 struct Bulk {
     context: Context,
     dry: bool,
@@ -153,16 +154,16 @@ struct Bulk {
     share: Share,
     body: Incoming,
     lines: Lines,
-    /// Nothing more is read.
+    /// True once no more of the body is read.
     is_over: bool,
     waiting: VecDeque<Chunk>,
-    /// Hashes of slugs that lines before would have taken, where nothing is stored.
+    /// Hashes of slugs that earlier lines of a dry run would have taken.
     tried: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl Context {
-    /// `POST /rest/v3/short-urls/bulk`
+    /// Handles `POST /rest/v3/short-urls/bulk`: creates a link for each line of the body.
     pub(in crate::api) async fn create_bulk(&self, request: Request<Incoming>) -> Answer {
         match self.begin_bulk(request).await {
             Ok(answer) => answer,
@@ -192,7 +193,7 @@ impl Context {
             hasher: RandomState::new(),
         };
         if waits {
-            // It is told to go on when somebody reads, which must be before the answer begins.
+            // hyper sends "100 Continue" with the first read, which must happen before the response begins.
             match bulk.body.frame().await {
                 Some(Ok(frame)) => bulk.lines.push(&frame.into_data().unwrap_or_default()),
                 Some(Err(_)) => return Err(Problem::body_broken()),
@@ -202,7 +203,8 @@ impl Context {
         Ok(answer_with(StatusCode::OK, NDJSON, stream(|outlet| bulk.run(outlet))))
     }
 
-    /// Whether a slug can be had: what a create would be told, as far as this node knows.
+    /// Returns the error that a create with this slug would get, as far as this node knows; `None` if the slug is
+    /// available.
     fn judge_slug(&self, wanted: &Wanted, answer: &StoreAnswer) -> Option<Problem> {
         let slug = wanted.link.code.as_slug().to_string();
         match answer {
@@ -238,7 +240,7 @@ impl Bulk {
                     self.is_over = true;
                     self.lines.end();
                 }
-                // Nobody is left who could be told.
+                // The client is gone.
                 Event::BodyBroken => return,
                 Event::Decided(answers) => {
                     if let Some(chunk) = self.waiting.pop_front() {
@@ -253,7 +255,7 @@ impl Bulk {
         }
     }
 
-    /// Whether more lines may be on their way to the store.
+    /// True if more lines may be sent to the store.
     fn has_room(&self) -> bool {
         let lines: usize = self.waiting.iter().map(|chunk| chunk.lines.len()).sum();
         let bytes: usize = self.waiting.iter().map(|chunk| chunk.bytes).sum();
@@ -261,7 +263,7 @@ impl Bulk {
     }
 
     fn poll_event(&mut self, context: &mut TaskContext<'_>) -> Poll<Event> {
-        // What has come whole is finished in any case.
+        // A body that has arrived completely is processed to its end.
         if !self.is_over && self.request.must_end(context) {
             return Poll::Ready(Event::MustEnd);
         }
@@ -280,7 +282,7 @@ impl Bulk {
         })
     }
 
-    /// Reads the lines that are there, as many as make a chunk, and asks the store about them.
+    /// Reads the lines that have arrived, at most a chunk, and asks the store about them.
     async fn next_chunk(&mut self) -> Option<Chunk> {
         let mut read = Vec::new();
         let mut bytes = 0;
@@ -305,7 +307,7 @@ impl Bulk {
         if read.is_empty() { None } else { Some(self.ask(read, bytes).await) }
     }
 
-    /// Asks the store about the lines of a chunk that are good.
+    /// Asks the store about the valid lines of a chunk.
     async fn ask(&self, read: Vec<(u64, Result<Create, Problem>)>, bytes: usize) -> Chunk {
         let desk = &self.context.desk;
         let is_refused = !self.dry && desk.counters().node.writes_refused.load(Ordering::Acquire);
@@ -321,7 +323,7 @@ impl Bulk {
                 }
             }
         }
-        // From here on nothing waits, so every code is used or goes back.
+        // No await follows, so every code is either used or returned.
         let mut decide = |create: Result<Create, Problem>| -> Result<Read, Problem> {
             let create = create?;
             if self.dry {
@@ -388,18 +390,19 @@ impl Bulk {
         }
     }
 
-    /// Whether a line before would have taken a slug that is free. Of a great many lines the first are remembered.
+    /// Returns the error for a slug that an earlier line of a dry run would have taken. Remembers at most
+    /// [`BULK_SLUGS_TRIED`] slugs.
     fn judge_again(&mut self, wanted: &Wanted) -> Option<Problem> {
         let hash = self.hasher.hash_one(wanted.link.code);
         let is_taken = self.tried.contains(&hash);
         if !is_taken && self.tried.len() < BULK_SLUGS_TRIED {
             self.tried.insert(hash);
         }
-        // What is like the link before may be that.
+        // A request for a similar link may get the link of the earlier line.
         (is_taken && wanted.reuse != Reuse::Any).then(|| Problem::slug_taken(&wanted.link.code.as_slug().to_string()))
     }
 
-    /// Asks how often the links were followed that were there before.
+    /// Reads the visits of the reused links among these results.
     async fn count_visits(&self, results: &mut [(u64, Told)]) {
         let unknown = results.iter_mut().filter_map(|(_, told)| match told {
             Ok(Some((link, counts @ None))) => Some((link.code, counts)),
@@ -428,7 +431,7 @@ impl Bulk {
         }
     }
 
-    /// Tells what the store still says of lines that it was asked about, and that no more are looked at.
+    /// Writes the results that the store still owes, then reports that later lines are not processed.
     async fn break_off(mut self, outlet: &Outlet, problem: Problem) {
         while let Some(mut chunk) = self.waiting.pop_front() {
             let answers = poll_fn(|context| chunk.answers.poll(context)).await;
@@ -456,7 +459,7 @@ fn is_ndjson(kind: &[u8]) -> bool {
     NDJSON_NAMES.contains(&&media[..])
 }
 
-/// Whether a query asks to store nothing.
+/// True if a query asks for a dry run.
 fn is_dry(query: &str) -> Result<bool, Invalid> {
     let mut dry = false;
     for pair in query.split('&') {

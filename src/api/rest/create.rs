@@ -1,4 +1,4 @@
-//! What a request to shorten may say. Every wrong field is reported at once, by name.
+//! Reads and checks a request that creates a link. Reports every invalid field at once, by name.
 
 use std::num::NonZeroU32;
 
@@ -14,14 +14,15 @@ use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::{self, Labels, Tags};
 use carom_model::link::patch::is_contrary;
 
-/// Longest time that a client may be told to keep a redirect: what HTTP caches understand (RFC 9111, section 1.2.2).
+/// Upper limit of the seconds for which clients may cache a redirect: the largest that HTTP caches understand (RFC
+/// 9111, section 1.2.2).
 const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
 
-/// Fields of Shlink's API that this version does not act on. They may be sent with the value that asks for nothing; any
-/// other is refused rather than ignored.
+/// Fields of Shlink's API that this version does not support. A request may send them with the value that asks for
+/// nothing; any other value is refused rather than ignored.
 const NEUTRAL: &[(&str, &[&str])] = &[("validateUrl", &["null", "false"]), ("shortCodeLength", &["null"])];
 
-/// Fields that may be left out, for which `null` is the same.
+/// Optional fields, for which `null` means the same as absence.
 const FIELDS: &[&str] = &[
     "customSlug",
     "validSince",
@@ -39,33 +40,33 @@ const FIELDS: &[&str] = &[
     "appVersion",
 ];
 
-/// What a long URL is checked against.
+/// Limits and lists against which a request is checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::api) struct Bounds<'a> {
-    /// Where the service itself is: no link may lead there.
+    /// Hosts and ports of the service itself, which are forbidden as destinations.
     pub(in crate::api) own: &'a [Authority],
-    /// The hosts that links may lead to; `None`: all.
+    /// Hosts that are allowed as destinations; `None`: all.
     pub(in crate::api) allowed: Option<&'a Hosts>,
-    /// The hosts that no link leads to.
+    /// Hosts that are blocked as destinations; `None`: no host.
     pub(in crate::api) blocked: Option<&'a Hosts>,
-    /// The domains of the service.
+    /// All domains of the service.
     pub(in crate::api) domains: Option<&'a Domains>,
-    /// Those that the caller may use; `None`: all.
+    /// Domains that the caller may use; `None`: all.
     pub(in crate::api) limited: Option<&'a KeyDomains>,
-    /// The one that is meant where none is named; `None`: the default one.
+    /// Domain of a request that names none; `None`: the default domain.
     pub(in crate::api) meant: Option<&'a DomainName>,
 }
 
-/// A request to shorten, checked.
+/// A checked request to create a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::api) struct Create {
     pub(in crate::api) target: LongUrl,
     pub(in crate::api) slug: Option<Code>,
     pub(in crate::api) policy: Policy,
     pub(in crate::api) labels: Labels,
-    /// Whether its code is to be one that nobody comes upon.
+    /// True if the link gets a long random code that cannot be guessed.
     pub(in crate::api) private: bool,
-    /// Whether a link that is there already will do.
+    /// True if an existing link with the same destination may be returned (`findIfExists`).
     pub(in crate::api) find: bool,
 }
 
@@ -73,7 +74,7 @@ impl Create {
     /// Reads the fields of the body.
     ///
     /// # Errors
-    /// Every wrong field.
+    /// Every field that is invalid, with the reason.
     pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Create, Vec<Invalid>> {
         let mut invalid = Vec::new();
         let mut target = None;
@@ -96,7 +97,7 @@ impl Create {
             match name.as_str() {
                 "longUrl" | "domain" => {}
                 _ if value.is_null() && is_known(name) => {}
-                // What the forms of Shlink's clients send for a field that was left empty.
+                // The forms of Shlink's clients send an empty string for a field that was left empty.
                 "customSlug" | "validSince" | "validUntil" | "maxVisits" if value == "" => {}
                 "customSlug" => take(name, custom_slug(value).map(|code| slug = Some(code))),
                 "validSince" => take(name, instant(value).map(|ms| policy.valid_since_ms = Some(ms))),
@@ -152,8 +153,8 @@ pub(in crate::api) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Re
     }
 }
 
-/// The domain of that name, or the one that is meant where none is named; `None`: the default one. It must be one that is served,
-/// and that the caller may use.
+/// Returns the domain with that name, or the caller's own if the request names none; `None` is the default domain.
+/// The service must serve the domain, and the caller must be allowed to use it.
 fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainName>, String> {
     let name = match value {
         None | Some(Value::Null) => "",
@@ -196,7 +197,7 @@ pub(in crate::api) fn instant(value: &Value) -> Result<u64, String> {
     dates::parse(text).map_err(|error| error.to_string())
 }
 
-/// The number of a JSON value that is a whole number, also as `3.0`: JSON has one kind of numbers.
+/// Returns the integer that a JSON number stands for, also if it is written as `3.0`: JSON has one kind of numbers.
 fn whole_number(value: &Value) -> Option<u64> {
     let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=u32::MAX as f64).contains(number);
     value.as_u64().or_else(|| value.as_f64().filter(is_whole).map(|number| number as u64))

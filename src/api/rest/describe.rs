@@ -1,4 +1,4 @@
-//! A link as the API shows it: the fields of Shlink's, with the values that stand for what carom does not have.
+//! The JSON form of a link: Shlink's fields, with fixed values for those that carom does not support.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use carom_model::domains::{DomainName, Domains};
 use carom_model::link::Link;
 use carom_model::visits::tally::Counts;
 
-/// The JSON of a link.
+/// A link in the form of its JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::api) struct ShortUrl<'a> {
@@ -35,7 +35,7 @@ pub(in crate::api) struct ShortUrl<'a> {
     blocked: bool,
     app: Option<&'a str>,
     app_version: Option<&'a str>,
-    /// When it is deleted unless somebody restores it before.
+    /// Instant at which an archived link is deleted, unless it is restored before.
     #[serde(skip_serializing_if = "Option::is_none")]
     deletes_at: Option<String>,
 }
@@ -62,14 +62,14 @@ struct Meta {
     max_visits: Option<NonZeroU32>,
 }
 
-/// Describes links on whatever thread it is.
+/// Describes links on any thread, with the domains and block list of its creation.
 pub(in crate::api) struct Describer {
     domains: Arc<Domains>,
     blocked: Option<Arc<Hosts>>,
 }
 
 impl Describer {
-    /// What there is to say of a link that was visited so often.
+    /// Describes a link with these visits.
     pub(in crate::api) fn describe<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
         let blocked = self.blocked.as_ref().is_some_and(|hosts| hosts.has(host_of(link.target.as_bytes())));
         describe(link, visits, &self.domains, blocked)
@@ -77,12 +77,12 @@ impl Describer {
 }
 
 impl Context {
-    /// Describes links as this core would.
+    /// Returns a describer with the current domains and block list of this core.
     pub(in crate::api) fn describer(&self) -> Describer {
         Describer { domains: Arc::clone(&self.desk.counters().domains), blocked: self.desk.blocked().clone() }
     }
 
-    /// What there is to say of a link that was followed so often.
+    /// Describes a link with these visits, on the thread of this core.
     pub(in crate::api) fn described<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
         describe(link, visits, self.domains(), self.desk.blocks(link.target.as_bytes()))
     }

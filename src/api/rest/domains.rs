@@ -1,4 +1,5 @@
-//! Several domains on one service: which one a request means, where people are led who find nothing there, and the list of all.
+//! Virtual hosts of the API and the pages: the domain of a request, redirects for missing links, and the list of
+//! all domains.
 
 use hyper::{Request, StatusCode, header};
 use serde_json::{Value, json};
@@ -10,13 +11,13 @@ use carom_model::redirect::Notice;
 use carom_model::redirect::{Policies, Response};
 
 impl Context {
-    /// The domains of the service.
+    /// Returns the domains of the service.
     pub(in crate::api) fn domains(&self) -> &Domains {
         &self.desk.counters().domains
     }
 
-    /// The domain that a request means by its host; `None` where that is no domain of the service. While there is but one, any
-    /// host means it.
+    /// Returns the domain of a request by its host; `None` if the service does not serve that host. A service with
+    /// a single domain accepts any host.
     pub(in crate::api) fn domain_of<B>(&self, request: &Request<B>) -> Option<Place> {
         if !self.domains().is_strict() {
             return Some(Place::default());
@@ -24,7 +25,7 @@ impl Context {
         self.domains().of_host(host_of(request))
     }
 
-    /// A page for who has found nothing at a domain, or where its domain leads who does not.
+    /// Returns the response for a missing or expired link: the domain's redirect, if it has one, else a page.
     pub(in crate::api) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: Notice) -> Answer {
         let policies = Policies { blocked: None, domains: self.domains() };
         match policies.response_at(domain, lost) {
@@ -34,7 +35,7 @@ impl Context {
         }
     }
 
-    /// `GET /rest/v3/domains`
+    /// Handles `GET /rest/v3/domains`: lists the domains that the caller may use.
     pub(in crate::api) fn list_domains(&self) -> Answer {
         let domains = self.domains();
         let may_use = |domain: &&Domain| {
@@ -43,7 +44,7 @@ impl Context {
         };
         let shown = |domain: &Domain| {
             let is_default = domain.name == domains.all()[0].name;
-            // The default one may have a port, which tells several services of a machine apart.
+            // The default domain may have a port, which tells several services of a machine apart.
             let name = if is_default { authority_of(&domain.base_url) } else { domain.name.as_str() };
             json!({"domain": name, "isDefault": is_default, "redirects": redirects(&domain.targets)})
         };
@@ -63,13 +64,14 @@ fn redirects(targets: &Targets) -> Value {
     })
 }
 
-/// A redirect that no client keeps.
+/// Returns a redirect that clients do not cache.
 pub(in crate::api) fn lead_to(target: &str) -> Answer {
     let answer = with(empty(StatusCode::FOUND), header::CONTENT_LENGTH, "0");
     with(with(answer, header::CACHE_CONTROL, "private, max-age=0"), header::LOCATION, target)
 }
 
-/// The host of a request: where its target is a whole URL, the one there (RFC 9112, section 3.2.2).
+/// Returns the host of a request: that of its absolute target, if it has one (RFC 9112, section 3.2.2), else the
+/// `Host` header.
 pub(in crate::api) fn host_of<B>(request: &Request<B>) -> &[u8] {
     match request.uri().authority() {
         Some(authority) => authority.as_str().as_bytes(),

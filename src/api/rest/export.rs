@@ -1,4 +1,4 @@
-//! All links, one a line, page by page from the store while they are sent.
+//! The export of all links, one a line. It reads them from the store page by page while it sends them.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use crate::bridge::handle::{LongKind, LongRequest};
 use carom_limits::EXPORT_REPORTS_MAX;
 use carom_model::query::Filter;
 
-/// What is missing from an export.
+/// Records that an export had to omit.
 #[derive(Default)]
 struct Missing {
     count: u64,
@@ -34,7 +34,7 @@ impl Missing {
 }
 
 impl Context {
-    /// `GET /rest/v3/short-urls/export`
+    /// Handles `GET /rest/v3/short-urls/export`: streams all links that the caller may see.
     pub(in crate::api) fn export(&self, method: &Method, query: Option<&str>) -> Answer {
         let mut params = Params::of(query);
         let (filter, has_any) =
@@ -92,7 +92,7 @@ impl Context {
         }
     }
 
-    /// The next page; `None` where there is none to be had, or the node is on its way out.
+    /// Returns the next page; `None` if the store cannot deliver it, or the node shuts down.
     async fn next_page(&self, request: &LongRequest, filter: &Arc<Filter>, behind: Vec<u8>) -> Option<Page> {
         let mut page = pin!(self.desk.page(behind, Arc::clone(filter)));
         poll_fn(|context| match request.must_end(context) {
@@ -107,7 +107,7 @@ impl Context {
     }
 }
 
-/// Says at the end that this is not all: a line that no import takes for a link.
+/// Reports at the end that the export is incomplete, as a line that imports do not take for a link.
 async fn send_problem(problem: Problem, outlet: &Outlet) {
     let (status, members) = problem.into_parts();
     let mut line = json!({"status": status.as_u16(), "error": members}).to_string().into_bytes();

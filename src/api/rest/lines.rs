@@ -1,37 +1,37 @@
-//! Cuts a body that comes in pieces into lines, in bounded memory.
+//! Splits a body that arrives in pieces into lines, in bounded memory.
 
 use carom_limits::IMPORT_LINE_MAX;
 
-/// What some editors put in front of a text in UTF-8.
+/// Byte order mark that some editors put at the start of a text in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A line with its number, from 1.
+/// A line and its number, counted from 1.
 #[derive(PartialEq, Eq, Debug)]
 pub(in crate::api) enum Line<'l> {
-    /// A whole one, without its end and without the blanks around it.
+    /// A complete line, without its line end and without surrounding blanks.
     Whole(u64, &'l [u8]),
-    /// One that is longer than [`IMPORT_LINE_MAX`]. What is left of it is skipped.
+    /// A line longer than [`IMPORT_LINE_MAX`] bytes. Its rest is skipped.
     TooLong(u64),
 }
 
-/// What has come of a body and is not looked at yet.
+/// Buffer for the part of a body that is not processed yet.
 #[derive(Default)]
 pub(in crate::api) struct Lines {
     bytes: Vec<u8>,
-    /// Bytes of these that are done with.
+    /// Bytes at the start of the buffer that are processed.
     taken: usize,
-    /// Bytes of these that hold no end of a line behind what is done with.
+    /// Bytes at the start of the buffer that are known to contain no unprocessed line end.
     searched: usize,
-    /// Lines that are done with.
+    /// Lines that are processed.
     number: u64,
-    /// The rest of a line that is too long is skipped.
+    /// True while the rest of a too long line is skipped.
     skipping: bool,
-    /// Nothing more comes.
+    /// True once the body is complete.
     ended: bool,
 }
 
 impl Lines {
-    /// Takes the next piece.
+    /// Appends the next piece of the body.
     pub(in crate::api) fn push(&mut self, piece: &[u8]) {
         self.bytes.drain(..self.taken);
         self.searched -= self.taken;
@@ -39,17 +39,17 @@ impl Lines {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// Nothing more comes: what is there is the last line, if it is one.
+    /// Marks the body as complete: the remaining bytes are the last line.
     pub(in crate::api) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// The number of the last line that was given out.
+    /// Returns the number of the last line that [`Lines::next`] returned.
     pub(in crate::api) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line that is not blank, if it is there.
+    /// Returns the next line that is not blank, if the buffer holds a complete one.
     pub(in crate::api) fn next(&mut self) -> Option<Line<'_>> {
         loop {
             let (mut start, end) = match memchr::memchr(b'\n', &self.bytes[self.searched..]) {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// All lines of a body that comes in these pieces; `None` for one that is too long.
+    /// Returns all lines of a body that arrives in these pieces; `None` marks a too long line.
     fn cut<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Vec<(u64, Option<Vec<u8>>)> {
         let mut lines = Lines::default();
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! `GET /rest/v3/short-urls`, and `robots.txt`: what a list of links may be asked for, and the answer in Shlink's shape.
+//! Lists of links in Shlink's shape (`GET /rest/v3/short-urls`), with their filters and orders, and `robots.txt`.
 
 use carom_shards::Code;
 use hyper::{Request, StatusCode};
@@ -31,7 +31,7 @@ struct Data<'a> {
     pagination: Pagination,
 }
 
-/// Where a page stands among the others.
+/// Position of a page in its list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::api) struct Pagination {
@@ -40,20 +40,20 @@ pub(in crate::api) struct Pagination {
     items_per_page: usize,
     items_in_current_page: usize,
     total_items: u64,
-    /// Ours: where the next page begins.
+    /// Cursor of the next page; `Some(None)` on the last page. An extension of Shlink's shape.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<Option<String>>,
-    /// Ours: whether everything was looked at that might be asked for.
+    /// True if the list examined every link that may match. An extension of Shlink's shape.
     #[serde(skip_serializing_if = "Option::is_none")]
     complete: Option<bool>,
 }
 
 impl Pagination {
-    /// That of a list that is counted.
+    /// Returns the position of a page in a list of known length.
     pub(in crate::api) fn of(page: u64, per_page: usize, here: usize, total: u64) -> Pagination {
         Pagination {
             current_page: page,
-            // Shlink says 1 where there is nothing, too.
+            // Shlink also says 1 for an empty list.
             pages_count: total.div_ceil(per_page as u64).max(1),
             items_per_page: per_page,
             items_in_current_page: here,
@@ -65,7 +65,7 @@ impl Pagination {
 }
 
 impl Context {
-    /// `GET /rest/v3/short-urls`
+    /// Handles `GET /rest/v3/short-urls`: lists links.
     pub(in crate::api) async fn list(&self, query: Option<&str>) -> Answer {
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
         let query = match read(query, &self.caller.scope(), narrowed, |term| self.codes_called(term)) {
@@ -73,7 +73,7 @@ impl Context {
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
         let Some(asked) = query.asked else {
-            // Links of a domain that there is not, or that the caller may not see.
+            // The domain is unknown or hidden from the caller, so the list is empty.
             let nothing = ListPage {
                 links: Vec::new(),
                 visits: Vec::new(),
@@ -101,7 +101,7 @@ impl Context {
         self.desk.hand_off(JobKind::Document, write).await.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
     }
 
-    /// `GET /robots.txt`
+    /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
     pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         match self.desk.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
@@ -115,32 +115,32 @@ impl Context {
     }
 }
 
-/// The JSON of a page.
+/// Serialises a page of links as JSON.
 fn written(page: &ListPage, describer: &Describer, per_page: usize, key: u64) -> Vec<u8> {
     let data: Vec<ShortUrl<'_>> =
         page.links.iter().zip(&page.visits).map(|(link, visits)| describer.describe(link, *visits)).collect();
     let mut pagination = Pagination::of(page.page, per_page, data.len(), page.total);
     let cursor = page.next.as_ref().map(|next| next.to_text(key));
     if cursor.is_some() {
-        // A page that another one follows is never the last.
+        // A page with a cursor is followed by another page, so it is never the last.
         pagination.pages_count = pagination.pages_count.max(page.page.saturating_add(1));
     }
     (pagination.cursor, pagination.complete) = (Some(cursor), Some(page.complete));
     to_json(&ShortUrls { short_urls: Data { data, pagination } })
 }
 
-/// The answer where a list cannot be made now.
+/// Returns the 503 for a list that is unavailable now.
 pub(in crate::api) fn no_list(reason: &str) -> Answer {
     Problem::unavailable(format!("The list is unavailable: {reason}.")).into_answer()
 }
 
-/// For how long links are looked at.
+/// Describes the time limits of lists and searches, for error messages.
 fn times() -> String {
     let (list, search) = (LIST_TIME_MAX.as_millis(), SEARCH_TIME_MAX.as_millis());
     format!("{list} ms ({search} ms with searchTerm or an orderBy other than dateCreated)")
 }
 
-/// Why there is no list.
+/// Returns the error for a list that failed.
 pub(in crate::api) fn failed(answer: &ListAnswer) -> Problem {
     let invalid = |field: &str, reason: String| Problem::invalid(&[Invalid::new(field, reason)]);
     match answer {
@@ -175,9 +175,9 @@ pub(in crate::api) fn failed(answer: &ListAnswer) -> Problem {
     }
 }
 
-/// What was asked for.
+/// A parsed request for a list.
 struct Asked {
-    /// The list; `None` where it can have nothing.
+    /// The query; `None` if its result is known to be empty.
     asked: Option<ListQuery>,
     page: u64,
     per_page: usize,
@@ -195,7 +195,7 @@ fn read(
         params.number("itemsPerPage", 1, LIST_PER_PAGE_MAX as u64).map_or(LIST_PER_PAGE, |count| count as usize);
     let order = params.read("orderBy", order).unwrap_or(Order { field: OrderField::DateCreated, descending: true });
     let (filter, has_any) = filter_within(&mut params, scope, narrowed);
-    // Who wants another order wants nothing before it.
+    // The link that the term names comes first only if the request asks for no other order.
     let is_first = params.text("orderBy").is_none();
     let filter = Filter { named: named_in(&params, named).filter(|_| is_first).unwrap_or_default(), ..filter };
     let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
@@ -208,7 +208,8 @@ fn read(
     Ok(Asked { asked: has_any.then_some(asked), page, per_page })
 }
 
-/// Which links are asked for of those that the caller may see, and whether there can be any.
+/// Reads the filter of a request within the links that the caller may see. The second value is true if any link can
+/// match.
 pub(in crate::api) fn filter_within(
     params: &mut Params,
     scope: &Scope,
@@ -222,7 +223,7 @@ pub(in crate::api) fn filter_within(
     (Filter { scope, ..filter(params) }, has_any)
 }
 
-/// The links that whoever searches may mean by name.
+/// Returns the codes that the search term of a request may name.
 pub(in crate::api) fn named_in(params: &Params, named: impl Fn(&str) -> Vec<Code>) -> Option<Vec<Code>> {
     params.text("searchTerm").map(|term| named(term.trim()))
 }
@@ -250,7 +251,7 @@ fn filter(params: &mut Params) -> Filter {
         term: term.flatten(),
         url_terms,
         named: Vec::new(),
-        // How one tag must be there makes no difference.
+        // With a single tag, "any" and "all" mean the same.
         all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
         tags,
         since_ms: params.since_ms("startDate"),
@@ -260,7 +261,7 @@ fn filter(params: &mut Params) -> Filter {
     }
 }
 
-/// What is searched for, in small letters; nothing where it is nothing but spaces.
+/// Parses a search term into lower case; `None` if it consists of spaces.
 pub(in crate::api) fn search_term(text: &str) -> Result<Option<String>, String> {
     let text = text.trim();
     if text.chars().count() > SEARCH_TERM_MAX {
@@ -269,7 +270,7 @@ pub(in crate::api) fn search_term(text: &str) -> Result<Option<String>, String> 
     Ok((!text.is_empty()).then(|| text.to_lowercase()))
 }
 
-/// Splits what Shlink writes for an order, such as `title-DESC`.
+/// Splits an order in Shlink's notation, such as `title-DESC`, into its field and whether it descends.
 pub(in crate::api) fn direction(text: &str) -> (&str, bool) {
     match text.rsplit_once('-') {
         Some((field, direction)) if direction.eq_ignore_ascii_case("DESC") => (field, true),
@@ -387,7 +388,7 @@ mod tests {
         for query in ["searchTerm=b", "", "searchTerm=a&orderBy=dateCreated-ASC", "searchTerm=a&orderBy=title"] {
             assert_eq!(asked(&format!("{query}&cursor={text}")).err().unwrap(), ["cursor"], "{query}");
         }
-        // On whichever page, and with pages of another length.
+        // A cursor fits any page number and page length.
         assert!(asked(&format!("searchTerm=a&page=7&itemsPerPage=3&cursor={text}")).is_ok());
     }
 

@@ -1,16 +1,16 @@
-//! The description of the public API in the form of OpenAPI 3.1, for clients and for those who write them.
+//! The description of the public API in OpenAPI 3.1, for clients and their authors.
 //!
-//! It is a file that people write. Tests compare it with the table of routes, with the fields that requests may have, and
-//! with what the real binary answers.
+//! The file is written by hand. Tests compare it with the table of routes, with the fields that requests may have,
+//! and with the responses of the real binary.
 
 use hyper::StatusCode;
 
 use crate::api::{Answer, answer};
 
-/// The document.
+/// Text of the OpenAPI document, in JSON.
 const DOCUMENT: &str = include_str!("openapi.json");
 
-/// `GET /rest/v3/openapi.json`
+/// Handles `GET /rest/v3/openapi.json`: returns the OpenAPI document.
 pub(in crate::api) fn description() -> Answer {
     answer(StatusCode::OK, "application/json", DOCUMENT)
 }

@@ -1,4 +1,4 @@
-//! What a request to change a link may say. What it does not mention stays; `null` takes a value away.
+//! Reads a request to change a link. Absent fields keep their values; `null` removes a value.
 
 use serde_json::{Map, Value};
 
@@ -7,13 +7,13 @@ use crate::api::problem::Invalid;
 use carom_model::link::labels::Tags;
 use carom_model::link::patch::Patch;
 
-/// Fields that are decided when a link is made.
+/// Fields that only a create may set.
 const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists", "dateCreated", "domain"];
 
 /// Reads the fields of the body.
 ///
 /// # Errors
-/// Every wrong field.
+/// Every field that is invalid, with the reason.
 pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Patch, Vec<Invalid>> {
     let mut patch = Patch::default();
     let mut invalid = Vec::new();
@@ -29,7 +29,7 @@ pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> 
 }
 
 fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &Bounds<'_>) -> Result<(), String> {
-    // What a form sends for a field that was emptied.
+    // Forms send an empty string for a cleared field.
     let is_empty = value.is_null() || value == "";
     match name {
         "longUrl" => patch.target = Some(long_url(Some(value), bounds)?.into()),

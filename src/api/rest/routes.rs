@@ -1,7 +1,7 @@
-//! What the public listener serves: every path and its methods.
+//! The table of the public listener: every path and its methods.
 //!
-//! The router asks here first, and what is not in this table goes no further. The tests compare the table with the
-//! description that clients read (`openapi.json`), so nothing is served that is not described.
+//! The router looks here first and refuses every path that the table lacks. The tests compare the table with the
+//! description for clients (`openapi.json`), so every path that is served is also described.
 
 use hyper::header;
 use hyper::{Method, StatusCode, Uri};
@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode, Uri};
 use crate::api::problem::Problem;
 use crate::api::{Answer, empty, with};
 
-/// Paths in the form of the description, and the methods that are answered there in the form of the field `Allow`.
+/// Paths in the notation of the description, each with its methods in the notation of the header `Allow`.
 pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/", "GET, HEAD, POST"),
     ("/-/style.css", "GET, HEAD"),
@@ -39,8 +39,8 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/domains", "GET, HEAD"),
 ];
 
-/// The methods that a path takes; none where there is no such path. A name of the API is not a short code as well: links with
-/// the slugs `bulk` and `export` are reached with an escape, as `%62ulk` and `%65xport`.
+/// Returns the methods that a path allows; empty if the path is unknown. A name of the API is not also a short
+/// code: links with the slugs `bulk` and `export` are reached with an escape, as `%62ulk` and `%65xport`.
 pub(in crate::api) fn methods_at(path: &str) -> Vec<&'static str> {
     let mut methods = Vec::new();
     let is_name = ROUTES.iter().any(|(route, _)| *route == path);
@@ -53,8 +53,8 @@ pub(in crate::api) fn methods_at(path: &str) -> Vec<&'static str> {
     methods
 }
 
-/// The answer to a request whose target is no path that could be routed: the asterisk, a tunnel, or bytes that belong
-/// percent-encoded. HTTP/1.1 refuses most of these before they get here; HTTP/2 has no such gate.
+/// Answers a request whose target is not a routable path: the asterisk, a tunnel, or bytes that must be
+/// percent-encoded. HTTP/1.1 refuses most of these earlier; HTTP/2 has no such check.
 pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<Answer> {
     match uri.path() {
         _ if *method == Method::CONNECT => Some(Problem::tunnel().into_answer()),
@@ -67,7 +67,7 @@ pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<Answer>
     }
 }
 
-/// Every method that some path takes, and `OPTIONS`, which the server as a whole takes.
+/// Returns every method that some path allows, and `OPTIONS`, which the server as a whole allows.
 fn all_methods() -> Vec<&'static str> {
     let mut methods = Vec::new();
     for method in ROUTES.iter().flat_map(|(_, allow)| allow.split(", ")).chain(["OPTIONS"]) {

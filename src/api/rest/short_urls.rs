@@ -30,45 +30,45 @@ use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_model::visits::tally::Counts;
 use carom_telemetry::clock::unix_ms;
 
-/// Issued codes that are tried before a create gives up. Each that is taken belongs to a custom slug of that shape, or was
-/// issued before a store was restored from an old copy.
+/// Generated codes that a create tries before it gives up. A taken one is a custom slug of the same shape, or was
+/// issued before the store was restored from an old backup.
 const CODES_TRIED_MAX: usize = 64;
 
-/// A key of the client, with which it may repeat a create.
+/// Request header with the client's key for repeating a create safely.
 const KEY_FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Says that an earlier request with that key has made the link.
+/// Response header that marks the link as created by an earlier request with the same idempotency key.
 const REPLAYED_FIELD: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// Told to clients while Redis is away.
+/// Reason that clients get while Redis is unavailable.
 const NEEDS_REDIS: &str = "this request needs Redis, which does not answer";
 
-/// Told to clients whose link does not fit into memory.
+/// Reason that clients get if their link does not fit into memory.
 const UNSERVED: &str =
     "The link is stored, but this node has no memory left to serve it. Restart the node with more cores.";
 
-/// A link that is to be shown, and how often it was followed where that is known.
+/// A link to show, with its visits where they are known.
 pub(in crate::api) type Shown = (Arc<Link>, Option<Counts>);
 
-/// A link that was made, or found.
+/// A link that was created or found.
 pub(in crate::api) struct Made {
     pub(in crate::api) link: Arc<Link>,
-    /// How often it was followed, where that is known: it is of a new one.
+    /// Visits of the link, where they are known: those of a new link are.
     pub(in crate::api) counts: Option<Counts>,
-    /// What is left of the rate of the app.
+    /// Remainder of the app's rate limit.
     pub(in crate::api) quota: Option<Quota>,
 }
 
-/// A link that is to be made, unless one that is there already will do.
+/// A link to create, unless an existing link is reused.
 pub(in crate::api) struct Wanted {
     pub(in crate::api) link: Arc<Link>,
     pub(in crate::api) reuse: Reuse,
-    /// Marks its idempotency key as one that is in use, if it has one.
+    /// Guard that marks the idempotency key as in use; `None` without a key.
     pub(in crate::api) pending: Option<Rc<PendingCreate>>,
 }
 
 impl Context {
-    /// `POST /rest/v3/short-urls`
+    /// Handles `POST /rest/v3/short-urls`: creates a link, or returns an existing one.
     pub(in crate::api) async fn create(&self, request: Request<Incoming>) -> Answer {
         match self.try_create(request).await {
             Ok((Made { link, counts, quota }, is_repeated)) => {
@@ -79,7 +79,7 @@ impl Context {
         }
     }
 
-    /// What `read` makes of a request, with what its long URL is checked against.
+    /// Runs `read` with the limits for this caller's destinations and domains.
     pub(in crate::api) fn bounded<T>(&self, read: impl FnOnce(&Bounds<'_>) -> T) -> T {
         let (allowed, blocked) = (self.desk.allowed(), self.desk.blocked());
         read(&Bounds {
@@ -92,7 +92,7 @@ impl Context {
         })
     }
 
-    /// The link, and whether an earlier request with the same idempotency key has made it.
+    /// Creates the link. The flag is true if an earlier request with the same idempotency key has created it.
     async fn try_create(&self, request: Request<Incoming>) -> Result<(Made, bool), Problem> {
         let key = idempotency_key(request.headers())?;
         let fields = read_object(&self.desk, request).await?;
@@ -104,12 +104,12 @@ impl Context {
         let pending =
             self.desk.counters().pending_creates.begin(idempotency.key).ok_or_else(Problem::create_under_way)?;
         let made = self.make_pending(create, Some(Rc::new(pending))).await?;
-        // A new link is the one that this request has made; its visits are known to be none.
+        // A link that this request has created comes with known visits: zero.
         let is_repeated = made.counts.is_none() && made.link.labels.idempotency == Some(idempotency);
         Ok((made, is_repeated))
     }
 
-    /// Makes a link, or finds one that will do.
+    /// Creates a link, or finds one that may be reused.
     pub(in crate::api) async fn make(&self, create: Create) -> Result<Made, Problem> {
         self.make_pending(create, None).await
     }
@@ -130,7 +130,7 @@ impl Context {
         self.finish(wanted, answer).await
     }
 
-    /// Makes of the store's answer what the client is told; where the code was taken, after trying again.
+    /// Turns the store's reply into a link. Tries further codes if the code is taken.
     pub(in crate::api) async fn finish(&self, wanted: Wanted, answer: StoreAnswer) -> Result<Shown, Problem> {
         let (mut wanted, mut answer) = (wanted, answer);
         for tried in 1.. {
@@ -151,7 +151,7 @@ impl Context {
                 other => return Err(failed(&other, &wanted.link.code.as_slug().to_string())),
             }
             match wanted.link.origin {
-                // What was found may have been deleted before it was given as the answer.
+                // The link that was found may have been deleted meanwhile.
                 Origin::Custom if wanted.reuse == Reuse::Any => wanted.reuse = Reuse::Never,
                 Origin::Custom => return Err(Problem::slug_taken(&wanted.link.code.as_slug().to_string())),
                 Origin::Issued => {
@@ -184,7 +184,7 @@ impl Context {
         answer
     }
 
-    /// `GET /rest/v3/short-urls/{shortCode}`
+    /// Handles `GET /rest/v3/short-urls/{shortCode}`: returns a link.
     pub(in crate::api) async fn read(&self, code: &str, query: Option<&str>) -> Answer {
         match self.find_in(code, query).await {
             Ok((link, counts)) => self.show(&link, Some(counts)).await,
@@ -192,10 +192,10 @@ impl Context {
         }
     }
 
-    /// The code that is meant: in the domain that the query names, or else in the one that the caller means.
+    /// Parses a code and puts it into the domain that the query names, or else into the caller's domain.
     ///
     /// # Errors
-    /// 404 where it is no code, or the domain is none.
+    /// 404 if the text is not a code, or the domain is unknown.
     pub(in crate::api) fn code_in(&self, code: &str, query: Option<&str>) -> Result<Code, Problem> {
         let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
         let domain = match Params::of(query).text("domain") {
@@ -205,16 +205,17 @@ impl Context {
         Ok(parsed.within(domain))
     }
 
-    /// Of these links those of the domain of that name; none where that is no domain.
+    /// Narrows a scope to the domain with that name; to nothing if the domain is unknown.
     pub(in crate::api) fn narrowed(&self, scope: Scope, name: &str) -> Scope {
         match self.domain_named(name) {
-            // All links are of that one, and are listed faster as what they are.
+            // All links belong to this domain, and the unnarrowed list is faster.
             Some(None) if !self.domains().is_strict() && !self.site.has_other_domains => scope,
             domain => scope.within(domain),
         }
     }
 
-    /// What stands for the domain of that name, which may be one that is served no more.
+    /// Returns the id of the domain with that name, which may be one that is no longer served. The inner `None` is
+    /// the default domain.
     pub(in crate::api) fn domain_named(&self, name: &str) -> Option<Option<DomainId>> {
         match self.domains().named(name) {
             Some(place) => Some(self.domains().id_at(place)),
@@ -222,7 +223,7 @@ impl Context {
         }
     }
 
-    /// A link that the caller may see, and how often it was followed.
+    /// Finds a link that the caller may see, in the domain that the query names, with its visits.
     pub(in crate::api) async fn find_in(
         &self,
         code: &str,
@@ -231,25 +232,25 @@ impl Context {
         self.find(self.code_in(code, query)?).await
     }
 
-    /// The same of a code whose domain is known.
+    /// Finds the link with that code, with its visits, if the caller may see it.
     pub(in crate::api) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, Counts), Problem> {
         let code = &parsed.as_slug().to_string();
         let scope = self.caller.scope();
         match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
             StoreAnswer::Found(link, counts) if scope.has(&link) => Ok((link, counts)),
-            // Whether somebody else has one is not told, nor whether a damaged one is somebody else's.
+            // Links of other apps are invisible, and so are damaged ones, which may belong to another app.
             StoreAnswer::Found(..) => Err(Problem::no_link(code)),
             StoreAnswer::Damaged if !scope.is_all() => Err(Problem::no_link(code)),
             other => Err(failed(&other, code)),
         }
     }
 
-    /// The short URL of a link.
+    /// Returns the short URL of a link.
     pub(in crate::api) fn short_url(&self, link: &Link) -> String {
         format!("{}/{}", self.domains().base_url_of(link.labels.domain.as_ref()), link.code.as_slug())
     }
 
-    /// `PATCH /rest/v3/short-urls/{shortCode}`
+    /// Handles `PATCH /rest/v3/short-urls/{shortCode}`: changes a link.
     pub(in crate::api) async fn change(&self, code: &str, request: Request<Incoming>) -> Answer {
         match self.try_change(code, request).await {
             Ok(link) => self.show(&link, None).await,
@@ -272,7 +273,7 @@ impl Context {
         }
     }
 
-    /// `DELETE /rest/v3/short-urls/{shortCode}`
+    /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link.
     pub(in crate::api) async fn delete(&self, code: &str, query: Option<&str>) -> Answer {
         let parsed = match self.code_in(code, query) {
             Ok(parsed) => parsed,
@@ -285,12 +286,12 @@ impl Context {
         }
     }
 
-    /// What a request wants, under that code.
+    /// Returns the link that a request asks for, under that code, with the rule for reuse.
     pub(in crate::api) fn wanted(&self, create: Create, code: Code) -> Wanted {
         let is_chosen = create.slug.is_some();
         let reuse = match create.find {
             true if !create.private => Reuse::Any,
-            // Nobody is given a private link that was made for somebody else.
+            // A private link is never shared with another caller.
             _ if is_chosen || create.private => Reuse::Never,
             _ => Reuse::Recent,
         };
@@ -298,7 +299,7 @@ impl Context {
         Wanted { link: Arc::new(self.link_of(create, code, origin)), reuse, pending: None }
     }
 
-    /// The link that was asked for, with that code.
+    /// Builds the record of a requested link with that code.
     fn link_of(&self, create: Create, code: Code, origin: Origin) -> Link {
         let Create { target, mut policy, mut labels, .. } = create;
         labels.app = self.caller.name().cloned();
@@ -313,14 +314,15 @@ impl Context {
         Link { code, policy, target: target.into(), created_ms, origin, version, labels }
     }
 
-    /// A link as an answer. How often it was followed is asked for where that is not known; a new one was not.
+    /// Returns the response that shows a link. Reads its visits from the store if `counts` is `None`.
     async fn show(&self, link: &Link, counts: Option<Counts>) -> Answer {
         let counts = match counts {
             Some(counts) => counts,
             None => {
                 match self.desk.store(|ticket| StoreRequest::Read { code: link.code, ticket }).await {
                     StoreAnswer::Found(_, counts) => counts,
-                    // The link is made or changed: that must be told, whatever became of its visits.
+                    // The link is created or changed, and the client must learn that even if its visits are
+                    // unavailable.
                     _ => Counts::default(),
                 }
             }
@@ -329,7 +331,7 @@ impl Context {
     }
 }
 
-/// Why the store has not done what was asked of it about a code.
+/// Returns the error for a request about a code that the store has not carried out.
 pub(in crate::api) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
     match answer {
         StoreAnswer::NotFound => Problem::no_link(code),
@@ -345,15 +347,15 @@ pub(in crate::api) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
     }
 }
 
-/// A request that came to nothing, and why.
+/// Returns the 503 for a request that changed nothing, with the reason.
 pub(in crate::api) fn refused(reason: &str) -> Problem {
     Problem::unavailable(format!("Nothing was changed: {reason}."))
 }
 
-/// The idempotency key of a create, if it has one.
+/// Returns the idempotency key of a create, if the request has one.
 ///
 /// # Errors
-/// 400 where it is none, or there are two.
+/// 400 if the key is malformed, or the request has two.
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
     let mut values = headers.get_all(KEY_FIELD).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -364,7 +366,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
     key.map(Some).map_err(|reason| Problem::invalid(&[Invalid::new("Idempotency-Key", reason)]))
 }
 
-/// Reads the body as a JSON object. A long one is read by a thread.
+/// Reads the body as a JSON object. A long body is parsed on another thread.
 pub(in crate::api) async fn read_object(
     desk: &Desk,
     request: Request<Incoming>,

@@ -1,7 +1,8 @@
-//! Answers that are made while they are sent: a task writes pieces, and goes on when hyper has taken the last one.
+//! Response bodies that a task produces while they are sent: the task writes a piece and continues once hyper has
+//! taken it.
 //!
-//! The task is a part of the body, so it runs only while the client takes what it is sent, and it ends with the
-//! connection. It never waits for anything else than the desk and its own request.
+//! The task is a part of the body. So it runs only while the client reads, and it ends with the connection. It
+//! waits only for the desk and for its own request.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -15,11 +16,11 @@ use hyper::body::{Body, Frame};
 
 use crate::api::Content;
 
-/// Where the task puts what it has written.
+/// The writing end of a streamed body.
 pub(in crate::api) struct Outlet(Rc<Cell<Option<Bytes>>>);
 
 impl Outlet {
-    /// Sends a piece. Comes back when hyper has taken it and wants more.
+    /// Sends a piece. Returns once hyper has taken it and asks for more.
     pub(in crate::api) async fn send(&self, piece: Vec<u8>) {
         if piece.is_empty() {
             return;
@@ -29,7 +30,7 @@ impl Outlet {
             let piece = self.0.take();
             let is_there = piece.is_some();
             self.0.set(piece);
-            // Nobody has to wake it: the body polls it for the next piece.
+            // No waker is needed: the body polls this task for the next piece.
             if is_there { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
@@ -42,7 +43,7 @@ struct Stream<F> {
     ended: bool,
 }
 
-/// A body with what a task writes.
+/// Returns a body that consists of the pieces that a task writes.
 pub(in crate::api) fn stream<F: Future<Output = ()> + 'static>(task: impl FnOnce(Outlet) -> F) -> Content {
     let piece = Rc::new(Cell::new(None));
     let task = Box::pin(task(Outlet(Rc::clone(&piece))));
@@ -68,7 +69,7 @@ impl<F: Future<Output = ()>> Body for Stream<F> {
     }
 }
 
-/// Lets everything else of the core have its turn.
+/// Yields to the other tasks of the core once.
 pub(in crate::api) async fn breathe() {
     let mut waited = false;
     poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! `GET /rest/v3/tags` and `/rest/v3/tags/stats`, in Shlink's shape.
+//! Lists of tags in Shlink's shape: `GET /rest/v3/tags` and `GET /rest/v3/tags/stats`.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use carom_model::access::Scope;
 use carom_model::query::{ListAnswer, ListRequest, TagField, TagQuery};
 
 impl Context {
-    /// `GET /rest/v3/tags`
+    /// Handles `GET /rest/v3/tags`: lists the tags.
     pub(in crate::api) async fn tags(&self, query: Option<&str>) -> Answer {
         let with_stats = Params::of(query).flag("withStats");
         self.tag_page(query, with_stats, move |tags, stats| match with_stats {
@@ -24,7 +24,7 @@ impl Context {
         .await
     }
 
-    /// `GET /rest/v3/tags/stats`
+    /// Handles `GET /rest/v3/tags/stats`: lists the tags with their links and visits.
     pub(in crate::api) async fn tag_stats(&self, query: Option<&str>) -> Answer {
         self.tag_page(query, true, |_, stats| json!({"data": stats})).await
     }

@@ -1,4 +1,4 @@
-//! The API of visits: how often links were followed, by day, by hour and by referring host.
+//! The API of visits: visits of links by day, by hour and by referring host.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use carom_model::visits::tally::{Counts, HOSTS_MAX, Subject};
 pub(in crate::api) const HOUR_MS: u64 = 3_600_000;
 
 impl Context {
-    /// `GET /rest/v3/short-urls/{shortCode}/visits`
+    /// Handles `GET /rest/v3/short-urls/{shortCode}/visits`: returns the visits of a link.
     pub(in crate::api) async fn visits_of(&self, code: &str, query: Option<&str>) -> Answer {
         match self.try_visits_of(code, query).await {
             Ok(body) => json_answer(StatusCode::OK, &body),
@@ -31,14 +31,14 @@ impl Context {
         let span = Span::read(query).map_err(|invalid| Problem::invalid(&invalid))?;
         let parsed = self.code_in(code, query)?;
         if !self.caller.scope().is_all() {
-            // Whose the link is, its record says.
+            // Only the record says to which app the link belongs.
             self.find(parsed).await?;
         }
         let history = self.history(Subject::Link(parsed), code).await?;
         Ok(json!({ "visits": describe(&history, &span) }))
     }
 
-    /// `GET /rest/v3/visits`
+    /// Handles `GET /rest/v3/visits`: returns the visits of all links and of missing links.
     pub(in crate::api) async fn all_visits(&self) -> Answer {
         match self.try_all_visits().await {
             Ok(body) => json_answer(StatusCode::OK, &body),
@@ -47,7 +47,7 @@ impl Context {
     }
 
     async fn try_all_visits(&self) -> Result<Value, Problem> {
-        // They are counted of all links together.
+        // These counters cover the links of all apps and domains.
         self.caller.needs_all(Role::WriteAll)?;
         let (links, orphans) = (self.history(Subject::All, "").await?, self.history(Subject::Orphans, "").await?);
         let (links, orphans) = (links.all.counts, orphans.all.counts);
@@ -59,7 +59,7 @@ impl Context {
         }}))
     }
 
-    /// How often all links were followed.
+    /// Returns the visits of all links.
     pub(in crate::api) async fn visits_of_all(&self) -> Result<Counts, Problem> {
         Ok(self.history(Subject::All, "").await?.all.counts)
     }
@@ -72,7 +72,7 @@ impl Context {
     }
 }
 
-/// Of which time visits are asked for, in milliseconds since 1970 UTC; both ends are meant.
+/// A time range that a request asks for, in milliseconds since 1970 UTC, both ends included.
 pub(in crate::api) struct Span {
     pub(in crate::api) start_ms: u64,
     pub(in crate::api) end_ms: u64,
@@ -87,7 +87,7 @@ impl Span {
         Ok(Span { start_ms, end_ms })
     }
 
-    /// Whether some of a time that begins then is within.
+    /// True if the period that begins at `begin_ms` and lasts `len_ms` overlaps the range.
     fn meets(&self, begin_ms: u64, len_ms: u64) -> bool {
         begin_ms <= self.end_ms && begin_ms + len_ms > self.start_ms
     }
@@ -119,7 +119,7 @@ pub(in crate::api) fn describe(history: &History, span: &Span) -> Value {
     })
 }
 
-/// Hosts with their visits, the most frequent of them.
+/// Describes the hosts with the most visits, at most [`HOSTS_MAX`] of them.
 pub(in crate::api) fn described_hosts(hosts: &[(Box<[u8]>, u64)]) -> Vec<Value> {
     let described = |(host, count): &(Box<[u8]>, u64)| json!({"host": String::from_utf8_lossy(host), "total": count});
     hosts.iter().take(HOSTS_MAX).map(described).collect()

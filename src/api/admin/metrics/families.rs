@@ -1,5 +1,5 @@
-//! What is measured: a table for what each core counts, and others for the node, its fleet and its apps. To add a metric is to
-//! add a row.
+//! Tables of metrics: one for the counters of each core, and others for the node, its fleet and its apps. A new
+//! metric is a new row.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use carom_model::access::usage::App;
 use carom_telemetry::exposition::Kind;
 use carom_telemetry::stats::{CoreStats, FleetStats, NodeStats};
 
-/// A metric, and where its value comes from.
+/// A metric and the source of its value.
 pub(super) struct Family<T: 'static> {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
@@ -27,7 +27,7 @@ fn flag(flag: &AtomicBool) -> f64 {
     f64::from(u8::from(flag.load(Ordering::Relaxed)))
 }
 
-/// What each core counts.
+/// Metrics of each core.
 pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_redirects_total", "Requests answered with a redirect.", |core| core.redirects.get() as f64),
     counter("carom_misses_total", "Requests for links that do not exist or have expired.", |core| {
@@ -128,7 +128,7 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     ),
 ];
 
-/// What is known of the node.
+/// Metrics of the node.
 pub(super) const NODE: &[Family<NodeStats>] = &[
     gauge("carom_ready", "1 once the links are loaded and clients are accepted, else 0.", |node| {
         flag(&node.ready) * (1.0 - flag(&node.draining))
@@ -182,7 +182,7 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     gauge("carom_bulk_requests", "Bulk requests in progress.", |node| node.bulks.load(Ordering::Relaxed) as f64),
 ];
 
-/// What is known of the fleet, where there is one.
+/// Metrics of the fleet, if the node belongs to one.
 pub(super) const FLEET: &[Family<FleetStats>] = &[
     gauge("carom_redis_connected", "1 if Redis answered the last heartbeat, else 0.", |fleet| flag(&fleet.connected)),
     counter("carom_redis_errors_total", "Requests to Redis that got no response.", |fleet| fleet.errors.get() as f64),
@@ -227,7 +227,7 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     ),
 ];
 
-/// What apps have done.
+/// Metrics of each app.
 pub(super) const APP: &[Family<App>] = &[
     counter("carom_app_requests_total", "Authorised requests of the app.", |app| {
         app.requests.load(Ordering::Relaxed) as f64

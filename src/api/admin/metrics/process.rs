@@ -1,4 +1,4 @@
-//! What the operating system knows of the process, by the names that all exporters use.
+//! Metrics of the process that the operating system keeps, under the names that all exporters use.
 
 use std::fs;
 
@@ -6,10 +6,11 @@ use rustix::process::{Resource, getrlimit};
 
 use carom_telemetry::exposition::{Exposition, Kind, Labels};
 
-/// Adds what could be learnt; nothing of it is worth an error.
+/// Adds the metrics of the process. Values that cannot be read are left out.
 pub(super) fn write(out: &mut Exposition) {
     let Ok(stat) = fs::read_to_string("/proc/self/stat") else { return };
-    // The name in parentheses may hold anything, so what stands behind it is counted (proc(5)): its first field is the third.
+    // The name in parentheses may contain anything, so fields are counted from behind it (proc(5)): the first is
+    // number 3.
     let Some((_, behind)) = stat.rsplit_once(") ") else { return };
     let field =
         |number: usize| behind.split(' ').nth(number - 3).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
@@ -36,7 +37,7 @@ pub(super) fn write(out: &mut Exposition) {
     }
 }
 
-/// When the machine started, in seconds since 1970 UTC.
+/// Returns the boot time of the machine, in seconds since 1970 UTC.
 fn boot_seconds() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()

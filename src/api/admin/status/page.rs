@@ -11,16 +11,16 @@ use crate::pages::Pages;
 use carom_model::dates;
 use carom_telemetry::readable;
 
-/// The style of the page.
+/// Style sheet of the status page.
 pub(in crate::api) const STYLE: &str = include_str!("status.css");
 
-/// What renews it.
+/// Script that refreshes the status page.
 pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 
-/// What the page may load: nothing from elsewhere, and nothing that stands in it.
+/// Content security policy of the status page: it loads files of this listener only, and nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The status as a page that renews itself.
+/// Returns the status as a page that refreshes itself.
 pub(in crate::api) fn page(pages: &Pages, status: &Value) -> Answer {
     let answer = answer(StatusCode::OK, "text/html; charset=utf-8", pages.status(&StatusPage::of(status)));
     with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "no-referrer")
@@ -114,7 +114,7 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// The sum of a number over the cores, or over the apps.
+/// Returns the sum of a number over all cores, or over all apps.
 fn sum_of(all: &Value, name: &str) -> u64 {
     items(all).map(|one| one[name].as_u64().unwrap_or(0)).sum()
 }
@@ -124,7 +124,7 @@ fn cards<const COUNT: usize>(cards: [(String, &'static str); COUNT]) -> Vec<Card
     cards.into_iter().map(|(number, label)| Card { number, label, note: None }).collect()
 }
 
-/// What it does at this moment.
+/// Renders the current load.
 fn now(status: &Value) -> Vec<Card> {
     let last_of = |numbers: &Value| numbers.as_array().and_then(|all| all.last()?.as_u64()).unwrap_or(0);
     let of_cores = |name: &str| items(&status["pulse"][name]).map(last_of).sum::<u64>();
@@ -148,13 +148,13 @@ fn now(status: &Value) -> Vec<Card> {
     all
 }
 
-/// The last two minutes of each core.
+/// Renders the last two minutes of each core.
 fn plots(status: &Value) -> Vec<Plot> {
     let series = |core: usize| -> Vec<u64> {
         items(&status["pulse"]["redirects"][core]).map(|number| number.as_u64().unwrap_or(0)).collect()
     };
     let all: Vec<Vec<u64>> = (0..items(&status["cores"]).count()).map(series).collect();
-    // All on one scale: a core that differs is seen.
+    // All plots have one scale, so that a core that differs stands out.
     let most = all.iter().flatten().copied().max().unwrap_or(0);
     let plot = |(core, redirects): (usize, &Vec<u64>)| {
         let now = readable::grouped(redirects.last().copied().unwrap_or(0));
@@ -211,7 +211,7 @@ fn storage(status: &Value) -> Vec<Card> {
     ])
 }
 
-/// Refused connections and requests, by reason.
+/// Renders refused connections and requests, by reason.
 fn limits(status: &Value) -> Vec<Card> {
     let sum = |name: &str| readable::grouped(sum_of(&status["cores"], name));
     let of_apps = |name: &str| readable::grouped(sum_of(&status["apps"], name));
@@ -282,18 +282,18 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// An instant of the status as on other pages: `23 Nov 2026, 14:05`, in UTC.
+/// Formats an instant of the status as other pages do: `23 Nov 2026, 14:05`, in UTC.
 fn instant(value: &Value) -> String {
     let seconds = value.as_str().and_then(|text| dates::parse(text).ok());
     seconds.map_or_else(|| text(value).to_owned(), |ms| dates::format_as(ms / 1_000, "%-d %b %Y, %H:%M"))
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separated thousands.
 fn grouped(value: &Value) -> String {
     readable::grouped(value.as_u64().unwrap_or(0))
 }
 
-/// A number that may be too long for its place: three digits and a word.
+/// Formats a number that may be too long for its card: three digits and a word.
 fn rounded(value: &Value) -> String {
     let number = value.as_u64().unwrap_or(0) as f64;
     match number {

@@ -1,4 +1,4 @@
-//! Small plots: the path of a line, which the template of the status page draws as SVG and the style sheet colours.
+//! Small SVG plots, which the style sheet colours.
 
 use std::fmt::Write;
 
