@@ -192,6 +192,7 @@ put_document() { # SOURCE TARGET
         -e 's,](src/api/rest/openapi\.json),](openapi.json),g' \
         -e 's,](CHANGELOG\.md,](NEWS.md,g' \
         -e 's,](LICENSE-[A-Z]*),](copyright),g' \
+        -e 's,\[\(CONTRIBUTING\.md\)\]([^)]*),\1,g' \
         -e 's,](docs/src/,](docs/,g' \
         -e 's,!\{0\,1\}\[\([^]]*\)\](\(bench\|docs/screens\|src\|tests\)/[^)]*),\1,g' \
         "$stage/$2"
