@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carom::bridge::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
+use carom::bridge::{FleetDecision, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
 use carom::commands::data::import;
 use carom::services::readers::export;
 use carom::services::search::{self, Catalog};
@@ -20,7 +20,7 @@ use carom_model::domains::{Domains, UnknownHost};
 use carom_model::link::labels::Labels;
 use carom_model::link::record;
 use carom_model::link::{Link, Origin, Reuse, Version};
-use carom_shards::{Code, CodeHasher, CodeLength, CodeSpace, CoreCount, CoreId, Counter, Policy, SpaceKey};
+use carom_shards::{Code, CodeHasher, CodeLength, CodeSecret, CodeSpace, CoreCount, CoreId, Counter, Policy};
 use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
@@ -47,7 +47,7 @@ fn main() {
 }
 
 fn space() -> CodeSpace {
-    CodeSpace::new(&SpaceKey::from_bytes([9; 32]))
+    CodeSpace::new(&CodeSecret::from_bytes([9; 32]))
 }
 
 fn open(dir: &Path) -> Links {
@@ -186,7 +186,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         let link = Link { code, policy, target: target(number), created_ms: 1, origin, version, labels };
         let ticket = Ticket { core: CoreId(0), token: number };
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Recent, ticket };
-        queue.send(Order::Client(request, Ground::Alone)).unwrap();
+        queue.send(Order::Client(request, FleetDecision::Alone)).unwrap();
     };
     let start = Instant::now();
     (0..waiting).for_each(create);

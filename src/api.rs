@@ -9,7 +9,7 @@
 //!   serves the pages of the admin listener.
 //! * `admin` also serves the status and the metrics. `problem` builds every error, and `page` every HTML response.
 //!
-//! Handlers run on the thread of a core. They ask the [`crate::bridge::handle::Desk`], and use neither rings nor
+//! Handlers run on the thread of a core. They ask the [`crate::bridge::handle::ServiceHandle`], and use neither rings nor
 //! maps nor disks.
 
 use std::cell::RefCell;
@@ -26,10 +26,10 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
 use self::auth::Caller;
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 use carom_limits::{BODY_LEN_MAX, ConnectionLimits};
 use carom_model::destination::long_url::Authority;
-use carom_model::link::creator_links::Receipts;
+use carom_model::link::creator_links::CreatorLinks;
 
 pub mod admin;
 mod auth;
@@ -68,7 +68,7 @@ pub struct Site {
     /// Links that an app may create each second if its API key sets no other limit; 0: unlimited.
     pub app_creates: u32,
     /// Creates and verifies the addresses of the pages that show created links.
-    pub receipts: Receipts,
+    pub receipts: CreatorLinks,
     /// True if links of other domains than the default one existed at start.
     pub has_other_domains: bool,
     /// True if `GET /` serves the form that creates links.
@@ -99,7 +99,7 @@ pub struct Interfaces {
 /// Everything that a handler works with, for one request.
 #[derive(Clone, Debug)]
 struct Context {
-    desk: Rc<Desk>,
+    services: Rc<ServiceHandle>,
     site: Arc<Site>,
     /// The caller of this request.
     caller: Rc<Caller>,
@@ -109,8 +109,8 @@ struct Context {
 
 impl Context {
     /// Returns the context of a core, before a caller is known.
-    fn of(desk: Rc<Desk>, site: Arc<Site>) -> Context {
-        Context { desk, site, caller: Rc::new(Caller::everybody()), pictures: Rc::default() }
+    fn of(services: Rc<ServiceHandle>, site: Arc<Site>) -> Context {
+        Context { services, site, caller: Rc::new(Caller::everybody()), pictures: Rc::default() }
     }
 }
 

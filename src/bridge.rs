@@ -122,7 +122,7 @@ impl StoreRequest {
 
 /// The answer of Redis to a request, before the store decides it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ground {
+pub enum FleetDecision {
     /// Redis is not needed: this node has its code space for itself.
     Alone,
     /// Redis has accepted the change. This is now the state of the code, and it will appear in the stream.
@@ -146,7 +146,7 @@ pub enum Ground {
         spare: bool,
     },
     /// Redis has not answered.
-    Unheard {
+    NoReply {
         /// True if Redis was asked, so that it may have made the change without confirming it.
         asked: bool,
         /// True if this node may decide alone as far as it can.
@@ -154,10 +154,10 @@ pub enum Ground {
     },
 }
 
-impl Ground {
+impl FleetDecision {
     /// True if Redis has made the change, or may have.
     pub fn may_be_done(&self) -> bool {
-        matches!(self, Ground::Accepted { .. } | Ground::Unheard { asked: true, .. })
+        matches!(self, FleetDecision::Accepted { .. } | FleetDecision::NoReply { asked: true, .. })
     }
 }
 
@@ -200,7 +200,7 @@ pub struct Delivered {
 #[derive(Debug)]
 pub enum Order {
     /// A client's request, with the answer of Redis.
-    Client(StoreRequest, Ground),
+    Client(StoreRequest, FleetDecision),
     /// Changes of other nodes, from a stream.
     Followed(Followed),
     /// States that a full comparison found in Redis, or that Redis kept against a state offered then.
@@ -236,7 +236,7 @@ pub enum Order {
     },
     /// Release these quarantined codes, unless something has happened to them since their links were removed. Answered
     /// with [`Swept`].
-    Unearth {
+    ReleaseCodes {
         /// The codes, and the instants from which they are in quarantine.
         graves: Vec<Due>,
         /// Codes with a later instant stay. In milliseconds since 1970 UTC.

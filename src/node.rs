@@ -26,7 +26,7 @@ use carom_limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
 use carom_model::access::idempotency::PendingCreates;
 use carom_model::access::registry::Registry;
 use carom_model::domains::Domains;
-use carom_model::link::creator_links::Receipts;
+use carom_model::link::creator_links::CreatorLinks;
 use carom_settings::Settings;
 use carom_settings::access_log::terms::LogPlace;
 use carom_settings::exit::{Exit, Reason};
@@ -43,7 +43,7 @@ use self::events::{Event, next_event, watch_signals};
 use self::recorders::Rings;
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, Site};
-use crate::bridge::handle::Counters;
+use crate::bridge::handle::NodeContext;
 use crate::bridge::{Post, ToCore};
 use crate::core::CoreEvent;
 use crate::services::api_keys;
@@ -156,7 +156,7 @@ impl Node {
         let announcement = announce(settings, &listening, ends.bound.admin_address, &domains);
         background::start_upkeep(settings, &base, &mut supervisor)?;
         let (identity, reload) = background::start_certificates(certificates, &base, &mut supervisor)?;
-        let counters = Counters {
+        let counters = NodeContext {
             domains: Arc::clone(&domains),
             writer: gateway,
             look_ups,
@@ -292,7 +292,7 @@ fn site(settings: &Settings, base: &Base, domains: &Domains, listening: &[Socket
         own: own_authorities(domains, listening),
         default_ttl: settings.default_ttl,
         app_creates: settings.limits.creates_per_second,
-        receipts: Receipts::new(base.key.clone()),
+        receipts: CreatorLinks::new(base.key.clone()),
         has_other_domains: !base.catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),
         has_form: settings.pages.has_form,
         interfaces: listeners::interfaces(settings.api),

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use carom::wire::head::{self, HeadScan};
 use carom::wire::{Action, Connection};
 use carom_shards::segment::{Run, Segment};
-use carom_shards::{Code, CodeHash, CodeHasher, CodeLength, CodeSpace, Counter, Entry, LinkMap, Policy, SpaceKey};
+use carom_shards::{Code, CodeHash, CodeHasher, CodeLength, CodeSecret, CodeSpace, Counter, Entry, LinkMap, Policy};
 
 /// Key of the codes. Any value does.
 const KEY: [u8; 32] = [7; 32];
@@ -46,16 +46,16 @@ pub(crate) const NAMES: [&str; 12] = [
 pub(crate) fn work(name: &str) -> Work {
     match name {
         "permutation: one code" => {
-            let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+            let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
             Box::new(move |n| _ = black_box(space.code(CodeLength::DEFAULT, Counter(n))))
         }
         "permutation: back to the counter" => {
-            let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+            let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
             let code = space.code(CodeLength::DEFAULT, Counter(1));
             Box::new(move |_| _ = black_box(space.counter(black_box(code))))
         }
         "segment: 1,000 codes, shuffled" => {
-            let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+            let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
             Box::new(move |n| {
                 let run = Run { length: CodeLength::DEFAULT, start: Counter(n * 1_000), len: 1_000 };
                 black_box(Segment::prepare(&space, run, [n as u8; 16]));
@@ -78,7 +78,7 @@ pub(crate) fn work(name: &str) -> Work {
 
 /// Returns a map of `links` links, and codes of them in an order that defeats caches.
 fn map(links: u64) -> (LinkMap, CodeHasher, Vec<(Code, CodeHash)>) {
-    let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+    let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
     let hasher = CodeHasher::new(7);
     let mut map = LinkMap::new(hasher);
     let target = vec![b'x'; 100];
@@ -104,7 +104,7 @@ fn look_up(links: u64) -> Work {
 
 fn insert_and_remove(links: u64) -> Work {
     let (mut map, hasher, _) = map(links);
-    let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+    let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
     let fresh: Vec<Code> = (0..1_000).map(|n| space.code(CodeLength::DEFAULT, Counter(links + n)).to_code()).collect();
     let target = vec![b'y'; 100];
     Box::new(move |n| {

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use carom_shards::segment::{Run, Segment};
-use carom_shards::{CodeLength, CodeSpace, Counter, SpaceKey};
+use carom_shards::{CodeLength, CodeSecret, CodeSpace, Counter};
 use fpe::ff1::{FF1, FlexibleNumeralString};
 
 const CODES: u64 = 300_000;
@@ -21,7 +21,7 @@ fn main() {
     if cfg!(debug_assertions) {
         panic!("a debug build says nothing about speed: use --release");
     }
-    let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+    let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
     let oracle = FF1::<aes::Aes256>::new(&KEY, 62).expect("62 is a radix of FF1");
     let length = CodeLength::DEFAULT;
     for turn in 0..TURNS {

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::io::{Read, Seek};
 use std::time::Instant;
 
-use carom_shards::{CodeHasher, CodeLength, CodeSpace, Counter, Entry, GeneratedCode, LinkMap, Policy, SpaceKey};
+use carom_shards::{CodeHasher, CodeLength, CodeSecret, CodeSpace, Counter, Entry, GeneratedCode, LinkMap, Policy};
 use rustix::time::{ClockId, clock_gettime};
 
 const URL_BYTES: usize = 100;
@@ -22,7 +22,7 @@ fn main() {
     }
     let links: u64 = std::env::args().nth(1).map_or(10_000_000, |links| links.parse().expect("a number of links"));
     let length = CodeLength::DEFAULT;
-    let space = CodeSpace::new(&SpaceKey::from_bytes([1; 32]));
+    let space = CodeSpace::new(&CodeSecret::from_bytes([1; 32]));
     let codes: Vec<GeneratedCode> = (0..links).map(|counter| space.code(length, Counter(counter))).collect();
     let hasher = CodeHasher::new(7);
     let mut meter = Meter::open();

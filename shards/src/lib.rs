@@ -23,4 +23,4 @@ pub use map::sealed::{PageBuffer, SealedPage};
 pub use map::{CachedLinks, LinkMap, MapFull, Put};
 pub use owner::{CoreCount, CoreId, owner};
 pub use segment::{Issuer, Offer, Run, Segment, SegmentSizer};
-pub use space::{CodeLength, CodeSpace, Counter, SpaceKey, SpaceKeyError};
+pub use space::{CodeLength, CodeSecret, CodeSpace, Counter, SpaceKeyError};

@@ -269,7 +269,7 @@ impl Issuer {
 mod tests {
     use super::*;
     use crate::code::Code;
-    use crate::space::SpaceKey;
+    use crate::space::CodeSecret;
     use std::collections::HashSet;
 
     fn length(characters: usize) -> CodeLength {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn space() -> CodeSpace {
-        CodeSpace::new(&SpaceKey::from_bytes([3; 32]))
+        CodeSpace::new(&CodeSecret::from_bytes([3; 32]))
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::permutation::{Halves, Permutation};
 /// Characters that a generated code can have at each place.
 const RADIX: u64 = 62;
 
-/// Bytes of a [`SpaceKey`].
+/// Bytes of a [`CodeSecret`].
 pub const SPACE_KEY_BYTES: usize = 32;
 
 /// The secret key of a code space: with it one can list all codes in the order of their creation.
@@ -25,7 +25,7 @@ pub const SPACE_KEY_BYTES: usize = 32;
 /// The bytes are overwritten with zeros when the key is dropped. Copies that the compiler made while moving it are out
 /// of reach.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SpaceKey([u8; SPACE_KEY_BYTES]);
+pub struct CodeSecret([u8; SPACE_KEY_BYTES]);
 
 /// The reason why a text is no key. It never holds a character of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,17 +57,17 @@ impl fmt::Display for SpaceKeyError {
 
 impl std::error::Error for SpaceKeyError {}
 
-impl SpaceKey {
+impl CodeSecret {
     /// Returns the key of these bytes, which should come from the operating system's random generator.
-    pub fn from_bytes(bytes: [u8; SPACE_KEY_BYTES]) -> SpaceKey {
-        SpaceKey(bytes)
+    pub fn from_bytes(bytes: [u8; SPACE_KEY_BYTES]) -> CodeSecret {
+        CodeSecret(bytes)
     }
 
     /// Parses a key from 64 hex digits of either case. White space around them is ignored.
     ///
     /// # Errors
     /// [`SpaceKeyError`] for anything else.
-    pub fn from_hex(text: &str) -> Result<SpaceKey, SpaceKeyError> {
+    pub fn from_hex(text: &str) -> Result<CodeSecret, SpaceKeyError> {
         let text = text.trim().as_bytes();
         // The first wrong character is the better message if both are wrong: a copied quote, say.
         if let Some(at) = text.iter().position(|byte| !byte.is_ascii_hexdigit()) {
@@ -76,7 +76,7 @@ impl SpaceKey {
         if text.len() != 2 * SPACE_KEY_BYTES {
             return Err(SpaceKeyError::WrongLength { len: text.len() });
         }
-        let mut key = SpaceKey([0; SPACE_KEY_BYTES]);
+        let mut key = CodeSecret([0; SPACE_KEY_BYTES]);
         let decoded = HEXLOWER_PERMISSIVE.decode_mut(text, &mut key.0);
         assert!(decoded.is_ok(), "length and digits were checked");
         Ok(key)
@@ -105,15 +105,15 @@ impl SpaceKey {
     }
 }
 
-impl Drop for SpaceKey {
+impl Drop for CodeSecret {
     fn drop(&mut self) {
         self.0.zeroize();
     }
 }
 
-impl fmt::Debug for SpaceKey {
+impl fmt::Debug for CodeSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SpaceKey(fingerprint {})", self.fingerprint())
+        write!(f, "CodeSecret(fingerprint {})", self.fingerprint())
     }
 }
 
@@ -192,7 +192,7 @@ pub struct CodeSpace {
 
 impl CodeSpace {
     /// Returns the code space of a key.
-    pub fn new(key: &SpaceKey) -> CodeSpace {
+    pub fn new(key: &CodeSecret) -> CodeSpace {
         let permutation = |length: CodeLength| Permutation::new(&key.0, RADIX, length.get(), b"");
         CodeSpace { permutations: CodeLength::MIN.and_longer().map(permutation).collect() }
     }
@@ -273,20 +273,20 @@ mod tests {
     use proptest::prelude::*;
 
     fn space() -> CodeSpace {
-        CodeSpace::new(&SpaceKey::from_bytes(*b"a key of thirty-two bytes, fixed"))
+        CodeSpace::new(&CodeSecret::from_bytes(*b"a key of thirty-two bytes, fixed"))
     }
 
     proptest! {
         #[test]
         fn keys_round_trip(bytes in any::<[u8; 32]>()) {
-            let key = SpaceKey::from_bytes(bytes);
-            prop_assert_eq!(&SpaceKey::from_hex(&key.to_hex()), &Ok(key.clone()));
-            prop_assert_eq!(SpaceKey::from_hex(&format!(" {}\r\n", key.to_hex().to_uppercase())), Ok(key));
+            let key = CodeSecret::from_bytes(bytes);
+            prop_assert_eq!(&CodeSecret::from_hex(&key.to_hex()), &Ok(key.clone()));
+            prop_assert_eq!(CodeSecret::from_hex(&format!(" {}\r\n", key.to_hex().to_uppercase())), Ok(key));
         }
 
         #[test]
         fn reading_a_key_is_total(text in any::<String>()) {
-            let _ = SpaceKey::from_hex(&text);
+            let _ = CodeSecret::from_hex(&text);
         }
 
         #[test]
@@ -301,10 +301,10 @@ mod tests {
 
     #[test]
     fn key_errors_say_what_is_wrong_and_not_the_key() {
-        assert_eq!(SpaceKey::from_hex(""), Err(SpaceKeyError::WrongLength { len: 0 }));
-        assert_eq!(SpaceKey::from_hex(&"0".repeat(63)), Err(SpaceKeyError::WrongLength { len: 63 }));
-        assert_eq!(SpaceKey::from_hex(&format!("  0x{}", "0".repeat(62))), Err(SpaceKeyError::BadDigit { at: 1 }));
-        assert_eq!(SpaceKey::from_hex("é"), Err(SpaceKeyError::BadDigit { at: 0 }));
+        assert_eq!(CodeSecret::from_hex(""), Err(SpaceKeyError::WrongLength { len: 0 }));
+        assert_eq!(CodeSecret::from_hex(&"0".repeat(63)), Err(SpaceKeyError::WrongLength { len: 63 }));
+        assert_eq!(CodeSecret::from_hex(&format!("  0x{}", "0".repeat(62))), Err(SpaceKeyError::BadDigit { at: 1 }));
+        assert_eq!(CodeSecret::from_hex("é"), Err(SpaceKeyError::BadDigit { at: 0 }));
         assert_eq!(
             SpaceKeyError::WrongLength { len: 63 }.to_string(),
             "a code secret has 64 hexadecimal digits, not 63 characters"
@@ -313,10 +313,10 @@ mod tests {
 
     #[test]
     fn a_key_is_shown_by_its_fingerprint_only() {
-        let key = SpaceKey::from_bytes([0; 32]);
+        let key = CodeSecret::from_bytes([0; 32]);
         assert_eq!(key.fingerprint().len(), 16);
-        assert_eq!(format!("{key:?}"), format!("SpaceKey(fingerprint {})", key.fingerprint()));
-        assert_ne!(key.fingerprint(), SpaceKey::from_bytes([1; 32]).fingerprint());
+        assert_eq!(format!("{key:?}"), format!("CodeSecret(fingerprint {})", key.fingerprint()));
+        assert_ne!(key.fingerprint(), CodeSecret::from_bytes([1; 32]).fingerprint());
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn another_key_makes_other_codes() {
-        let other = CodeSpace::new(&SpaceKey::from_bytes([7; 32]));
+        let other = CodeSpace::new(&CodeSecret::from_bytes([7; 32]));
         let same = (0..1_000)
             .filter(|&n| other.code(CodeLength::DEFAULT, Counter(n)) == space().code(CodeLength::DEFAULT, Counter(n)));
         assert_eq!(same.count(), 0);

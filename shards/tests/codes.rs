@@ -1,7 +1,7 @@
 //! Statistical tests that an observer of codes learns nothing. Codes of consecutive counters are compared with
 //! uniformly random ones, and the same tests must reject the plain counter, which proves that they are sensitive.
 
-use carom_shards::{CodeLength, CodeSpace, Counter, GeneratedCode, SpaceKey};
+use carom_shards::{CodeLength, CodeSecret, CodeSpace, Counter, GeneratedCode};
 
 const RADIX: u64 = 62;
 const LENGTH: CodeLength = CodeLength::DEFAULT;
@@ -14,7 +14,7 @@ const OBSERVED: u64 = 200_000;
 const SIGMAS: f64 = 4.75;
 
 fn space() -> CodeSpace {
-    CodeSpace::new(&SpaceKey::from_bytes(*b"the key of all tests of codes..."))
+    CodeSpace::new(&CodeSecret::from_bytes(*b"the key of all tests of codes..."))
 }
 
 /// Returns the codes of the first counter values.

@@ -18,11 +18,11 @@ use super::console::Console;
 use super::problem::Problem;
 use super::rest::{apps, routes};
 use super::{Answer, Context, Service, Site, accepts_html, answer, is_read, json, with};
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 
 /// Returns the handler for the requests of the admin listener.
-pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
-    let context = Context::of(desk, site);
+pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> Service {
+    let context = Context::of(services, site);
     let console: Rc<Console> = Rc::default();
     Rc::new(move |request| {
         let (context, console) = (context.clone(), Rc::clone(&console));
@@ -42,10 +42,10 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
                 ["rest", ref rest @ ..] => context.api_of_console(&console, &path, rest, request).await,
                 ["apps", ref rest @ ..] => route_apps(&context, &console, rest, request).await,
                 ["status" | "shorturl_status" | "metrics"] => match context.may_manage(&console, &request) {
-                    Ok(()) => route(&context.desk, &request).await,
+                    Ok(()) => route(&context.services, &request).await,
                     Err(problem) => problem.into_answer(),
                 },
-                _ => route(&context.desk, &request).await,
+                _ => route(&context.services, &request).await,
             }
         })
     })
@@ -149,23 +149,23 @@ async fn route_apps(context: &Context, console: &Console, segments: &[&str], req
     }
 }
 
-async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
+async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> Answer {
     if !is_read(request.method()) {
         return Problem::method(request.method(), "GET, HEAD").into_answer();
     }
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/readyz" => readiness(desk),
+        "/readyz" => readiness(services),
         "/status" | "/shorturl_status" => {
-            let status = status::gather(desk).await;
+            let status = status::gather(services).await;
             let answer = if accepts_html(request) {
-                status::page(&desk.counters().pages, &status)
+                status::page(&services.counters().pages, &status)
             } else {
                 json(StatusCode::OK, &status)
             };
             with(answer, header::VARY, "Accept")
         }
-        "/metrics" => metrics::page(desk).await,
+        "/metrics" => metrics::page(services).await,
         "/status.css" => answer(StatusCode::OK, "text/css; charset=utf-8", status::STYLE),
         "/status.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", status::SCRIPT),
         "/" => with(text(StatusCode::SEE_OTHER, "The console is at /admin/.\n"), header::LOCATION, "/admin/"),
@@ -176,8 +176,8 @@ async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
     }
 }
 
-fn readiness(desk: &Desk) -> Answer {
-    let node = &desk.counters().node;
+fn readiness(services: &ServiceHandle) -> Answer {
+    let node = &services.counters().node;
     if node.draining.load(Ordering::Relaxed) {
         text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
     } else if node.ready.load(Ordering::Relaxed) {

@@ -187,7 +187,7 @@ impl Context {
         source: Option<Source>,
         version: Option<String>,
     ) -> Result<Context, Problem> {
-        let keys = self.desk.keys();
+        let keys = self.services.keys();
         if keys.is_unsure() {
             return Err(Problem::unavailable(UNSURE));
         }
@@ -198,7 +198,7 @@ impl Context {
         let now_ms = unix_ms();
         let Some((entry, app)) = keys.find(text, now_ms) else {
             // Valid keys pass in any case: many clients may share an address, and nobody guesses 160 bits.
-            let failed = source.map_or(Ok(()), |source| self.desk.guard().key_failed(source.address));
+            let failed = source.map_or(Ok(()), |source| self.services.guard().key_failed(source.address));
             return Err(failed.map_or_else(Problem::too_many_failed_keys, |()| Problem::wrong_key()));
         };
         app.note(now_ms, version.as_deref());
@@ -207,7 +207,7 @@ impl Context {
 
     /// Returns the context for the API key with that hash; `None` if the key is no longer valid.
     pub(super) fn of_key(&self, hash: KeyHash) -> Option<Context> {
-        let keys = self.desk.keys();
+        let keys = self.services.keys();
         let now_ms = unix_ms();
         let (entry, app) = keys.find_hash(hash, now_ms)?;
         app.note(now_ms, None);
@@ -227,14 +227,14 @@ impl Context {
 impl Context {
     /// Returns the author that the history records for changes of this caller.
     pub(super) fn author(&self) -> Author {
-        let way = if self.desk.is_of_admin() { Way::Admin } else { Way::Api };
+        let way = if self.services.is_of_admin() { Way::Admin } else { Way::Api };
         Author { app: self.caller.name().cloned(), key: self.caller.key.map(KeyHash::id), way }
     }
 
     /// True if the caller's key and session are still valid: a request with many links may run for hours. Renews
     /// the session.
     pub(super) fn still_holds(&self) -> bool {
-        let keys = self.desk.keys();
+        let keys = self.services.keys();
         let now_ms = unix_ms();
         if self.caller.session.as_ref().is_some_and(|session| !session.renew(now_ms)) {
             return false;

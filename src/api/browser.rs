@@ -56,7 +56,7 @@ impl Context {
 
     /// True if the API is open: no API key was ever created, and the node knows that for certain.
     fn is_open(&self) -> bool {
-        !self.desk.keys().had_keys() && !self.desk.keys().is_unsure()
+        !self.services.keys().had_keys() && !self.services.keys().is_unsure()
     }
 
     /// True if no other party can define a host, with or without a port: an address, a name that only this machine

@@ -73,7 +73,7 @@ impl Context {
                 false => Err(Problem::forbidden("Invalid X-CSRF-Token header. Reload the page.")),
             };
         }
-        if !self.desk.keys().had_keys() && !self.is_trusted(request) {
+        if !self.services.keys().had_keys() && !self.is_trusted(request) {
             return Err(Problem::no_key());
         }
         let context = self.authenticate(request)?;
@@ -152,7 +152,7 @@ impl Admitted {
     /// Handles `GET /admin/api/session`: describes the signed-in user and the service to the pages.
     fn describe(&self, console: &Console) -> Answer {
         let now_ms = unix_ms();
-        let keys = self.context.desk.keys();
+        let keys = self.context.services.keys();
         let holds = |key: KeyHash| keys.find_hash(key, now_ms).is_some();
         let own = self.session.as_ref();
         let shown = |session: &Session| {

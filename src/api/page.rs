@@ -20,7 +20,7 @@ pub(super) fn as_html(status: StatusCode, html: String) -> Answer {
 impl Context {
     /// Returns the pages of the service.
     pub(super) fn pages(&self) -> &Pages {
-        &self.desk.counters().pages
+        &self.services.counters().pages
     }
 
     /// Returns a notice in the format that the client prefers.

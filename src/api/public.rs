@@ -16,7 +16,7 @@ use super::query::percent_decoded;
 use super::rest::domains::lead_to;
 use super::rest::{openapi, routes};
 use super::{Answer, Context, Service, Site, empty, is_read, with};
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
 use carom_model::access::Role;
@@ -26,8 +26,8 @@ use carom_model::redirect::Notice;
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 
 /// Returns the handler for the requests of a core that hyper serves.
-pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
-    let context = Context::of(desk, site);
+pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> Service {
+    let context = Context::of(services, site);
     Rc::new(move |request| {
         let context = context.clone();
         Box::pin(async move { context.route(request).await })
@@ -114,7 +114,7 @@ impl Context {
     }
 
     fn is_serving(&self) -> bool {
-        let node = &self.desk.counters().node;
+        let node = &self.services.counters().node;
         node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
     }
 
@@ -123,10 +123,10 @@ impl Context {
     async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, OwnedLookup) {
         let Some(domain) = domain else { return (code, Lookup::Missing) };
         let code = code.within(self.domains().id_at(domain));
-        let first = self.desk.look_up(code).await;
+        let first = self.services.look_up(code).await;
         match self.domains().fallback_of(&code) {
             Some(other) if first.allows_fallback() => {
-                (other, self.desk.look_up(other).await.as_fallback(first == Lookup::Unconfirmed))
+                (other, self.services.look_up(other).await.as_fallback(first == Lookup::Unconfirmed))
             }
             _ => (code, first),
         }
@@ -153,14 +153,14 @@ impl Context {
         code: Code,
         lookup: &OwnedLookup,
     ) -> Answer {
-        let blocked = self.desk.blocked();
+        let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
         let is_head = request.method() != Method::GET;
         let decision = decide(&policies, domain, is_head, lookup.borrowed(), &mut self.client_of(request));
-        self.desk.note_response(&decision.response);
+        self.services.note_response(&decision.response);
         let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
-        let visitor = || self.desk.visitor(field(header::USER_AGENT), field(header::REFERER));
-        self.desk.record_visit(decision.visit, code, visitor);
+        let visitor = || self.services.visitor(field(header::USER_AGENT), field(header::REFERER));
+        self.services.record_visit(decision.visit, code, visitor);
         self.answer_with_response(request, &decision.response)
     }
 
@@ -188,38 +188,38 @@ impl Context {
 
 /// The client of a request that hyper has read.
 pub(super) struct HttpClient<'c> {
-    desk: &'c Desk,
+    services: &'c ServiceHandle,
     /// Where it is, if that is known.
     place: Option<Place>,
 }
 
 impl MissLimit for HttpClient<'_> {
     fn is_limited(&mut self) -> bool {
-        let guard = self.desk.guard();
-        guard.is_alert() && self.place.is_some_and(|place| guard.bars(place).is_some())
+        let guard = self.services.guard();
+        guard.is_throttling() && self.place.is_some_and(|place| guard.bars(place).is_some())
     }
 
     fn misses_too_often(&mut self) -> bool {
-        self.place.is_some_and(|place| self.desk.guard().miss(place).is_err())
+        self.place.is_some_and(|place| self.services.guard().miss(place).is_err())
     }
 }
 
 impl Context {
     /// The client that sent a request.
     pub(super) fn client_of<B>(&self, request: &Request<B>) -> HttpClient<'_> {
-        let place = request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.address));
-        HttpClient { desk: &self.desk, place }
+        let place = request.extensions().get::<Source>().map(|source| self.services.guard().place(source.address));
+        HttpClient { services: &self.services, place }
     }
 
     /// The answer to a client over the miss limit; counts it.
     pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
-        self.desk.note_throttled();
+        self.services.note_throttled();
         self.too_many_page(request)
     }
 
     fn too_many_page<B>(&self, request: &Request<B>) -> Answer {
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
-        let limit = self.desk.counters().misses_per_second;
+        let limit = self.services.counters().misses_per_second;
         with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))
     }
 }
@@ -228,23 +228,23 @@ impl Context {
 mod tests {
     use super::*;
     use crate::api::Interfaces;
-    use crate::bridge::handle::recording_desk;
-    use carom_model::link::creator_links::Receipts;
+    use crate::bridge::handle::recording_handle;
+    use carom_model::link::creator_links::CreatorLinks;
     use carom_model::testing::redirects::{Case, any_case, kind_of};
     use carom_model::visits::{VisitReceiver, ring};
-    use carom_shards::SpaceKey;
+    use carom_shards::CodeSecret;
     use proptest::prelude::*;
 
     fn context(case: &Case) -> (Context, VisitReceiver) {
         let (sender, visits) = ring();
-        let desk = recording_desk(case.domains.clone(), sender);
-        desk.block(Arc::new(case.blocked()));
-        case.client.guess(desk.guard());
+        let services = recording_handle(case.domains.clone(), sender);
+        services.block(Arc::new(case.blocked()));
+        case.client.guess(services.guard());
         let site = Site {
             own: Vec::new(),
             default_ttl: None,
             app_creates: 0,
-            receipts: Receipts::new(SpaceKey::from_bytes([7; 32])),
+            receipts: CreatorLinks::new(CodeSecret::from_bytes([7; 32])),
             has_other_domains: false,
             has_form: false,
             interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },
@@ -252,7 +252,7 @@ mod tests {
             admin_hosts: Vec::new(),
             settings: serde_json::Value::Null,
         };
-        (Context::of(desk, Arc::new(site)), visits)
+        (Context::of(services, Arc::new(site)), visits)
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! The desk of a core: the handle by which its tasks (API requests and pages) use services that take time.
+//! The services of a core: the handle by which its tasks (API requests and pages) use services that take time.
 //!
 //! A task asks for a fresh code, a look-up, or a change in the store. The core's loop, which alone touches the ring,
 //! the map and the mailbox, brings the answer and wakes the task. Everything here stays on the thread of the core.
@@ -27,8 +27,8 @@ use self::gather::Gathers;
 use self::long::LongRequests;
 pub use self::long::{LongKind, LongRequest, TooMany};
 #[cfg(test)]
-pub(crate) use self::recording::testing::recording_desk;
-pub use self::recording::{Tellers, count_response};
+pub(crate) use self::recording::testing::recording_handle;
+pub use self::recording::{Recorders, count_response};
 use crate::bridge::{
     AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, ListQueues, LookUpQueue, Made, Page,
     PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
@@ -36,7 +36,7 @@ use crate::bridge::{
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
 use carom_model::access::idempotency::{PendingCreate, PendingCreates};
-use carom_model::access::miss_limiter::Guard;
+use carom_model::access::miss_limiter::MissLimiter;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
 use carom_model::destination::hosts::{Hosts, host_of};
@@ -78,7 +78,7 @@ pub trait Codes {
 
 /// Queues, mailboxes, settings and counters, shared by all cores.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct NodeContext {
     /// The domains of the service.
     pub domains: Arc<Domains>,
     /// The pages for people.
@@ -107,21 +107,21 @@ pub struct Counters {
     pub post: Post,
     /// Creates in flight that have an idempotency key.
     pub pending_creates: PendingCreates,
-    /// Counters of each core.
+    /// NodeContext of each core.
     pub cores: Arc<[Arc<CoreStats>]>,
-    /// Counters of the node.
+    /// NodeContext of the node.
     pub node: Arc<NodeStats>,
 }
 
 /// A task's place in the list of waiters. Dropping it removes the waiter.
 struct Place<'a> {
-    desk: &'a Desk,
+    services: &'a ServiceHandle,
     token: u64,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.desk.waiters.borrow_mut().remove(&self.token);
+        self.services.waiters.borrow_mut().remove(&self.token);
     }
 }
 
@@ -136,11 +136,11 @@ impl Place<'_> {
     /// Waits for the reply; `None` when the deadline has passed.
     async fn reply(self) -> Option<Reply> {
         poll_fn(|context: &mut Context<'_>| {
-            let mut waiters = self.desk.waiters.borrow_mut();
+            let mut waiters = self.services.waiters.borrow_mut();
             let waiter = waiters.get_mut(&self.token).expect("the place keeps its waiter");
             match waiter.reply.take() {
                 Some(reply) => Poll::Ready(Some(reply)),
-                None if self.desk.is_closed.get() || Instant::now() >= waiter.deadline => Poll::Ready(None),
+                None if self.services.is_closed.get() || Instant::now() >= waiter.deadline => Poll::Ready(None),
                 None => {
                     waiter.waker = Some(context.waker().clone());
                     Poll::Pending
@@ -151,10 +151,10 @@ impl Place<'_> {
     }
 }
 
-/// The desk of one core.
-pub struct Desk {
+/// The handle of one core on the services.
+pub struct ServiceHandle {
     me: CoreId,
-    counters: Counters,
+    counters: NodeContext,
     waiters: RefCell<HashMap<u64, Waiter>>,
     gathers: RefCell<Gathers>,
     /// Creates with an idempotency key that the store has not answered, by token.
@@ -170,7 +170,7 @@ pub struct Desk {
     kicks: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
     /// Recorders of visits and of the access log.
-    told: RefCell<Tellers>,
+    told: RefCell<Recorders>,
     /// The hosts that new links may lead to; `None` if any host is allowed.
     allowed: RefCell<Option<Arc<Hosts>>>,
     /// The hosts on the block list; `None` if it is empty.
@@ -178,7 +178,7 @@ pub struct Desk {
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
     /// The rate limit for misses and failed keys.
-    guard: Guard,
+    guard: MissLimiter,
     /// Codes that were taken, and are not needed after all. There are never more than links that are created at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
@@ -191,9 +191,9 @@ pub struct Desk {
     is_closed: Cell<bool>,
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for ServiceHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Desk(core {})", self.me)
+        write!(f, "ServiceHandle(core {})", self.me)
     }
 }
 
@@ -220,12 +220,12 @@ fn late(is_read: bool) -> StoreAnswer {
     if is_read { StoreAnswer::Refused(reason) } else { StoreAnswer::Unconfirmed(reason) }
 }
 
-impl Desk {
-    /// Returns the desk of core `me`.
-    pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>, told: Tellers) -> Desk {
+impl ServiceHandle {
+    /// Returns the handle of core `me`.
+    pub fn new(me: CoreId, counters: NodeContext, codes: Box<dyn Codes>, told: Recorders) -> ServiceHandle {
         // The random seed keeps clients from choosing addresses that share a set.
-        let guard = Guard::new(counters.misses_per_second, RandomState::new().hash_one(me.index()));
-        Desk {
+        let guard = MissLimiter::new(counters.misses_per_second, RandomState::new().hash_one(me.index()));
+        ServiceHandle {
             me,
             counters,
             guard,
@@ -251,18 +251,18 @@ impl Desk {
         }
     }
 
-    /// Returns the core of this desk.
+    /// Returns the core of this handle.
     pub fn core(&self) -> CoreId {
         self.me
     }
 
-    /// True for the desk of the admin listener, whose core is the last one.
+    /// True for the handle of the admin listener, whose core is the last one.
     pub fn is_of_admin(&self) -> bool {
         self.me.index() + 1 == self.counters.cores.len()
     }
 
     /// Returns the counters, queues and mailboxes that all cores share.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &NodeContext {
         &self.counters
     }
 
@@ -279,7 +279,7 @@ impl Desk {
         self.store_pending(None, request).await
     }
 
-    /// Sends a request like [`Desk::store`]. `pending` is kept until the store has answered, even if the task stops
+    /// Sends a request like [`ServiceHandle::store`]. `pending` is kept until the store has answered, even if the task stops
     /// waiting.
     pub async fn store_pending(
         &self,
@@ -422,7 +422,7 @@ impl Desk {
         self.next_token.set(token + 1);
         let waiter = Waiter { reply: None, waker: None, deadline: Instant::now() + within };
         self.waiters.borrow_mut().insert(token, waiter);
-        Place { desk: self, token }
+        Place { services: self, token }
     }
 
     fn call_loop(&self) {
@@ -462,7 +462,7 @@ impl Desk {
 
     /// Returns the rate limit for misses and failed keys.
     #[inline]
-    pub fn guard(&self) -> &Guard {
+    pub fn guard(&self) -> &MissLimiter {
         &self.guard
     }
 
@@ -509,7 +509,7 @@ impl Desk {
         self.called.get()
     }
 
-    /// Clears the flag of [`Desk::has_calls`], because the loop is about to look at everything.
+    /// Clears the flag of [`ServiceHandle::has_calls`], because the loop is about to look at everything.
     pub fn take_calls(&self) {
         self.called.set(false);
     }
@@ -561,7 +561,7 @@ impl Desk {
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
-    /// Closes the desk, because the core ends. All waiting tasks wake without a reply.
+    /// Closes the handle, because the core ends. All waiting tasks wake without a reply.
     pub fn close(&self) {
         self.is_closed.set(true);
         self.waiters.borrow_mut().values_mut().filter_map(|waiter| waiter.waker.take()).for_each(Waker::wake);

@@ -89,11 +89,11 @@ pub fn new_key() -> Result<(), Exit> {
 /// Prints the fingerprint of a code secret.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] if the file does not exist, or other users can read it.
+/// [`Reason::CodeSecret`] if the file does not exist, or other users can read it.
 pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
     let path = place.file(code_secret::FILE_NAME);
     let key = code_secret::read(&path)?
-        .ok_or_else(|| Exit::new(Reason::SpaceKey, format!("{} does not exist", path.display())))?;
+        .ok_or_else(|| Exit::new(Reason::CodeSecret, format!("{} does not exist", path.display())))?;
     print(&format!("{}\n", key.fingerprint()));
     Ok(())
 }

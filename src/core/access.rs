@@ -5,17 +5,17 @@ use std::time::Instant;
 use hyper::Version;
 use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 
-use super::conn::Conn;
+use super::connection::Conn;
 use crate::bridge::access_log::{Noted, Protocol, Request};
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 use crate::wire::RedirectRequest;
 use carom_model::access::miss_limiter::Source;
 use carom_model::redirect::Response;
 use carom_model::visits::host_of;
 
 /// Returns the access-log entry of a request that hyper has read, if the access log wants it.
-pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: bool) -> Option<Noted> {
-    if !desk.picks() {
+pub(super) fn note_read<B>(services: &ServiceHandle, request: &hyper::Request<B>, is_secure: bool) -> Option<Noted> {
+    if !services.picks() {
         return None;
     }
     let field = |name| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -37,36 +37,36 @@ pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: 
 }
 
 /// Returns the access-log fields of a request by its head.
-fn request_of<'a>(desk: &Desk, conn: &mut Conn, request: &RedirectRequest, head: &'a [u8]) -> Request<'a> {
+fn request_of<'a>(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &'a [u8]) -> Request<'a> {
     let RedirectRequest { host, referer, user_agent, .. } = request;
     let request = Request::of_head(head, host.of(head), referer.of(head), user_agent.of(head));
-    let address = if desk.wants_addresses() { conn.known_address() } else { None };
+    let address = if services.wants_addresses() { conn.known_address() } else { None };
     Request { address, is_secure: conn.tls.is_some(), ..request }
 }
 
 /// Logs a request that was answered immediately.
 #[cold]
 pub(super) fn tell(
-    desk: &Desk,
+    services: &ServiceHandle,
     conn: &mut Conn,
     (request, head): (&RedirectRequest, &[u8]),
     response: &Response<'_>,
     since: Instant,
 ) {
-    desk.tell_request(request_of(desk, conn, request, head), response.status(), since.elapsed());
+    services.tell_request(request_of(services, conn, request, head), response.status(), since.elapsed());
 }
 
 /// Keeps the access-log entry of a request until its answer.
 #[cold]
-pub(super) fn note(desk: &Desk, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> Noted {
-    Noted::new(&request_of(desk, conn, request, head))
+pub(super) fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> Noted {
+    Noted::new(&request_of(services, conn, request, head))
 }
 
 /// Keeps the access-log entry of a rejected request until its answer. It has the request line, if the bytes begin with
 /// one. The address is that of the connection, because fields that might name another are not read.
 #[cold]
-pub(super) fn note_rejected(desk: &Desk, conn: &mut Conn, head: &[u8]) -> Noted {
-    let address = if desk.wants_addresses() { conn.known_peer() } else { None };
+pub(super) fn note_rejected(services: &ServiceHandle, conn: &mut Conn, head: &[u8]) -> Noted {
+    let address = if services.wants_addresses() { conn.known_peer() } else { None };
     let request = Request::of_head(head, b"", b"", b"");
     Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
 }

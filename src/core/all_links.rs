@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use carom_shards::{Code, CodeHash, Entry, LinkMap, MapFull, Put, SealedPage};
 
-use super::residents::Placed;
+use super::link_memory::Placed;
 use carom_limits::UNSERVED_CODES_MAX;
 use carom_model::redirect::{BorrowedLookup, Lookup};
 

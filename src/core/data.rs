@@ -5,10 +5,10 @@
 
 use carom_shards::{Code, CodeHash, CoreId};
 
-use super::hot::{HotLinks, Sightings};
+use super::hot_copies::{HotLinks, Sightings};
+use super::invalidation::Recalls;
+use super::link_memory::Placed;
 use super::mesh::{Mesh, PeerMessage};
-use super::recall::Recalls;
-use super::residents::Placed;
 use super::shard::Shard;
 use crate::bridge::{Change, StoreAnswer, Ticket};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
@@ -69,7 +69,7 @@ impl Data {
         let Data { shard, mesh, hot, .. } = self;
         let answered = mesh.answer_questions(
             shard,
-            |shard, questions| shard.foresee(questions.iter().map(|question| question.hash)),
+            |shard, questions| shard.prefetch(questions.iter().map(|question| question.hash)),
             |shard, question, answer| answer(&shard.find(&question.code, question.hash, now_ms)),
         );
         let taken = mesh.take_answers(|arrived| match arrived {
@@ -123,8 +123,8 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::link_memory::MemoryBudget;
     use crate::core::mesh::{Question, weave};
-    use crate::core::residents::Share;
     use carom_model::link::labels::Labels;
     use carom_model::link::{Link, Origin, Version};
     use carom_shards::{CodeHasher, CoreCount, Policy};
@@ -215,7 +215,7 @@ mod tests {
     }
 
     impl Node {
-        fn new(share: Share) -> Node {
+        fn new(share: MemoryBudget) -> Node {
             let (count, hasher) = (CoreCount::new(CORES).unwrap(), CodeHasher::new(9));
             let shard = |core| Shard::new(CoreId(core), count, hasher, share, Arc::default(), Arc::default());
             Node {
@@ -411,7 +411,7 @@ mod tests {
         let (count, hasher) = (CoreCount::new(1).unwrap(), CodeHasher::new(9));
         let node = Arc::new(NodeStats::default());
         let shard =
-            Shard::new(CoreId(0), count, hasher, Share::Little, Arc::new(CoreStats::default()), Arc::clone(&node));
+            Shard::new(CoreId(0), count, hasher, MemoryBudget::Tiny, Arc::new(CoreStats::default()), Arc::clone(&node));
         let mut data = Data::new(shard, weave(count).remove(0));
         let answers: Vec<StoreAnswer> = (0..500)
             .map(|number| {
@@ -435,7 +435,7 @@ mod tests {
     /// Returns a core with hardly any memory for links, its neighbour, and the codes of its links. No other link fits.
     fn full_core() -> (Vec<Data>, Vec<usize>) {
         let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(9));
-        let shard = |core| Shard::new(CoreId(core), count, hasher, Share::Little, Arc::default(), Arc::default());
+        let shard = |core| Shard::new(CoreId(core), count, hasher, MemoryBudget::Tiny, Arc::default(), Arc::default());
         let mut cores: Vec<Data> =
             weave(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect();
         let mut stored = Vec::new();
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn copies_are_used() {
-        let mut node = Node::new(Share::All);
+        let mut node = Node::new(MemoryBudget::All);
         (0..CODES).for_each(|code| node.take(&Step::Change { code }));
         node.settle();
         for _ in 0..2 {
@@ -508,11 +508,11 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_is_answered_what_was_over_when_they_asked(steps in proptest::collection::vec(any_step(), 1..400)) {
-            for share in [Share::All, Share::Bytes(512 << 10)] {
+            for share in [MemoryBudget::All, MemoryBudget::Bytes(512 << 10)] {
                 let mut node = Node::new(share);
                 steps.iter().for_each(|step| node.take(step));
                 node.settle();
-                assert!(share != Share::All || node.fetched == 0);
+                assert!(share != MemoryBudget::All || node.fetched == 0);
             }
         }
     }

@@ -25,7 +25,7 @@ const RING_LEN: usize = 1_024;
 const QUESTIONS_TOGETHER: usize = 16;
 
 /// Bytes of a destination that one answer carries. Most URLs fit one message, which is three cache lines.
-const PART_LEN: usize = super::hot::TARGET_BYTES_MAX;
+const PART_LEN: usize = super::hot_copies::TARGET_BYTES_MAX;
 
 /// Messages that the longest destination takes.
 const PARTS_MAX: usize = carom_limits::TARGET_LEN_MAX.div_ceil(PART_LEN);
@@ -236,13 +236,13 @@ impl Mesh {
         peer.for_owner.push_back(question);
     }
 
-    /// Answers the questions of all peers through `find`, as far as there is room for the answers. `foresee` sees each
+    /// Answers the questions of all peers through `find`, as far as there is room for the answers. `prefetch` sees each
     /// group of questions first, so that it can prefetch. Both receive `links`. Returns the number of questions
     /// answered.
     pub(super) fn answer_questions<L>(
         &mut self,
         links: &mut L,
-        mut foresee: impl FnMut(&mut L, &[Question]),
+        mut prefetch: impl FnMut(&mut L, &[Question]),
         mut find: impl FnMut(&mut L, &Question, &mut dyn FnMut(&BorrowedLookup<'_>)),
     ) -> usize {
         let mut answered = 0;
@@ -255,7 +255,7 @@ impl Mesh {
                 if questions.is_empty() {
                     break;
                 }
-                foresee(links, &questions);
+                prefetch(links, &questions);
                 for question in &questions {
                     find(links, question, &mut |found| peer.answer_with(question.token, found));
                 }

@@ -17,30 +17,30 @@
 //! log or a control thread.
 
 mod access;
+mod accounting;
+mod admission;
 mod all_links;
 mod codes;
-mod conn;
-mod crowd;
+mod connection;
 mod data;
 pub mod executor;
-mod hot;
+mod hot_copies;
+mod hyper_bridge;
+mod invalidation;
+mod late_answers;
 mod latencies;
+mod link_memory;
 pub mod listen;
-mod look;
 mod mesh;
-mod patience;
-mod places;
-mod recall;
-mod refuse;
-mod residents;
-mod secure;
-mod serve;
+mod rejections;
+mod run_loop;
 mod shard;
-mod slow;
 mod tasks;
-mod told;
+mod timeouts;
+mod tls;
+mod vhosts;
 mod work;
 
-pub use residents::Share;
-pub use serve::{CoreEvent, CoreParts, CoreSeed, Seeds, start};
-pub use slow::Service;
+pub use hyper_bridge::Service;
+pub use link_memory::MemoryBudget;
+pub use run_loop::{CoreEvent, CoreParts, CoreSeed, Seeds, start};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, owner};
 
-use super::residents::{Placed, Residents, Share};
+use super::link_memory::{LinkMemory, MemoryBudget, Placed};
 use crate::bridge::{Change, LoadBatch, LoadedPage, StoredCodes};
 use carom_model::link::Link;
 use carom_model::link::record::{self, DamagedRange, RecordRef};
@@ -30,7 +30,7 @@ pub(super) struct Shard {
     pub(super) me: CoreId,
     cores: CoreCount,
     hasher: CodeHasher,
-    links: Residents,
+    links: LinkMemory,
     /// True if the alarm about unknown codes was raised.
     in_doubt: bool,
     /// Key ranges that could not be read at start; nearly always empty.
@@ -44,7 +44,7 @@ impl Shard {
         me: CoreId,
         cores: CoreCount,
         hasher: CodeHasher,
-        share: Share,
+        share: MemoryBudget,
         stats: Arc<CoreStats>,
         node: Arc<NodeStats>,
     ) -> Shard {
@@ -52,7 +52,7 @@ impl Shard {
             me,
             cores,
             hasher,
-            links: Residents::new(hasher, share),
+            links: LinkMemory::new(hasher, share),
             in_doubt: false,
             damaged: Arc::default(),
             stats,
@@ -74,8 +74,8 @@ impl Shard {
 
     /// Prefetches what the look-ups of these hashes read, so that they do not wait for memory one by one.
     #[inline]
-    pub(super) fn foresee(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
-        self.links.foresee(hashes);
+    pub(super) fn prefetch(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
+        self.links.prefetch(hashes);
     }
 
     /// Returns the link or its absence for a code of this core at the instant `now_ms`, in milliseconds since 1970 UTC.
@@ -158,7 +158,7 @@ impl Shard {
 
     /// Takes the links of a page of the map's image, except those that were changed since. This core owns all of them.
     pub(super) fn load_page(&mut self, loaded: LoadedPage) {
-        let Residents::All(all) = &mut self.links else { return self.load_own(&loaded) };
+        let LinkMemory::All(all) = &mut self.links else { return self.load_own(&loaded) };
         let (me, cores) = (self.me, self.cores);
         let LoadedPage { page, changed, credit, .. } = loaded;
         let has_room = all.adopt(page, |code, hash| {
@@ -225,7 +225,7 @@ impl Shard {
     /// Evicts a link, unless all are kept.
     #[cfg(test)]
     pub(super) fn evict(&mut self, code: &Code) {
-        if let Residents::Hot(hot) = &mut self.links {
+        if let LinkMemory::Hot(hot) = &mut self.links {
             hot.evict(code, self.hasher.hash(code));
         }
     }
@@ -360,7 +360,7 @@ mod tests {
     }
 
     impl World {
-        fn new(share: Share, stored: &[Stored; CODES]) -> World {
+        fn new(share: MemoryBudget, stored: &[Stored; CODES]) -> World {
             let (cores, hasher) = (CoreCount::new(1).unwrap(), CodeHasher::new(5));
             let mut shard = Shard::new(CoreId(0), cores, hasher, share, Arc::default(), Arc::default());
             shard.begin_load(CODES);
@@ -471,7 +471,7 @@ mod tests {
             while !self.fetched.is_empty() {
                 self.take(&Step::Keep { at: 0 });
             }
-            let is_hot = matches!(self.shard.links, Residents::Hot(_));
+            let is_hot = matches!(self.shard.links, LinkMemory::Hot(_));
             for number in 0..CODES {
                 let (code, stored) = (code(number), self.stored[number]);
                 let hash = self.shard.hasher().hash(&code);
@@ -494,7 +494,7 @@ mod tests {
             stored in proptest::array::uniform12(prop_oneof![4 => any_stored(), 1 => Just(Stored::Damaged)]),
             steps in proptest::collection::vec(any_step(), 1..120),
         ) {
-            for share in [Share::All, Share::Bytes(512 << 10)] {
+            for share in [MemoryBudget::All, MemoryBudget::Bytes(512 << 10)] {
                 let mut world = World::new(share, &stored);
                 steps.iter().for_each(|step| world.take(step));
                 world.end();

@@ -12,19 +12,19 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::access;
-use super::conn::{Awaits, Conn, ConnState, Conns, PendingLookup};
-use super::crowd::Crowd;
+use super::accounting::{ConnClient, end_or_wait, go_on, may_step, visitor_of};
+use super::admission::ConnectionLimiter;
+use super::connection::{Awaits, Conn, ConnState, Conns, PendingLookup};
 use super::data::{Data, Remote};
+use super::hyper_bridge::{ConnectionInfo, Ending, Service, Stream};
+use super::late_answers::Looks;
 use super::latencies::CoreLatencies;
 use super::listen::Begins;
-use super::look::Looks;
 use super::mesh::{PeerMessage, Question};
-use super::places::Places;
-use super::secure::Secure;
-use super::slow::{Ending, Manner, Service, Stream};
 use super::tasks::Tasks;
-use super::told::{ConnClient, end_or_wait, go_on, may_step, visitor_of};
-use crate::bridge::handle::Desk;
+use super::tls::Secure;
+use super::vhosts::HostRouter;
+use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::count_response;
 use crate::bridge::{StoreAnswer, Ticket, ToCore};
 use crate::wire::answer::Answers;
@@ -43,7 +43,7 @@ pub(super) const TICKS_PER_SECOND: u32 = 4;
 /// Messages of the mailbox handled in one turn. A batch of a starting node takes a core some hundred microseconds.
 const MAIL_PER_TURN: usize = 64;
 
-/// Bit that marks the token of a question from a task at the desk. Tokens without it are tags of connections.
+/// Bit that marks the token of a question from a task of the core. Tokens without it are tags of connections.
 const DESK_TOKEN: u64 = 1 << 63;
 
 /// The time at the beginning of a turn.
@@ -65,14 +65,14 @@ pub(super) struct Work {
     pub(super) data: Option<Box<Data>>,
     /// Look-ups in the store and in Redis; `None` without a shard.
     looks: Option<Looks>,
-    /// Codes that tasks at the desk have asked other cores for, by token.
+    /// Codes that tasks of the core have asked other cores for, by token.
     forwarded: HashMap<u64, Code>,
-    /// Response writers: the first for plain connections, the second for TLS (see [`Conn::voice`]).
+    /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
     pub(super) answers: [Answers; 2],
     pub(super) secure: Secure,
-    pub(super) crowd: Crowd,
-    pub(super) places: Places,
-    pub(super) desk: Rc<Desk>,
+    pub(super) crowd: ConnectionLimiter,
+    pub(super) places: HostRouter,
+    pub(super) services: Rc<ServiceHandle>,
     pub(super) service: Service,
     pub(super) stats: Arc<CoreStats>,
     pub(super) limits: ConnectionLimits,
@@ -90,13 +90,13 @@ impl Work {
     pub(super) fn new(
         now: Now,
         data: Option<Box<Data>>,
-        desk: Rc<Desk>,
+        services: Rc<ServiceHandle>,
         service: Service,
         stats: Arc<CoreStats>,
         (limits, trust): (ConnectionLimits, Arc<Trust>),
         secure: Secure,
     ) -> Work {
-        let looks = data.as_ref().map(|data| Looks::new(desk.core(), data.shard.hasher(), desk.counters()));
+        let looks = data.as_ref().map(|data| Looks::new(services.core(), data.shard.hasher(), services.counters()));
         Work {
             now,
             looks,
@@ -105,12 +105,17 @@ impl Work {
             dirty: Vec::new(),
             data,
             answers: [None, secure.hsts().and_then(|hsts| hsts.to_str().ok())].map(|hsts| {
-                Answers::new(&desk.counters().pages, now.unix_ms / 1_000, desk.counters().misses_per_second, hsts)
+                Answers::new(
+                    &services.counters().pages,
+                    now.unix_ms / 1_000,
+                    services.counters().misses_per_second,
+                    hsts,
+                )
             }),
             secure,
-            crowd: Crowd::new(&limits),
-            places: Places::new(&desk.counters().domains),
-            desk,
+            crowd: ConnectionLimiter::new(&limits),
+            places: HostRouter::new(&services.counters().domains),
+            services,
             service,
             stats,
             limits,
@@ -159,7 +164,7 @@ impl Work {
 
     pub(super) fn start_stream(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let manner = Manner {
+        let manner = ConnectionInfo {
             source: conn.source(),
             trust: Arc::clone(&self.trust),
             is_secure: conn.tls.is_some(),
@@ -169,7 +174,7 @@ impl Work {
             tasks: self.tasks.clone(),
         };
         let (stream, task) =
-            Stream::start(slot, conn.machine.heads(), manner, Rc::clone(&self.desk), Rc::clone(&self.service));
+            Stream::start(slot, conn.machine.heads(), manner, Rc::clone(&self.services), Rc::clone(&self.service));
         conn.slow = Some(stream);
         self.tasks.spawn(task);
     }
@@ -306,30 +311,30 @@ impl Work {
             Field::Forwarded => conn.follow(&self.trust, request.forwarded.of(head)),
             Field::XForwardedFor => conn.follow(&self.trust, request.x_forwarded_for.of(head)),
         }
-        let blocked = self.desk.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
-        let (decision, code) = if (ConnClient { conn, desk: &self.desk }).is_limited() {
+        let blocked = self.services.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
+        let (decision, code) = if (ConnClient { conn, services: &self.services }).is_limited() {
             (Decision::limited(), request.code)
         } else {
             let (domain, mut code) = self.places.resolve(request, head);
             let (mut found, mut unconfirmed) = (Lookup::Missing, false);
             while let Some(domain) = domain {
-                let pending = || PendingLookup::new(&self.desk, request, head, (domain, code), self.now.instant);
+                let pending = || PendingLookup::new(&self.services, request, head, (domain, code), self.now.instant);
                 found = match data.find(&code, self.now.unix_ms) {
                     Ok(found) => found,
                     Err(Remote { owner, hash, wanted }) => {
                         let question = Question { token: conn.token(), hash, code };
                         let awaits = Awaits::Owner { wanted };
-                        conn.look_up(&self.desk, PendingLookup { awaits, unconfirmed, ..pending() }, head);
+                        conn.look_up(&self.services, PendingLookup { awaits, unconfirmed, ..pending() }, head);
                         self.stats.forwarded_out.add(1);
                         data.mesh.ask(owner, question);
                         return false;
                     }
                 };
                 let looks = self.looks.as_mut().expect("a core with a shard has these");
-                let Poll::Ready(then) = go_on(&self.desk, looks, found, code, conn.token(), self.now.tick) else {
+                let Poll::Ready(then) = go_on(&self.services, looks, found, code, conn.token(), self.now.tick) else {
                     let awaits = Awaits::Storage;
-                    conn.look_up(&self.desk, PendingLookup { awaits, unconfirmed, ..pending() }, head);
+                    conn.look_up(&self.services, PendingLookup { awaits, unconfirmed, ..pending() }, head);
                     return false;
                 };
                 found = then.as_fallback(unconfirmed);
@@ -341,15 +346,21 @@ impl Work {
                 }
             }
             self.latencies.note_answered();
-            let mut client = ConnClient { conn, desk: &self.desk };
+            let mut client = ConnClient { conn, services: &self.services };
             (decide(&policies, domain, request.head_only, found, &mut client), code)
         };
         let response = &decision.response;
         count_response(&self.stats, response);
-        self.desk.record_visit(decision.visit, code, || visitor_of(&self.desk, request, head));
-        self.answers[conn.voice()].write(&mut conn.out, request, request.query.of(head), response, self.now.unix_ms);
-        if self.desk.picks() {
-            access::tell(&self.desk, conn, (request, head), response, self.now.instant);
+        self.services.record_visit(decision.visit, code, || visitor_of(&self.services, request, head));
+        self.answers[conn.scheme_index()].write(
+            &mut conn.out,
+            request,
+            request.query.of(head),
+            response,
+            self.now.unix_ms,
+        );
+        if self.services.picks() {
+            access::tell(&self.services, conn, (request, head), response, self.now.instant);
         }
         !end_or_wait(conn, request, is_last)
     }
@@ -435,28 +446,29 @@ impl Work {
     }
 
     /// Serves the tasks: streams that asked for attention, and look-ups. Returns true if there were any.
-    pub(super) fn serve_desk(&mut self) -> bool {
-        self.desk.take_calls();
-        self.desk.take_look_up_times(|time| self.latencies.record(time));
-        let desk = Rc::clone(&self.desk);
+    pub(super) fn serve_tasks(&mut self) -> bool {
+        self.services.take_calls();
+        self.services.take_look_up_times(|time| self.latencies.record(time));
+        let services = Rc::clone(&self.services);
         let mut kicked = std::mem::take(&mut self.kicked);
-        desk.take_kicks(&mut kicked);
+        services.take_kicks(&mut kicked);
         let mut worked = !kicked.is_empty();
         for slot in kicked.drain(..) {
             self.drained(slot);
         }
         self.kicked = kicked;
-        while let Some((token, code)) = desk.next_look_up() {
+        while let Some((token, code)) = services.next_look_up() {
             worked = true;
             let (Some(data), Some(looks)) = (&mut self.data, &mut self.looks) else {
-                desk.bring_looked(token, Lookup::Missing);
+                services.bring_looked(token, Lookup::Missing);
                 continue;
             };
             match data.find(&code, self.now.unix_ms) {
                 Ok(found) => {
-                    if let Poll::Ready(found) = go_on(&self.desk, looks, found, code, token | DESK_TOKEN, self.now.tick)
+                    if let Poll::Ready(found) =
+                        go_on(&self.services, looks, found, code, token | DESK_TOKEN, self.now.tick)
                     {
-                        desk.bring_looked(token, found.to_owned());
+                        services.bring_looked(token, found.to_owned());
                     }
                 }
                 Err(Remote { owner, hash, .. }) => {
@@ -476,7 +488,7 @@ impl Work {
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
             PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
             PeerMessage::Recall { owner, number, .. } => {
-                self.desk.counters().post.to(owner).post(ToCore::Dropped { number });
+                self.services.counters().post.to(owner).post(ToCore::Dropped { number });
                 None
             }
         });
@@ -502,18 +514,18 @@ impl Work {
         if token & DESK_TOKEN != 0 {
             let code = self.forwarded.remove(&(token & !DESK_TOKEN));
             if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks) {
-                let Poll::Ready(then) = go_on(&self.desk, looks, found, code, token, self.now.tick) else {
+                let Poll::Ready(then) = go_on(&self.services, looks, found, code, token, self.now.tick) else {
                     return None;
                 };
                 found = then;
             }
-            self.desk.bring_looked(token & !DESK_TOKEN, found.to_owned());
+            self.services.bring_looked(token & !DESK_TOKEN, found.to_owned());
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| conn.token() == token)?;
         let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(looks) = &mut self.looks {
-            let Poll::Ready(then) = go_on(&self.desk, looks, found, pending.code, token, self.now.tick) else {
+            let Poll::Ready(then) = go_on(&self.services, looks, found, pending.code, token, self.now.tick) else {
                 conn.enter(ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
                 return None;
             };
@@ -527,18 +539,23 @@ impl Work {
             resumed.push(conn.tag.slot);
             return None;
         }
-        let blocked = self.desk.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
+        let blocked = self.services.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
         let PendingLookup { request, domain, code, since, awaits, visitor, query, noted, .. } = pending;
-        let Decision { response, visit } =
-            decide(&policies, Some(domain), request.head_only, found, &mut ConnClient { conn, desk: &self.desk });
+        let Decision { response, visit } = decide(
+            &policies,
+            Some(domain),
+            request.head_only,
+            found,
+            &mut ConnClient { conn, services: &self.services },
+        );
         count_response(&self.stats, &response);
-        self.desk.record_visit(visit, code, || visitor);
-        self.answers[conn.voice()].write(&mut conn.out, &request, &query, &response, self.now.unix_ms);
+        self.services.record_visit(visit, code, || visitor);
+        self.answers[conn.scheme_index()].write(&mut conn.out, &request, &query, &response, self.now.unix_ms);
         let took = self.now.instant - since;
         self.latencies.record(took);
         if let Some(noted) = noted {
-            self.desk.tell_noted(noted, response.status(), took);
+            self.services.tell_noted(noted, response.status(), took);
         }
         Self::touch(&mut self.dirty, conn);
         if request.close {
@@ -564,9 +581,9 @@ impl Work {
                 let done = self.data.as_mut().and_then(|data| data.dropped(number));
                 self.acknowledge(done);
             }
-            ToCore::Answer { token, answer } => self.desk.bring_stored(token, answer),
-            ToCore::Page { token, page } => self.desk.bring_page(token, page),
-            ToCore::Made { token, made } => self.desk.bring_made(token, made),
+            ToCore::Answer { token, answer } => self.services.bring_stored(token, answer),
+            ToCore::Page { token, page } => self.services.bring_page(token, page),
+            ToCore::Made { token, made } => self.services.bring_made(token, made),
             ToCore::LoadBegin { links } => {
                 if let Some(data) = &mut self.data {
                     data.shard.begin_load(links);
@@ -605,25 +622,25 @@ impl Work {
                     data.shard.doubt(ranges);
                 }
             }
-            ToCore::Hosts(hosts) => self.desk.allow(hosts),
-            ToCore::Blocked(hosts) => self.desk.block(hosts),
+            ToCore::Hosts(hosts) => self.services.allow(hosts),
+            ToCore::Blocked(hosts) => self.services.block(hosts),
             ToCore::Identity(identity) => self.secure.take(identity),
-            ToCore::Keys(keys) => self.desk.take_keys(keys),
-            ToCore::CodesReady => self.desk.bring_codes(),
+            ToCore::Keys(keys) => self.services.take_keys(keys),
+            ToCore::CodesReady => self.services.bring_codes(),
             ToCore::Lend(ticket) => {
-                let lent = ToCore::Lent { token: ticket.token, codes: self.desk.lend_codes() };
-                self.desk.counters().post.to(ticket.core).post(lent);
+                let lent = ToCore::Lent { token: ticket.token, codes: self.services.lend_codes() };
+                self.services.counters().post.to(ticket.core).post(lent);
             }
-            ToCore::Lent { token, codes } => self.desk.bring_lent(token, codes),
+            ToCore::Lent { token, codes } => self.services.bring_lent(token, codes),
             ToCore::Report(ticket) => {
                 let report = ToCore::Reported {
                     token: ticket.token,
-                    core: self.desk.core(),
+                    core: self.services.core(),
                     latency: Box::new(self.latencies.summary()),
                 };
-                self.desk.counters().post.to(ticket.core).post(report);
+                self.services.counters().post.to(ticket.core).post(report);
             }
-            ToCore::Reported { token, latency, .. } => self.desk.bring_latency(token, latency),
+            ToCore::Reported { token, latency, .. } => self.services.bring_latency(token, latency),
             // The loop handles these, because they concern listeners.
             ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
         }
@@ -635,7 +652,7 @@ impl Work {
         match (found, &mut self.looks) {
             (Lookup::Missing, Some(looks)) => looks.not_found(code, self.now.tick),
             (Lookup::Live(_), Some(looks)) if !is_allowance => {
-                match go_on(&self.desk, looks, found_now, *code, token, self.now.tick) {
+                match go_on(&self.services, looks, found_now, *code, token, self.now.tick) {
                     Poll::Ready(then) => found_now = then,
                     Poll::Pending => return,
                 }
@@ -658,10 +675,10 @@ impl Work {
     /// Confirms to the requester of a change that the change is durable and visible on every core.
     fn acknowledge(&mut self, done: Option<(Ticket, StoreAnswer)>) {
         let Some((ticket, answer)) = done else { return };
-        if ticket.core == self.desk.core() {
-            self.desk.bring_stored(ticket.token, answer);
+        if ticket.core == self.services.core() {
+            self.services.bring_stored(ticket.token, answer);
         } else {
-            self.desk.counters().post.answer(ticket, answer);
+            self.services.counters().post.answer(ticket, answer);
         }
     }
 

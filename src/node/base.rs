@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
-use carom_shards::{CodeHasher, CoreCount, SpaceKey};
+use carom_shards::{CodeHasher, CodeSecret, CoreCount};
 use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -28,7 +28,7 @@ pub(super) struct Base {
     pub(super) cores: CoreCount,
     pub(super) pages: Arc<Pages>,
     pub(super) links: Links,
-    pub(super) key: SpaceKey,
+    pub(super) key: CodeSecret,
     pub(super) catalog: Arc<Catalog>,
     pub(super) hasher: CodeHasher,
     pub(super) stats: Arc<NodeStats>,

@@ -9,10 +9,10 @@ use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
 use super::events::{Event, forward_events};
 use super::supervisor::thread_exit;
 use crate::api::{self, Site};
-use crate::bridge::handle::{Codes, Counters, Tellers};
+use crate::bridge::handle::{Codes, NodeContext, Recorders};
 use crate::bridge::{Mailbox, Post, ToCore};
 use crate::core::listen::Listener;
-use crate::core::{self, CoreParts, Seeds, Share};
+use crate::core::{self, CoreParts, MemoryBudget, Seeds};
 use crate::services::ids::CodeSource;
 use crate::services::maintenance::code_filter::{self, CodeFilterSetup, CodeFilters};
 use carom_limits::ConnectionLimits;
@@ -28,13 +28,13 @@ pub(super) struct CorePlan<'a> {
     pub(super) identity: Option<Identity>,
     pub(super) settings: &'a Settings,
     pub(super) events: Sender<Event>,
-    pub(super) counters: Counters,
+    pub(super) counters: NodeContext,
     pub(super) site: Arc<Site>,
     pub(super) hasher: CodeHasher,
     pub(super) cores: CoreCount,
     pub(super) trust: Arc<Trust>,
     /// The recorders of each core, the admin listener's last.
-    pub(super) told: Vec<Tellers>,
+    pub(super) told: Vec<Recorders>,
 }
 
 impl CorePlan<'_> {
@@ -74,9 +74,9 @@ impl CorePlan<'_> {
                 counters: self.counters.clone(),
                 share: match self.settings.residency {
                     #[cfg(feature = "faults")]
-                    _ if crate::services::faults::Faults::from_env().little_memory => Share::Little,
-                    Residency::All => Share::All,
-                    Residency::Hot { memory_limit } => Share::Bytes(memory_limit / self.cores.get() as u64),
+                    _ if crate::services::faults::Faults::from_env().little_memory => MemoryBudget::Tiny,
+                    Residency::All => MemoryBudget::All,
+                    Residency::Hot { memory_limit } => MemoryBudget::Bytes(memory_limit / self.cores.get() as u64),
                 },
                 limits: if is_admin { self.admin_limits } else { self.limits },
                 identity: self.identity.clone(),

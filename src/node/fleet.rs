@@ -38,7 +38,7 @@ const START_TIME: Duration = Duration::from_secs(2);
 /// the fleet has none.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] if the secrets differ, or this node has none and the fleet's is unknown.
+/// [`Reason::CodeSecret`] if the secrets differ, or this node has none and the fleet's is unknown.
 pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
     let Some(redis) = redis_settings(settings) else { return Ok(()) };
     let path = settings.data_dir.join(code_secret::FILE_NAME);
@@ -56,7 +56,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
             let what = format!("the code secret of the fleet has the fingerprint {theirs}, but this node has none yet");
             let remedy =
                 format!("copy {} of another node to {} with mode 0600", code_secret::FILE_NAME, path.display());
-            Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
+            Err(Exit::new(Reason::CodeSecret, what).with_remedy(remedy))
         }
         // A node that has a code secret starts without Redis. The first answered heartbeat checks it.
         (Err(_), Some(_)) => Ok(()),
@@ -69,7 +69,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
                 code_secret::FILE_NAME,
                 path.display()
             );
-            Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
+            Err(Exit::new(Reason::CodeSecret, what).with_remedy(remedy))
         }
     }
 }
@@ -81,7 +81,7 @@ fn other_key(theirs: &str, ours: &str) -> Exit {
         "use the code secret of the fleet ({} of another node; `carom key show-fingerprint` identifies it), or another Redis or fleet.prefix",
         code_secret::FILE_NAME
     );
-    Exit::new(Reason::SpaceKey, what).with_remedy(remedy)
+    Exit::new(Reason::CodeSecret, what).with_remedy(remedy)
 }
 
 /// Returns the connection settings of Redis, if there is one.

@@ -8,13 +8,13 @@ use carom_shards::CoreCount;
 
 use super::random_seed;
 use crate::bridge::access_log::{self, AccessReceiver};
-use crate::bridge::handle::Tellers;
+use crate::bridge::handle::Recorders;
 
 /// The rings of all cores, by both ends.
 #[derive(Default)]
 pub(super) struct Rings {
     /// The sending ends of each core, the admin listener's last.
-    pub(super) senders: Vec<Tellers>,
+    pub(super) senders: Vec<Recorders>,
     /// The receiving ends of visits, by core. The admin listener has none.
     pub(super) visits: Vec<VisitReceiver>,
     /// The receiving ends of the access log, by core, the admin listener's last. Empty without an access log.
@@ -29,7 +29,7 @@ impl Rings {
     pub(super) fn new(settings: &Settings, cores: CoreCount) -> Result<Rings, Exit> {
         let mut rings = Rings::default();
         for core in 0..=cores.get() {
-            let mut senders = Tellers::default();
+            let mut senders = Recorders::default();
             if core < cores.get() {
                 let (sender, receiver) = carom_model::visits::ring();
                 senders.visits = Some(sender);

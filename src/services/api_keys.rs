@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use self::file::{FileError, Stamp};
 use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Post, StoreAnswer, ToCore};
-use crate::services::replication::redis::{Redis, Trouble};
+use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::access::AppName;
 use carom_model::access::registry::{Entry, Keyring, Registry};
 use carom_model::access::usage::App;
@@ -183,8 +183,8 @@ impl Keeper {
         match share(redis, &self.setup.registry) {
             Ok(Shared { theirs, pruned }) => {
                 match redis.remove_keys(&pruned, SHARE_TIME_MAX) {
-                    Err(Trouble::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
-                    Ok(()) | Err(Trouble::Away { .. }) => alarms.clear(Alarm::AppsUnshared),
+                    Err(RedisError::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
+                    Ok(()) | Err(RedisError::Away { .. }) => alarms.clear(Alarm::AppsUnshared),
                 }
                 let was_unsure = std::mem::take(&mut self.setup.is_unsure);
                 let is_more = self.setup.registry.merge(&theirs);
@@ -195,8 +195,8 @@ impl Keeper {
                 }
             }
             // An unreachable Redis has alarms of its own in the fleet's threads.
-            Err(Trouble::Away { what, .. }) => tracing::debug!(%what, "the API keys of the fleet cannot be read"),
-            Err(Trouble::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
+            Err(RedisError::Away { what, .. }) => tracing::debug!(%what, "the API keys of the fleet cannot be read"),
+            Err(RedisError::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
         }
     }
 
@@ -235,7 +235,7 @@ pub struct Shared {
 ///
 /// # Errors
 /// If Redis cannot be reached or refuses a request.
-pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, Trouble> {
+pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, RedisError> {
     let held = redis.keys(SHARE_TIME_MAX)?;
     let now_ms = unix_ms();
     let (all, had_mark) = read_held(&held);

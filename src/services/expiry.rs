@@ -376,7 +376,7 @@ impl Sweeper {
             let Some(last) = graves.last().copied() else { break };
             let shortest = self.setup.length.get();
             graves.retain(|grave| grave.code.len() >= shortest);
-            let Some(swept) = self.order(Order::Unearth { graves, until_ms }) else { break };
+            let Some(swept) = self.order(Order::ReleaseCodes { graves, until_ms }) else { break };
             self.graves_behind = Some(last);
             codes.extend(swept.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
         }

@@ -499,7 +499,7 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::services::testing::TestNode;
-    use carom_shards::SpaceKey;
+    use carom_shards::CodeSecret;
     use std::collections::HashSet;
     use std::path::Path;
 
@@ -508,7 +508,7 @@ mod tests {
         start(ReplenisherSetup {
             links: node.links.clone(),
             ids,
-            space: CodeSpace::new(&SpaceKey::from_bytes([5; 32])),
+            space: CodeSpace::new(&CodeSecret::from_bytes([5; 32])),
             length: CodeLength::new(length).unwrap(),
             post: node.post.clone(),
             cores: node.cores,
@@ -561,7 +561,7 @@ mod tests {
         let node = TestNode::new(dir.path(), 1);
         let (ids, _) = IdTable::open(&dir.path().join("ids")).unwrap();
         let run = carom_shards::Run { length: CodeLength::DEFAULT, start: Counter(0), len: 50_000 };
-        let space = CodeSpace::new(&SpaceKey::from_bytes([5; 32]));
+        let space = CodeSpace::new(&CodeSecret::from_bytes([5; 32]));
         let codes = Segment::prepare(&space, run, [1; 16]).into_codes();
         ids.add(&Row { id: 1, core: CoreId(0), run, codes: codes.clone(), cursor: 123 }).unwrap();
         let mut batch = node.links.batch();
@@ -602,7 +602,7 @@ mod tests {
                 taken.extend(take(source, 1_000));
                 *grown = longer(&taken);
             }
-            // Counters are published after the alarm that they cause.
+            // NodeContext are published after the alarm that they cause.
             let (length, remaining) = (node.stats.issuer_length.get(), node.stats.issuer_remaining.get());
             let (raised, over) = ending(&node);
             assert!(raised || remaining > ALL / 10, "no alarm with {remaining} codes left");

@@ -33,7 +33,7 @@ use carom_shards::{CodeLength, Run};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
 use crate::bridge::{LookUpQueue, Order, Post, WriterQueue};
-use crate::services::replication::redis::{Redis, RedisSettings, Trouble};
+use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
 use carom_store::links::Links;
@@ -182,9 +182,9 @@ pub fn start(
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.
-fn note_trouble(stats: &NodeStats, trouble: &Trouble) {
+fn note_trouble(stats: &NodeStats, trouble: &RedisError) {
     stats.fleet.errors.add_shared(1);
-    if let Trouble::Refused(what) = trouble {
+    if let RedisError::Refused(what) = trouble {
         stats.alarms.raise(Alarm::RedisRefuses, format!("Redis answers but rejects commands: {what}"));
     }
 }

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use self::counting::Counted;
-use self::ngram_filters::Signatures;
+use self::ngram_filters::NgramFilters;
 use self::tags::TagCounts;
 use self::text_file::{Extent, TextFile};
 use carom_model::access::{AppName, Scope};
@@ -122,7 +122,7 @@ pub struct Catalog {
     links: Links,
     counts: Mutex<Tallies>,
     /// The search signatures. Lock order: after `counts`. Held no longer than a pass over a few hundred sections takes.
-    signatures: Mutex<Signatures>,
+    signatures: Mutex<NgramFilters>,
     /// Wakes the thread that signs sections.
     unsigned: Condvar,
     /// Wakes the thread that counts.
@@ -141,7 +141,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Returns the catalog of a store, with nothing counted or signed yet. Signatures take at most `search_memory`
+    /// Returns the catalog of a store, with nothing counted or signed yet. NgramFilters take at most `search_memory`
     /// bytes; the texts of their links go to a file in `dir`.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Catalog {
         Ok(Catalog {
             links,
             counts: Mutex::default(),
-            signatures: Mutex::new(Signatures::new(&end, search_memory)),
+            signatures: Mutex::new(NgramFilters::new(&end, search_memory)),
             unsigned: Condvar::new(),
             uncounted: Condvar::new(),
             texts: texts.map(Arc::new),
@@ -230,7 +230,7 @@ impl Catalog {
         }
     }
 
-    fn signatures(&self) -> MutexGuard<'_, Signatures> {
+    fn signatures(&self) -> MutexGuard<'_, NgramFilters> {
         self.signatures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,7 +12,7 @@ use carom_shards::{CodeHasher, CoreCount, CoreId};
 use super::readers::link_fetchers::FetcherSetup;
 use super::search::Catalog;
 use super::writer::WriterSetup;
-use crate::bridge::{AllowanceQueue, Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
+use crate::bridge::{AllowanceQueue, FleetDecision, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
 use carom_model::link::{Link, Reuse};
@@ -111,7 +111,7 @@ impl TestNode {
 pub(crate) fn create(link: Link, token: u64) -> Order {
     let ticket = Ticket { core: CoreId(0), token };
     let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket };
-    Order::Client(request, Ground::Alone)
+    Order::Client(request, FleetDecision::Alone)
 }
 
 /// Returns the order to delete a link, for the ticket of `token` at core 0.
@@ -123,5 +123,5 @@ pub(crate) fn delete(code: &str, token: u64) -> Order {
         author: Author::default(),
         ticket: Ticket { core: CoreId(0), token },
     };
-    Order::Client(request, Ground::Alone)
+    Order::Client(request, FleetDecision::Alone)
 }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use self::aggregator::{Book, locked};
+use self::aggregator::{VisitAggregator, locked};
 use self::intake::Intake;
 use self::parts::Apps;
 use carom_model::visits::VisitReceiver;
@@ -65,7 +65,7 @@ const COUNTED_AT_ONCE: usize = 256;
 /// The counts of visits, for any thread that needs them. Cheap to clone.
 #[derive(Clone)]
 pub struct Visits {
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<VisitAggregator>>,
 }
 
 impl std::fmt::Debug for Visits {
@@ -101,7 +101,7 @@ pub fn start(
     stats: &Arc<NodeStats>,
 ) -> io::Result<Started> {
     let (ended, receiver) = channel();
-    let book = Book::open(&data_dir.join(FOLDER), links.clone(), receivers, receiver, Arc::clone(stats))?;
+    let book = VisitAggregator::open(&data_dir.join(FOLDER), links.clone(), receivers, receiver, Arc::clone(stats))?;
     let intake = book.intake();
     let visits = Visits { book: Arc::new(Mutex::new(book)) };
     let stop = Arc::new(AtomicBool::new(false));
@@ -134,7 +134,7 @@ fn empty(intake: &Mutex<Intake>, until: &AtomicBool) {
 }
 
 impl Visits {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, VisitAggregator> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -168,7 +168,7 @@ impl Writer {
         let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
         let mut plan = Plan::new(&mut self.outbox, unix_ms()).with_window(window_ms);
         if self.setup.dedupe.is_none() {
-            plan.foresee(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
+            plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
         for order in orders {
             if is_of_fleet(&order) {
@@ -189,12 +189,12 @@ impl Writer {
                 |key, which| similar_urls::alike(links, stats, key, which),
             );
         }
-        let (acknowledges, vouches) = (plan.acknowledges(), plan.vouches());
+        let (needs_sync, confirms_existing) = (plan.needs_sync(), plan.confirms_existing());
         let swept = plan.take_swept();
         report(&self.setup.stats, plan.conflicts());
         let (writes, outcomes) = plan.finish();
         self.unsynced |= !writes.states.is_empty();
-        let must_sync = acknowledges || vouches && self.unsynced;
+        let must_sync = needs_sync || confirms_existing && self.unsynced;
         let number = unix_nanos();
         let ended: Vec<Ended> = writes.ended.iter().map(|&code| Ended { code, number }).collect();
         if let Err(error) = self.write(&writes, &ended) {
@@ -333,7 +333,7 @@ impl Writer {
     /// streams stay.
     fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
         for order in orders {
-            if matches!(order, Order::Expire { .. } | Order::Discard { .. } | Order::Unearth { .. }) {
+            if matches!(order, Order::Expire { .. } | Order::Discard { .. } | Order::ReleaseCodes { .. }) {
                 self.tell_sweeper(Some(Swept::default()));
                 continue;
             }
@@ -466,7 +466,7 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
 
 /// True if an order comes from the fleet's threads.
 fn is_of_fleet(order: &Order) -> bool {
-    !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Discard { .. } | Order::Unearth { .. })
+    !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Discard { .. } | Order::ReleaseCodes { .. })
 }
 
 #[cfg(test)]

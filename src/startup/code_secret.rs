@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use carom_shards::SpaceKey;
+use carom_shards::CodeSecret;
 use rustix::fs::OFlags;
 
 use carom_settings::KeySource;
@@ -28,10 +28,10 @@ const FILE_LEN_MAX: u64 = 1024;
 ///
 /// # Errors
 /// [`Reason::Incomplete`] if the system provides no random bytes.
-pub fn generate() -> Result<SpaceKey, Exit> {
+pub fn generate() -> Result<CodeSecret, Exit> {
     let mut bytes = [0; 32];
     match getrandom::fill(&mut bytes) {
-        Ok(()) => Ok(SpaceKey::from_bytes(bytes)),
+        Ok(()) => Ok(CodeSecret::from_bytes(bytes)),
         Err(error) => {
             Err(Exit::new(Reason::Incomplete, format!("the operating system cannot provide random bytes: {error}")))
         }
@@ -43,9 +43,9 @@ pub fn generate() -> Result<SpaceKey, Exit> {
 /// processes cannot create two.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] if the secret is missing, malformed, or readable by other users; [`Reason::DataNotWritable`] or
+/// [`Reason::CodeSecret`] if the secret is missing, malformed, or readable by other users; [`Reason::DataNotWritable`] or
 /// [`Reason::DiskFull`] if a new one cannot be stored.
-pub fn obtain(source: &KeySource, data_dir: &Path, holds_links: bool) -> Result<SpaceKey, Exit> {
+pub fn obtain(source: &KeySource, data_dir: &Path, holds_links: bool) -> Result<CodeSecret, Exit> {
     match source {
         KeySource::Given(key) => Ok(key.clone()),
         KeySource::File(path) => read(path)?.ok_or_else(|| absent(path)),
@@ -67,8 +67,8 @@ pub fn obtain(source: &KeySource, data_dir: &Path, holds_links: bool) -> Result<
 /// Reads a code secret from a file; `None` if the file does not exist.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] if the file cannot be read, contains no key, or is readable by other users.
-pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
+/// [`Reason::CodeSecret`] if the file cannot be read, contains no key, or is readable by other users.
+pub fn read(path: &Path) -> Result<Option<CodeSecret>, Exit> {
     // Without O_NONBLOCK, opening a pipe without a writer would block the start forever.
     let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = match opened {
@@ -93,7 +93,7 @@ pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
     if let Err(error) = file.take(FILE_LEN_MAX).read_to_string(&mut text) {
         return Err(refused(path, &format!("cannot be read: {error}")));
     }
-    match SpaceKey::from_hex(&text) {
+    match CodeSecret::from_hex(&text) {
         Ok(key) => Ok(Some(key)),
         Err(error) => Err(refused(path, &format!("contains no code secret: {error}"))),
     }
@@ -102,8 +102,8 @@ pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
 /// Compares the secret with the fingerprint of the one that the data was created with.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] if they differ.
-pub fn check_fingerprint(key: &SpaceKey, of_the_data: &str) -> Result<(), Exit> {
+/// [`Reason::CodeSecret`] if they differ.
+pub fn check_fingerprint(key: &CodeSecret, of_the_data: &str) -> Result<(), Exit> {
     let ours = key.fingerprint();
     if ours == of_the_data {
         return Ok(());
@@ -112,11 +112,11 @@ pub fn check_fingerprint(key: &SpaceKey, of_the_data: &str) -> Result<(), Exit> 
         "the code secret does not match the data: its fingerprint is {ours}, but the data was created with {of_the_data}"
     );
     let remedy = "restore the code secret with the fingerprint of the data (see `carom key show-fingerprint`), or choose another data_dir";
-    Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
+    Err(Exit::new(Reason::CodeSecret, what).with_remedy(remedy))
 }
 
 /// Writes the secret so that a crash leaves either the whole file or none.
-fn keep(key: &SpaceKey, data_dir: &Path) -> io::Result<()> {
+fn keep(key: &CodeSecret, data_dir: &Path) -> io::Result<()> {
     let new = data_dir.join(FILE_NAME_NEW);
     // Left by an interrupted start. It may have any mode, so it is removed rather than overwritten.
     match std::fs::remove_file(&new) {
@@ -131,7 +131,7 @@ fn keep(key: &SpaceKey, data_dir: &Path) -> io::Result<()> {
 }
 
 fn refused(path: &Path, what: &str) -> Exit {
-    Exit::new(Reason::SpaceKey, format!("the code secret file {} {what}", path.display()))
+    Exit::new(Reason::CodeSecret, format!("the code secret file {} {what}", path.display()))
 }
 
 fn absent(path: &Path) -> Exit {
@@ -197,7 +197,7 @@ mod tests {
     fn a_missing_key_is_not_made_anew_when_there_are_links() {
         let folder = tempfile::tempdir().unwrap();
         let exit = obtain(&KeySource::DataDir, folder.path(), true).unwrap_err();
-        assert_eq!(exit.reason, Reason::SpaceKey);
+        assert_eq!(exit.reason, Reason::CodeSecret);
         assert!(exit.remedy().contains("backup"), "{exit}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -210,18 +210,18 @@ mod tests {
         for mode in [0o640, 0o604, 0o620, 0o644] {
             write(&path, &good, mode);
             let exit = read(&path).unwrap_err();
-            assert_eq!(exit.reason, Reason::SpaceKey);
+            assert_eq!(exit.reason, Reason::CodeSecret);
             assert!(exit.remedy().contains("chmod 600"), "{exit}");
         }
         for text in ["", "abc", &good[1..], &"0".repeat(70_000), "\u{fffd}"] {
             write(&path, text, 0o600);
             let exit = read(&path).unwrap_err();
-            assert_eq!(exit.reason, Reason::SpaceKey, "{exit}");
+            assert_eq!(exit.reason, Reason::CodeSecret, "{exit}");
             assert!(text.is_empty() || !exit.to_string().contains(text), "a key must not be shown: {exit}");
         }
         std::fs::write(&path, b"\xff\xfe").unwrap();
-        assert_eq!(read(&path).unwrap_err().reason, Reason::SpaceKey);
-        assert_eq!(read(folder.path()).unwrap_err().reason, Reason::SpaceKey);
+        assert_eq!(read(&path).unwrap_err().reason, Reason::CodeSecret);
+        assert_eq!(read(folder.path()).unwrap_err().reason, Reason::CodeSecret);
         write(&path, &format!("{good}\n"), 0o400);
         assert_eq!(read(&path).unwrap().unwrap().to_hex(), good);
     }
@@ -234,7 +234,7 @@ mod tests {
         let file = folder.path().join("mounted");
         let named = KeySource::File(file.clone());
         let exit = obtain(&named, folder.path(), false).unwrap_err();
-        assert_eq!(exit.reason, Reason::SpaceKey);
+        assert_eq!(exit.reason, Reason::CodeSecret);
         assert!(exit.remedy().contains("space_key_file"), "{exit}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         write(&file, &key.to_hex(), 0o600);
@@ -246,7 +246,7 @@ mod tests {
         let (one, other) = (generate().unwrap(), generate().unwrap());
         assert_eq!(check_fingerprint(&one, &one.fingerprint()), Ok(()));
         let exit = check_fingerprint(&one, &other.fingerprint()).unwrap_err();
-        assert_eq!(exit.reason, Reason::SpaceKey);
+        assert_eq!(exit.reason, Reason::CodeSecret);
         assert!(!exit.to_string().contains(&one.to_hex()));
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use carom_model::access::registry::Registry;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
-use carom_shards::{Code, SpaceKey};
+use carom_shards::{Code, CodeSecret};
 use carom_store::links::{Links, StoreError};
 use carom_store::lock::{DataLock, LockError};
 
@@ -49,7 +49,7 @@ pub fn lock(data_dir: &Path) -> Result<DataLock, Exit> {
 pub fn store_exit(error: &StoreError) -> Exit {
     let reason = match error {
         StoreError::InUse => Reason::DataInUse,
-        StoreError::OtherKey => Reason::SpaceKey,
+        StoreError::OtherKey => Reason::CodeSecret,
         StoreError::Damaged(_) | StoreError::OtherFormat(_) => Reason::StoreDamaged,
         StoreError::Failed(_) | StoreError::Halted => Reason::DataNotWritable,
     };
@@ -62,7 +62,7 @@ pub struct OpenStore {
     /// The store.
     pub links: Links,
     /// The code secret: the key of the code space.
-    pub key: SpaceKey,
+    pub key: CodeSecret,
     /// Damage in the journals of the store, as text for people.
     pub damage: Option<String>,
 }

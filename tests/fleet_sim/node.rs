@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use carom::bridge::{Change, Ground, Order, StoreAnswer, StoreRequest, Told};
+use carom::bridge::{Change, FleetDecision, Order, StoreAnswer, StoreRequest, Told};
 use carom::services::writer::planner::{Outcome, Plan, Stored};
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::{Echo, State, rules};
@@ -156,7 +156,7 @@ impl Node {
         for order in orders {
             tell(&order);
             match &order {
-                Order::Client(StoreRequest::Delete { ticket, .. }, Ground::Accepted { state, .. }) => {
+                Order::Client(StoreRequest::Delete { ticket, .. }, FleetDecision::Accepted { state, .. }) => {
                     removed.push((ticket.token, state.version().claim));
                 }
                 Order::Gap { partition, .. } => self.followers[partition.index()].gaps_open -= 1,
@@ -254,8 +254,8 @@ impl Node {
     fn leave_out(&mut self, guard: Guard, orders: &mut [Order], ledger: &Ledger) -> Result<(), String> {
         for order in orders {
             match (guard, order) {
-                (Guard::Withdraw, Order::Client(_, Ground::Unheard { asked, .. })) => *asked = false,
-                (Guard::Passed, Order::Client(_, Ground::Accepted { echo, .. })) => {
+                (Guard::Withdraw, Order::Client(_, FleetDecision::NoReply { asked, .. })) => *asked = false,
+                (Guard::Passed, Order::Client(_, FleetDecision::Accepted { echo, .. })) => {
                     self.echoes.push(*echo);
                 }
                 (Guard::Passed, Order::Delivered(delivered)) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom::bridge::{Delivered, Ground, Order, StoreRequest, Ticket};
+use carom::bridge::{Delivered, FleetDecision, Order, StoreRequest, Ticket};
 use carom::services::writer::planner::Writes;
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
@@ -360,19 +360,19 @@ impl World {
     }
 
     /// The decision of the gateway about an answer.
-    fn ground(&self, index: Index, asked: Option<State>, heard: Heard) -> Ground {
+    fn ground(&self, index: Index, asked: Option<State>, heard: Heard) -> FleetDecision {
         let echo = |at| adapter::echo(part_of(index), at);
         match heard {
-            Heard::Nothing { asked } => Ground::Unheard { asked, alone: self.alone },
+            Heard::Nothing { asked } => FleetDecision::NoReply { asked, alone: self.alone },
             Heard::Answer(Answer { verdict: Verdict::Accepted(state), echo: Some(at) }) => {
-                Ground::Accepted { state, echo: echo(at) }
+                FleetDecision::Accepted { state, echo: echo(at) }
             }
             Heard::Answer(Answer { verdict: Verdict::Same, echo: Some(at) }) => {
-                Ground::Accepted { state: asked.unwrap(), echo: echo(at) }
+                FleetDecision::Accepted { state: asked.unwrap(), echo: echo(at) }
             }
-            Heard::Answer(Answer { verdict: Verdict::Held(state), .. }) => Ground::Held(state),
-            Heard::Answer(Answer { verdict: Verdict::Absent, .. }) => Ground::Absent,
-            Heard::Answer(_) => Ground::Unheard { asked: true, alone: self.alone },
+            Heard::Answer(Answer { verdict: Verdict::Held(state), .. }) => FleetDecision::Held(state),
+            Heard::Answer(Answer { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
+            Heard::Answer(_) => FleetDecision::NoReply { asked: true, alone: self.alone },
         }
     }
 

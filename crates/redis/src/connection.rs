@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::{Address, Login, Trouble};
+use super::{Address, Login, RedisError};
 
 /// Bytes of one read from a socket.
 const CHUNK_LEN: usize = 16 * 1024;
@@ -48,15 +48,16 @@ impl Connection {
         sockets: &[SocketAddr],
         login: &Login,
         deadline: Instant,
-    ) -> Result<Connection, Trouble> {
-        let tcp = connect(sockets, deadline).map_err(|error| Trouble::away(address, &error, false))?;
+    ) -> Result<Connection, RedisError> {
+        let tcp = connect(sockets, deadline).map_err(|error| RedisError::away(address, &error, false))?;
         let tls = match &login.tls {
             None => None,
             Some(config) => {
-                let name = ServerName::try_from(address.host.clone())
-                    .map_err(|_| Trouble::Refused(format!("{} is not a valid name for a certificate", address.host)))?;
+                let name = ServerName::try_from(address.host.clone()).map_err(|_| {
+                    RedisError::Refused(format!("{} is not a valid name for a certificate", address.host))
+                })?;
                 let mut client = ClientConnection::new(Arc::clone(config), name)
-                    .map_err(|error| Trouble::Refused(format!("TLS with {address}: {error}")))?;
+                    .map_err(|error| RedisError::Refused(format!("TLS with {address}: {error}")))?;
                 client.set_buffer_limit(None);
                 Some(Box::new(client))
             }

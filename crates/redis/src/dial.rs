@@ -20,7 +20,7 @@ use rustls::ClientConfig;
 use super::connection::{Connection, late};
 use super::scripts::Scripts;
 use super::topology::{Told, told};
-use super::{Address, Trouble};
+use super::{Address, RedisError};
 
 /// Timeout of a new connection, until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub(super) struct Dialed {
     pub(super) address: Address,
     /// The number of the attempt.
     pub(super) attempt: u64,
-    pub(super) result: Result<(Connection, Told), Trouble>,
+    pub(super) result: Result<(Connection, Told), RedisError>,
 }
 
 /// Opens connections on threads of their own.
@@ -91,9 +91,9 @@ impl Dialer {
     }
 }
 
-fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, Told), Trouble> {
+fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, Told), RedisError> {
     let address = &name.address;
-    let away = |error: io::Error| Trouble::away(address, &error, false);
+    let away = |error: io::Error| RedisError::away(address, &error, false);
     let sockets = name.sockets().map_err(away)?;
     let deadline = Instant::now() + DIAL_TIME;
     let mut connection = Connection::open(address, &sockets, login, deadline)?;
@@ -112,7 +112,7 @@ fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connectio
     let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
     if let Some(Value::ServerError(error)) = values.by_ref().take(logins).find(is_error) {
         // Only the code: a server that does not know the command repeats its arguments in the text.
-        return Err(Trouble::Refused(format!("{address} rejects the login: {}", error.code())));
+        return Err(RedisError::Refused(format!("{address} rejects the login: {}", error.code())));
     }
     scripts.take_names(address, values.by_ref().take(scripts.count()))?;
     let (info, role) = (values.next().unwrap_or(Value::Nil), values.next().unwrap_or(Value::Nil));

@@ -14,7 +14,7 @@
 //!
 //! 1. [`Client`], which sends requests and waits for all of them at once;
 //! 2. [`Route`], which server a request is for;
-//! 3. [`Trouble`], what may have become of a request without a reply;
+//! 3. [`RedisError`], what may have become of a request without a reply;
 //! 4. `topology`, how the masters of a cluster are found;
 //! 5. `server`, the state of one connection;
 //! 6. `scripts`, how scripts are loaded and called.
@@ -36,7 +36,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use self::dial::{Dialed, Dialer, Login};
 use self::scripts::Scripts;
-use self::server::{Approach, Said, Server, Unsaid};
+use self::server::{Approach, FailedRequest, Server, ServerReply};
 use self::topology::{Search, Told, Topology};
 use carom_tls::trust;
 
@@ -101,7 +101,7 @@ impl fmt::Debug for ClientSettings {
 
 /// The reason for which a request failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum RedisError {
     /// The server could not be reached or did not answer in time. A retry succeeds once it is back.
     Away {
         /// A description of what happened.
@@ -113,26 +113,26 @@ pub enum Trouble {
     Refused(String),
 }
 
-impl Trouble {
-    fn away(address: &Address, error: &io::Error, asked: bool) -> Trouble {
-        Trouble::Away { what: format!("{address}: {error}"), asked }
+impl RedisError {
+    fn away(address: &Address, error: &io::Error, asked: bool) -> RedisError {
+        RedisError::Away { what: format!("{address}: {error}"), asked }
     }
 
     /// True if the request may have been carried out in spite of the failure.
     pub fn may_be_done(&self) -> bool {
-        matches!(self, Trouble::Away { asked: true, .. })
+        matches!(self, RedisError::Away { asked: true, .. })
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RedisError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Away { what, .. } | Trouble::Refused(what) => f.write_str(what),
+            RedisError::Away { what, .. } | RedisError::Refused(what) => f.write_str(what),
         }
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for RedisError {}
 
 /// The server that a request is for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -166,7 +166,7 @@ impl Question {
 pub struct Ticket(u64);
 
 /// The replies to the commands of one request, in their order.
-pub type Replies = Result<Vec<Value>, Trouble>;
+pub type Replies = Result<Vec<Value>, RedisError>;
 
 /// Commands that belong together: one server gets them in one batch on one connection. If that was the wrong server,
 /// all of them are sent again.
@@ -196,7 +196,7 @@ enum Reply {
     Later,
     /// The server does not have the scripts.
     Unloaded,
-    Failed(Trouble),
+    Failed(RedisError),
 }
 
 /// A client for Redis or a Redis Cluster. It belongs to one thread.
@@ -211,7 +211,7 @@ pub struct Client {
     servers: HashMap<Address, Server>,
     /// Requests that wait for a server, or for the topology.
     open: Vec<Asked>,
-    answers: Vec<(Ticket, Result<Vec<Value>, Trouble>)>,
+    answers: Vec<(Ticket, Result<Vec<Value>, RedisError>)>,
     tickets: u64,
 }
 
@@ -263,7 +263,7 @@ impl Client {
     }
 
     /// Sends these requests at once and waits at most `within`. Returns the responses in the order of the requests.
-    pub fn ask_all(&mut self, questions: Vec<(Route, Question)>, within: Duration) -> Vec<Result<Value, Trouble>> {
+    pub fn ask_all(&mut self, questions: Vec<(Route, Question)>, within: Duration) -> Vec<Result<Value, RedisError>> {
         let together = questions.into_iter().map(|(route, question)| (route, vec![question])).collect();
         let answers = self.ask_together(together, within).into_iter();
         answers.map(|answer| Ok(answer?.pop().unwrap_or(Value::Nil))).collect()
@@ -331,8 +331,8 @@ impl Client {
             let (said, result) = server.listen(&address);
             for said in said {
                 match said {
-                    Said::Answer(asked, values) => self.settle(&address, asked, values),
-                    Said::Map(told) => self.told(&address, told),
+                    ServerReply::Answer(asked, values) => self.settle(&address, asked, values),
+                    ServerReply::Map(told) => self.told(&address, told),
                 }
             }
             if let Err(error) = result {
@@ -361,23 +361,23 @@ impl Client {
 
     /// Handles a failed connection.
     fn broken(&mut self, address: &Address, error: &io::Error) {
-        self.lose(address, None, &Trouble::away(address, error, true));
+        self.lose(address, None, &RedisError::away(address, error, true));
         // In a cluster, another server may take its place.
         self.search_sometimes();
     }
 
     /// Closes a connection and fails its requests. With `rest`, the server is avoided for a moment.
-    fn lose(&mut self, address: &Address, rest: Option<&Trouble>, trouble: &Trouble) {
+    fn lose(&mut self, address: &Address, rest: Option<&RedisError>, trouble: &RedisError) {
         let Some(server) = self.servers.get_mut(address) else { return };
         for unsaid in server.lose(rest) {
             self.unsaid(address, unsaid, trouble);
         }
     }
 
-    fn unsaid(&mut self, address: &Address, unsaid: Unsaid, trouble: &Trouble) {
+    fn unsaid(&mut self, address: &Address, unsaid: FailedRequest, trouble: &RedisError) {
         match unsaid {
-            Unsaid::Asked(asked) => self.answers.push((asked.ticket, Err(trouble.clone()))),
-            Unsaid::Map => self.told(address, Err(trouble.clone())),
+            FailedRequest::Asked(asked) => self.answers.push((asked.ticket, Err(trouble.clone()))),
+            FailedRequest::Map => self.told(address, Err(trouble.clone())),
         }
     }
 
@@ -417,7 +417,7 @@ impl Client {
         asked.round += 1;
         if asked.round == ROUNDS {
             let what = "the Redis Cluster is changing, and no server serves the slot".to_owned();
-            self.answers.push((asked.ticket, Err(Trouble::Away { what, asked: false })));
+            self.answers.push((asked.ticket, Err(RedisError::Away { what, asked: false })));
         } else {
             asked.not_before = Some(Instant::now() + wait);
             self.open.push(asked);
@@ -474,7 +474,7 @@ impl Client {
     }
 
     /// Fails all requests without a known server, because no server returns the topology.
-    fn fail_all_without_place(&mut self, trouble: &Trouble) {
+    fn fail_all_without_place(&mut self, trouble: &RedisError) {
         for asked in std::mem::take(&mut self.open) {
             if self.server_of(&asked).is_some() {
                 self.open.push(asked);
@@ -507,7 +507,7 @@ impl Client {
                     if let Some(server) = self.servers.get_mut(&address) {
                         server.give_up_waiting();
                     }
-                    Trouble::away(&address, &connection::late(), false)
+                    RedisError::away(&address, &connection::late(), false)
                 }
                 None => {
                     self.search.iter_mut().for_each(|search| search.is_slow = true);
@@ -517,11 +517,11 @@ impl Client {
             self.answers.push((asked.ticket, Err(trouble)));
         }
         let servers = self.servers.iter_mut();
-        let unsaid: Vec<(Address, Unsaid)> = servers
+        let unsaid: Vec<(Address, FailedRequest)> = servers
             .flat_map(|(address, server)| server.expire(now).into_iter().map(|unsaid| (address.clone(), unsaid)))
             .collect();
         for (address, unsaid) in unsaid {
-            let trouble = Trouble::away(&address, &connection::late(), true);
+            let trouble = RedisError::away(&address, &connection::late(), true);
             self.unsaid(&address, unsaid, &trouble);
             self.search_sometimes();
         }
@@ -536,6 +536,6 @@ impl Client {
     }
 }
 
-fn nobody_knows() -> Trouble {
-    Trouble::Away { what: "no Redis server sent the layout of the cluster in time".to_owned(), asked: false }
+fn nobody_knows() -> RedisError {
+    RedisError::Away { what: "no Redis server sent the layout of the cluster in time".to_owned(), asked: false }
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use redis::{Cmd, Value};
 
-use super::{Address, Trouble};
+use super::{Address, RedisError};
 
 /// The scripts of one client, and their names once a server has returned them. Names are the same on every server.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Scripts {
     }
 
     /// Takes the names of the scripts from the replies to [`Scripts::loads`].
-    pub(super) fn take_names(&self, address: &Address, replies: impl Iterator<Item = Value>) -> Result<(), Trouble> {
+    pub(super) fn take_names(&self, address: &Address, replies: impl Iterator<Item = Value>) -> Result<(), RedisError> {
         for (known, reply) in self.names.iter().zip(replies) {
             match reply {
                 Value::BulkString(name) => _ = known.get_or_init(|| name),
@@ -47,9 +47,13 @@ impl Scripts {
                     let what = format!("{address} rejects a script: {} {details}", error.code());
                     // A server that is still loading its data reports it here.
                     let passes = matches!(error.code(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN");
-                    return Err(if passes { Trouble::Away { what, asked: false } } else { Trouble::Refused(what) });
+                    return Err(if passes {
+                        RedisError::Away { what, asked: false }
+                    } else {
+                        RedisError::Refused(what)
+                    });
                 }
-                _ => return Err(Trouble::Refused(format!("{address} does not speak the Redis protocol"))),
+                _ => return Err(RedisError::Refused(format!("{address} does not speak the Redis protocol"))),
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::dial::Dialer;
 use super::scripts::Scripts;
 use super::topology::{Told, told_of_cluster, told_of_one};
-use super::{Address, Asked, Trouble};
+use super::{Address, Asked, RedisError};
 
 /// Time for which a server that did not answer is avoided.
 const REST: Duration = Duration::from_millis(250);
@@ -32,7 +32,7 @@ pub(super) struct Server {
 
 enum Link {
     /// Disconnected. A request connects again, but not before that instant if one is given, with the reason.
-    Down(Option<(Instant, Trouble)>),
+    Down(Option<(Instant, RedisError)>),
     /// Connecting. After a request has expired meanwhile (`is_slow`), further ones fail at once.
     Dialing {
         attempt: u64,
@@ -80,13 +80,13 @@ enum What {
 }
 
 /// A complete response of a server.
-pub(super) enum Said {
+pub(super) enum ServerReply {
     Answer(Asked, Vec<Value>),
-    Map(Result<Told, Trouble>),
+    Map(Result<Told, RedisError>),
 }
 
 /// A request that failed without a response.
-pub(super) enum Unsaid {
+pub(super) enum FailedRequest {
     Asked(Asked),
     Map,
 }
@@ -123,8 +123,8 @@ impl Server {
     }
 
     /// Ensures that a connection exists or is being opened, unless the server does not answer.
-    pub(super) fn approach(&mut self, address: &Address, dialer: &mut Dialer) -> Result<Approach, Trouble> {
-        let silent = || Trouble::Away { what: format!("{address} did not answer the last request"), asked: false };
+    pub(super) fn approach(&mut self, address: &Address, dialer: &mut Dialer) -> Result<Approach, RedisError> {
+        let silent = || RedisError::Away { what: format!("{address} did not answer the last request"), asked: false };
         if matches!(&self.link, Link::Up(talk) if talk.is_lost()) {
             self.link = Link::Down(None);
             let _ = self.approach(address, dialer);
@@ -139,7 +139,7 @@ impl Server {
             Link::Dialing { .. } => Err(silent()),
             Link::Down(Some((until, why))) if Instant::now() < *until => Err(why.clone()),
             Link::Down(_) => {
-                let attempt = dialer.start(address).map_err(|error| Trouble::away(address, &error, false))?;
+                let attempt = dialer.start(address).map_err(|error| RedisError::away(address, &error, false))?;
                 self.link = Link::Dialing { attempt, is_slow: false };
                 Ok(Approach::Soon)
             }
@@ -154,7 +154,7 @@ impl Server {
     }
 
     /// Takes the result of an attempt to connect. Returns false if it is obsolete.
-    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, bool), &Trouble>) -> bool {
+    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, bool), &RedisError>) -> bool {
         if !matches!(self.link, Link::Dialing { attempt: current, .. } if current == attempt) {
             return false;
         }
@@ -167,7 +167,7 @@ impl Server {
 
     /// Closes the connection. Returns the requests without a response. With a reason, the server is also avoided for a
     /// moment.
-    pub(super) fn lose(&mut self, why: Option<&Trouble>) -> Vec<Unsaid> {
+    pub(super) fn lose(&mut self, why: Option<&RedisError>) -> Vec<FailedRequest> {
         let rest = why.map(|why| (Instant::now() + REST, why.clone()));
         let Link::Up(talk) = std::mem::replace(&mut self.link, Link::Down(rest)) else { return Vec::new() };
         talk.awaited.into_iter().filter_map(|awaited| awaited.what.unsaid()).collect()
@@ -212,7 +212,7 @@ impl Server {
     }
 
     /// Returns the responses that have arrived. After an error the connection is lost, but earlier responses are valid.
-    pub(super) fn listen(&mut self, address: &Address) -> (Vec<Said>, io::Result<()>) {
+    pub(super) fn listen(&mut self, address: &Address) -> (Vec<ServerReply>, io::Result<()>) {
         let mut said = Vec::new();
         let Link::Up(talk) = &mut self.link else { return (said, Ok(())) };
         let pumped = talk.connection.pump();
@@ -221,14 +221,14 @@ impl Server {
     }
 
     /// Drops the requests whose deadline has passed, and returns them.
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<Unsaid> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<FailedRequest> {
         let Link::Up(talk) = &mut self.link else { return Vec::new() };
         let Some(oldest) = talk.awaited.front() else { return Vec::new() };
         // Silence counts from the last reply, or from a later request.
         let silent = now.saturating_duration_since(oldest.sent.max(talk.heard));
         let over = |awaited: &&mut Awaited| awaited.deadline().is_some_and(|deadline| deadline <= now);
         let over = talk.awaited.iter_mut().filter(over);
-        let unsaid: Vec<Unsaid> =
+        let unsaid: Vec<FailedRequest> =
             over.filter_map(|awaited| std::mem::replace(&mut awaited.what, What::Nothing).unsaid()).collect();
         if !unsaid.is_empty() && silent >= FAIR {
             talk.silent_since.get_or_insert(now);
@@ -271,7 +271,7 @@ impl Talk {
     }
 
     /// Takes the replies that have arrived.
-    fn take(&mut self, address: &Address, said: &mut Vec<Said>) -> io::Result<()> {
+    fn take(&mut self, address: &Address, said: &mut Vec<ServerReply>) -> io::Result<()> {
         while let Some(value) = self.connection.next()? {
             (self.heard, self.silent_since) = (Instant::now(), None);
             let unasked = || io::Error::new(io::ErrorKind::InvalidData, "the server sent a response without a request");
@@ -294,17 +294,17 @@ impl Awaited {
         }
     }
 
-    fn said(self, address: &Address, in_cluster: bool) -> Option<Said> {
+    fn said(self, address: &Address, in_cluster: bool) -> Option<ServerReply> {
         let mut values = self.values;
         if self.moving {
             values = values.into_iter().skip(1).step_by(2).collect();
         }
         match self.what {
-            What::Asked(asked) => Some(Said::Answer(asked, values)),
+            What::Asked(asked) => Some(ServerReply::Answer(asked, values)),
             What::Map => {
                 let value = values.into_iter().next().unwrap_or(Value::Nil);
                 let told = if in_cluster { told_of_cluster } else { told_of_one };
-                Some(Said::Map(told(address, &value)))
+                Some(ServerReply::Map(told(address, &value)))
             }
             What::Nothing => None,
         }
@@ -312,10 +312,10 @@ impl Awaited {
 }
 
 impl What {
-    fn unsaid(self) -> Option<Unsaid> {
+    fn unsaid(self) -> Option<FailedRequest> {
         match self {
-            What::Asked(asked) => Some(Unsaid::Asked(asked)),
-            What::Map => Some(Unsaid::Map),
+            What::Asked(asked) => Some(FailedRequest::Asked(asked)),
+            What::Map => Some(FailedRequest::Map),
             What::Nothing => None,
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Address, Client, Reply, Trouble};
+use super::{Address, Client, RedisError, Reply};
 
 /// Time for the answer of one server, after which the next one is asked as well.
 const SERVER_TIME: Duration = Duration::from_millis(50);
@@ -65,8 +65,8 @@ pub(super) fn told(
     address: &Address,
     info: &Value,
     role: &Value,
-    slots: impl FnOnce() -> Result<Value, Trouble>,
-) -> Result<Told, Trouble> {
+    slots: impl FnOnce() -> Result<Value, RedisError>,
+) -> Result<Told, RedisError> {
     if text(answered(address, info)?).contains("cluster_enabled:1") {
         told_of_cluster(address, &slots()?)
     } else {
@@ -75,21 +75,21 @@ pub(super) fn told(
 }
 
 /// Returns the role of a server outside a cluster, from its answer to `ROLE`.
-pub(super) fn told_of_one(address: &Address, role: &Value) -> Result<Told, Trouble> {
+pub(super) fn told_of_one(address: &Address, role: &Value) -> Result<Told, RedisError> {
     let role = answered(address, role)?;
     let is_replica = matches!(role, Value::Array(parts) if parts.first().is_some_and(|role| text(role) == "slave"));
     Ok(if is_replica { Told::Replica } else { Told::Alone })
 }
 
 /// Returns the slots of a cluster, from an answer to `CLUSTER SLOTS`.
-pub(super) fn told_of_cluster(address: &Address, slots: &Value) -> Result<Told, Trouble> {
+pub(super) fn told_of_cluster(address: &Address, slots: &Value) -> Result<Told, RedisError> {
     Ok(Told::Cluster(ranges(address, answered(address, slots)?)))
 }
 
-fn answered<'v>(address: &Address, value: &'v Value) -> Result<&'v Value, Trouble> {
+fn answered<'v>(address: &Address, value: &'v Value) -> Result<&'v Value, RedisError> {
     let Value::ServerError(error) = value else { return Ok(value) };
     let details = error.details().unwrap_or_default();
-    Err(Trouble::Away { what: format!("{address}: {} {details}", error.code()), asked: false })
+    Err(RedisError::Away { what: format!("{address}: {} {details}", error.code()), asked: false })
 }
 
 /// A search for the topology. It asks one server after another, and accepts the first answer. A wrong one shows later,
@@ -102,7 +102,7 @@ pub(super) struct Search {
     /// The instant at which the next server is asked although earlier ones have not answered.
     next_at: Instant,
     /// The last failure.
-    trouble: Trouble,
+    trouble: RedisError,
     /// True if a request has expired during the search; then further ones fail at once.
     pub(super) is_slow: bool,
 }
@@ -132,7 +132,7 @@ impl Client {
         if let Some(address) = of_no_use.and_then(|at| left.remove(at)) {
             left.push_back(address);
         }
-        let trouble = Trouble::Away { what: "no Redis server is known".to_owned(), asked: false };
+        let trouble = RedisError::Away { what: "no Redis server is known".to_owned(), asked: false };
         self.searched = Some(Instant::now());
         self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow: false });
     }
@@ -159,8 +159,8 @@ impl Client {
             if self.topology.is_none() {
                 // The waiting requests themselves have not been sent.
                 let trouble = match search.trouble {
-                    Trouble::Away { what, .. } => Trouble::Away { what, asked: false },
-                    refused @ Trouble::Refused(_) => refused,
+                    RedisError::Away { what, .. } => RedisError::Away { what, asked: false },
+                    refused @ RedisError::Refused(_) => refused,
                 };
                 self.fail_all_without_place(&trouble);
             }
@@ -169,7 +169,7 @@ impl Client {
         }
     }
 
-    fn ask_for_map(&mut self, address: &Address) -> Result<(), Trouble> {
+    fn ask_for_map(&mut self, address: &Address) -> Result<(), RedisError> {
         let server = self.servers.entry(address.clone()).or_default();
         server.approach(address, &mut self.dialer)?;
         server.ask_for_map();
@@ -177,11 +177,11 @@ impl Client {
     }
 
     /// Takes the role that a server has reported, or its failure to report one.
-    pub(super) fn told(&mut self, address: &Address, told: Result<Told, Trouble>) {
+    pub(super) fn told(&mut self, address: &Address, told: Result<Told, RedisError>) {
         let mut told = told;
         if matches!(told, Ok(Told::Replica)) {
             // The same name may soon point to the new master.
-            let trouble = Trouble::Away { what: format!("{address} is a replica"), asked: false };
+            let trouble = RedisError::Away { what: format!("{address} is a replica"), asked: false };
             self.lose(address, Some(&trouble), &trouble);
             told = Err(trouble);
         }
@@ -213,8 +213,8 @@ impl Client {
     /// Fetches the current topology, and returns all masters.
     ///
     /// # Errors
-    /// [`Trouble`] if no server returns the topology in time.
-    pub fn find_masters(&mut self, within: Duration) -> Result<Vec<Address>, Trouble> {
+    /// [`RedisError`] if no server returns the topology in time.
+    pub fn find_masters(&mut self, within: Duration) -> Result<Vec<Address>, RedisError> {
         let deadline = Instant::now() + within;
         self.topology = None;
         self.search = None;
@@ -225,7 +225,7 @@ impl Client {
                 return Ok(topology.masters());
             }
             if self.search.is_none() || Instant::now() >= deadline {
-                return Err(Trouble::Away {
+                return Err(RedisError::Away {
                     what: "no Redis server returns the masters of the cluster".to_owned(),
                     asked: false,
                 });
@@ -281,7 +281,7 @@ pub(super) fn sort(address: &Address, values: Vec<Value>) -> Reply {
         "TRYAGAIN" => Reply::Later,
         "MOVED" => Reply::Moved,
         "READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => Reply::Unfit,
-        code => Reply::Failed(Trouble::Refused(format!("{address}: {code} {details}"))),
+        code => Reply::Failed(RedisError::Refused(format!("{address}: {code} {details}"))),
     }
 }
 
@@ -319,7 +319,7 @@ mod tests {
         assert!(matches!(reply("TRYAGAIN Multiple keys request during rehashing of slot"), Reply::Later));
         assert!(matches!(reply("NOSCRIPT No matching script."), Reply::Unloaded));
         assert!(matches!(reply("READONLY You can't write against a read only replica."), Reply::Unfit));
-        assert!(matches!(reply("OOM command not allowed"), Reply::Failed(Trouble::Refused(_))));
+        assert!(matches!(reply("OOM command not allowed"), Reply::Failed(RedisError::Refused(_))));
         assert!(matches!(sort(&address, vec![value(":1"), value("$-1")]), Reply::Is(values) if values.len() == 2));
     }
 }

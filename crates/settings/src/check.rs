@@ -463,7 +463,7 @@ impl<'a> Checker<'a> {
 
     fn space_key(&mut self) -> KeySource {
         let file = self.one(Key::SpaceKeyFile, value::path);
-        let secret = self.one(Key::SpaceKey, value::space_key);
+        let secret = self.one(Key::CodeSecret, value::space_key);
         match (file, secret) {
             (None, None) => KeySource::DataDir,
             (Some(path), None) => KeySource::File(path),
@@ -471,8 +471,8 @@ impl<'a> Checker<'a> {
             (Some(_), Some(secret)) => {
                 let other = &self.sources[Key::SpaceKeyFile as usize];
                 let wrong = Wrong::new(format!("is set together with space_key_file ({other})"), "keep one of the two");
-                let source = self.sources[Key::SpaceKey as usize].clone();
-                self.problems.push(Problem::of(source, Key::SpaceKey, wrong));
+                let source = self.sources[Key::CodeSecret as usize].clone();
+                self.problems.push(Problem::of(source, Key::CodeSecret, wrong));
                 KeySource::Given(secret)
             }
         }

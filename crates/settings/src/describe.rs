@@ -135,7 +135,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
             KeySource::File(path) => quote(&path.to_string_lossy()),
             KeySource::DataDir | KeySource::Given(_) => return Shown::Unset,
         },
-        Key::SpaceKey => match &settings.space_key {
+        Key::CodeSecret => match &settings.space_key {
             KeySource::Given(_) => return Shown::Hidden,
             KeySource::DataDir | KeySource::File(_) => return Shown::Unset,
         },

@@ -35,7 +35,7 @@ pub enum Reason {
     /// This version cannot read the store.
     StoreDamaged = 18,
     /// The code secret is unusable.
-    SpaceKey = 19,
+    CodeSecret = 19,
     /// A listener would be open to the network without `--open`.
     PublicWithoutOpen = 20,
     /// A thread of the server ended unexpectedly.
@@ -59,7 +59,7 @@ impl Reason {
         Reason::DataNotWritable,
         Reason::DiskFull,
         Reason::StoreDamaged,
-        Reason::SpaceKey,
+        Reason::CodeSecret,
         Reason::PublicWithoutOpen,
         Reason::ThreadEnded,
         Reason::Certificate,
@@ -87,7 +87,7 @@ impl Reason {
             Reason::DataNotWritable => "the data directory cannot be created or written",
             Reason::DiskFull => "the disk of the data directory is full",
             Reason::StoreDamaged => "the stored links are damaged, or a newer version wrote them",
-            Reason::SpaceKey => {
+            Reason::CodeSecret => {
                 "the code secret is missing, malformed, readable by other users, or does not match the data"
             }
             Reason::PublicWithoutOpen => "a listener is reachable from other machines while no API key exists",
@@ -118,7 +118,7 @@ impl Reason {
             }
             Reason::DiskFull => "free space on that disk, or move the data directory to a larger one",
             Reason::StoreDamaged => "restore the newest backup, or run the version that wrote the data",
-            Reason::SpaceKey => {
+            Reason::CodeSecret => {
                 "restore the original code secret with mode 0600; every backup of the data directory contains it"
             }
             Reason::PublicWithoutOpen => {

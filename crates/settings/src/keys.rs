@@ -20,7 +20,7 @@ pub enum Key {
     BaseUrl,
     Open,
     SpaceKeyFile,
-    SpaceKey,
+    CodeSecret,
     LinksCodeLength,
     LinksResidency,
     LinksMemoryLimit,

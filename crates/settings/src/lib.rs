@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carom_shards::{CodeLength, SpaceKey};
+use carom_shards::{CodeLength, CodeSecret};
 
 pub use api::Api;
 pub use cpus::{Cores, CpuChoice};
@@ -200,7 +200,7 @@ pub enum KeySource {
     /// This file, which must exist.
     File(PathBuf),
     /// The environment, with this secret.
-    Given(SpaceKey),
+    Given(CodeSecret),
 }
 
 /// The settings of a node that shares its code space with others. Without `redis` the node is alone, and the rest has

@@ -117,7 +117,7 @@ pub static SETTINGS: [Setting; 70] = [
         doc: "File with the code secret, from which short codes are generated. If not set, space.key in the data directory.",
     },
     Setting {
-        key: Key::SpaceKey,
+        key: Key::CodeSecret,
         name: "space_key",
         env: "CAROM_SPACE_KEY",
         flag: None,

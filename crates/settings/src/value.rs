@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carom_shards::{CodeLength, SpaceKey};
+use carom_shards::{CodeLength, CodeSecret};
 
 use super::ListSource;
 use super::problem::{Source, Wrong, quoted};
@@ -341,10 +341,10 @@ pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
 }
 
 /// Reads a code secret. Messages never quote it.
-pub(super) fn space_key(written: &Written) -> Result<SpaceKey, Wrong> {
+pub(super) fn space_key(written: &Written) -> Result<CodeSecret, Wrong> {
     let wrong = |reason: String| Wrong::new(reason, "write 64 hexadecimal digits, as printed by `carom key new`");
     let digits = text(written).map_err(|_| wrong("is not text".into()))?;
-    SpaceKey::from_hex(digits).map_err(|error| wrong(error.to_string()))
+    CodeSecret::from_hex(digits).map_err(|error| wrong(error.to_string()))
 }
 
 /// Reads a base URL.

@@ -245,11 +245,11 @@ fn decode_row(id: u64, stored: &[u8]) -> Option<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_shards::{CodeSpace, Segment, SpaceKey};
+    use carom_shards::{CodeSecret, CodeSpace, Segment};
 
     fn row(id: u64) -> Row {
         let run = Run { length: CodeLength::DEFAULT, start: Counter(id * 100), len: 100 };
-        let space = CodeSpace::new(&SpaceKey::from_bytes([1; 32]));
+        let space = CodeSpace::new(&CodeSecret::from_bytes([1; 32]));
         let codes = Segment::prepare(&space, run, [2; 16]).into_codes();
         Row { id, core: CoreId(1), run, codes, cursor: 7 }
     }

@@ -11,7 +11,7 @@ const SMOOTHED: usize = 60;
 
 /// The activity of one core in a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CoreBeat {
+pub struct CoreSample {
     /// Number of redirects.
     pub redirects: u32,
     /// Number of requests for codes that do not exist or have expired.
@@ -22,7 +22,7 @@ pub struct CoreBeat {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Beat {
     /// The cores, in order.
-    pub cores: Vec<CoreBeat>,
+    pub cores: Vec<CoreSample>,
     /// Number of links created, changed and deleted.
     pub changes: u32,
     /// Number of connections accepted.
@@ -31,9 +31,9 @@ pub struct Beat {
 
 /// The activity of the last seconds. One control thread adds to it; any thread may read it.
 #[derive(Debug, Default)]
-pub struct Pulse(Mutex<VecDeque<Beat>>);
+pub struct Activity(Mutex<VecDeque<Beat>>);
 
-impl Pulse {
+impl Activity {
     /// Adds a second, and drops the oldest if the history is full.
     pub fn add(&self, beat: Beat) {
         let mut beats = self.lock();
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_last_seconds_are_kept_and_the_rate_is_that_of_a_minute() {
-        let pulse = Pulse::default();
+        let pulse = Activity::default();
         assert_eq!((pulse.beats().len(), pulse.changes_per_second()), (0, 0.0));
         for number in 0..500 {
             pulse.add(Beat { changes: if number >= 470 { 10 } else { 0 }, ..Beat::default() });

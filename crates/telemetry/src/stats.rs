@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use crate::activity::Pulse;
+use crate::activity::Activity;
 use crate::alarms::{Alarm, Alarms};
 use crate::counter::Counter;
 use crate::durations::{DurationStats, Spread};
@@ -146,7 +146,7 @@ pub struct NodeStats {
     /// True while the node drains before its end.
     pub draining: AtomicBool,
     /// The activity of the last seconds.
-    pub pulse: Pulse,
+    pub pulse: Activity,
     /// The alarms of the node, newest last.
     pub alarms: Alarms,
 }

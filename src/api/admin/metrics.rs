@@ -1,7 +1,7 @@
 //! The metrics of the node in the text format of Prometheus (`/metrics` of the admin listener).
 //!
-//! Counters of a core carry the label `core`, those of an app the label `app`. Other labels have few values, and
-//! the node chooses all of them. Counters start at zero with the process. `families` is the table of metrics, and
+//! NodeContext of a core carry the label `core`, those of an app the label `app`. Other labels have few values, and
+//! the node chooses all of them. NodeContext start at zero with the process. `families` is the table of metrics, and
 //! `process` reads those of the operating system.
 
 mod families;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::status::uptime;
 use crate::api::Answer;
 use crate::api::answer;
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 use carom_model::access::AppName;
 use carom_model::access::usage::App;
 use carom_telemetry::alarms::Alarm;
@@ -29,16 +29,16 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Returns all metrics of the node. Waits up to [`REPORT_TIME_MAX`] for the cores.
-pub(in crate::api) async fn page(desk: &Desk) -> Answer {
-    let latencies = desk.latencies(REPORT_TIME_MAX).await;
-    let counters = desk.counters();
+pub(in crate::api) async fn page(services: &ServiceHandle) -> Answer {
+    let latencies = services.latencies(REPORT_TIME_MAX).await;
+    let counters = services.counters();
     let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
     let mut out = Exposition::default();
     write_node(&mut out, &counters.node);
     write_cores(&mut out, &cores, &latencies);
     write_lists(&mut out, &counters.node);
     write_certificates(&mut out, &counters.node);
-    let keys = desk.keys();
+    let keys = services.keys();
     write_apps(&mut out, &keys.all().into_iter().map(|(_, app)| (app.name.as_str(), &**app)).collect());
     write_alarms(&mut out, &counters.node);
     process::write(&mut out);

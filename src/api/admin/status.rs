@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 use carom_model::access::usage::App;
 use carom_model::dates;
-use carom_telemetry::activity::CoreBeat;
+use carom_telemetry::activity::CoreSample;
 use carom_telemetry::durations::Spread;
 use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
 
@@ -31,13 +31,13 @@ pub(in crate::api) fn started() -> Instant {
 }
 
 /// Gathers the whole status. Waits up to [`REPORT_TIME_MAX`] for the cores.
-pub(in crate::api) async fn gather(desk: &Desk) -> Value {
-    describe(desk, &desk.latencies(REPORT_TIME_MAX).await)
+pub(in crate::api) async fn gather(services: &ServiceHandle) -> Value {
+    describe(services, &services.latencies(REPORT_TIME_MAX).await)
 }
 
 /// Describes the status, given the latencies that the cores have reported.
-pub(in crate::api) fn describe(desk: &Desk, latencies: &[Option<LatencySummary>]) -> Value {
-    let counters = desk.counters();
+pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<LatencySummary>]) -> Value {
+    let counters = services.counters();
     let node = &counters.node;
     let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
     let sum = |of: fn(&CoreStats) -> u64| cores.iter().map(|core| of(core)).sum::<u64>();
@@ -89,7 +89,7 @@ pub(in crate::api) fn describe(desk: &Desk, latencies: &[Option<LatencySummary>]
         "allowList": describe_hosts(&node.allow_list),
         "blockList": describe_hosts(&node.block_list),
         "tls": describe_tls(&node.tls),
-        "apps": describe_apps(desk),
+        "apps": describe_apps(services),
         "pulse": describe_pulse(node),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
             "name": alarm.alarm.name(),
@@ -128,8 +128,8 @@ fn describe_tls(tls: &TlsStats) -> Option<Value> {
 }
 
 /// Describes the use of each app.
-fn describe_apps(desk: &Desk) -> Vec<Value> {
-    let keys = desk.keys();
+fn describe_apps(services: &ServiceHandle) -> Vec<Value> {
+    let keys = services.keys();
     let apps: BTreeMap<&str, &Arc<App>> = keys.all().into_iter().map(|(_, app)| (app.name.as_str(), app)).collect();
     apps.into_values().map(|app| crate::api::rest::apps::describe(app)).collect()
 }
@@ -265,10 +265,10 @@ fn lasts_seconds(node: &NodeStats) -> Option<u64> {
 fn describe_pulse(node: &NodeStats) -> Value {
     let beats = node.pulse.beats();
     let cores = beats.iter().map(|beat| beat.cores.len()).max().unwrap_or(0);
-    let of_core = |core: usize, of: fn(&CoreBeat) -> u32| -> Vec<u32> {
+    let of_core = |core: usize, of: fn(&CoreSample) -> u32| -> Vec<u32> {
         beats.iter().map(|beat| beat.cores.get(core).map_or(0, of)).collect()
     };
-    let of_cores = |of: fn(&CoreBeat) -> u32| (0..cores).map(|core| of_core(core, of)).collect::<Vec<_>>();
+    let of_cores = |of: fn(&CoreSample) -> u32| (0..cores).map(|core| of_core(core, of)).collect::<Vec<_>>();
     json!({
         "redirects": of_cores(|core| core.redirects),
         "misses": of_cores(|core| core.misses),

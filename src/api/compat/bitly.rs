@@ -31,7 +31,7 @@ impl Context {
     async fn try_shorten(&self, request: Request<Incoming>) -> Result<Made, Problem> {
         let caller = self.admit_to_api(&request)?;
         caller.caller.needs(Role::WriteOwn)?;
-        let asked = read_object(&self.desk, request).await?;
+        let asked = read_object(&self.services, request).await?;
         let mut fields = Map::new();
         for (theirs, ours) in [("long_url", "longUrl"), ("title", "title"), ("tags", "tags")] {
             if let Some(value) = asked.get(theirs) {
@@ -56,7 +56,7 @@ impl Context {
 
     async fn try_expand(&self, request: Request<Incoming>) -> Result<Value, Problem> {
         let caller = self.admit_to_api(&request)?;
-        let asked = read_object(&self.desk, request).await?;
+        let asked = read_object(&self.services, request).await?;
         let name = asked.get("bitlink_id").and_then(Value::as_str).unwrap_or_default();
         let (link, _) = caller.find_called(name).await?;
         let mut body = self.bitlink(&link);

@@ -2,7 +2,7 @@
 //! `url-stats`, `stats`, `db-stats` and `version`, with responses in JSON, JSONP, XML, or one line of text.
 //!
 //! The field `signature` carries an API key; alternatively `password` carries one of the app that `username` names.
-//! Signatures with a time limit are unsupported: they are hashes over a secret that carom does not store.
+//! NgramFilters with a time limit are unsupported: they are hashes over a secret that carom does not store.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -248,7 +248,7 @@ impl Context {
     async fn page_of(&self, order: Order, page: u64, per_page: usize) -> Result<ListPage, Problem> {
         let filter = Filter { scope: self.yourls_scope(), ..Filter::default() };
         let query = ListQuery { filter, order, page, per_page, cursor: None };
-        match self.desk.list(ListRequest::Links(Box::new(query))).await {
+        match self.services.list(ListRequest::Links(Box::new(query))).await {
             Ok(ListAnswer::Links(page)) => Ok(page),
             Ok(other) => Err(no_list(&other)),
             Err(reason) => Err(Problem::unavailable(format!("The list is unavailable: {reason}."))),

@@ -33,7 +33,7 @@ impl Context {
         let delete_at_ms = Some(unix_ms() + after.as_millis() as u64);
         let patch = Box::new(Patch { archived: Some(true), delete_at_ms, ..Patch::default() });
         let (by, author) = (self.caller.scope(), self.author());
-        match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
+        match self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
             StoreAnswer::Taken => Err(Problem::unconfirmed("the short code now belongs to another link")),
             other => Err(failed(&other, code)),

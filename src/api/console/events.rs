@@ -71,20 +71,20 @@ impl Admitted {
     pub(super) fn events(self, console: &Rc<Console>) -> Answer {
         let watcher = console.watchers.join();
         let content = stream(|outlet| async move {
-            let desk = Rc::clone(&self.context.desk);
+            let services = Rc::clone(&self.context.services);
             let mut before = None;
             // The last event reports the shutdown; then the stream ends, so that it does not delay the shutdown.
             loop {
-                let latencies = desk.latencies(REPORT_TIME_MAX).await;
-                let mut told = status::describe(&desk, &latencies);
+                let latencies = services.latencies(REPORT_TIME_MAX).await;
+                let mut told = status::describe(&services, &latencies);
                 told["now"] = now(&told["pulse"], &latencies, before.as_deref());
                 before = Some(latencies);
                 outlet.send(format!("event: status\ndata: {told}\n\n").into_bytes()).await;
-                let is_over = desk.counters().node.draining.load(Ordering::Relaxed) || !watcher.is_in();
+                let is_over = services.counters().node.draining.load(Ordering::Relaxed) || !watcher.is_in();
                 if is_over || !self.context.still_holds() {
                     return;
                 }
-                desk.rest(EVERY).await;
+                services.rest(EVERY).await;
             }
         });
         answer_with(StatusCode::OK, "text/event-stream", content)

@@ -26,7 +26,7 @@ impl Context {
     }
 
     async fn try_check_url(&self, request: Request<Incoming>) -> Result<Value, Problem> {
-        let fields = read_object(&self.desk, request).await?;
+        let fields = read_object(&self.services, request).await?;
         if let Some(other) = fields.keys().find(|name| *name != "longUrl") {
             return Err(Problem::invalid(&[Invalid::new(other, "is not a known field")]));
         }
@@ -52,8 +52,8 @@ impl Context {
             "accepted": read.is_ok(),
             "longUrl": url,
             "reasons": reasons,
-            "allowList": on(self.desk.allowed().as_deref(), "allowed", "not allowed"),
-            "blockList": on(self.desk.blocked().as_deref(), "blocked", "not blocked"),
+            "allowList": on(self.services.allowed().as_deref(), "allowed", "not allowed"),
+            "blockList": on(self.services.blocked().as_deref(), "blocked", "not blocked"),
         })
     }
 }

@@ -25,12 +25,12 @@ impl Context {
 
     async fn try_history(&self, code: &str, query: Option<&str>) -> Result<Vec<Value>, Problem> {
         let parsed = self.code_in(code, query)?;
-        let edits = match self.desk.store(|ticket| StoreRequest::ReadEdits { code: parsed, ticket }).await {
+        let edits = match self.services.store(|ticket| StoreRequest::ReadEdits { code: parsed, ticket }).await {
             StoreAnswer::Edits(edits) => edits,
             other => return Err(failed(&other, code)),
         };
         // A reused slug also has the changes of its previous link.
-        let since_ms = match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
+        let since_ms = match self.services.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
             StoreAnswer::Found(link, _) => Some(link.created_ms.saturating_sub(CLOCKS_DIFFER.as_millis() as u64)),
             _ => None,
         };

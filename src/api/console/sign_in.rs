@@ -107,7 +107,7 @@ impl Context {
     }
 
     fn draw_sign_in(&self, status: StatusCode, next: &str, wrong: Option<&str>) -> Answer {
-        let is_open = !self.desk.keys().had_keys() && !self.desk.keys().is_unsure();
+        let is_open = !self.services.keys().had_keys() && !self.services.keys().is_unsure();
         let html = self.pages().sign_in(&SignIn { next, notice: is_open.then_some(NO_KEYS), error: wrong });
         page(status, html)
     }
@@ -130,8 +130,8 @@ impl Context {
         };
         let next = next_of(form.get("next"));
         let key = form.get("key").trim();
-        if !self.desk.keys().had_keys() {
-            return match (self.desk.keys().is_unsure(), is_trusted) {
+        if !self.services.keys().had_keys() {
+            return match (self.services.keys().is_unsure(), is_trusted) {
                 (true, _) => self.draw_sign_in(StatusCode::SERVICE_UNAVAILABLE, next, Some(UNSURE)),
                 (false, true) => go_to(next),
                 (false, false) => self.draw_sign_in(StatusCode::UNAUTHORIZED, next, None),

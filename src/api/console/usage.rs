@@ -103,7 +103,7 @@ impl Context {
     }
 
     async fn ask_list(&self, request: ListRequest) -> Result<ListAnswer, Problem> {
-        let asked = self.desk.list(request).await;
+        let asked = self.services.list(request).await;
         asked.map_err(|reason| Problem::unavailable(format!("Statistics are unavailable: {reason}.")))
     }
 
@@ -170,7 +170,7 @@ impl Context {
 
     /// Returns the apps that have or had API keys, in the order of their names, at most [`ROWS_MAX`].
     fn apps_known(&self) -> Vec<AppName> {
-        let keys = self.desk.keys();
+        let keys = self.services.keys();
         let mut apps: Vec<AppName> = keys.all().into_iter().map(|(entry, _)| entry.app.clone()).collect();
         apps.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
         apps.dedup();

@@ -75,7 +75,7 @@ impl Context {
     }
 
     fn show_form(&self, status: StatusCode, home: Home) -> Answer {
-        let needs_key = self.desk.keys().had_keys() || self.desk.keys().is_unsure();
+        let needs_key = self.services.keys().had_keys() || self.services.keys().is_unsure();
         let page = as_html(status, self.pages().home(&Home { needs_key, ..home }));
         // With `no-referrer` a browser would send `Origin: null` with this form. Without TLS it sends no other
         // header that reveals a foreign form (`is_foreign`).
@@ -134,7 +134,7 @@ impl Context {
         let Ok(code) = here.code_in(code, query) else {
             return self.lost(request, Some(place), Notice::NotFound);
         };
-        match self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await {
+        match self.services.store(|ticket| StoreRequest::Read { code, ticket }).await {
             StoreAnswer::Found(link, counts) if self.site.receipts.holds(&link, Params::of(query).text("mark")) => {
                 self.draw_made(&link, counts, place)
             }

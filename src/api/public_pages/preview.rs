@@ -46,11 +46,11 @@ impl Context {
             return Err(self.lost(request, domain, Notice::NotFound));
         };
         let (stored, is_spent) = self.read_at(code, domain).await;
-        let blocked = self.desk.blocked();
+        let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
         let lookup = match stored.at(unix_ms()) {
             // As with a redirect, the block list comes before the visit limit.
-            Lookup::Live(Destination { target, .. }) if is_spent && !self.desk.blocks(target) => Lookup::Expired,
+            Lookup::Live(Destination { target, .. }) if is_spent && !self.services.blocks(target) => Lookup::Expired,
             lookup => lookup,
         };
         let Decision { response, .. } = decide(&policies, domain, true, lookup, &mut client);
@@ -66,9 +66,9 @@ impl Context {
     async fn read_at(&self, code: Code, domain: Option<Place>) -> (Lookup<Arc<Link>>, bool) {
         let Some(at) = domain else { return (Lookup::Missing, false) };
         let code = code.within(self.domains().id_at(at));
-        let mut answer = self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await;
+        let mut answer = self.services.store(|ticket| StoreRequest::Read { code, ticket }).await;
         if let (StoreAnswer::NotFound, Some(code)) = (&answer, self.domains().fallback_of(&code)) {
-            answer = self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await;
+            answer = self.services.store(|ticket| StoreRequest::Read { code, ticket }).await;
         }
         match answer {
             StoreAnswer::Found(link, counts) => {

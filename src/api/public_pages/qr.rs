@@ -102,7 +102,7 @@ impl Context {
                     true => qr::svg(&url, drawing).expect(FITS).into(),
                     false => qr::png(&url, drawing).expect(FITS).into(),
                 };
-                let bytes: Bytes = self.desk.hand_off(JobKind::Picture, draw).await?;
+                let bytes: Bytes = self.services.hand_off(JobKind::Picture, draw).await?;
                 self.pictures.borrow_mut().keep(key, bytes.clone());
                 bytes
             }

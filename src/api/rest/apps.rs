@@ -53,14 +53,14 @@ async fn try_serve(
     let wanted = match (app, &names[names.len().min(1)..]) {
         (None, _) if is_read(&method) => return Ok((StatusCode::OK, list(context))),
         (None, _) => {
-            let fields = read_object(&context.desk, request).await?;
+            let fields = read_object(&context.services, request).await?;
             AppsRequest::Add(read_grant(&fields, context.domains()).map_err(|it| Problem::invalid(&it))?)
         }
         (Some(app), []) => AppsRequest::Revoke { app, id: None },
         (Some(app), [_, id]) => AppsRequest::Revoke { app, id: Some(id.clone()) },
         (Some(app), [..]) => {
             let (id, grace) =
-                read_rotation(&read_object(&context.desk, request).await?).map_err(|it| Problem::invalid(&it))?;
+                read_rotation(&read_object(&context.services, request).await?).map_err(|it| Problem::invalid(&it))?;
             AppsRequest::Rotate { app, id, grace }
         }
     };
@@ -71,7 +71,7 @@ async fn try_serve(
             "The API keys may or may not have been changed: {why}. List them before you try again."
         ))
     };
-    match context.desk.change_apps(wanted).await.map_err(unavailable)? {
+    match context.services.change_apps(wanted).await.map_err(unavailable)? {
         AppsAnswer::Key { key, id, follows } => {
             Ok((StatusCode::CREATED, told_once(&asked, &key, &id, follows.as_deref())))
         }
@@ -105,7 +105,7 @@ fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<&str>) ->
 
 /// Describes all apps, with their keys and their use of this node.
 fn list(context: &Context) -> Value {
-    let keys = context.desk.keys();
+    let keys = context.services.keys();
     let now_ms = unix_ms();
     let mut apps: BTreeMap<&str, (&Arc<App>, Vec<Value>)> = BTreeMap::new();
     for (entry, app) in keys.all() {

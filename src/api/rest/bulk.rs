@@ -31,7 +31,7 @@ use super::streaming::{Outlet, breathe, stream};
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::{Answer, Context, answer_with};
-use crate::bridge::handle::{Desk, Gathered, LongKind, LongRequest};
+use crate::bridge::handle::{Gathered, LongKind, LongRequest, ServiceHandle};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
@@ -114,13 +114,13 @@ enum Event {
 
 /// Codes that were reserved for a chunk and are unused so far. Dropping this returns them to the core.
 struct Codes {
-    desk: Rc<Desk>,
+    services: Rc<ServiceHandle>,
     codes: Vec<Code>,
 }
 
 impl Drop for Codes {
     fn drop(&mut self) {
-        self.codes.drain(..).for_each(|code| self.desk.give_code_back(code));
+        self.codes.drain(..).for_each(|code| self.services.give_code_back(code));
     }
 }
 
@@ -177,11 +177,11 @@ impl Context {
             return Err(Problem::not_lines());
         }
         let dry = is_dry(request.uri().query().unwrap_or_default()).map_err(|invalid| Problem::invalid(&[invalid]))?;
-        let long = self.desk.begin_long(LongKind::Bulk, self.caller.name());
+        let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
         let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
         let waits = request.headers().contains_key(header::EXPECT);
         let mut bulk = Bulk {
-            share: Share::take(&self.desk.counters().node),
+            share: Share::take(&self.services.counters().node),
             context: self.clone(),
             dry,
             request: long,
@@ -309,9 +309,9 @@ impl Bulk {
 
     /// Asks the store about the valid lines of a chunk.
     async fn ask(&self, read: Vec<(u64, Result<Create, Problem>)>, bytes: usize) -> Chunk {
-        let desk = &self.context.desk;
-        let is_refused = !self.dry && desk.counters().node.writes_refused.load(Ordering::Acquire);
-        let mut codes = Codes { desk: Rc::clone(desk), codes: Vec::new() };
+        let services = &self.context.services;
+        let is_refused = !self.dry && services.counters().node.writes_refused.load(Ordering::Acquire);
+        let mut codes = Codes { services: Rc::clone(services), codes: Vec::new() };
         let mut lacking = None;
         if !self.dry && !is_refused {
             let needs_code = |create: &Create| create.slug.is_none() && !create.private;
@@ -349,7 +349,7 @@ impl Bulk {
             .iter()
             .filter_map(|(_, read)| if let Read::Asked(asked) = read { Some(asked) } else { None })
             .collect();
-        let answers = desk.store_all(asked.len(), |at, ticket| match asked[at] {
+        let answers = services.store_all(asked.len(), |at, ticket| match asked[at] {
             Asked::Make(Wanted { link, reuse, .. }) => {
                 StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }
             }
@@ -413,7 +413,7 @@ impl Bulk {
             return;
         }
         let read = |at: usize, ticket| StoreRequest::Read { code: unknown[at].0, ticket };
-        let mut answers = self.context.desk.store_all(unknown.len(), read);
+        let mut answers = self.context.services.store_all(unknown.len(), read);
         let answers = poll_fn(|context| answers.poll(context)).await;
         for ((_, counts), answer) in unknown.into_iter().zip(answers) {
             *counts = if let StoreAnswer::Found(_, known) = answer { Some(known) } else { None };

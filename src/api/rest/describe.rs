@@ -79,12 +79,12 @@ impl Describer {
 impl Context {
     /// Returns a describer with the current domains and block list of this core.
     pub(in crate::api) fn describer(&self) -> Describer {
-        Describer { domains: Arc::clone(&self.desk.counters().domains), blocked: self.desk.blocked().clone() }
+        Describer { domains: Arc::clone(&self.services.counters().domains), blocked: self.services.blocked().clone() }
     }
 
     /// Describes a link with these visits, on the thread of this core.
     pub(in crate::api) fn described<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
-        describe(link, visits, self.domains(), self.desk.blocks(link.target.as_bytes()))
+        describe(link, visits, self.domains(), self.services.blocks(link.target.as_bytes()))
     }
 }
 

@@ -13,7 +13,7 @@ use carom_model::redirect::{Policies, Response};
 impl Context {
     /// Returns the domains of the service.
     pub(in crate::api) fn domains(&self) -> &Domains {
-        &self.desk.counters().domains
+        &self.services.counters().domains
     }
 
     /// Returns the domain of a request by its host; `None` if the service does not serve that host. A service with

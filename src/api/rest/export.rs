@@ -46,7 +46,7 @@ impl Context {
         if !has_any || *method == Method::HEAD {
             return answer(StatusCode::OK, NDJSON, "");
         }
-        let request = match self.desk.begin_long(LongKind::Export, self.caller.name()) {
+        let request = match self.services.begin_long(LongKind::Export, self.caller.name()) {
             Ok(request) => request,
             Err(too_many) => return Problem::too_many_long("exports", too_many).into_answer(),
         };
@@ -94,7 +94,7 @@ impl Context {
 
     /// Returns the next page; `None` if the store cannot deliver it, or the node shuts down.
     async fn next_page(&self, request: &LongRequest, filter: &Arc<Filter>, behind: Vec<u8>) -> Option<Page> {
-        let mut page = pin!(self.desk.page(behind, Arc::clone(filter)));
+        let mut page = pin!(self.services.page(behind, Arc::clone(filter)));
         poll_fn(|context| match request.must_end(context) {
             true => Poll::Ready(None),
             false => page.as_mut().poll(context),
@@ -103,7 +103,7 @@ impl Context {
     }
 
     fn is_ending(&self) -> bool {
-        self.desk.counters().node.draining.load(std::sync::atomic::Ordering::Relaxed)
+        self.services.counters().node.draining.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 

@@ -85,7 +85,7 @@ impl Context {
             return self.show_page(nothing, query.per_page, 0).await;
         };
         let key = asked.key();
-        match self.desk.list(ListRequest::Links(Box::new(asked))).await {
+        match self.services.list(ListRequest::Links(Box::new(asked))).await {
             Ok(ListAnswer::Links(page)) => self.show_page(page, query.per_page, key).await,
             Ok(other) => failed(&other).into_answer(),
             Err(reason) => no_list(reason),
@@ -98,13 +98,16 @@ impl Context {
             return json_text(StatusCode::OK, written(&page, &describer, per_page, key));
         }
         let write = move || written(&page, &describer, per_page, key);
-        self.desk.hand_off(JobKind::Document, write).await.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
+        self.services
+            .hand_off(JobKind::Document, write)
+            .await
+            .map_or_else(no_list, |text| json_text(StatusCode::OK, text))
     }
 
     /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
     pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
-        match self.desk.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
+        match self.services.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
             Ok(ListAnswer::Crawlable(allowed)) => {
                 let text = format!("User-agent: *\n{allowed}Disallow: /\n");
                 answer(StatusCode::OK, "text/plain; charset=utf-8", text)

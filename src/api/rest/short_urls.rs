@@ -17,7 +17,7 @@ use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::{Answer, Context, body_len_max, empty, json as json_answer, with};
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 use crate::bridge::{JobKind, StoreAnswer, StoreRequest};
 use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
 use carom_model::access::Scope;
@@ -63,7 +63,7 @@ pub(in crate::api) struct Made {
 pub(in crate::api) struct Wanted {
     pub(in crate::api) link: Arc<Link>,
     pub(in crate::api) reuse: Reuse,
-    /// Guard that marks the idempotency key as in use; `None` without a key.
+    /// MissLimiter that marks the idempotency key as in use; `None` without a key.
     pub(in crate::api) pending: Option<Rc<PendingCreate>>,
 }
 
@@ -81,7 +81,7 @@ impl Context {
 
     /// Runs `read` with the limits for this caller's destinations and domains.
     pub(in crate::api) fn bounded<T>(&self, read: impl FnOnce(&Bounds<'_>) -> T) -> T {
-        let (allowed, blocked) = (self.desk.allowed(), self.desk.blocked());
+        let (allowed, blocked) = (self.services.allowed(), self.services.blocked());
         read(&Bounds {
             own: &self.site.own,
             allowed: allowed.as_deref(),
@@ -95,14 +95,14 @@ impl Context {
     /// Creates the link. The flag is true if an earlier request with the same idempotency key has created it.
     async fn try_create(&self, request: Request<Incoming>) -> Result<(Made, bool), Problem> {
         let key = idempotency_key(request.headers())?;
-        let fields = read_object(&self.desk, request).await?;
+        let fields = read_object(&self.services, request).await?;
         let create = self.bounded(|bounds| Create::read(&fields, bounds));
         let mut create = create.map_err(|invalid| Problem::invalid(&invalid))?;
         let Some(key) = key else { return Ok((self.make(create).await?, false)) };
         let idempotency = Idempotency::of(self.caller.name(), &key, &Value::Object(fields).to_string());
         create.labels.idempotency = Some(idempotency);
         let pending =
-            self.desk.counters().pending_creates.begin(idempotency.key).ok_or_else(Problem::create_under_way)?;
+            self.services.counters().pending_creates.begin(idempotency.key).ok_or_else(Problem::create_under_way)?;
         let made = self.make_pending(create, Some(Rc::new(pending))).await?;
         // A link that this request has created comes with known visits: zero.
         let is_repeated = made.counts.is_none() && made.link.labels.idempotency == Some(idempotency);
@@ -141,7 +141,7 @@ impl Context {
                 }
                 StoreAnswer::Existing { link: existing, spare } => {
                     if spare {
-                        self.desk.give_code_back(wanted.link.code.within(None));
+                        self.services.give_code_back(wanted.link.code.within(None));
                     }
                     return Ok((existing, None));
                 }
@@ -168,7 +168,7 @@ impl Context {
     }
 
     pub(in crate::api) async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
-        if private { Context::private_code() } else { self.desk.take_code().await.map_err(|_| Problem::no_code()) }
+        if private { Context::private_code() } else { self.services.take_code().await.map_err(|_| Problem::no_code()) }
     }
 
     pub(in crate::api) fn private_code() -> Result<Code, Problem> {
@@ -179,8 +179,8 @@ impl Context {
 
     async fn insert(&self, Wanted { link, reuse, pending }: &Wanted) -> StoreAnswer {
         let request = |ticket| StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket };
-        let answer = self.desk.store_pending(pending.as_ref(), request).await;
-        self.desk.give_back_unused(link, &answer);
+        let answer = self.services.store_pending(pending.as_ref(), request).await;
+        self.services.give_back_unused(link, &answer);
         answer
     }
 
@@ -236,7 +236,7 @@ impl Context {
     pub(in crate::api) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, Counts), Problem> {
         let code = &parsed.as_slug().to_string();
         let scope = self.caller.scope();
-        match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
+        match self.services.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
             StoreAnswer::Found(link, counts) if scope.has(&link) => Ok((link, counts)),
             // Links of other apps are invisible, and so are damaged ones, which may belong to another app.
             StoreAnswer::Found(..) => Err(Problem::no_link(code)),
@@ -260,12 +260,12 @@ impl Context {
 
     async fn try_change(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
         let parsed = self.code_in(code, request.uri().query())?;
-        let fields = read_object(&self.desk, request).await?;
+        let fields = read_object(&self.services, request).await?;
         let patch =
             self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         let patch = Box::new(patch);
         let (by, author) = (self.caller.scope(), self.author());
-        match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
+        match self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
             StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
             StoreAnswer::Taken => Err(Problem::unconfirmed("the short code now belongs to another link")),
@@ -280,7 +280,7 @@ impl Context {
             Err(problem) => return problem.into_answer(),
         };
         let (by, author) = (self.caller.scope(), self.author());
-        match self.desk.store(|ticket| StoreRequest::Delete { code: parsed, by, author, ticket }).await {
+        match self.services.store(|ticket| StoreRequest::Delete { code: parsed, by, author, ticket }).await {
             StoreAnswer::Deleted => empty(StatusCode::NO_CONTENT),
             other => failed(&other, code).into_answer(),
         }
@@ -319,7 +319,7 @@ impl Context {
         let counts = match counts {
             Some(counts) => counts,
             None => {
-                match self.desk.store(|ticket| StoreRequest::Read { code: link.code, ticket }).await {
+                match self.services.store(|ticket| StoreRequest::Read { code: link.code, ticket }).await {
                     StoreAnswer::Found(_, counts) => counts,
                     // The link is created or changed, and the client must learn that even if its visits are
                     // unavailable.
@@ -368,7 +368,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
 
 /// Reads the body as a JSON object. A long body is parsed on another thread.
 pub(in crate::api) async fn read_object(
-    desk: &Desk,
+    services: &ServiceHandle,
     request: Request<Incoming>,
 ) -> Result<Map<String, Value>, Problem> {
     let kind = request.headers().get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes).unwrap_or_default();
@@ -383,7 +383,7 @@ pub(in crate::api) async fn read_object(
     if body.len() as u64 <= SHORT_BODY_LEN {
         return fields::parse(&body);
     }
-    let read = desk.hand_off(JobKind::Document, move || fields::parse(&body)).await;
+    let read = services.hand_off(JobKind::Document, move || fields::parse(&body)).await;
     read.unwrap_or_else(|reason| Err(Problem::unavailable(format!("The body could not be read: {reason}."))))
 }
 

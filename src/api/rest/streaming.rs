@@ -2,7 +2,7 @@
 //! taken it.
 //!
 //! The task is a part of the body. So it runs only while the client reads, and it ends with the connection. It
-//! waits only for the desk and for its own request.
+//! waits only for the services and for its own request.
 
 use std::cell::Cell;
 use std::convert::Infallible;

@@ -40,7 +40,7 @@ impl Context {
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
         let (page, per_page) = (asked.page, asked.per_page);
-        match self.desk.list(ListRequest::Tags(Box::new(asked))).await {
+        match self.services.list(ListRequest::Tags(Box::new(asked))).await {
             Ok(ListAnswer::Tags(found)) => {
                 let count = found.tags.len();
                 let write = move || {
@@ -56,7 +56,7 @@ impl Context {
                 match count <= TAGS_WRITTEN_AT_ONCE {
                     true => json_text(StatusCode::OK, write()),
                     false => {
-                        let text = self.desk.hand_off(JobKind::Document, write).await;
+                        let text = self.services.hand_off(JobKind::Document, write).await;
                         text.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
                     }
                 }

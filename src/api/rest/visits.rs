@@ -65,7 +65,7 @@ impl Context {
     }
 
     pub(in crate::api) async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {
-        match self.desk.store(|ticket| StoreRequest::ReadVisits { subject, ticket }).await {
+        match self.services.store(|ticket| StoreRequest::ReadVisits { subject, ticket }).await {
             StoreAnswer::Visits(history) => Ok(history),
             other => Err(failed(&other, code)),
         }

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::{Desk, fresh_code_of, late};
-use crate::bridge::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
+use super::{ServiceHandle, fresh_code_of, late};
+use crate::bridge::{FleetDecision, Order, StoreAnswer, StoreRequest, Ticket};
 use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 
 /// Bit that marks the token of a request of a batch. The bit above marks look-ups.
@@ -21,7 +21,7 @@ const PLACE_BITS: u32 = 16;
 
 const _: () = assert!(BULK_CHUNK_LINES < 1 << PLACE_BITS);
 
-/// All batches of a desk.
+/// All batches of a handle.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
     by_number: HashMap<u64, Gather>,
@@ -105,7 +105,7 @@ impl Gathers {
 /// The answers to a batch of requests, to be awaited.
 #[derive(Debug)]
 pub struct Gathered {
-    desk: Rc<Desk>,
+    services: Rc<ServiceHandle>,
     number: u64,
 }
 
@@ -113,13 +113,13 @@ impl Gathered {
     /// Returns all answers, in the order of the requests. A write without an answer at the deadline is unconfirmed, and
     /// a read is refused. Codes that are not needed are taken back.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<StoreAnswer>> {
-        let mut gathers = self.desk.gathers.borrow_mut();
+        let mut gathers = self.services.gathers.borrow_mut();
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return Poll::Ready(Vec::new()) };
         if gather.left > 0 && Instant::now() < gather.deadline {
             gather.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        self.desk.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
+        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
         // Later answers still count, so their places stay.
         let answers = gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(|| late(place.is_read)));
         Poll::Ready(answers.collect())
@@ -128,21 +128,25 @@ impl Gathered {
 
 impl Drop for Gathered {
     fn drop(&mut self) {
-        let mut gathers = self.desk.gathers.borrow_mut();
+        let mut gathers = self.services.gathers.borrow_mut();
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return };
         gather.abandoned = true;
         gather.waker = None;
-        self.desk.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
+        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
         if gather.left == 0 {
             gathers.by_number.remove(&self.number);
         }
     }
 }
 
-impl Desk {
+impl ServiceHandle {
     /// Sends `count` requests of one kind to the store, at most [`BULK_CHUNK_LINES`]. `make` returns the request of
     /// each index.
-    pub fn store_all(self: &Rc<Desk>, count: usize, mut make: impl FnMut(usize, Ticket) -> StoreRequest) -> Gathered {
+    pub fn store_all(
+        self: &Rc<ServiceHandle>,
+        count: usize,
+        mut make: impl FnMut(usize, Ticket) -> StoreRequest,
+    ) -> Gathered {
         let mut gathers = self.gathers.borrow_mut();
         gathers.last += 1;
         let number = gathers.last;
@@ -171,7 +175,7 @@ impl Desk {
             gather.places.push(place);
         }
         gathers.by_number.insert(number, gather);
-        Gathered { desk: Rc::clone(self), number }
+        Gathered { services: Rc::clone(self), number }
     }
 
     /// Puts a request into the queue of the writer or of the readers.
@@ -182,7 +186,7 @@ impl Desk {
         if self.removed_while_loading() >= REMOVED_WHILE_LOADING_MAX {
             return Err(super::LOADING);
         }
-        let order = Order::Client(request, Ground::Alone);
+        let order = Order::Client(request, FleetDecision::Alone);
         self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
     }
 
@@ -195,7 +199,7 @@ impl Desk {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::bridge::handle::{Codes, Counters, Tellers};
+    use crate::bridge::handle::{Codes, NodeContext, Recorders};
     use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Post};
     use crate::pages::Pages;
     use carom_model::access::idempotency::PendingCreates;
@@ -218,21 +222,21 @@ pub(super) mod tests {
         }
     }
 
-    /// Returns a desk whose writer is the test, with a queue of `len` requests.
-    pub(in crate::bridge::handle) fn desk(len: usize) -> (Rc<Desk>, Receiver<Order>) {
-        desk_of(CoreId(0), Box::new(NoCodes), Post::new(Vec::new()), len)
+    /// Returns a handle whose writer is the test, with a queue of `len` requests.
+    pub(in crate::bridge::handle) fn services(len: usize) -> (Rc<ServiceHandle>, Receiver<Order>) {
+        handle_of(CoreId(0), Box::new(NoCodes), Post::new(Vec::new()), len)
     }
 
-    /// Returns a desk like [`desk`], of a core (0, or 1 for the admin listener), with these codes and mailboxes.
-    pub(in crate::bridge::handle) fn desk_of(
+    /// Returns a handle like [`services`], of a core (0, or 1 for the admin listener), with these codes and mailboxes.
+    pub(in crate::bridge::handle) fn handle_of(
         core: CoreId,
         codes: Box<dyn Codes>,
         post: Post,
         len: usize,
-    ) -> (Rc<Desk>, Receiver<Order>) {
+    ) -> (Rc<ServiceHandle>, Receiver<Order>) {
         let (writer, orders) = sync_channel(len);
         let domains = Domains::new("https://s.test", &[], false, UnknownHost::NotFound);
-        let counters = Counters {
+        let counters = NodeContext {
             domains: Arc::new(domains),
             writer,
             reader: sync_channel(1).0,
@@ -250,7 +254,7 @@ pub(super) mod tests {
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),
         };
-        (Rc::new(Desk::new(core, counters, codes, Tellers::default())), orders)
+        (Rc::new(ServiceHandle::new(core, counters, codes, Recorders::default())), orders)
     }
 
     fn link(at: usize, origin: Origin) -> Arc<Link> {
@@ -259,17 +263,18 @@ pub(super) mod tests {
         Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
     }
 
-    fn ask(desk: &Rc<Desk>, count: usize) -> Gathered {
+    fn ask(services: &Rc<ServiceHandle>, count: usize) -> Gathered {
         let origin = |at: usize| if at == 0 { Origin::Custom } else { Origin::Issued };
         let make = |at, ticket| StoreRequest::Create { link: link(at, origin(at)), reuse: Reuse::Any, ticket };
-        desk.store_all(count, make)
+        services.store_all(count, make)
     }
 
-    fn answer(desk: &Desk, orders: &Receiver<Order>, spare: bool) {
-        let Ok(Order::Client(StoreRequest::Create { link, ticket, .. }, Ground::Alone)) = orders.try_recv() else {
+    fn answer(services: &ServiceHandle, orders: &Receiver<Order>, spare: bool) {
+        let Ok(Order::Client(StoreRequest::Create { link, ticket, .. }, FleetDecision::Alone)) = orders.try_recv()
+        else {
             panic!("no request")
         };
-        desk.bring_stored(ticket.token, StoreAnswer::Existing { link, spare });
+        services.bring_stored(ticket.token, StoreAnswer::Existing { link, spare });
     }
 
     fn poll(gathered: &mut Gathered) -> Option<Vec<StoreAnswer>> {
@@ -281,59 +286,59 @@ pub(super) mod tests {
 
     #[test]
     fn all_answers_come_together_and_codes_that_are_not_needed_go_back() {
-        let (desk, orders) = desk(9);
-        let mut gathered = ask(&desk, 3);
+        let (services, orders) = services(9);
+        let mut gathered = ask(&services, 3);
         for spare in [false, true, false] {
             assert_eq!(poll(&mut gathered), None);
-            answer(&desk, &orders, spare);
+            answer(&services, &orders, spare);
         }
         let expected = |at, origin| StoreAnswer::Existing { link: link(at, origin), spare: false };
         let expected = [expected(0, Origin::Custom), expected(1, Origin::Issued), expected(2, Origin::Issued)];
         assert_eq!(poll(&mut gathered).unwrap(), expected);
         drop(gathered);
-        assert_eq!(*desk.spare_codes.borrow(), [link(1, Origin::Issued).code]);
-        assert!(desk.gathers.borrow().by_number.is_empty());
+        assert_eq!(*services.spare_codes.borrow(), [link(1, Origin::Issued).code]);
+        assert!(services.gathers.borrow().by_number.is_empty());
     }
 
     #[test]
     fn what_nobody_waits_for_any_more_leaves_nothing_behind() {
         // Answers before and after the task has stopped waiting.
         for before in 0..=4 {
-            let (desk, orders) = desk(9);
-            let gathered = ask(&desk, 4);
-            (0..before).for_each(|_| answer(&desk, &orders, true));
+            let (services, orders) = services(9);
+            let gathered = ask(&services, 4);
+            (0..before).for_each(|_| answer(&services, &orders, true));
             drop(gathered);
-            (before..4).for_each(|_| answer(&desk, &orders, true));
-            let mut codes = desk.spare_codes.borrow().clone();
+            (before..4).for_each(|_| answer(&services, &orders, true));
+            let mut codes = services.spare_codes.borrow().clone();
             codes.sort();
             let issued = [1, 2, 3].map(|at| link(at, Origin::Issued).code);
             assert_eq!(codes, issued, "the slug is nobody's, the others are free");
-            assert!(desk.gathers.borrow().by_number.is_empty());
+            assert!(services.gathers.borrow().by_number.is_empty());
         }
     }
 
     #[test]
     fn while_links_are_loaded_only_so_many_may_be_deleted() {
-        let (desk, orders) = desk(9);
-        desk.counters().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
-        let answers = poll(&mut ask(&desk, 1)).unwrap();
+        let (services, orders) = services(9);
+        services.counters().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
+        let answers = poll(&mut ask(&services, 1)).unwrap();
         assert_eq!(answers, [StoreAnswer::Refused(super::super::LOADING)]);
         assert!(orders.try_recv().is_err());
         // All links are loaded.
-        desk.counters().cores[1].removed_while_loading.set(0);
-        assert_eq!(poll(&mut ask(&desk, 1)), None);
+        services.counters().cores[1].removed_while_loading.set(0);
+        assert_eq!(poll(&mut ask(&services, 1)), None);
     }
 
     #[test]
     fn what_finds_no_place_in_the_queue_is_refused_with_its_code_free() {
-        let (desk, orders) = desk(2);
-        let mut gathered = ask(&desk, 4);
-        (0..2).for_each(|_| answer(&desk, &orders, false));
+        let (services, orders) = services(2);
+        let mut gathered = ask(&services, 4);
+        (0..2).for_each(|_| answer(&services, &orders, false));
         let answers = poll(&mut gathered).unwrap();
         assert!(matches!(answers[..], [.., StoreAnswer::Refused(_), StoreAnswer::Refused(_)]), "{answers:?}");
         drop(gathered);
         assert_eq!(
-            *desk.spare_codes.borrow(),
+            *services.spare_codes.borrow(),
             [2, 3].map(|at| link(at, Origin::Issued).code),
             "each code is free once"
         );
@@ -349,28 +354,28 @@ pub(super) mod tests {
             (StoreAnswer::Created, false),
             (StoreAnswer::Taken, false),
         ] {
-            let (desk, orders) = desk(9);
-            let mut gathered = ask(&desk, 2);
+            let (services, orders) = services(9);
+            let mut gathered = ask(&services, 2);
             while let Ok(Order::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
-                desk.bring_stored(ticket.token, answer.clone());
+                services.bring_stored(ticket.token, answer.clone());
             }
             assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
             drop(gathered);
             let link = link(1, Origin::Issued);
             let free = if is_free { vec![link.code] } else { Vec::new() };
-            assert_eq!(*desk.spare_codes.borrow(), free, "{answer:?}");
-            desk.give_back_unused(&link, &answer);
-            assert_eq!(desk.spare_codes.borrow().len(), 2 * free.len(), "{answer:?}");
+            assert_eq!(*services.spare_codes.borrow(), free, "{answer:?}");
+            services.give_back_unused(&link, &answer);
+            assert_eq!(services.spare_codes.borrow().len(), 2 * free.len(), "{answer:?}");
         }
     }
 
     #[test]
     fn a_write_that_is_late_cannot_be_confirmed_and_a_late_read_is_refused() {
-        let (desk, _orders) = desk(9);
-        let mut writes = ask(&desk, 1);
+        let (services, _orders) = services(9);
+        let mut writes = ask(&services, 1);
         let code = link(0, Origin::Custom).code;
-        let mut reads = desk.store_all(1, |_, ticket| StoreRequest::Read { code, ticket });
-        desk.gathers.borrow_mut().close();
+        let mut reads = services.store_all(1, |_, ticket| StoreRequest::Read { code, ticket });
+        services.gathers.borrow_mut().close();
         assert!(matches!(poll(&mut writes).unwrap()[..], [StoreAnswer::Unconfirmed(_)]));
         assert!(matches!(poll(&mut reads).unwrap()[..], [StoreAnswer::Refused(_)]));
     }

@@ -1,10 +1,10 @@
 //! Jobs that tasks hand to threads, because they would block the core's redirects for too long.
 
-use super::{Desk, Reply, refusal};
+use super::{Reply, ServiceHandle, refusal};
 use crate::bridge::{Job, JobKind, Made, Ticket};
 use carom_limits::ANSWER_TIME_MAX;
 
-impl Desk {
+impl ServiceHandle {
     /// Runs a job on a thread, and waits for its result.
     ///
     /// # Errors

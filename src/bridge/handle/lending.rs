@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use carom_shards::{Code, CoreId};
 
-use super::{Desk, Reply};
+use super::{Reply, ServiceHandle};
 use crate::bridge::{Ticket, ToCore};
 use carom_limits::{CODE_LOAN_REST, CODES_LENT};
 
-impl Desk {
+impl ServiceHandle {
     /// Asks a core for some of its codes. Rests if it has none to lend; then the next core is asked, or this one again.
     pub(super) async fn borrow_codes(&self, deadline: Instant) {
         let cores = self.counters.cores.len() - 1;
@@ -45,7 +45,7 @@ mod tests {
 
     use super::*;
     use crate::bridge::handle::Codes;
-    use crate::bridge::handle::gather::tests::desk_of;
+    use crate::bridge::handle::gather::tests::handle_of;
     use crate::bridge::{Mailbox, Post};
 
     /// A segment with this many codes.
@@ -63,8 +63,8 @@ mod tests {
     }
 
     fn lender(codes: usize) -> usize {
-        let (desk, _) = desk_of(CoreId(0), Box::new(Few(codes)), Post::new(Vec::new()), 1);
-        desk.lend_codes().len()
+        let (services, _) = handle_of(CoreId(0), Box::new(Few(codes)), Post::new(Vec::new()), 1);
+        services.lend_codes().len()
     }
 
     #[test]
@@ -79,8 +79,8 @@ mod tests {
     fn a_core_that_has_none_to_lend_is_asked_again() {
         let bell = tempfile::tempfile().unwrap();
         let (mailbox, mail) = Mailbox::new(Arc::new(bell));
-        let (desk, _) = desk_of(CoreId(1), Box::new(Few(0)), Post::new(vec![mailbox]), 1);
-        let mut code = pin!(desk.take_code());
+        let (services, _) = handle_of(CoreId(1), Box::new(Few(0)), Post::new(vec![mailbox]), 1);
+        let mut code = pin!(services.take_code());
         let mut context = Context::from_waker(Waker::noop());
         let mut asked = || loop {
             assert!(code.as_mut().poll(&mut context).is_pending());
@@ -91,11 +91,11 @@ mod tests {
         };
         for _ in 0..3 {
             let token = asked();
-            desk.bring_lent(token, Vec::new());
+            services.bring_lent(token, Vec::new());
         }
         let token = asked();
         let lent = Code::parse(b"lent").unwrap();
-        desk.bring_lent(token, vec![lent]);
+        services.bring_lent(token, vec![lent]);
         let Poll::Ready(Ok(taken)) = code.as_mut().poll(&mut context) else { panic!("no code") };
         assert_eq!(taken, lent);
     }

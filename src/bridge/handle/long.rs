@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::time::Duration;
 
-use super::Desk;
+use super::ServiceHandle;
 use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX};
 use carom_model::access::AppName;
 
@@ -55,7 +55,7 @@ impl LongRequests {
 /// A long request in flight. It ends when it is dropped.
 #[derive(Debug)]
 pub struct LongRequest {
-    desk: Rc<Desk>,
+    services: Rc<ServiceHandle>,
     kind: LongKind,
     app: Option<AppName>,
     /// The token of a waiter whose deadline has passed, so that it is woken every second.
@@ -65,29 +65,29 @@ pub struct LongRequest {
 impl LongRequest {
     /// True if it must end because the node does. Otherwise the task is woken within about a second to ask again.
     pub fn must_end(&self, context: &mut Context<'_>) -> bool {
-        if let Some(waiter) = self.desk.waiters.borrow_mut().get_mut(&self.token) {
+        if let Some(waiter) = self.services.waiters.borrow_mut().get_mut(&self.token) {
             waiter.waker = Some(context.waker().clone());
         }
-        self.desk.counters.node.draining.load(Ordering::Relaxed)
+        self.services.counters.node.draining.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for LongRequest {
     fn drop(&mut self) {
-        self.desk.waiters.borrow_mut().remove(&self.token);
-        self.desk.long_requests.borrow_mut().end(self.kind, self.app.as_ref());
+        self.services.waiters.borrow_mut().remove(&self.token);
+        self.services.long_requests.borrow_mut().end(self.kind, self.app.as_ref());
     }
 }
 
-impl Desk {
+impl ServiceHandle {
     /// Begins a long request of an app.
     ///
     /// # Errors
     /// [`TooMany`] if the app, or all apps together, have as many as the limit allows.
-    pub fn begin_long(self: &Rc<Desk>, kind: LongKind, app: Option<&AppName>) -> Result<LongRequest, TooMany> {
+    pub fn begin_long(self: &Rc<ServiceHandle>, kind: LongKind, app: Option<&AppName>) -> Result<LongRequest, TooMany> {
         self.long_requests.borrow_mut().begin(kind, app)?;
         let token = self.expect_reply_within(Duration::ZERO).keep();
-        Ok(LongRequest { desk: Rc::clone(self), kind, app: app.cloned(), token })
+        Ok(LongRequest { services: Rc::clone(self), kind, app: app.cloned(), token })
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carom_shards::Code;
 
-use super::Desk;
+use super::ServiceHandle;
 use crate::bridge::access_log::{AccessSender, Entry, Noted, Outcome, Request};
 use carom_model::redirect::VisitKind;
 use carom_model::redirect::{Notice, Response};
@@ -14,14 +14,14 @@ use carom_telemetry::stats::CoreStats;
 
 /// The recorders of a core's requests.
 #[derive(Debug, Default)]
-pub struct Tellers {
+pub struct Recorders {
     /// Ring to the visit counter; `None` for the core of the admin listener.
     pub visits: Option<VisitSender>,
     /// Ring to the writer of the access log, if there is one.
     pub access: Option<AccessSender>,
 }
 
-impl Desk {
+impl ServiceHandle {
     /// Returns the visitor that two fields of a request's head describe; `None` if this core records no visits.
     #[inline]
     pub fn visitor(&self, user_agent: &[u8], referer: &[u8]) -> Option<Visitor> {
@@ -33,14 +33,14 @@ impl Desk {
     pub fn record_visit(&self, kind: VisitKind, code: Code, visitor: impl FnOnce() -> Option<Visitor>) {
         match kind {
             VisitKind::None => {}
-            VisitKind::Link => self.tell_visit(Some(code), visitor()),
-            VisitKind::Orphan => self.tell_visit(None, visitor()),
+            VisitKind::Link => self.record_visit(Some(code), visitor()),
+            VisitKind::Orphan => self.record_visit(None, visitor()),
         }
     }
 
     /// Records a visit of the link of `code`, or of no link.
     #[inline]
-    fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
+    fn record_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
             match visits.tell(&Visit { code, visitor }) {
                 Told::Whole => {}
@@ -102,35 +102,35 @@ pub fn count_response(stats: &CoreStats, response: &Response<'_>) {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use crate::bridge::handle::gather::tests::{NoCodes, desk};
-    use crate::bridge::handle::{Counters, Domains};
+    use crate::bridge::handle::gather::tests::{NoCodes, services};
+    use crate::bridge::handle::{Domains, NodeContext};
     use carom_shards::CoreId;
     use std::rc::Rc;
     use std::sync::Arc;
 
-    /// A desk of core 0 of a service with these domains, which records visits and lets each address miss once a second.
-    pub(crate) fn recording_desk(domains: Domains, visits: VisitSender) -> Rc<Desk> {
-        let counters = desk(1).0.counters().clone();
-        let counters = Counters { domains: Arc::new(domains), misses_per_second: 1, ..counters };
-        let told = Tellers { visits: Some(visits), access: None };
-        Rc::new(Desk::new(CoreId(0), counters, Box::new(NoCodes), told))
+    /// A handle of core 0 of a service with these domains, which records visits and lets each address miss once a second.
+    pub(crate) fn recording_handle(domains: Domains, visits: VisitSender) -> Rc<ServiceHandle> {
+        let counters = services(1).0.counters().clone();
+        let counters = NodeContext { domains: Arc::new(domains), misses_per_second: 1, ..counters };
+        let told = Recorders { visits: Some(visits), access: None };
+        Rc::new(ServiceHandle::new(CoreId(0), counters, Box::new(NoCodes), told))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::handle::gather::tests::desk;
+    use crate::bridge::handle::gather::tests::services;
     use carom_model::visits::ring;
 
     #[test]
     fn referrers_and_visits_that_find_no_room_are_counted_as_dropped() {
-        let (desk, _orders) = desk(1);
+        let (services, _orders) = services(1);
         let (sender, mut receiver) = ring();
-        desk.told.borrow_mut().visits = Some(sender);
-        let visitor = desk.visitor(b"", format!("https://{}.example/", "x".repeat(52)).as_bytes());
-        let tell = |times: u64| (0..times).for_each(|_| desk.tell_visit(Code::parse(b"abc").ok(), visitor));
-        let dropped = || (desk.counters.node.referrers_dropped.get(), desk.counters.node.visits_dropped.get());
+        services.told.borrow_mut().visits = Some(sender);
+        let visitor = services.visitor(b"", format!("https://{}.example/", "x".repeat(52)).as_bytes());
+        let tell = |times: u64| (0..times).for_each(|_| services.record_visit(Code::parse(b"abc").ok(), visitor));
+        let dropped = || (services.counters.node.referrers_dropped.get(), services.counters.node.visits_dropped.get());
         tell(12_000);
         let mut whole = 0;
         assert_eq!(receiver.drain(|visit| whole += u64::from(!visit.visitor.host().is_empty())), 12_000);

@@ -416,7 +416,7 @@ mod tests {
     use crate::services::readers::export::export;
     use crate::services::testing::KEY;
     use carom_model::domains::UnknownHost;
-    use carom_shards::SpaceKey;
+    use carom_shards::CodeSecret;
     use std::path::Path;
 
     fn setup(dir: &Path) -> ImportSetup {
@@ -424,7 +424,7 @@ mod tests {
             of_fleet: false,
             links: Links::open(&dir.join("links"), KEY).unwrap().0,
             data_dir: dir.to_owned(),
-            space: CodeSpace::new(&SpaceKey::from_bytes([1; 32])),
+            space: CodeSpace::new(&CodeSecret::from_bytes([1; 32])),
             length: CodeLength::DEFAULT,
             own: vec![Authority::of("http://127.0.0.1:8080").unwrap()],
             domains: Domains::new("https://s.test", &[], false, UnknownHost::NotFound),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::services::host_lists::http_text::HttpText;
-use crate::services::replication::redis::{Redis, Trouble};
+use crate::services::replication::redis::{Redis, RedisError};
 
 /// Largest size of a list in bytes: some hundred thousand hosts.
 const LEN_MAX: u64 = 16 * 1024 * 1024;
@@ -65,7 +65,7 @@ impl Source {
             Source::Redis(redis, key) => match redis.text(key, READ_TIME_MAX) {
                 Ok(Some(text)) => Ok(text),
                 Ok(None) => Err("the key does not exist".to_owned()),
-                Err(Trouble::Away { what, .. } | Trouble::Refused(what)) => Err(what),
+                Err(RedisError::Away { what, .. } | RedisError::Refused(what)) => Err(what),
             },
             Source::Http(http) => http.read(),
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_telemetry::activity::{Beat, CoreBeat};
+use carom_telemetry::activity::{Beat, CoreSample};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
@@ -105,7 +105,7 @@ impl Totals {
         let cores = self.cores.iter().zip(&before.cores);
         Beat {
             cores: cores
-                .map(|(now, before)| CoreBeat { redirects: rate(now.0, before.0), misses: rate(now.1, before.1) })
+                .map(|(now, before)| CoreSample { redirects: rate(now.0, before.0), misses: rate(now.1, before.1) })
                 .collect(),
             changes: rate(self.changes, before.changes),
             accepted: rate(self.accepted, before.accepted),
@@ -137,7 +137,7 @@ mod tests {
         let before = Totals { cores: vec![(100, 5), (0, 0)], changes: 10, accepted: 7 };
         let now = Totals { cores: vec![(700, 5), (30, 3)], changes: 40, accepted: 7 };
         let beat = now.since(&before, Duration::from_secs(3));
-        let cores = vec![CoreBeat { redirects: 200, misses: 0 }, CoreBeat { redirects: 10, misses: 1 }];
+        let cores = vec![CoreSample { redirects: 200, misses: 0 }, CoreSample { redirects: 10, misses: 1 }];
         assert_eq!(beat, Beat { cores, changes: 10, accepted: 0 });
     }
 }

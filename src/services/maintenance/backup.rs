@@ -95,7 +95,7 @@ pub fn ask(data_dir: &Path) -> io::Result<impl Read> {
 }
 
 /// A handle on the thread that serves the socket.
-pub struct Attendant {
+pub struct BackupServer {
     data_dir: PathBuf,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-impl Attendant {
+impl BackupServer {
     /// Stops the thread. A backup in progress breaks off with an error in its stream.
     pub fn stop(self) {
         self.shared.is_over.store(true, Ordering::Release);
@@ -137,13 +137,13 @@ impl Attendant {
 ///
 /// # Errors
 /// If the socket cannot be created, or the operating system cannot start a thread.
-pub fn start(links: Links, data_dir: &Path) -> io::Result<Attendant> {
+pub fn start(links: Links, data_dir: &Path) -> io::Result<BackupServer> {
     let listener = control_socket::listen(data_dir)?;
     let shared = Arc::new(Shared { listener, is_over: AtomicBool::new(false), client: Mutex::default() });
     let (of_thread, of_node) = (Arc::clone(&shared), data_dir.to_owned());
     let run = move || attend(&of_thread, &links, &of_node);
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(run)?;
-    Ok(Attendant { data_dir: data_dir.to_owned(), shared, thread })
+    Ok(BackupServer { data_dir: data_dir.to_owned(), shared, thread })
 }
 
 /// Serves one client after the other.

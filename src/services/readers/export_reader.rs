@@ -12,7 +12,7 @@ use carom_shards::Code;
 
 use super::export;
 use crate::bridge::{Page, PageQueue, PageRequest, Post, ToCore};
-use crate::services::search::filter::Sift;
+use crate::services::search::filter::LinkFilter;
 use crate::services::search::visits::Visits;
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;
@@ -39,7 +39,7 @@ pub fn start(
         EXPORT_QUEUE_LEN,
         let_cores_go_first,
         move |PageRequest { behind, filter, ticket }: PageRequest| {
-            let mut sift = Sift::new(&filter, &*visits, unix_ms());
+            let mut sift = LinkFilter::new(&filter, &*visits, unix_ms());
             let page = page(&links, &stats, &behind, &mut sift, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
             post.to(ticket.core).post(ToCore::Page { token: ticket.token, page });
         },
@@ -52,7 +52,7 @@ fn page(
     links: &Links,
     stats: &NodeStats,
     behind: &[u8],
-    sift: &mut Sift<'_>,
+    sift: &mut LinkFilter<'_>,
     (bytes, records): (usize, usize),
 ) -> Page {
     let tells_all = sift.filter().scope.is_all();
@@ -115,7 +115,7 @@ mod tests {
         let (mut lines, mut damaged, mut behind) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let filter = Filter::default();
-            let page = page(&node.links, &node.stats, &behind, &mut Sift::new(&filter, &Nobody, 0), bounds);
+            let page = page(&node.links, &node.stats, &behind, &mut LinkFilter::new(&filter, &Nobody, 0), bounds);
             assert!(!page.failed);
             lines.extend(page.lines);
             damaged.extend(page.damaged);

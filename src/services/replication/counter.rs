@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, Counter, Run};
 
 use super::Shared;
-use crate::services::replication::redis::{Redis, Trouble};
+use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::replication::lease::{is_replicated, margin};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::readable;
@@ -111,7 +111,7 @@ impl FleetCounter {
     /// Releases a lease whose values are used up. It does no harm if the message is lost: a node that takes over the
     /// lease finds all of its codes in use.
     pub fn release(&mut self, run: Run) {
-        if let Err(trouble @ Trouble::Refused(_)) = self.redis.release(run.length, run.start.0, LEASE_TIME) {
+        if let Err(trouble @ RedisError::Refused(_)) = self.redis.release(run.length, run.start.0, LEASE_TIME) {
             tracing::warn!(%trouble, "a lease could not be released");
         }
     }

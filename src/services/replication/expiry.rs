@@ -13,7 +13,7 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::services::expiry::Removed;
-use crate::services::replication::redis::{Change, Changed, Redis, Trouble};
+use crate::services::replication::redis::{Change, Changed, Redis, RedisError};
 use carom_model::link::{Due, Link};
 use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;
@@ -67,7 +67,7 @@ impl FleetExpiry {
                 // The link was changed or is gone; or Redis has yet to hear of it.
                 Ok(_) => left = true,
                 // A refusal of one code must not keep the others waiting. The alarm names it.
-                Err(refused @ Trouble::Refused(_)) => {
+                Err(refused @ RedisError::Refused(_)) => {
                     note_trouble(&self.shared.stats, &refused);
                     left = true;
                 }

@@ -16,7 +16,7 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::bridge::{Delivered, Followed, Order, Told};
-use crate::services::replication::redis::{Change, Redis, Trouble};
+use crate::services::replication::redis::{Change, Redis, RedisError};
 use carom_model::replication::follow::{self, Entry, Position, Read};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
@@ -166,7 +166,7 @@ impl Follower {
                 Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
                 Ok(_) => {}
                 Err(Stopped::Ended) => return Err(Ended),
-                Err(Stopped::Trouble(trouble)) => {
+                Err(Stopped::RedisError(trouble)) => {
                     note_trouble(&self.shared.stats, &trouble);
                     pace = Pace::Away;
                 }
@@ -234,7 +234,7 @@ impl Follower {
         if !lost.is_empty() && trouble.is_none() {
             self.go_to_the_end(&lost)?;
         }
-        trouble.map_or(Ok(more), |trouble| Err(Stopped::Trouble(trouble)))
+        trouble.map_or(Ok(more), |trouble| Err(Stopped::RedisError(trouble)))
     }
 
     /// Handles the entries that were read from one stream.
@@ -324,7 +324,7 @@ impl Follower {
             self.tell(Order::Delivered(delivered))?;
         }
         match trouble {
-            Some(trouble) => Err(Stopped::Trouble(trouble)),
+            Some(trouble) => Err(Stopped::RedisError(trouble)),
             None => Ok(!self.queue.is_empty()),
         }
     }
@@ -337,12 +337,12 @@ impl Follower {
 
 /// Reasons why a piece of work was not finished.
 enum Stopped {
-    Trouble(Trouble),
+    RedisError(RedisError),
     Ended,
 }
 
-impl From<Trouble> for Stopped {
-    fn from(trouble: Trouble) -> Stopped {
-        Stopped::Trouble(trouble)
+impl From<RedisError> for Stopped {
+    fn from(trouble: RedisError) -> Stopped {
+        Stopped::RedisError(trouble)
     }
 }

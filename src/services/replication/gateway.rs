@@ -18,8 +18,8 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
-use crate::bridge::{Ground, Order, StoreRequest, WriterQueue};
-use crate::services::replication::redis::{Answer, Change, Changed, Redis, Ticket, Trouble};
+use crate::bridge::{FleetDecision, Order, StoreRequest, WriterQueue};
+use crate::services::replication::redis::{Answer, Change, Changed, Redis, RedisError, Ticket};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::State;
@@ -95,7 +95,7 @@ impl Gateway {
             let Some(request) = self.prepare(order) else { continue };
             if self.is_repeated(&request) {
                 // The writer has the link. If its idempotency key is forgotten just now, the create fails.
-                self.tell(request, Ground::Unheard { asked: false, alone: false })?;
+                self.tell(request, FleetDecision::NoReply { asked: false, alone: false })?;
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
             }
@@ -149,7 +149,7 @@ impl Gateway {
         let deadline = Instant::now() + self.shared.settings.answer_time;
         if let Some(theirs) = self.of_another_app(&request) {
             // Redis may have lost the link. A request of another app must not replace or end it there.
-            return self.tell(request, Ground::Held(theirs));
+            return self.tell(request, FleetDecision::Held(theirs));
         }
         if let Err(why) = self.shared.may_change() {
             return self.go_alone(request, why);
@@ -214,12 +214,12 @@ impl Gateway {
             (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
                 // The timeout of the offer starts here, however long the store takes.
                 Ok(state) => self.change(request, Instant::now() + self.shared.settings.answer_time, state),
-                Err(trouble @ Trouble::Refused(_)) => self.decide(request, Err(trouble), None),
+                Err(trouble @ RedisError::Refused(_)) => self.decide(request, Err(trouble), None),
                 Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
             },
             (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
                 Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
-                    self.tell(request, Ground::Held(State::Link(link)))
+                    self.tell(request, FleetDecision::Held(State::Link(link)))
                 }
                 Ok(state) => {
                     let claim = claim_to_remove(state, || self.mine(code));
@@ -252,23 +252,23 @@ impl Gateway {
                 Ok(())
             }
             // The link is gone or the change does not apply: the writer tells the client why.
-            (Some(state), None) => self.tell(request, Ground::Held(state)),
-            (None, _) => self.tell(request, Ground::Absent),
+            (Some(state), None) => self.tell(request, FleetDecision::Held(state)),
+            (None, _) => self.tell(request, FleetDecision::Absent),
         }
     }
 
-    fn tell(&self, request: StoreRequest, ground: Ground) -> Result<(), Ended> {
+    fn tell(&self, request: StoreRequest, ground: FleetDecision) -> Result<(), Ended> {
         self.writer.send(Order::Client(request, ground)).map_err(|_| Ended)
     }
 
     fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {
-        self.decide(request, Err(Trouble::Away { what: why.to_owned(), asked: false }), None)
+        self.decide(request, Err(RedisError::Away { what: why.to_owned(), asked: false }), None)
     }
 
     fn decide(
         &self,
         request: StoreRequest,
-        answer: Result<Changed, Trouble>,
+        answer: Result<Changed, RedisError>,
         change: Option<&Change>,
     ) -> Result<(), Ended> {
         let ground = ground(&self.shared, answer, change);
@@ -288,25 +288,25 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
 }
 
 /// Returns what an answer of Redis means for the request that asked for a change.
-pub(super) fn ground(shared: &Shared, answer: Result<Changed, Trouble>, change: Option<&Change>) -> Ground {
+pub(super) fn ground(shared: &Shared, answer: Result<Changed, RedisError>, change: Option<&Change>) -> FleetDecision {
     let alone = shared.settings.accept_without_redis && shared.lease_holds();
     match answer {
-        Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => Ground::Accepted { state, echo },
+        Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => FleetDecision::Accepted { state, echo },
         Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
-            Some(Change::Claim(state) | Change::Offer(state)) => Ground::Accepted { state: state.clone(), echo },
-            Some(Change::Remove { .. } | Change::Expire { .. }) | None => Ground::Unheard { asked: true, alone },
+            Some(Change::Claim(state) | Change::Offer(state)) => FleetDecision::Accepted { state: state.clone(), echo },
+            Some(Change::Remove { .. } | Change::Expire { .. }) | None => FleetDecision::NoReply { asked: true, alone },
         },
         Ok(Changed { verdict: Verdict::Held(state), .. }) => {
             if matches!(change, Some(Change::Claim(mine)) if mine.origin() == Origin::Issued) {
                 shared.stats.fleet.collisions.add_shared(1);
             }
-            Ground::Held(state)
+            FleetDecision::Held(state)
         }
-        Ok(Changed { verdict: Verdict::Absent, .. }) => Ground::Absent,
-        Ok(Changed { echo: None, .. }) => Ground::Unheard { asked: true, alone },
+        Ok(Changed { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
+        Ok(Changed { echo: None, .. }) => FleetDecision::NoReply { asked: true, alone },
         Err(trouble) => {
             note_trouble(&shared.stats, &trouble);
-            Ground::Unheard { asked: trouble.may_be_done(), alone }
+            FleetDecision::NoReply { asked: trouble.may_be_done(), alone }
         }
     }
 }

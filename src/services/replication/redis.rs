@@ -19,7 +19,7 @@ use carom_redis::{Client, ClientSettings, Question, Replies, Route, Value, cmd, 
 
 mod allow;
 
-pub use carom_redis::{Address, Ticket, Trouble};
+pub use carom_redis::{Address, RedisError, Ticket};
 
 pub use self::allow::Allowance;
 
@@ -105,16 +105,16 @@ impl Answer {
     /// Returns the result of a change of this code, for a response to [`Redis::put_change`].
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, refused, or sent an unexpected response.
-    pub fn changed(self, code: Code, change: &Change) -> Result<Changed, Trouble> {
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub fn changed(self, code: Code, change: &Change) -> Result<Changed, RedisError> {
         changed(code, change, &self.value()?)
     }
 
     /// Returns the state of this code, for a response to [`Redis::put_state`].
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, refused, or sent an unexpected response.
-    pub fn state(self, code: Code) -> Result<Option<State>, Trouble> {
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub fn state(self, code: Code) -> Result<Option<State>, RedisError> {
         match self.value()? {
             Value::Nil => Ok(None),
             Value::BulkString(text) => State::from_text(code, &text).map(Some).map_err(|_| unreadable(code)),
@@ -122,7 +122,7 @@ impl Answer {
         }
     }
 
-    fn value(self) -> Result<Value, Trouble> {
+    fn value(self) -> Result<Value, RedisError> {
         Ok(self.0?.pop().unwrap_or(Value::Nil))
     }
 }
@@ -223,12 +223,12 @@ impl Redis {
         Route::Slot(slot(&self.tag(place)))
     }
 
-    fn ask_all(&mut self, questions: Vec<(Place, Question)>, within: Duration) -> Vec<Result<Value, Trouble>> {
+    fn ask_all(&mut self, questions: Vec<(Place, Question)>, within: Duration) -> Vec<Result<Value, RedisError>> {
         let routed = questions.into_iter().map(|(place, question)| (self.route(place), question)).collect();
         self.client.ask_all(routed, within)
     }
 
-    fn ask(&mut self, place: Place, question: Question, within: Duration) -> Result<Value, Trouble> {
+    fn ask(&mut self, place: Place, question: Question, within: Duration) -> Result<Value, RedisError> {
         self.ask_all(vec![(place, question)], within).remove(0)
     }
 
@@ -278,14 +278,14 @@ impl Redis {
     }
 
     /// Changes codes, each by itself, and waits at most `within`.
-    pub fn change(&mut self, changes: &[(Code, Change)], within: Duration) -> Vec<Result<Changed, Trouble>> {
+    pub fn change(&mut self, changes: &[(Code, Change)], within: Duration) -> Vec<Result<Changed, RedisError>> {
         let questions = changes.iter().map(|(code, change)| self.to_change(code, change)).collect();
         let answers = self.ask_all(questions, within);
         changes.iter().zip(answers).map(|((code, change), answer)| changed(*code, change, &answer?)).collect()
     }
 
     /// Reads the states of codes, and waits at most `within`.
-    pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, Trouble>> {
+    pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, RedisError>> {
         let deadline = Instant::now() + within;
         let tickets: Vec<Ticket> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
         let answers = self.client.await_all(&tickets, deadline).into_iter().map(Answer);
@@ -294,7 +294,7 @@ impl Redis {
 
     /// Returns the code that Redis has for each long URL; the caller must check that it is a valid code. Restarts the
     /// window of each.
-    pub fn recent(&mut self, asked: &[Recent], window: Duration, within: Duration) -> Vec<Result<Vec<u8>, Trouble>> {
+    pub fn recent(&mut self, asked: &[Recent], window: Duration, within: Duration) -> Vec<Result<Vec<u8>, RedisError>> {
         let millis = window.as_millis().to_string().into_bytes();
         let questions: Vec<_> = asked
             .iter()
@@ -314,7 +314,7 @@ impl Redis {
     }
 
     /// Reads the first [`COMPARED_LEN`] bytes of each state, enough to compare states of a code.
-    pub fn heads(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Vec<u8>, Trouble>> {
+    pub fn heads(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Vec<u8>, RedisError>> {
         let questions: Vec<_> = codes
             .iter()
             .map(|code| {
@@ -332,7 +332,7 @@ impl Redis {
         from: &[(Partition, Position)],
         count: usize,
         within: Duration,
-    ) -> Vec<Result<Vec<Entry>, Trouble>> {
+    ) -> Vec<Result<Vec<Entry>, RedisError>> {
         let questions: Vec<_> = from
             .iter()
             .map(|(partition, position)| {
@@ -345,7 +345,7 @@ impl Redis {
     }
 
     /// Returns the ends of streams. An empty stream gets an entry that only marks a position.
-    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<Position, Trouble>> {
+    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<Position, RedisError>> {
         let mut ends = self.last_entries(partitions, within);
         let empty: Vec<Partition> =
             partitions.iter().zip(&ends).filter(|(_, end)| matches!(end, Ok(None))).map(|(of, _)| *of).collect();
@@ -361,11 +361,15 @@ impl Redis {
             self.ask_all(questions, within);
             ends = self.last_entries(partitions, within);
         }
-        let nobody = || Trouble::Refused("a stream stays empty".to_owned());
+        let nobody = || RedisError::Refused("a stream stays empty".to_owned());
         ends.into_iter().map(|end| end?.ok_or_else(nobody)).collect()
     }
 
-    fn last_entries(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<Option<Position>, Trouble>> {
+    fn last_entries(
+        &mut self,
+        partitions: &[Partition],
+        within: Duration,
+    ) -> Vec<Result<Option<Position>, RedisError>> {
         let questions: Vec<_> = partitions
             .iter()
             .map(|partition| {
@@ -381,16 +385,21 @@ impl Redis {
     /// Begins a scan of all codes.
     ///
     /// # Errors
-    /// [`Trouble`] if no server returns the topology.
-    pub fn scan(&mut self, within: Duration) -> Result<Scan, Trouble> {
+    /// [`RedisError`] if no server returns the topology.
+    pub fn scan(&mut self, within: Duration) -> Result<Scan, RedisError> {
         Ok(Scan { masters: self.client.find_masters(within)?, cursor: "0".to_owned() })
     }
 
     /// Continues a scan: returns some more codes, each at least once; `None` at the end.
     ///
     /// # Errors
-    /// [`Trouble`] if a server does not answer. After a change of the cluster the scan must be restarted.
-    pub fn scan_on(&mut self, scan: &mut Scan, count: usize, within: Duration) -> Result<Option<Vec<Code>>, Trouble> {
+    /// [`RedisError`] if a server does not answer. After a change of the cluster the scan must be restarted.
+    pub fn scan_on(
+        &mut self,
+        scan: &mut Scan,
+        count: usize,
+        within: Duration,
+    ) -> Result<Option<Vec<Code>>, RedisError> {
         let Some(master) = scan.masters.last().cloned() else { return Ok(None) };
         let mut command = cmd("SCAN");
         let pattern = format!("{{{}:*}}:l:*", self.settings.prefix);
@@ -412,7 +421,7 @@ impl Redis {
     /// replicas.
     ///
     /// # Errors
-    /// [`Trouble`]; values may be lost then, which costs nothing.
+    /// [`RedisError`]; values may be lost then, which costs nothing.
     pub fn lease(
         &mut self,
         length: CodeLength,
@@ -420,7 +429,7 @@ impl Redis {
         (seen, margin): (u64, u64),
         node: &str,
         within: Duration,
-    ) -> Result<(Granted, u64, u64), Trouble> {
+    ) -> Result<(Granted, u64, u64), RedisError> {
         let keys = vec![self.space(&format!("counter:{length}")), self.space("space"), self.space("leases")];
         let numbers =
             [u64::from(length.get() as u32), want, seen, margin].map(|number| number.to_string().into_bytes());
@@ -457,9 +466,15 @@ impl Redis {
     /// Takes counter values of a length without any checks, for tests. Returns the first one.
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, or refused.
+    /// [`RedisError`] if Redis did not answer, or refused.
     #[cfg(feature = "faults")]
-    pub fn increment(&mut self, length: CodeLength, want: u64, node: &str, within: Duration) -> Result<u64, Trouble> {
+    pub fn increment(
+        &mut self,
+        length: CodeLength,
+        want: u64,
+        node: &str,
+        within: Duration,
+    ) -> Result<u64, RedisError> {
         let increment = cmd("INCRBY").arg(self.space(&format!("counter:{length}"))).arg(want).to_owned();
         let answer = self.ask(Place::Space, Question::Plain(increment), within)?;
         let start = text(&answer).parse::<u64>().unwrap_or(0).saturating_sub(want);
@@ -471,8 +486,8 @@ impl Redis {
     /// Returns a lease whose values are used up.
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, or refused.
-    pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), Trouble> {
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), RedisError> {
         let field = format!("{length}:{start}");
         let command = cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
         let answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
@@ -482,8 +497,8 @@ impl Redis {
     /// Returns the fingerprint of the fleet's code secret; `None` before the first node.
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, or refused.
-    pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, Trouble> {
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, RedisError> {
         let command = cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
         Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
@@ -492,8 +507,8 @@ impl Redis {
     /// Reads a text that an operator keeps in Redis, such as a list of hosts; `None` if the key does not exist.
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, or refused.
-    pub fn text(&mut self, key: &str, within: Duration) -> Result<Option<Vec<u8>>, Trouble> {
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn text(&mut self, key: &str, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
         let get = cmd("GET").arg(self.space(key)).to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
         match answer.remove(0)? {
@@ -506,8 +521,8 @@ impl Redis {
     /// Reads the API keys that nodes of the fleet have stored, each in its stored form.
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, or refused.
-    pub fn keys(&mut self, within: Duration) -> Result<Vec<Vec<u8>>, Trouble> {
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn keys(&mut self, within: Duration) -> Result<Vec<Vec<u8>>, RedisError> {
         let get = cmd("HVALS").arg(self.space("apps")).to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
         let text = |value: Value| if let Value::BulkString(text) = value { Some(text) } else { None };
@@ -521,8 +536,8 @@ impl Redis {
     /// Stores API keys in Redis, each by its hash.
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, or refused.
-    pub fn put_keys(&mut self, keys: &[(String, Vec<u8>)], within: Duration) -> Result<(), Trouble> {
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn put_keys(&mut self, keys: &[(String, Vec<u8>)], within: Duration) -> Result<(), RedisError> {
         let mut put = cmd("HSET").arg(self.space("apps")).to_owned();
         for (hash, text) in keys {
             put.arg(hash).arg(text);
@@ -533,8 +548,8 @@ impl Redis {
     /// Removes API keys from Redis, by their hashes.
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, or refused.
-    pub fn remove_keys(&mut self, hashes: &[String], within: Duration) -> Result<(), Trouble> {
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn remove_keys(&mut self, hashes: &[String], within: Duration) -> Result<(), RedisError> {
         if hashes.is_empty() {
             return Ok(());
         }
@@ -545,8 +560,8 @@ impl Redis {
     /// Sends the heartbeat of this node, and receives the state of the others.
     ///
     /// # Errors
-    /// [`Trouble`] if Redis did not answer, refused, or sent an unexpected response.
-    pub fn beat(&mut self, beat: &Beat<'_>, within: Duration) -> Result<Heard, Trouble> {
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub fn beat(&mut self, beat: &Beat<'_>, within: Duration) -> Result<Heard, RedisError> {
         let keys = ["beats", "nodes", "space", "leases"].map(|name| self.space(name)).to_vec();
         let mut arguments: Vec<Vec<u8>> =
             [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
@@ -561,14 +576,14 @@ impl Redis {
     /// another node does the same, or if the node has returned.
     ///
     /// # Errors
-    /// [`Trouble`]; leases that were taken over appear with the next heartbeat.
+    /// [`RedisError`]; leases that were taken over appear with the next heartbeat.
     pub fn reclaim(
         &mut self,
         me: &str,
         gone: &str,
         beat: u64,
         within: Duration,
-    ) -> Result<Vec<(CodeLength, u64, u64)>, Trouble> {
+    ) -> Result<Vec<(CodeLength, u64, u64)>, RedisError> {
         let keys = ["lock", "beats", "nodes", "leases"].map(|name| self.space(name)).to_vec();
         let hold = LOCK_TIME.as_millis().to_string();
         let arguments = [me, &hold, gone, &beat.to_string()].map(|text| text.as_bytes().to_vec()).to_vec();
@@ -593,15 +608,15 @@ fn tombstone(claim: u64, deleted_ms: u64) -> State {
     State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version })
 }
 
-fn unreadable(code: Code) -> Trouble {
-    Trouble::Refused(format!("the value of {code} in Redis was not written by carom or is damaged"))
+fn unreadable(code: Code) -> RedisError {
+    RedisError::Refused(format!("the value of {code} in Redis was not written by carom or is damaged"))
 }
 
-fn nonsense(of: &str) -> Trouble {
-    Trouble::Refused(format!("unexpected answer for {of}"))
+fn nonsense(of: &str) -> RedisError {
+    RedisError::Refused(format!("unexpected answer for {of}"))
 }
 
-fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, Trouble> {
+fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, RedisError> {
     let Value::Array(parts) = answer else { return Err(nonsense("a change")) };
     let [verdict, Value::BulkString(state), id, Value::BulkString(last)] = &parts[..] else {
         return Err(nonsense("a change"));

@@ -18,8 +18,8 @@ use carom_shards::Code;
 
 use super::gateway::ground;
 use super::{Shared, note_trouble};
-use crate::bridge::{Ground, Order, StoreRequest};
-use crate::services::replication::redis::{Change, Recent, Redis, Trouble};
+use crate::bridge::{FleetDecision, Order, StoreRequest};
+use crate::services::replication::redis::{Change, Recent, Redis, RedisError};
 use crate::services::writer::similar_urls::{self, Alike, is_live_like};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Reuse, UrlKey};
@@ -83,7 +83,7 @@ struct Search<'r> {
     /// True if Redis was told the code of the request.
     offered: bool,
     /// The answer of Redis to the claim of the request's own code.
-    claimed: Option<Ground>,
+    claimed: Option<FleetDecision>,
     step: Step,
 }
 
@@ -139,7 +139,7 @@ struct Reuser {
 
 impl Reuser {
     /// Returns for each request the link that will do, or else the answer of Redis to the claim of its own code.
-    fn grounds(&mut self, shared: &Shared, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<Ground> {
+    fn grounds(&mut self, shared: &Shared, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<FleetDecision> {
         let mut turn = Turn { shared, redis, now_ms: unix_ms(), begin: Instant::now() };
         self.making.age();
         let mut searches = self.begin(&turn, requests);
@@ -162,18 +162,18 @@ impl Reuser {
             }
         }
         turn.claim(&mut searches);
-        let mut grounds: Vec<Option<Ground>> = requests.iter().map(|_| None).collect();
+        let mut grounds: Vec<Option<FleetDecision>> = requests.iter().map(|_| None).collect();
         searches.into_iter().for_each(|search| self.end(search, &mut grounds));
         grounds.into_iter().map(|ground| ground.expect("every request has its search")).collect()
     }
 
     /// Forgets a link that will not be created after all.
-    fn note(&mut self, shared: &Shared, request: &StoreRequest, ground: &Ground) {
+    fn note(&mut self, shared: &Shared, request: &StoreRequest, ground: &FleetDecision) {
         let is_taken = !shared.stats.writes_refused.load(Ordering::Acquire);
         let will_be = match ground {
-            Ground::Accepted { .. } | Ground::Existing { .. } | Ground::Alone => true,
-            Ground::Unheard { alone, .. } => *alone,
-            Ground::Held(_) | Ground::Absent => false,
+            FleetDecision::Accepted { .. } | FleetDecision::Existing { .. } | FleetDecision::Alone => true,
+            FleetDecision::NoReply { alone, .. } => *alone,
+            FleetDecision::Held(_) | FleetDecision::Absent => false,
         };
         if let (StoreRequest::Create { link, .. }, false) = (request, will_be && is_taken) {
             self.making.forget(link.url_key());
@@ -233,8 +233,9 @@ impl Reuser {
     }
 
     /// Turns a finished search into the answers of its requests.
-    fn end(&mut self, mut search: Search<'_>, grounds: &mut [Option<Ground>]) {
-        let existing = |code: Code, found: Option<State>, spare: bool| Some(Ground::Existing { code, found, spare });
+    fn end(&mut self, mut search: Search<'_>, grounds: &mut [Option<FleetDecision>]) {
+        let existing =
+            |code: Code, found: Option<State>, spare: bool| Some(FleetDecision::Existing { code, found, spare });
         let mut others = &search.requests[..];
         match &search.step {
             Step::Found(code, found) => {
@@ -357,7 +358,7 @@ impl Turn<'_> {
         }
         let answers = match self.shared.may_change() {
             Ok(()) => self.redis.change(&claims, self.shared.settings.answer_time),
-            Err(why) => claims.iter().map(|_| Err(Trouble::Away { what: why.to_owned(), asked: false })).collect(),
+            Err(why) => claims.iter().map(|_| Err(RedisError::Away { what: why.to_owned(), asked: false })).collect(),
         };
         for ((search, (_, change)), answer) in open.iter_mut().zip(&claims).zip(answers) {
             search.claimed = Some(ground(self.shared, answer, Some(change)));
@@ -393,7 +394,7 @@ impl Turn<'_> {
                     Judgement::Is(found) => search.step = Step::Found(code, found),
                     Judgement::Nothing if again => {}
                     Judgement::Nothing | Judgement::Other => search.reject(code, has_window),
-                    Judgement::Unheard => search.decide_here(),
+                    Judgement::NoReply => search.decide_here(),
                 }
             }
             if !searches.iter().any(|search| matches!(search.step, Step::Look(_))) {
@@ -405,7 +406,7 @@ impl Turn<'_> {
     }
 
     /// Judges the link of a code, by what this node and Redis know of it.
-    fn judge(&self, link: &Link, code: Code, answer: Result<Option<State>, Trouble>) -> Judgement {
+    fn judge(&self, link: &Link, code: Code, answer: Result<Option<State>, RedisError>) -> Judgement {
         let here = self.state(&code);
         let is_here = here.as_ref().is_some_and(|state| is_live_like(state, link, self.now_ms));
         match answer {
@@ -422,7 +423,7 @@ impl Turn<'_> {
             Ok(None) => Judgement::Other,
             Err(trouble) => {
                 note_trouble(&self.shared.stats, &trouble);
-                Judgement::Unheard
+                Judgement::NoReply
             }
         }
     }
@@ -437,5 +438,5 @@ enum Judgement {
     /// Another link, or a tombstone.
     Other,
     /// Redis did not answer.
-    Unheard,
+    NoReply,
 }

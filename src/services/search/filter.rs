@@ -28,7 +28,7 @@ pub(super) enum Sifted {
 }
 
 /// A filter with what it needs to test links.
-pub(in crate::services) struct Sift<'q> {
+pub(in crate::services) struct LinkFilter<'q> {
     filter: &'q Filter,
     visits: &'q dyn Visits,
     now_ms: u64,
@@ -38,11 +38,11 @@ pub(in crate::services) struct Sift<'q> {
     small: Vec<u8>,
 }
 
-impl<'q> Sift<'q> {
-    pub(in crate::services) fn new(filter: &'q Filter, visits: &'q dyn Visits, now_ms: u64) -> Sift<'q> {
+impl<'q> LinkFilter<'q> {
+    pub(in crate::services) fn new(filter: &'q Filter, visits: &'q dyn Visits, now_ms: u64) -> LinkFilter<'q> {
         let (term, url_terms) =
             (filter.term.as_ref().map(Finder::new), filter.url_terms.iter().map(Finder::new).collect());
-        Sift { filter, visits, now_ms, term, url_terms, small: Vec::new() }
+        LinkFilter { filter, visits, now_ms, term, url_terms, small: Vec::new() }
     }
 
     /// Tests the link at a place of an index. The entry may have outlived its link. Returns the link if it matches and
@@ -62,7 +62,7 @@ impl<'q> Sift<'q> {
     /// Tests an index entry, which decides for most links without their record.
     ///
     /// # Errors
-    /// Any error of [`Sift::look`].
+    /// Any error of [`LinkFilter::look`].
     pub(super) fn look_at_listed(&mut self, view: &View, listed: &Listed, wanted: bool) -> Result<Sifted, StoreError> {
         let Listed { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())
@@ -162,7 +162,7 @@ mod tests {
     fn takes(filter: &Filter, link: &Link) -> bool {
         let mut stored = Vec::new();
         record::encode_link(link.code.to_string().as_bytes(), link, &mut stored);
-        matches!(Sift::new(filter, &Two, 1_000).look_at(link.code, &stored, false, None), Sifted::One)
+        matches!(LinkFilter::new(filter, &Two, 1_000).look_at(link.code, &stored, false, None), Sifted::One)
     }
 
     fn shown() -> Link {

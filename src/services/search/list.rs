@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::filter::{Sift, Sifted};
+use super::filter::{LinkFilter, Sifted};
 use super::ranked_page::Around;
-use super::search_scan::Passing;
+use super::search_scan::CandidateScan;
 use super::visits::Visits;
 use super::walk::{Run, Walked, Wanted, candidates, walk};
 use super::{Catalog, Tallies};
@@ -131,11 +131,11 @@ impl Finder<'_> {
     }
 
     /// Returns the filter that skips candidates by their signatures; `None` if signatures do not help with this search.
-    fn passing(&self) -> Option<Passing<'_>> {
+    fn passing(&self) -> Option<CandidateScan<'_>> {
         let filter = &self.query.filter;
         // Named links that do not come first must turn up during the scan, so it may skip nothing.
         let meets_names = self.names().len() < filter.named.len();
-        Passing::of(self.catalog, filter).filter(|_| !meets_names)
+        CandidateScan::of(self.catalog, filter).filter(|_| !meets_names)
     }
 
     /// Returns the named links that come first on the list. None do if they would fill a page.
@@ -213,7 +213,7 @@ impl Finder<'_> {
         if is_sorted {
             return self.sorted();
         }
-        let are_few = |passing: Passing<'_>| passing.are_few(&Run::of_dates(filter), SIFTED_MAX, SIFTED_TIME_MAX);
+        let are_few = |passing: CandidateScan<'_>| passing.are_few(&Run::of_dates(filter), SIFTED_MAX, SIFTED_TIME_MAX);
         if query.cursor.is_none() && self.passing().is_some_and(are_few) {
             let sorted = self.sorted()?;
             if matches!(sorted, ListAnswer::Links(_)) {
@@ -374,8 +374,8 @@ impl Finder<'_> {
         }
     }
 
-    fn sift(&self) -> Sift<'_> {
-        Sift::new(&self.query.filter, self.visits, self.now_ms)
+    fn sift(&self) -> LinkFilter<'_> {
+        LinkFilter::new(&self.query.filter, self.visits, self.now_ms)
     }
 
     /// Returns the number of links before the page that is asked for by number.

@@ -4,7 +4,7 @@
 //!
 //! A section is a thousand or so consecutive links. Its signature is a Bloom filter with one hash (Bloom 1970) of all
 //! sequences of four bytes in their texts. A text has a term only if it has all sequences of the term. The signature
-//! says nothing of shorter terms. Signatures take some 10 bytes for each link; the texts are in a file
+//! says nothing of shorter terms. NgramFilters take some 10 bytes for each link; the texts are in a file
 //! ([`super::text_file`]).
 //!
 //! Sections are adjacent and reach to the end of the index. Links before the first section are read one by one: they
@@ -24,7 +24,7 @@ use carom_limits::SEARCH_HELD_BYTES;
 use carom_model::query::PLACE_MS_LEN;
 
 /// The part of the search memory for texts of links that were created or changed lately, as a divisor: one in so many
-/// bytes. Signatures get the rest.
+/// bytes. NgramFilters get the rest.
 const HELD_SHARE: usize = 4;
 
 /// Number of sections that are tested under one lock, before other threads get their turn.
@@ -97,7 +97,7 @@ impl Pending {
 
 /// The signatures of an index. The newest links get theirs first.
 #[derive(Debug)]
-pub(super) struct Signatures {
+pub(super) struct NgramFilters {
     /// The sections in the order of their keys. The last one reaches to the end of the index and takes new links.
     sections: VecDeque<Section>,
     sections_max: usize,
@@ -111,15 +111,15 @@ pub(super) struct Signatures {
     is_any_undone: bool,
 }
 
-impl Signatures {
+impl NgramFilters {
     /// Returns signatures for new links, whose keys begin at `end`, within `bytes_max` bytes. If that is too few,
     /// signatures are off. Links before `end` are not signed yet.
-    pub(super) fn new(end: &[u8], bytes_max: u64) -> Signatures {
+    pub(super) fn new(end: &[u8], bytes_max: u64) -> NgramFilters {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let held_bytes_max = SEARCH_HELD_BYTES.min(bytes_max / HELD_SHARE);
         let sections_max = (bytes_max - held_bytes_max) / SIGNATURE_BYTES;
         let sections = if sections_max == 0 { VecDeque::new() } else { VecDeque::from([Section::open(end)]) };
-        Signatures {
+        NgramFilters {
             sections,
             sections_max,
             held_bytes: 0,
@@ -225,7 +225,7 @@ impl Signatures {
 
     /// Turns signatures off.
     pub(super) fn give_up(&mut self) {
-        *self = Signatures::new(&[], 0);
+        *self = NgramFilters::new(&[], 0);
     }
 
     fn keep_within_bounds(&mut self) {
@@ -356,8 +356,8 @@ impl Signatures {
         self.pending = Pending { range: Some(range.clone()), ..Pending::default() };
     }
 
-    /// Puts new sections in the place of the last part of a range that [`Signatures::work`] returned. They were made
-    /// from the links as of [`Signatures::begin`]. Returns false if they are discarded, because more links changed
+    /// Puts new sections in the place of the last part of a range that [`NgramFilters::work`] returned. They were made
+    /// from the links as of [`NgramFilters::begin`]. Returns false if they are discarded, because more links changed
     /// since than are kept.
     pub(super) fn end(&mut self, mut made: Vec<Section>, (from, to): &Range) -> bool {
         let pending = std::mem::take(&mut self.pending);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     /// Signs as the thread does. `meanwhile` is added after the store was read and before the result is in use.
-    fn sign(signatures: &mut Signatures, index: &mut Index, meanwhile: Option<(Vec<u8>, String)>) -> bool {
+    fn sign(signatures: &mut NgramFilters, index: &mut Index, meanwhile: Option<(Vec<u8>, String)>) -> bool {
         let range = match signatures.work() {
             None => return false,
             Some(Work::Divide(range, parts)) => {
@@ -468,7 +468,7 @@ mod tests {
         true
     }
 
-    fn add(signatures: &mut Signatures, index: &mut Index, entries: impl IntoIterator<Item = (Vec<u8>, String)>) {
+    fn add(signatures: &mut NgramFilters, index: &mut Index, entries: impl IntoIterator<Item = (Vec<u8>, String)>) {
         for (key, text) in entries {
             signatures.add(vec![entry(&key, &text)]);
             index.insert(key, text);
@@ -476,7 +476,7 @@ mod tests {
     }
 
     /// Returns the ranges that a search must read, in the given direction.
-    fn ranges(signatures: &Signatures, term: &str, range: &Range, descending: bool) -> Vec<Range> {
+    fn ranges(signatures: &NgramFilters, term: &str, range: &Range, descending: bool) -> Vec<Range> {
         let (mut rest, mut found) = (range.clone(), Vec::new());
         loop {
             let reached = match signatures.step(&needle(term), &rest, descending) {
@@ -513,7 +513,7 @@ mod tests {
         ) {
             let mut index: Index = stored;
             let end = index.keys().next_back().map_or(Vec::new(), |last| [&last[..], &[0]].concat());
-            let mut signatures = Signatures::new(&end, memory_for(sections_max));
+            let mut signatures = NgramFilters::new(&end, memory_for(sections_max));
             for ((key, text), signs, meanwhile) in steps {
                 match (signs, meanwhile) {
                     (true, true) => _ = sign(&mut signatures, &mut index, Some((key, text))),
@@ -544,7 +544,7 @@ mod tests {
         let mut index = Index::new();
         let key = |number: u32| number.to_be_bytes().to_vec();
         (0..400).for_each(|number| _ = index.insert(key(number), format!("link number {number:04}")));
-        let mut signatures = Signatures::new(&key(400), 1_000 * SIGNATURE_BYTES as u64);
+        let mut signatures = NgramFilters::new(&key(400), 1_000 * SIGNATURE_BYTES as u64);
         while sign(&mut signatures, &mut index, None) {}
         let (links, sections, is_whole) = signatures.coverage();
         assert_eq!((links, is_whole), (400, true));
@@ -567,7 +567,7 @@ mod tests {
     fn a_section_into_which_many_links_come_later_is_divided() {
         let mut index = Index::new();
         let key = |number: u32| number.to_be_bytes().to_vec();
-        let mut signatures = Signatures::new(&key(1_000), 1_000 * SIGNATURE_BYTES as u64);
+        let mut signatures = NgramFilters::new(&key(1_000), 1_000 * SIGNATURE_BYTES as u64);
         while sign(&mut signatures, &mut index, None) {}
         for number in 0..100 {
             let text = format!("link number {number:04}");
@@ -590,7 +590,7 @@ mod tests {
 
     #[test]
     fn links_that_change_for_ever_take_no_memory_for_ever() {
-        let mut signatures = Signatures::new(b"", 1_000 * SIGNATURE_BYTES as u64);
+        let mut signatures = NgramFilters::new(b"", 1_000 * SIGNATURE_BYTES as u64);
         let mut index = Index::new();
         let mut held = 0;
         for number in 0..6_000 {
@@ -609,7 +609,7 @@ mod tests {
     #[test]
     fn writers_that_are_faster_than_the_signing_thread_stay_within_the_memory_for_texts() {
         let memory = 64 * 1024 * 1024;
-        let mut signatures = Signatures::new(b"", memory);
+        let mut signatures = NgramFilters::new(b"", memory);
         let mut index = Index::new();
         for number in 0..5_000u32 {
             // All of one time, and larger than a section.
@@ -628,14 +628,14 @@ mod tests {
         assert!(signatures.sections.iter().rev().skip(2).all(|section| section.held_bytes() < 1024 * 1024));
     }
 
-    fn memory_of(signatures: &Signatures) -> usize {
+    fn memory_of(signatures: &NgramFilters) -> usize {
         signatures.sections.iter().map(Section::held_bytes).sum()
     }
 
     #[test]
     fn of_short_terms_nothing_is_said() {
         let mut index = Index::from([(b"a".to_vec(), "nothing of that kind".to_owned())]);
-        let mut signatures = Signatures::new(b"b", memory_for(2));
+        let mut signatures = NgramFilters::new(b"b", memory_for(2));
         while sign(&mut signatures, &mut index, None) {}
         let all = (Vec::new(), b"b".to_vec());
         let read = |term: &str| ranges(&signatures, term, &all, true).len();
@@ -643,7 +643,7 @@ mod tests {
         assert_eq!((read("xyz"), read("xyzz"), read("Ä"), read("ÄÖ")), (1, 0, 1, 0));
         let either = Needle::of(["long enough", "abc"].into_iter());
         assert!(matches!(signatures.step(&either, &all, true), Step::Read(..)));
-        let off = Signatures::new(b"", SIGNATURE_BYTES as u64 - 1);
+        let off = NgramFilters::new(b"", SIGNATURE_BYTES as u64 - 1);
         assert!(!off.is_on());
         assert_eq!(ranges(&off, "anything", &(b"a".to_vec(), Vec::new()), true), [(b"a".to_vec(), Vec::new())]);
     }

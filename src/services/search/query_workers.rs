@@ -11,7 +11,7 @@ use carom_shards::DomainId;
 use dashmap::{DashMap, Entry};
 
 use super::Catalog;
-use super::filter::{Sift, Sifted};
+use super::filter::{LinkFilter, Sifted};
 use super::list::Finder;
 use super::ranked_page;
 use super::tags;
@@ -150,7 +150,7 @@ impl Lister {
         counted.sort_unstable_by_key(|(counts, code)| (Reverse(counts.total), *code));
         let (view, ()) = self.setup.catalog.look(|_| ());
         let filter = Filter::default();
-        let mut sift = Sift::new(&filter, &**visits, unix_ms());
+        let mut sift = LinkFilter::new(&filter, &**visits, unix_ms());
         let (mut links, mut visits) = (Vec::new(), Vec::new());
         for (counts, code) in counted {
             let Some(stored) = view.get(&code)? else { continue };

@@ -18,7 +18,7 @@ type Found = Result<Vec<Listed>, Range>;
 
 /// A search for a term, with the state that lets it skip sections.
 #[derive(Debug)]
-pub(super) struct Passing<'c> {
+pub(super) struct CandidateScan<'c> {
     catalog: &'c Catalog,
     needle: Needle,
     terms: Vec<Finder<'static>>,
@@ -26,12 +26,12 @@ pub(super) struct Passing<'c> {
     known: Option<(Range, bool)>,
 }
 
-impl<'c> Passing<'c> {
+impl<'c> CandidateScan<'c> {
     /// Returns the search of a filter, or `None` if the filter has no term, so that every link must be read.
-    pub(super) fn of(catalog: &'c Catalog, filter: &Filter) -> Option<Passing<'c>> {
+    pub(super) fn of(catalog: &'c Catalog, filter: &Filter) -> Option<CandidateScan<'c>> {
         filter.term.as_ref()?;
         let terms = || filter.term.iter().chain(&filter.url_terms);
-        Some(Passing {
+        Some(CandidateScan {
             catalog,
             needle: Needle::of(terms().map(String::as_str)),
             terms: terms().map(|term| Finder::new(term).into_owned()).collect(),

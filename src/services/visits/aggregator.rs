@@ -72,7 +72,7 @@ impl Unsynced {
     }
 }
 
-pub(super) struct Book {
+pub(super) struct VisitAggregator {
     dir: PathBuf,
     links: Links,
     stats: Arc<NodeStats>,
@@ -105,14 +105,14 @@ pub(super) struct Book {
     failed: bool,
 }
 
-impl Book {
+impl VisitAggregator {
     pub(super) fn open(
         dir: &Path,
         links: Links,
         receivers: Vec<VisitReceiver>,
         ended: Receiver<Vec<Ended>>,
         stats: Arc<NodeStats>,
-    ) -> io::Result<Book> {
+    ) -> io::Result<VisitAggregator> {
         std::fs::create_dir_all(dir)?;
         let folded = links.visits_folded().map_err(io::Error::other)?;
         let mut folds: VecDeque<Fold> = VecDeque::new();
@@ -142,7 +142,7 @@ impl Book {
         }
         // A log that a crash may have torn is never appended to.
         let log = Log::begin(dir, last + 1)?;
-        let mut book = Book {
+        let mut book = VisitAggregator {
             dir: dir.to_owned(),
             links,
             intake: Arc::new(Mutex::new(Intake::new(receivers, Arc::clone(&stats)))),
@@ -312,7 +312,7 @@ impl Book {
         self.folds.front().map(Fold::next_links).unwrap_or_default()
     }
 
-    /// Does one step of the work that is not urgent. `apps` must know the links of [`Book::next_links`].
+    /// Does one step of the work that is not urgent. `apps` must know the links of [`VisitAggregator::next_links`].
     pub(super) fn go_on(&mut self, apps: &Apps) {
         if !self.may_write() {
             // Memory is bounded: visits that cannot be stored are dropped and counted as such.
@@ -405,13 +405,13 @@ impl Book {
         counted.for_each(|row| self.leaders.look_at(&row.name, row.place == TOGETHER, &row.value));
         for of_one in rows.chunk_by(|a, b| a.name == b.name) {
             if of_one.len() >= ROWS_MANY {
-                self.put_together(&of_one[0].name)?;
+                self.merge_rows(&of_one[0].name)?;
             }
         }
         Ok(())
     }
 
-    fn put_together(&mut self, name: &[u8]) -> Result<(), StoreError> {
+    fn merge_rows(&mut self, name: &[u8]) -> Result<(), StoreError> {
         let rows: Vec<VisitRow> =
             self.links.visits_of(name)?.into_iter().filter(|row| row.place.1 <= self.folded).collect();
         let mut history = History::default();

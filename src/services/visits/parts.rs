@@ -122,7 +122,7 @@ mod tests {
 
     use carom_shards::Policy;
 
-    use super::super::aggregator::Book;
+    use super::super::aggregator::VisitAggregator;
     use super::*;
     use crate::services::testing::KEY;
     use carom_model::access::AppName;
@@ -137,7 +137,8 @@ mod tests {
     fn open(dir: &Path) -> (Visits, VisitSender) {
         let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
         let (sender, receiver) = ring();
-        let book = Book::open(&dir.join("visits"), links, vec![receiver], mpsc::channel().1, Arc::default()).unwrap();
+        let book = VisitAggregator::open(&dir.join("visits"), links, vec![receiver], mpsc::channel().1, Arc::default())
+            .unwrap();
         (Visits { book: Arc::new(Mutex::new(book)) }, sender)
     }
 

@@ -3,7 +3,7 @@
 //! Orders are decided as they arrive. Each is decided against what is stored and what earlier orders of the same commit
 //! will have changed. A deleted link with a generated code leaves a tombstone, so that its code is never issued again;
 //! only codes of expired links may be reused (see `ends`). A custom slug is free again after a delete, but in a fleet
-//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked before ([`Ground`]), or
+//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked before ([`FleetDecision`]), or
 //! changes of other nodes come in through the streams, and [`carom_model::replication`] resolves conflicts. Nothing here writes or
 //! answers; see [`super::writer`].
 
@@ -18,7 +18,7 @@ use carom_shards::Code;
 
 pub use self::writes::{Conflict, Outcome, Stored, Writes};
 use super::similar_urls::Alike;
-use crate::bridge::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
+use crate::bridge::{Change, Delivered, FleetDecision, Followed, Order, StoreAnswer, StoreRequest, Ticket, Told};
 use crate::services::search::Relisted;
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{KeyHash, WINDOW};
@@ -61,7 +61,7 @@ pub struct Plan<'o> {
     /// The links that answer a request, and whose window this renews.
     used: HashSet<Code>,
     /// True if this commit confirms an existing link to a client.
-    vouches: bool,
+    confirms_existing: bool,
     positions: HashMap<Partition, Position>,
     compare: HashMap<Partition, bool>,
     sweep: ends::Sweep,
@@ -69,7 +69,7 @@ pub struct Plan<'o> {
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
     /// True if this commit tells a client that a change is durable.
-    acknowledges: bool,
+    needs_sync: bool,
 }
 
 impl<'o> Plan<'o> {
@@ -82,14 +82,14 @@ impl<'o> Plan<'o> {
             codes: HashMap::new(),
             puts: HashMap::new(),
             used: HashSet::new(),
-            vouches: false,
+            confirms_existing: false,
             positions: HashMap::new(),
             compare: HashMap::new(),
             sweep: ends::Sweep::default(),
             outcomes: Vec::new(),
             edits: Vec::new(),
             conflicts: Vec::new(),
-            acknowledges: false,
+            needs_sync: false,
         }
     }
 
@@ -101,7 +101,7 @@ impl<'o> Plan<'o> {
 
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
     /// stay valid, because this commit has not written yet.
-    pub fn foresee(&mut self, orders: &[Order], look_up: impl Fn(&Code) -> Stored) {
+    pub fn prefetch(&mut self, orders: &[Order], look_up: impl Fn(&Code) -> Stored) {
         let code = |order: &Order| match order {
             Order::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
             _ => None,
@@ -181,7 +181,7 @@ impl<'o> Plan<'o> {
             }
             Order::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
             Order::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
-            Order::Unearth { graves, until_ms } => self.unearth(graves, until_ms, look_up),
+            Order::ReleaseCodes { graves, until_ms } => self.unearth(graves, until_ms, look_up),
             Order::Compared(partition) => _ = self.compare.insert(partition, false),
             Order::Tick => self.outbox.tick(),
             Order::Resume => {}
@@ -189,14 +189,14 @@ impl<'o> Plan<'o> {
     }
 
     /// True if this commit tells a client that a change is durable, so it must be synced.
-    pub fn acknowledges(&self) -> bool {
-        self.acknowledges
+    pub fn needs_sync(&self) -> bool {
+        self.needs_sync
     }
 
     /// True if this commit confirms an existing link to a client. That link must be synced first, by this commit or
     /// another.
-    pub fn vouches(&self) -> bool {
-        self.vouches
+    pub fn confirms_existing(&self) -> bool {
+        self.confirms_existing
     }
 
     /// Returns the conflicts that were found, for the log and the operator.
@@ -252,31 +252,33 @@ impl<'o> Plan<'o> {
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
-    fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: Ground, before: &Stored) {
+    fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: FleetDecision, before: &Stored) {
         match ground {
-            Ground::Alone | Ground::Unheard { .. } if *before == Stored::Unknown => {
+            FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == Stored::Unknown => {
                 self.answer(ticket, refused(&ground, UNREADABLE));
             }
-            Ground::Alone => match next_version(&link, before) {
+            FleetDecision::Alone => match next_version(&link, before) {
                 Some(version) => self.put(link.code, &State::Link(link), version, (ticket, StoreAnswer::Created)),
                 None => self.answer(ticket, StoreAnswer::Taken),
             },
-            Ground::Accepted { state, echo } => {
+            FleetDecision::Accepted { state, echo } => {
                 self.accepted(link.code, &state, echo, before, ticket, created_or_deleted);
             }
-            Ground::Held(state) => {
+            FleetDecision::Held(state) => {
                 self.held(link.code, state, before);
                 self.answer(ticket, StoreAnswer::Taken);
             }
             // Redis did not refuse, but whether it has the link is unknown.
-            Ground::Absent => self.answer(ticket, StoreAnswer::Unconfirmed(NONSENSE)),
+            FleetDecision::Absent => self.answer(ticket, StoreAnswer::Unconfirmed(NONSENSE)),
             // The link that was to be the answer is gone.
-            Ground::Existing { .. } => self.answer(ticket, StoreAnswer::Taken),
+            FleetDecision::Existing { .. } => self.answer(ticket, StoreAnswer::Taken),
             // Redis has accepted it, and the stream was faster than the answer.
-            Ground::Unheard { .. } if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) => {
+            FleetDecision::NoReply { .. }
+                if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) =>
+            {
                 self.confirm(link.code, before, (ticket, StoreAnswer::Created));
             }
-            Ground::Unheard { asked, alone } => match next_version(&link, before) {
+            FleetDecision::NoReply { asked, alone } => match next_version(&link, before) {
                 None => {
                     if asked {
                         self.outbox.withdraw(link.code, link.version.claim);
@@ -299,8 +301,8 @@ impl<'o> Plan<'o> {
     }
 
     /// Answers that the link does not exist, because it may belong to another app.
-    fn hide(&mut self, code: Code, ticket: Ticket, ground: Ground, before: &Stored) {
-        if let Ground::Held(state) = ground {
+    fn hide(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &Stored) {
+        if let FleetDecision::Held(state) = ground {
             self.held(code, state, before);
         }
         self.answer(ticket, StoreAnswer::NotFound);
@@ -327,12 +329,12 @@ impl<'o> Plan<'o> {
         }
     }
 
-    fn delete(&mut self, code: Code, ticket: Ticket, ground: Ground, before: &Stored) {
+    fn delete(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &Stored) {
         match ground {
-            Ground::Accepted { state, echo } => {
+            FleetDecision::Accepted { state, echo } => {
                 self.accepted(code, &state, echo, before, ticket, created_or_deleted);
             }
-            Ground::Held(state) => {
+            FleetDecision::Held(state) => {
                 self.held(code, state, before);
                 let is_still_here = match (before, self.codes.get(&code).map_or(before, |looked| &looked.after)) {
                     (Stored::Held(before), Stored::Held(after)) => after.is_link() && before == after,
@@ -342,8 +344,11 @@ impl<'o> Plan<'o> {
                 self.answer(ticket, answer);
             }
             // If Redis was asked and did it, the stream will say so.
-            Ground::Unheard { alone: false, asked } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
-            Ground::Alone | Ground::Absent | Ground::Existing { .. } | Ground::Unheard { .. } => match before {
+            FleetDecision::NoReply { alone: false, asked } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
+            FleetDecision::Alone
+            | FleetDecision::Absent
+            | FleetDecision::Existing { .. }
+            | FleetDecision::NoReply { .. } => match before {
                 Stored::Held(state) if state.is_link() => {
                     let gone = state.deleted(self.now_ms);
                     self.delete_here(code, &gone, ticket, &ground);
@@ -360,9 +365,9 @@ impl<'o> Plan<'o> {
         }
     }
 
-    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket, ground: &Ground) {
+    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket, ground: &FleetDecision) {
         self.put(code, gone, gone.version(), (ticket, StoreAnswer::Deleted));
-        if !matches!(ground, Ground::Alone) {
+        if !matches!(ground, FleetDecision::Alone) {
             self.outbox.note(code, None);
         } else if gone.is_free() {
             // On a single node, no other node has to hear of it.
@@ -370,15 +375,15 @@ impl<'o> Plan<'o> {
         }
     }
 
-    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: Ground, before: &Stored) {
+    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: FleetDecision, before: &Stored) {
         match ground {
             // The client of this link heard that it was not created, so it is removed.
-            Ground::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
+            FleetDecision::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
                 self.held(code, state, before);
                 self.answer(ticket, StoreAnswer::NotFound);
             }
-            Ground::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket, changed),
-            Ground::Held(state) => {
+            FleetDecision::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket, changed),
+            FleetDecision::Held(state) => {
                 let answer = match &state {
                     State::Gone(_) => StoreAnswer::NotFound,
                     State::Link(link) if patch.apply(link).is_err() => StoreAnswer::Contrary,
@@ -389,11 +394,11 @@ impl<'o> Plan<'o> {
             }
             // Without Redis, two nodes that change one link would undo each other's change. If Redis was asked and did
             // it, the stream will say so.
-            Ground::Unheard { asked, .. } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
-            Ground::Absent | Ground::Existing { .. } if before.state().is_some_and(State::is_link) => {
+            FleetDecision::NoReply { asked, .. } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
+            FleetDecision::Absent | FleetDecision::Existing { .. } if before.state().is_some_and(State::is_link) => {
                 self.answer(ticket, StoreAnswer::Refused(NOT_IN_REDIS));
             }
-            Ground::Alone | Ground::Absent | Ground::Existing { .. } => match before {
+            FleetDecision::Alone | FleetDecision::Absent | FleetDecision::Existing { .. } => match before {
                 Stored::Held(State::Link(link)) => match patch.apply(link) {
                     Ok(link) => {
                         let state = State::Link(Arc::new(link));
@@ -420,7 +425,7 @@ impl<'o> Plan<'o> {
         done: impl FnOnce(&State) -> StoreAnswer,
     ) {
         let done = done(state);
-        self.acknowledges = true;
+        self.needs_sync = true;
         let Some(mine) = before.state() else {
             self.put(code, state, state.version(), (ticket, done));
             self.outbox.note(code, Some(echo));
@@ -477,7 +482,7 @@ impl<'o> Plan<'o> {
 
     /// Confirms a change that has happened already. The client hears of it once it is synced and the owner has it.
     fn confirm(&mut self, code: Code, before: &Stored, notify: (Ticket, StoreAnswer)) {
-        self.acknowledges = true;
+        self.needs_sync = true;
         match before.state() {
             Some(state) => {
                 let change = change_of(code, state);
@@ -601,13 +606,13 @@ impl<'o> Plan<'o> {
         let state = state.with_version(version);
         let change = change_of(code, &state);
         self.set(code, Stored::Held(state));
-        self.acknowledges = true;
+        self.needs_sync = true;
         self.outcomes.push(Outcome::Apply { code, change, notify: Some(notify) });
     }
 
     /// Answers a request that needs no decision.
     pub fn reply(&mut self, ticket: Ticket, answer: StoreAnswer) {
-        self.vouches = true;
+        self.confirms_existing = true;
         self.answer(ticket, answer);
     }
 
@@ -618,11 +623,11 @@ impl<'o> Plan<'o> {
 
 /// True if the scope of a client may touch the state of a code. A damaged record may belong to any app. A change that
 /// Redis has accepted was checked before.
-fn is_within(by: &Scope, before: &Stored, ground: &Ground) -> bool {
+fn is_within(by: &Scope, before: &Stored, ground: &FleetDecision) -> bool {
     let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
     match (before, ground) {
-        (_, Ground::Accepted { .. }) => true,
-        (_, Ground::Held(theirs)) if !has(theirs) => false,
+        (_, FleetDecision::Accepted { .. }) => true,
+        (_, FleetDecision::Held(theirs)) if !has(theirs) => false,
         (Stored::Held(mine), _) => has(mine),
         (Stored::Damaged, _) => by.is_all(),
         (Stored::Absent | Stored::Unknown, _) => true,
@@ -661,7 +666,7 @@ fn changed(state: &State) -> StoreAnswer {
 
 /// Returns the answer to a request that the store cannot decide: unconfirmed if Redis may have done it already,
 /// otherwise refused.
-pub(super) fn refused(ground: &Ground, reason: &'static str) -> StoreAnswer {
+pub(super) fn refused(ground: &FleetDecision, reason: &'static str) -> StoreAnswer {
     if ground.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
 }
 

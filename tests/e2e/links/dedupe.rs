@@ -222,7 +222,7 @@ fn earlier_store_gets_the_index() {
     assert_eq!(wire.delete(&gone).status, 204);
     let setup = node.terminate();
     let key = std::fs::read_to_string(data.path().join("space.key")).unwrap();
-    let key = carom_shards::SpaceKey::from_hex(key.trim()).unwrap();
+    let key = carom_shards::CodeSecret::from_hex(key.trim()).unwrap();
     let (links, _) = Links::open(&data.path().join("links"), &key.fingerprint()).unwrap();
     links.forget_index(Index::Urls).unwrap();
     assert!(!links.has_index(Index::Urls).unwrap());

@@ -303,7 +303,7 @@ fn imported_and_earlier_links_are_listed() {
     check(&node);
     node.terminate();
     let key = fs::read_to_string(store.join("space.key")).unwrap();
-    let key = carom_shards::SpaceKey::from_hex(key.trim()).unwrap();
+    let key = carom_shards::CodeSecret::from_hex(key.trim()).unwrap();
     let (links, _) = Links::open(&store.join("links"), &key.fingerprint()).unwrap();
     links.forget_index(Index::Lists).unwrap();
     assert!(!links.has_index(Index::Lists).unwrap());

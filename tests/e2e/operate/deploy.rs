@@ -99,7 +99,7 @@ fn unit_restarts_after_curable_exits() {
     let prevented = values(SERVICE, "RestartPreventExitStatus");
     let codes: Vec<u8> = prevented[0].split(' ').map(|code| code.parse().unwrap()).collect();
     use carom_settings::exit::Reason;
-    let hopeless = [Reason::Usage, Reason::SpaceKey, Reason::PublicWithoutOpen, Reason::Certificate];
+    let hopeless = [Reason::Usage, Reason::CodeSecret, Reason::PublicWithoutOpen, Reason::Certificate];
     assert_eq!(codes, hopeless.map(Reason::code));
     assert!(values(SERVICE, "ExecStart")[0].starts_with("/usr/bin/carom serve "));
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use carom_model::link::labels::Labels;
 use carom_model::link::{Link, Origin, Version};
-use carom_shards::{Code, Policy, SpaceKey};
+use carom_shards::{Code, CodeSecret, Policy};
 use carom_store::links::Links;
 use serde_json::json;
 
@@ -44,7 +44,7 @@ pub(crate) fn is_reported(node: &Node, code: &str) {
 /// The store of a node that does not run.
 pub(crate) fn open_store(setup: &Setup) -> Links {
     let key = std::fs::read_to_string(setup.data_dir().join("space.key")).expect("a node has run here");
-    let key = SpaceKey::from_hex(&key).expect("a node keeps a whole key");
+    let key = CodeSecret::from_hex(&key).expect("a node keeps a whole key");
     Links::open(&setup.data_dir().join("links"), &key.fingerprint()).expect("the store opens").0
 }
 

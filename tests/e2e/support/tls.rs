@@ -15,7 +15,7 @@ use crate::support::node::Setup;
 
 pub(crate) const NAME: &str = "go.example";
 
-/// Somebody whom clients trust, and who vouches for certificates.
+/// Somebody whom clients trust, and who confirms_existing for certificates.
 pub(crate) struct Ca {
     dir: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -99,7 +99,7 @@ impl Ca {
     }
 }
 
-/// Somebody who vouches for a service, and the settings of it.
+/// Somebody who confirms_existing for a service, and the settings of it.
 pub(crate) fn service(dir: &Path) -> (Ca, Setup) {
     let ca = Ca::new(dir);
     ca.write("go", &[NAME]);

@@ -111,28 +111,28 @@ impl Limiter {
 
 /// The rate limits of a core.
 #[derive(Debug)]
-pub struct Guard {
+pub struct MissLimiter {
     begin: Instant,
     seed: u64,
     misses: Limiter,
     keys: Limiter,
     /// End of the time in which each request is checked, in microseconds since `begin`.
     alert_until: Cell<u64>,
-    is_alert: Cell<bool>,
+    is_throttling: Cell<bool>,
 }
 
-impl Guard {
+impl MissLimiter {
     /// Creates limits that allow each address this many misses a second, and ten seconds' worth of them at once; 0 for
     /// no limit. A random `seed` keeps clients from choosing addresses that share a set.
-    pub fn new(misses_per_second: u32, seed: u64) -> Guard {
+    pub fn new(misses_per_second: u32, seed: u64) -> MissLimiter {
         let step = if misses_per_second == 0 { 0 } else { (1_000_000 / u64::from(misses_per_second)).max(1) };
-        Guard {
+        MissLimiter {
             begin: Instant::now(),
             seed,
             misses: Limiter::new(step, 10 * u64::from(misses_per_second)),
             keys: Limiter::new(60_000_000 / u64::from(FAILED_KEYS_PER_MINUTE), u64::from(FAILED_KEYS_PER_MINUTE)),
             alert_until: Cell::new(0),
-            is_alert: Cell::new(false),
+            is_throttling: Cell::new(false),
         }
     }
 
@@ -156,15 +156,15 @@ impl Guard {
     /// Returns true shortly after a refusal, when requests must be checked before they are answered. A single load, for
     /// the hot path.
     #[inline]
-    pub fn is_alert(&self) -> bool {
-        self.is_alert.get()
+    pub fn is_throttling(&self) -> bool {
+        self.is_throttling.get()
     }
 
     /// Returns the time until requests of that address are answered again; `None` if they are answered now.
     pub fn bars(&self, place: Place) -> Option<Duration> {
         let now = self.now();
         if now > self.alert_until.get() {
-            self.is_alert.set(false);
+            self.is_throttling.set(false);
             return None;
         }
         if place.is_private { None } else { self.misses.wait_of(place.hash, now) }
@@ -179,7 +179,7 @@ impl Guard {
         let taken = self.misses.take(place.hash, now);
         if taken.is_err() {
             self.alert_until.set(now + ALERT.as_micros() as u64);
-            self.is_alert.set(true);
+            self.is_throttling.set(true);
         }
         taken
     }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_nobody_is_taken_for_another() {
-        let guard = Guard::new(1, 42);
+        let guard = MissLimiter::new(1, 42);
         let place = |number| guard.place(address(number));
         for number in 0..200_000 {
             assert_eq!(guard.misses.take(place(number).hash, 1), Ok(()), "{number}");
@@ -258,32 +258,32 @@ mod tests {
 
     #[test]
     fn who_guesses_is_answered_nothing_unless_it_may_stand_for_many() {
-        let guard = Guard::new(1, 42);
+        let guard = MissLimiter::new(1, 42);
         let (guesser, balancer) = (guard.place(address(1)), guard.place("10.0.0.1".parse().unwrap()));
-        assert!(!guard.is_alert() && guard.bars(guesser).is_none());
+        assert!(!guard.is_throttling() && guard.bars(guesser).is_none());
         for place in [guesser, balancer] {
             let refused = (0..20).filter(|_| guard.miss(place).is_err()).count();
             assert!(refused >= 9, "{refused}");
         }
-        assert!(guard.is_alert() && guard.bars(guesser).is_some());
+        assert!(guard.is_throttling() && guard.bars(guesser).is_some());
         assert_eq!((guard.bars(balancer), guard.bars(guard.place(address(2)))), (None, None));
         guard.alert_until.set(0);
         std::thread::sleep(Duration::from_millis(2));
-        assert!(guard.bars(guesser).is_none() && !guard.is_alert());
-        let off = Guard::new(0, 42);
+        assert!(guard.bars(guesser).is_none() && !guard.is_throttling());
+        let off = MissLimiter::new(0, 42);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
     }
 
     #[test]
     fn failed_keys_are_counted_apart() {
-        let guard = Guard::new(0, 42);
+        let guard = MissLimiter::new(0, 42);
         assert!((0..FAILED_KEYS_PER_MINUTE).all(|_| guard.key_failed(address(1)).is_ok()));
         assert!(guard.key_failed(address(1)).is_err() && guard.key_failed(address(2)).is_ok());
     }
 
     #[test]
     fn addresses_are_what_people_have() {
-        let guard = Guard::new(1, 42);
+        let guard = MissLimiter::new(1, 42);
         let place = |text: &str| guard.place(text.parse().unwrap());
         assert_eq!(place("2001:db8::1"), place("2001:db8::ffff:1"));
         assert_ne!(place("2001:db8::1"), place("2001:db8:0:1::1"));

@@ -4,7 +4,7 @@
 //! nodes that share a code space share the secret, and nothing needs to be stored: an address is valid as long as its
 //! link.
 
-use carom_shards::SpaceKey;
+use carom_shards::CodeSecret;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use subtle::ConstantTimeEq;
 
@@ -15,12 +15,12 @@ const PURPOSE: &str = "receipt of a link";
 
 /// Creates and verifies the addresses of result pages.
 #[derive(Debug)]
-pub struct Receipts(SpaceKey);
+pub struct CreatorLinks(CodeSecret);
 
-impl Receipts {
+impl CreatorLinks {
     /// Creates addresses for a code space.
-    pub fn new(key: SpaceKey) -> Receipts {
-        Receipts(key)
+    pub fn new(key: CodeSecret) -> CreatorLinks {
+        CreatorLinks(key)
     }
 
     /// Returns the path for a link, at its own domain. The mark is in the query, which access logs leave out.

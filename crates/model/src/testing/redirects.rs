@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use carom_shards::{Policy, RedirectStatus};
 use proptest::prelude::*;
 
-use crate::access::miss_limiter::Guard;
+use crate::access::miss_limiter::MissLimiter;
 use crate::destination::hosts::{HostPattern, Hosts};
 use crate::domains::{Domain, DomainName, Domains, Place, Targets, UnknownHost};
 use crate::redirect::{Decision, Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide};
@@ -31,7 +31,7 @@ impl TestClient {
     }
 
     /// Uses up the misses of that address, as far as this client has.
-    pub fn guess(self, guard: &Guard) {
+    pub fn guess(self, guard: &MissLimiter) {
         if self.is_limited || self.has_no_misses_left {
             (0..20).for_each(|_| _ = guard.miss(guard.place(self.address())));
         }

@@ -13,7 +13,7 @@ use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
 use crate::bridge::Order;
-use crate::services::replication::redis::{Change, Scan, Trouble};
+use crate::services::replication::redis::{Change, RedisError, Scan};
 use carom_model::replication::follow::{Entry, Position};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Partition, State};
@@ -124,7 +124,7 @@ impl Follower {
             Err(error) => {
                 let text = format!("{error}; links cannot be compared with Redis while the store cannot be read");
                 self.shared.stats.alarms.raise(Alarm::CompareFailed, text.clone());
-                return Err(Stopped::Trouble(Trouble::Refused(text)));
+                return Err(Stopped::RedisError(RedisError::Refused(text)));
             }
         };
         let Some((last, _)) = page.last() else { return Ok(None) };
@@ -149,10 +149,10 @@ impl Follower {
     }
 
     /// Skips a code that Redis refuses: it must not keep the others from being compared. The alarm names it.
-    fn leave_out<T>(&self, answer: Result<T, Trouble>) -> Result<Option<T>, Stopped> {
+    fn leave_out<T>(&self, answer: Result<T, RedisError>) -> Result<Option<T>, Stopped> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
-            Err(trouble @ Trouble::Refused(_)) => {
+            Err(trouble @ RedisError::Refused(_)) => {
                 super::note_trouble(&self.shared.stats, &trouble);
                 Ok(None)
             }

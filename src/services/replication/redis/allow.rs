@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_redis::{Trouble, Value};
+use carom_redis::{RedisError, Value};
 use carom_shards::Code;
 
 use super::{Place, Redis, Script, nonsense};
@@ -30,7 +30,7 @@ pub struct Allowance {
 impl Redis {
     /// Requests visits of each of these links, and waits at most `within`. Returns for each link the visits granted to
     /// this node, and those granted in total after that.
-    pub fn allow(&mut self, asked: &[Allowance], within: Duration) -> Vec<Result<(u64, u64), Trouble>> {
+    pub fn allow(&mut self, asked: &[Allowance], within: Duration) -> Vec<Result<(u64, u64), RedisError>> {
         let questions = asked
             .iter()
             .map(|Allowance { code, claim, max, taken, waiting }| {
@@ -45,7 +45,7 @@ impl Redis {
     }
 }
 
-fn numbers(answer: &Value) -> Result<(u64, u64), Trouble> {
+fn numbers(answer: &Value) -> Result<(u64, u64), RedisError> {
     let number = |value: &Value| if let Value::Int(number) = value { u64::try_from(*number).ok() } else { None };
     match answer {
         Value::Array(values) if values.len() == 2 => number(&values[0]).zip(number(&values[1])),

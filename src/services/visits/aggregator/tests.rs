@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 const HOUR_MS: u64 = 3_600_000;
 
 struct Desk {
-    book: Book,
+    book: VisitAggregator,
     sender: VisitSender,
     ended: Sender<Vec<Ended>>,
 }
@@ -18,7 +18,7 @@ fn open(dir: &Path) -> Desk {
     let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
     let (sender, receiver) = ring();
     let (ended, ends) = channel();
-    let book = Book::open(&dir.join("visits"), links, vec![receiver], ends, Arc::default()).unwrap();
+    let book = VisitAggregator::open(&dir.join("visits"), links, vec![receiver], ends, Arc::default()).unwrap();
     Desk { book, sender, ended }
 }
 

@@ -102,7 +102,7 @@ impl Plan<'_> {
                 Stored::Absent | Stored::Held(_) | Stored::Damaged => _ = self.sweep.opened.insert(grave),
             }
         }
-        self.acknowledges |= !codes.is_empty();
+        self.needs_sync |= !codes.is_empty();
         self.sweep.swept.get_or_insert_default().codes.extend(codes);
     }
 
@@ -165,7 +165,7 @@ fn deletion_of(stored: &Stored) -> Option<Due> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
+    use crate::bridge::{FleetDecision, Order, StoreAnswer, StoreRequest, Ticket};
     use crate::services::writer::planner::Writes;
     use carom_model::access::Scope;
     use carom_model::link::Reuse;
@@ -276,32 +276,35 @@ mod tests {
     }
 
     fn unearth(graves: &[Due], until_ms: u64) -> Order {
-        Order::Unearth { graves: graves.to_vec(), until_ms }
+        Order::ReleaseCodes { graves: graves.to_vec(), until_ms }
     }
 
     fn extend(text: &str, end_ms: Option<u64>) -> Order {
         let patch = Box::new(Patch { valid_until_ms: Some(end_ms), ..Patch::default() });
         Order::Client(
             StoreRequest::Change { code: code(text), patch, by: Scope::ALL, author: Author::default(), ticket: TICKET },
-            Ground::Alone,
+            FleetDecision::Alone,
         )
     }
 
     fn delete(text: &str) -> Order {
         Order::Client(
             StoreRequest::Delete { code: code(text), by: Scope::ALL, author: Author::default(), ticket: TICKET },
-            Ground::Alone,
+            FleetDecision::Alone,
         )
     }
 
     fn create(link: Link) -> Order {
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket: TICKET };
-        Order::Client(request, Ground::Alone)
+        Order::Client(request, FleetDecision::Alone)
     }
 
     fn change(text: &str, patch: Patch) -> Order {
         let (code, patch, author) = (code(text), Box::new(patch), Author::default());
-        Order::Client(StoreRequest::Change { code, patch, by: Scope::ALL, author, ticket: TICKET }, Ground::Alone)
+        Order::Client(
+            StoreRequest::Change { code, patch, by: Scope::ALL, author, ticket: TICKET },
+            FleetDecision::Alone,
+        )
     }
 
     fn schedule(text: &str, at_ms: u64) -> Order {
@@ -438,7 +441,7 @@ mod tests {
         let mut outbox = Outbox::default();
         let mut plan = Plan::new(&mut outbox, NOW);
         plan.add(unearth(&graves[..2], NOW), |code| Stored::Held(shelf.states[code].clone()));
-        assert!(plan.acknowledges(), "it must be durable before anybody uses the code");
+        assert!(plan.needs_sync(), "it must be durable before anybody uses the code");
         let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW)]);
         assert_eq!(swept.unwrap().codes, [code("abcdefg")]);
         assert_eq!((shelf.states.get(&code("abcdefg")), shelf.graves.len()), (None, 2));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 
 use super::{Looked, Outcome, Plan, Stored};
-use crate::bridge::{Change, Ground, StoreAnswer, Ticket};
+use crate::bridge::{Change, FleetDecision, StoreAnswer, Ticket};
 use crate::services::writer::similar_urls::{Alike, is_live_like};
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
@@ -17,12 +17,12 @@ impl Plan<'_> {
         &mut self,
         (link, reuse): (&Link, Reuse),
         ticket: Ticket,
-        ground: &Ground,
+        ground: &FleetDecision,
         look_up: impl Fn(&Code) -> Stored,
         alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
     ) -> bool {
         let existing = match ground {
-            Ground::Existing { code, found, .. } => {
+            FleetDecision::Existing { code, found, .. } => {
                 if let Some(state) = found {
                     let before = self.stored(code, &look_up);
                     self.held(*code, state.clone(), &before);
@@ -30,12 +30,12 @@ impl Plan<'_> {
                 self.live_like(code, link, &look_up)
             }
             // Another request came first and has created the very link.
-            Ground::Held(state) if reuse == Reuse::Any && link.origin == Origin::Custom => {
+            FleetDecision::Held(state) if reuse == Reuse::Any && link.origin == Origin::Custom => {
                 let before = self.stored(&link.code, &look_up);
                 self.held(link.code, state.clone(), &before);
                 self.live_like(&link.code, link, &look_up)
             }
-            Ground::Alone => self.find_alike(link, reuse, &look_up, alike),
+            FleetDecision::Alone => self.find_alike(link, reuse, &look_up, alike),
             _ => None,
         };
         let Some(existing) = existing else { return false };
@@ -43,9 +43,9 @@ impl Plan<'_> {
         if self.window_ms.is_some() && reuse == Reuse::Recent {
             self.used.insert(existing.code);
         }
-        self.vouches = true;
+        self.confirms_existing = true;
         let spare = match ground {
-            Ground::Existing { spare, .. } => *spare,
+            FleetDecision::Existing { spare, .. } => *spare,
             _ => link.origin == Origin::Issued,
         };
         // The answer goes through the owner, which may not have the link yet.
@@ -154,7 +154,7 @@ mod tests {
                 let look_up = |code: &Code| self.states.get(code).cloned().map_or(Stored::Absent, Stored::Held);
                 plan.decide(order, look_up, |key, which| self.alike(key, which));
             }
-            let vouches = plan.vouches();
+            let confirms_existing = plan.confirms_existing();
             let (writes, outcomes) = plan.finish();
             for (code, state) in writes.states {
                 match state {
@@ -172,7 +172,7 @@ mod tests {
                 Outcome::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
                 Outcome::Answer { ticket, answer } => Some((ticket.token, answer)),
             };
-            (outcomes.into_iter().filter_map(answer).collect(), vouches)
+            (outcomes.into_iter().filter_map(answer).collect(), confirms_existing)
         }
 
         fn alike(&self, key: UrlKey, which: Alike) -> Vec<UrlUse> {
@@ -192,7 +192,7 @@ mod tests {
         fn create(&mut self, code: &str, url: &str, reuse: Reuse) -> (String, bool) {
             // The API rounds to whole seconds.
             let link = Link { created_ms: self.now_ms / 1_000 * 1_000, ..wanted(code, url) };
-            match self.one(create(link, reuse, Ground::Alone, 1)) {
+            match self.one(create(link, reuse, FleetDecision::Alone, 1)) {
                 StoreAnswer::Created => (code.to_owned(), false),
                 StoreAnswer::Existing { link, .. } => (link.code.to_string(), true),
                 other => panic!("{other:?}"),
@@ -204,7 +204,7 @@ mod tests {
         Link { target: url.to_owned(), ..link(code, Origin::Issued) }
     }
 
-    fn create(link: Link, reuse: Reuse, ground: Ground, token: u64) -> Order {
+    fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> Order {
         let ticket = Ticket { core: CoreId(0), token };
         Order::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
     }
@@ -218,7 +218,7 @@ mod tests {
                 author: Author::default(),
                 ticket: Ticket { core: CoreId(0), token: 99 },
             },
-            Ground::Alone,
+            FleetDecision::Alone,
         )
     }
 
@@ -259,14 +259,15 @@ mod tests {
         for reuse in [Reuse::Recent, Reuse::Any] {
             let mut shelf = shelf();
             let orders = ["a", "b", "c"].iter().zip(0..);
-            let orders = orders.map(|(code, token)| create(wanted(code, "http://x/"), reuse, Ground::Alone, token));
-            let (answers, vouches) = shelf.commit(&mut Outbox::default(), orders.collect());
+            let orders =
+                orders.map(|(code, token)| create(wanted(code, "http://x/"), reuse, FleetDecision::Alone, token));
+            let (answers, confirms_existing) = shelf.commit(&mut Outbox::default(), orders.collect());
             assert_eq!(answers[0], (0, StoreAnswer::Created));
             for (_, answer) in &answers[1..] {
                 let StoreAnswer::Existing { link, spare: true } = answer else { panic!("{answer:?}") };
                 assert_eq!(link.code.to_string(), "a");
             }
-            assert!(vouches && shelf.states.len() == 1 && shelf.urls.len() == 1);
+            assert!(confirms_existing && shelf.states.len() == 1 && shelf.urls.len() == 1);
         }
     }
 
@@ -277,22 +278,23 @@ mod tests {
             shelf = Shelf { now_ms: shelf.now_ms, ..Shelf::default() };
             shelf.create("a", "http://x/", reuse);
             // Deleted and created again in one commit, then in the next one.
-            let orders = vec![delete("a"), create(wanted("b", "http://x/"), reuse, Ground::Alone, 1), delete("b")];
+            let orders =
+                vec![delete("a"), create(wanted("b", "http://x/"), reuse, FleetDecision::Alone, 1), delete("b")];
             assert_eq!(shelf.commit(&mut Outbox::default(), orders).0[1].1, StoreAnswer::Created);
             assert_eq!(shelf.create("c", "http://x/", reuse), new("c"));
             assert_eq!(shelf.urls.len(), 1, "entries go with their links");
             // The same URL with other policies, each of which gets a link of its own.
             let later = Policy { valid_until_ms: Some(shelf.now_ms + 10), ..Policy::default() };
             let dated = |code| Link { policy: later, ..wanted(code, "http://x/") };
-            assert_eq!(shelf.one(create(dated("d"), reuse, Ground::Alone, 1)), StoreAnswer::Created);
+            assert_eq!(shelf.one(create(dated("d"), reuse, FleetDecision::Alone, 1)), StoreAnswer::Created);
             for _ in 0..3 {
                 assert_eq!(shelf.create("e", "http://x/", reuse), was("c"));
-                let answer = shelf.one(create(dated("e"), reuse, Ground::Alone, 1));
+                let answer = shelf.one(create(dated("e"), reuse, FleetDecision::Alone, 1));
                 assert!(matches!(answer, StoreAnswer::Existing { link, .. } if link.code == dated("d").code));
             }
             shelf.now_ms += 10;
             assert_eq!(
-                shelf.one(create(dated("e"), reuse, Ground::Alone, 1)),
+                shelf.one(create(dated("e"), reuse, FleetDecision::Alone, 1)),
                 StoreAnswer::Created,
                 "its time is over"
             );
@@ -316,7 +318,7 @@ mod tests {
         shelf.create("issued", "http://x/", Reuse::Recent);
         let slug = |code: &str, url: &str, reuse| {
             let link = Link { origin: Origin::Custom, ..wanted(code, url) };
-            create(link, reuse, Ground::Alone, 1)
+            create(link, reuse, FleetDecision::Alone, 1)
         };
         assert_eq!(shelf.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
         let again = shelf.one(slug("slug", "http://x/", Reuse::Any));
@@ -337,7 +339,7 @@ mod tests {
         let mut shelf = shelf();
         assert_eq!(shelf.create("a", "http://x/", Reuse::Recent), new("a"));
         let slug = Link { origin: Origin::Custom, created_ms: shelf.now_ms, ..wanted("slug", "http://x/") };
-        assert_eq!(shelf.one(create(slug, Reuse::Recent, Ground::Alone, 1)), StoreAnswer::Created);
+        assert_eq!(shelf.one(create(slug, Reuse::Recent, FleetDecision::Alone, 1)), StoreAnswer::Created);
         assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), was("a"));
     }
 
@@ -345,7 +347,7 @@ mod tests {
     fn what_redis_names_is_looked_at_once_more() {
         let mut shelf = shelf();
         let mut outbox = Outbox::default();
-        let named = |found, code: &str| Ground::Existing { code: wanted(code, "").code, found, spare: false };
+        let named = |found, code: &str| FleetDecision::Existing { code: wanted(code, "").code, found, spare: false };
         let theirs = Link { version: Version { rev: 1, claim: 5, edit: 0 }, created_ms: 1, ..wanted("t", "http://x/") };
         let mut ask = |shelf: &mut Shelf, ground| {
             let order = create(wanted("mine", "http://x/"), Reuse::Recent, ground, 1);
@@ -390,9 +392,9 @@ mod tests {
                         let link = Link { origin, ..wanted(code, url) };
                         match kind {
                             0 | 1 => delete(code),
-                            2 => create(link, Reuse::Never, Ground::Alone, 1),
-                            3 => create(link, Reuse::Recent, Ground::Alone, 1),
-                            _ => create(link, Reuse::Any, Ground::Alone, 1),
+                            2 => create(link, Reuse::Never, FleetDecision::Alone, 1),
+                            3 => create(link, Reuse::Recent, FleetDecision::Alone, 1),
+                            _ => create(link, Reuse::Any, FleetDecision::Alone, 1),
                         }
                     });
                     all.extend(shelf.commit(&mut outbox, orders.collect()).0);

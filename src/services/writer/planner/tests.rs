@@ -29,23 +29,23 @@ fn code() -> Code {
 fn create(code: &str, origin: Origin, token: u64) -> Order {
     let request =
         StoreRequest::Create { link: Arc::new(link(code, origin)), reuse: Reuse::Never, ticket: ticket(token) };
-    Order::Client(request, Ground::Alone)
+    Order::Client(request, FleetDecision::Alone)
 }
 
 fn delete(code: &str, token: u64) -> Order {
     let code = Code::parse(code.as_bytes()).unwrap();
     Order::Client(
         StoreRequest::Delete { code, by: Scope::ALL, author: Author::default(), ticket: ticket(token) },
-        Ground::Alone,
+        FleetDecision::Alone,
     )
 }
 
-fn create_on(ground: Ground, of: &State) -> Order {
+fn create_on(ground: FleetDecision, of: &State) -> Order {
     let State::Link(link) = of else { panic!("only links are made") };
     Order::Client(StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) }, ground)
 }
 
-fn delete_on(ground: Ground) -> Order {
+fn delete_on(ground: FleetDecision) -> Order {
     Order::Client(
         StoreRequest::Delete { code: code(), by: Scope::ALL, author: Author::default(), ticket: ticket(1) },
         ground,
@@ -98,7 +98,7 @@ fn of_two_creates_in_one_commit_the_first_wins() {
     let mut plan = Plan::new(&mut outbox, NOW);
     plan.add(create("abc", Origin::Custom, 1), |_| Stored::Absent);
     plan.add(create("abc", Origin::Custom, 2), |_| panic!("asked twice"));
-    assert!(plan.acknowledges());
+    assert!(plan.needs_sync());
     let (_, outcomes) = plan.finish();
     let answers: Vec<_> = outcomes.iter().filter_map(answer_of).collect();
     assert_eq!(answers, [StoreAnswer::Created, StoreAnswer::Taken]);
@@ -109,7 +109,7 @@ fn of_two_creates_in_one_commit_the_first_wins() {
 fn what_redis_accepted_is_kept_until_it_comes_by() {
     let mut outbox = Outbox::default();
     let mine = state(Origin::Custom, 1, 7);
-    let order = create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
+    let order = create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
     assert_eq!(decide(&mut outbox, &Stored::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
     assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
     let to = Position { id: echo(5).id, check: 0 };
@@ -117,7 +117,7 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     let followed = Order::Followed(Followed { partition: HERE, entries: vec![(to, Some(told))], to });
     let mut plan = Plan::new(&mut outbox, NOW);
     plan.add(followed, |_| Stored::Held(mine.clone()));
-    assert!(!plan.acknowledges(), "nobody waits for it");
+    assert!(!plan.needs_sync(), "nobody waits for it");
     let (writes, outcomes) = plan.finish();
     assert!(outcomes.is_empty() && writes.states.is_empty());
     assert_eq!((writes.positions, writes.outbox.removed), (vec![(HERE, to)], vec![0]));
@@ -130,10 +130,10 @@ fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
     outbox.taken(echo(5));
     let mine = state(Origin::Custom, 1, 7);
     for stored in [mine.clone(), mine.deleted(NOW)] {
-        let order = create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
+        let order = create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
         let mut plan = Plan::new(&mut outbox, NOW);
         plan.add(order, |_| Stored::Held(stored.clone()));
-        assert!(plan.acknowledges(), "what came through the stream may not be synced yet");
+        assert!(plan.needs_sync(), "what came through the stream may not be synced yet");
         let (writes, outcomes) = plan.finish();
         assert_eq!(answer_of(&outcomes[0]), Some(StoreAnswer::Created));
         assert!(writes.is_empty());
@@ -144,7 +144,7 @@ fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
 #[test]
 fn without_redis_issued_codes_go_on_and_slugs_wait() {
     let mut outbox = Outbox::default();
-    let unheard = |asked| Ground::Unheard { asked, alone: true };
+    let unheard = |asked| FleetDecision::NoReply { asked, alone: true };
     let (mine, slug) = (state(Origin::Issued, 1, 7), state(Origin::Custom, 1, 8));
     let made = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &mine));
     assert_eq!(made, (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
@@ -175,9 +175,9 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
     let mine = state(Origin::Custom, 1, 7);
     let gone = mine.deleted(NOW);
     for (ground, queued) in [
-        (Ground::Accepted { state: gone.clone(), echo: echo(6) }, false),
-        (Ground::Absent, true),
-        (Ground::Unheard { asked: true, alone: true }, true),
+        (FleetDecision::Accepted { state: gone.clone(), echo: echo(6) }, false),
+        (FleetDecision::Absent, true),
+        (FleetDecision::NoReply { asked: true, alone: true }, true),
     ] {
         let mut outbox = Outbox::default();
         let (answer, write) = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(ground));
@@ -185,7 +185,7 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
         assert_eq!((outbox.len(), outbox.take_deliveries().len()), (1, usize::from(queued)));
     }
     let mut outbox = Outbox::default();
-    let late = decide(&mut outbox, &Stored::Held(mine), delete_on(Ground::Held(gone.clone())));
+    let late = decide(&mut outbox, &Stored::Held(mine), delete_on(FleetDecision::Held(gone.clone())));
     assert_eq!(late, (None, Some(Some(gone))), "somebody else was faster; the owner hears of it first");
 }
 
@@ -193,9 +193,9 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
 fn a_delete_never_calls_a_link_missing_that_stays() {
     let mine = state(Origin::Custom, 1, 7);
     let mut outbox = Outbox::default();
-    decide(&mut outbox, &Stored::Absent, create_on(Ground::Unheard { asked: false, alone: true }, &mine));
+    decide(&mut outbox, &Stored::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
     // Redis had no link when it was asked which one to delete, and has this one by now.
-    let held = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Held(mine)));
+    let held = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(FleetDecision::Held(mine)));
     assert_eq!(held, (Some(StoreAnswer::Refused(NOT_IN_REDIS)), None));
 }
 
@@ -203,7 +203,7 @@ fn a_delete_never_calls_a_link_missing_that_stays() {
 fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 1, 8));
     let mut outbox = Outbox::default();
-    decide(&mut outbox, &Stored::Absent, create_on(Ground::Unheard { asked: false, alone: true }, &mine));
+    decide(&mut outbox, &Stored::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
     let delivery = outbox.take_deliveries()[0];
     let held = Delivered { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
     let mut plan = Plan::new(&mut outbox, NOW);
@@ -219,14 +219,14 @@ fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
 fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
     let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 2, 7));
     let mut outbox = Outbox::default();
-    decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Unheard { asked: false, alone: true }));
+    decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(FleetDecision::NoReply { asked: false, alone: true }));
     let gone = Stored::Held(mine.deleted(NOW));
     assert_eq!(decide(&mut outbox, &gone, Order::Found(vec![(code(), theirs)])), (None, None));
 }
 
 #[test]
 fn what_redis_has_forgotten_is_not_forgotten_here() {
-    let accepted = |state: &State| Ground::Accepted { state: state.clone(), echo: echo(5) };
+    let accepted = |state: &State| FleetDecision::Accepted { state: state.clone(), echo: echo(5) };
     // Redis has granted a slug that is taken on this node.
     let (mine, new) = (state(Origin::Custom, 3, 7), state(Origin::Custom, 1, 8));
     let mut outbox = Outbox::default();
@@ -248,11 +248,11 @@ fn an_answer_of_redis_that_is_old_undoes_nothing() {
     let gone = Stored::Held(mine.deleted(NOW));
     let new = state(Origin::Custom, 1, 8);
     let mut outbox = Outbox::default();
-    let late = decide(&mut outbox, &gone, create_on(Ground::Held(mine.clone()), &new));
+    let late = decide(&mut outbox, &gone, create_on(FleetDecision::Held(mine.clone()), &new));
     assert_eq!(late, (Some(StoreAnswer::Taken), None), "the delete came through the stream meanwhile");
     // Deleted while Redis was away, and not delivered yet.
-    decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Unheard { asked: false, alone: true }));
-    let held = decide(&mut outbox, &gone, create_on(Ground::Held(mine), &new));
+    decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(FleetDecision::NoReply { asked: false, alone: true }));
+    let held = decide(&mut outbox, &gone, create_on(FleetDecision::Held(mine), &new));
     assert_eq!(held, (Some(StoreAnswer::Taken), None));
 }
 
@@ -260,7 +260,11 @@ fn an_answer_of_redis_that_is_old_undoes_nothing() {
 fn a_gap_brings_everything_of_the_partition_again() {
     let mut outbox = Outbox::default();
     let mine = state(Origin::Custom, 1, 7);
-    decide(&mut outbox, &Stored::Absent, create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine));
+    decide(
+        &mut outbox,
+        &Stored::Absent,
+        create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine),
+    );
     let at = Position { id: EntryId { ms: 9, seq: 0 }, check: 3 };
     let mut plan = Plan::new(&mut outbox, NOW);
     plan.add(Order::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));

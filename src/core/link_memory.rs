@@ -7,7 +7,7 @@
 //! that had ended when it began. The core refuses a link that was read before the last change of its code, or of any
 //! other code in the same slot of a small table.
 //!
-//! The load at start obeys the same rule in both cases ([`Residents::wants`]): a record never overwrites a change that
+//! The load at start obeys the same rule in both cases ([`LinkMemory::wants`]): a record never overwrites a change that
 //! was made since it was read.
 
 use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, Entry, LinkMap, MapFull};
@@ -18,7 +18,7 @@ use carom_model::redirect::{BorrowedLookup, Lookup};
 
 /// The share of its links that a core may keep in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Share {
+pub enum MemoryBudget {
     /// Every link.
     All,
     /// The links in use, and the filter of all codes, within this many bytes.
@@ -40,7 +40,7 @@ const FILTER_SHARE: u64 = 2;
 
 /// The links of a core that are in memory.
 #[derive(Debug)]
-pub(super) enum Residents {
+pub(super) enum LinkMemory {
     /// All links.
     All(AllLinks),
     /// The links in use.
@@ -68,13 +68,13 @@ pub(super) struct Placed {
     pub(super) is_served: bool,
 }
 
-impl Residents {
-    pub(super) fn new(hasher: CodeHasher, share: Share) -> Residents {
+impl LinkMemory {
+    pub(super) fn new(hasher: CodeHasher, share: MemoryBudget) -> LinkMemory {
         match share {
-            Share::All => Residents::All(AllLinks::new(LinkMap::new(hasher))),
-            Share::Bytes(bytes) => Residents::Hot(HotSet::new(hasher, bytes, 0)),
+            MemoryBudget::All => LinkMemory::All(AllLinks::new(LinkMap::new(hasher))),
+            MemoryBudget::Bytes(bytes) => LinkMemory::Hot(HotSet::new(hasher, bytes, 0)),
             #[cfg(any(test, feature = "faults"))]
-            Share::Little => Residents::All(AllLinks::new(LinkMap::with_room(hasher, 1))),
+            MemoryBudget::Tiny => LinkMemory::All(AllLinks::new(LinkMap::with_room(hasher, 1))),
         }
     }
 
@@ -82,20 +82,20 @@ impl Residents {
     #[inline]
     pub(super) fn get(&mut self, code: &Code, hash: CodeHash) -> BorrowedLookup<'_> {
         match self {
-            Residents::All(all) => all.get(code, hash),
-            Residents::Hot(hot) => hot.get(code, hash),
+            LinkMemory::All(all) => all.get(code, hash),
+            LinkMemory::Hot(hot) => hot.get(code, hash),
         }
     }
 
     /// Prefetches what the look-ups of these hashes read into the processor's cache.
     #[inline]
-    pub(super) fn foresee(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
+    pub(super) fn prefetch(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
         match self {
-            Residents::All(all) => {
+            LinkMemory::All(all) => {
                 hashes.clone().for_each(|hash| all.map().touch_index(hash));
                 hashes.for_each(|hash| all.map().touch_record(hash));
             }
-            Residents::Hot(hot) => {
+            LinkMemory::Hot(hot) => {
                 hashes.clone().for_each(|hash| hot.links.touch_index(hash));
                 hashes.for_each(|hash| hot.links.touch_record(hash));
             }
@@ -105,22 +105,22 @@ impl Residents {
     /// Sets the entry of a code for a commit. The previous entry is gone in any case.
     pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> Placed {
         match self {
-            Residents::All(all) => all.put(code, hash, entry),
-            Residents::Hot(hot) => Placed { replaced: hot.put(code, hash, entry, commit), is_served: true },
+            LinkMemory::All(all) => all.put(code, hash, entry),
+            LinkMemory::Hot(hot) => Placed { replaced: hot.put(code, hash, entry, commit), is_served: true },
         }
     }
 
     /// Removes the entry of a code for a commit. Returns true if there may have been one, here or in the store.
     pub(super) fn remove(&mut self, code: &Code, hash: CodeHash, commit: u64) -> bool {
         match self {
-            Residents::All(all) => all.remove(code, hash),
-            Residents::Hot(hot) => hot.remove(code, hash, commit),
+            LinkMemory::All(all) => all.remove(code, hash),
+            LinkMemory::Hot(hot) => hot.remove(code, hash, commit),
         }
     }
 
     /// Keeps a link that was read from the store when `as_of` commits had ended.
     pub(super) fn keep(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, as_of: u64) {
-        if let Residents::Hot(hot) = self {
+        if let LinkMemory::Hot(hot) = self {
             hot.keep(code, hash, entry, as_of);
         }
     }
@@ -128,30 +128,30 @@ impl Residents {
     /// Prepares for about `links` links to be loaded at start. Does nothing once a change has come.
     pub(super) fn expect(&mut self, links: usize) {
         match self {
-            Residents::All(all) => all.expect(links),
-            Residents::Hot(hot) if hot.changed.iter().all(|&commit| commit == 0) => {
+            LinkMemory::All(all) => all.expect(links),
+            LinkMemory::Hot(hot) if hot.changed.iter().all(|&commit| commit == 0) => {
                 *hot = HotSet::new(hot.hasher, hot.share, links);
             }
-            Residents::Hot(_) => {}
+            LinkMemory::Hot(_) => {}
         }
     }
 
     /// True if the core can tell which codes exist nowhere.
     pub(super) fn knows_codes(&self) -> bool {
         match self {
-            Residents::All(_) => true,
-            Residents::Hot(hot) => hot.codes.is_known(),
+            LinkMemory::All(_) => true,
+            LinkMemory::Hot(hot) => hot.codes.is_known(),
         }
     }
 
     /// Registers a link that is loaded at start. Returns true if there is room for its entry as well.
     pub(super) fn announce(&mut self, hash: CodeHash) -> bool {
         match self {
-            Residents::All(all) => {
+            LinkMemory::All(all) => {
                 all.map().touch_index(hash);
                 true
             }
-            Residents::Hot(hot) => {
+            LinkMemory::Hot(hot) => {
                 hot.add_code(hash);
                 hot.links.has_room()
             }
@@ -162,8 +162,8 @@ impl Residents {
     /// record is checked, so that no earlier read overwrites a change.
     pub(super) fn wants(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
         match self {
-            Residents::All(all) => all.wants(code, hash),
-            Residents::Hot(hot) => hot.wants(code, hash, as_of),
+            LinkMemory::All(all) => all.wants(code, hash),
+            LinkMemory::Hot(hot) => hot.wants(code, hash, as_of),
         }
     }
 
@@ -173,8 +173,8 @@ impl Residents {
     /// [`MapFull`] if every link must be in memory and this one finds no room.
     pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<(), MapFull> {
         match self {
-            Residents::All(all) => all.load(code, hash, entry),
-            Residents::Hot(hot) => {
+            LinkMemory::All(all) => all.load(code, hash, entry),
+            LinkMemory::Hot(hot) => {
                 // Without memory it is read from the store like others.
                 let _ = hot.links.put(code, hash, entry);
                 Ok(())
@@ -184,7 +184,7 @@ impl Residents {
 
     /// Ends the load: all links have been loaded.
     pub(super) fn end_load(&mut self) {
-        if let Residents::All(all) = self {
+        if let LinkMemory::All(all) = self {
             all.end_load();
         }
     }
@@ -192,12 +192,12 @@ impl Residents {
     /// True if the codes of the store should be sent for another filter: most codes in this one are of removed links,
     /// and both filters fit.
     pub(super) fn wants_codes(&self) -> bool {
-        matches!(self, Residents::Hot(hot) if hot.codes.is_worn() && hot.has_room_for_codes())
+        matches!(self, LinkMemory::Hot(hot) if hot.codes.is_worn() && hot.has_room_for_codes())
     }
 
     /// Begins another filter, before the codes of the store come.
     pub(super) fn begin_codes(&mut self) {
-        if let Residents::Hot(hot) = self
+        if let LinkMemory::Hot(hot) = self
             && hot.has_room_for_codes()
         {
             hot.codes.begin();
@@ -207,7 +207,7 @@ impl Residents {
 
     /// Takes some codes of the store.
     pub(super) fn take_codes(&mut self, hashes: &[CodeHash]) {
-        if let Residents::Hot(hot) = self {
+        if let LinkMemory::Hot(hot) = self {
             hashes.iter().for_each(|&hash| hot.codes.insert_next(hash));
             hot.share_out();
         }
@@ -215,7 +215,7 @@ impl Residents {
 
     /// Ends the transfer of the store's codes: all have come if `is_whole`, or they cannot all be read.
     pub(super) fn end_codes(&mut self, is_whole: bool) {
-        if let Residents::Hot(hot) = self {
+        if let LinkMemory::Hot(hot) = self {
             if is_whole {
                 hot.codes.finish();
             } else {
@@ -228,29 +228,29 @@ impl Residents {
     /// Returns how many removed codes are remembered while links are loaded.
     pub(super) fn removed_len(&self) -> usize {
         match self {
-            Residents::All(all) => all.removed_len(),
-            Residents::Hot(_) => 0,
+            LinkMemory::All(all) => all.removed_len(),
+            LinkMemory::Hot(_) => 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Residents::All(all) => all.map().len(),
-            Residents::Hot(hot) => hot.links.len(),
+            LinkMemory::All(all) => all.map().len(),
+            LinkMemory::Hot(hot) => hot.links.len(),
         }
     }
 
     pub(super) fn link_bytes(&self) -> u64 {
         match self {
-            Residents::All(all) => all.map().link_bytes(),
-            Residents::Hot(hot) => hot.links.link_bytes(),
+            LinkMemory::All(all) => all.map().link_bytes(),
+            LinkMemory::Hot(hot) => hot.links.link_bytes(),
         }
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
         match self {
-            Residents::All(all) => all.map().memory_bytes(),
-            Residents::Hot(hot) => hot.memory_bytes(),
+            LinkMemory::All(all) => all.map().memory_bytes(),
+            LinkMemory::Hot(hot) => hot.memory_bytes(),
         }
     }
 }
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_code_is_in_memory_or_in_the_store_or_nowhere() {
-        let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(1 << 20));
+        let mut residents = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
         residents.expect(20_000);
         let target = "x".repeat(200);
         for number in 0..20_000 {
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_change_is_not_kept() {
-        let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(1 << 20));
+        let mut residents = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
         let (code, hash) = code(1);
         residents.keep(&code, hash, entry("http://a/1"), 4);
         assert_eq!(residents.get(&code, hash), entry("http://a/1").into());
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn links_that_come_and_go_leave_no_codes_behind() {
-        let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(1 << 20));
+        let mut residents = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
         residents.expect(1_000);
         let lasting = 0..1_000;
         for number in lasting.clone() {
@@ -431,7 +431,7 @@ mod tests {
             assert!(residents.memory_bytes() <= 1 << 20);
         }
         assert!(residents.knows_codes(), "after {built} filters");
-        let is_known = |residents: &mut Residents, number| {
+        let is_known = |residents: &mut LinkMemory, number| {
             let (code, hash) = code(number);
             residents.get(&code, hash) == Lookup::Missing
         };
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn more_codes_than_expected_take_room_from_links_and_too_many_are_not_known_at_all() {
-        let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(2 << 20));
+        let mut residents = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(2 << 20));
         for number in 0..2_000_000 {
             let (code, hash) = code(number);
             residents.put(&code, hash, entry("https://example.org/"), 1);
@@ -454,12 +454,12 @@ mod tests {
         }
         assert!(residents.len() > 1_000 && !residents.knows_codes());
         // The smallest share that a core can work with.
-        let mut small = Residents::new(CodeHasher::new(3), Share::Bytes(512 << 10));
+        let mut small = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(512 << 10));
         for codes in [0, 100_000, 139_000, 1_000_000] {
             small.expect(codes);
             assert!(small.memory_bytes() <= 512 << 10, "{codes}");
         }
-        let mut loaded = Residents::new(CodeHasher::new(3), Share::Bytes(2 << 20));
+        let mut loaded = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(2 << 20));
         loaded.expect(1_000_000);
         assert!(!loaded.knows_codes());
         let (code, hash) = code(5);

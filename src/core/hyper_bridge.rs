@@ -29,7 +29,7 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::access;
 use super::tasks::Tasks;
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 use carom_limits::{
     ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX,
     HEADERS_MAX, LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
@@ -44,7 +44,7 @@ type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
 
 /// Parameters of hyper for one client.
-pub(super) struct Manner {
+pub(super) struct ConnectionInfo {
     /// Address that the requests come from.
     pub(super) source: Option<Source>,
     /// Proxies that may name another client address.
@@ -98,7 +98,7 @@ pub(super) struct Stream {
     queued_max: usize,
     /// Bytes of a body that count as progress.
     progress_len: usize,
-    desk: Rc<Desk>,
+    services: Rc<ServiceHandle>,
     tasks: Tasks,
     state: RefCell<State>,
 }
@@ -175,15 +175,15 @@ impl Stream {
     pub(super) fn start(
         slot: u32,
         heads: u32,
-        manner: Manner,
-        desk: Rc<Desk>,
+        manner: ConnectionInfo,
+        services: Rc<ServiceHandle>,
         service: Service,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
         let (is_http2, queued_max) = (manner.is_http2, manner.limits.queued_len);
         let (progress_len, tasks) = (manner.limits.progress_len(), manner.tasks.clone());
-        let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, desk, tasks, state });
+        let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, services, tasks, state });
         (Rc::clone(&stream), drive(stream, manner, service))
     }
 
@@ -310,7 +310,7 @@ impl Stream {
     }
 
     /// Registers one more request of hyper. After `most` requests the connection accepts no more; 0 means no limit.
-    fn begin(self: &Rc<Stream>, request: &Request<Incoming>, most: u32) -> Flight {
+    fn begin(self: &Rc<Stream>, request: &Request<Incoming>, most: u32) -> InFlightRequest {
         let may_be_long = request.body().size_hint().upper().is_none_or(|len| len > SHORT_BODY_LEN);
         let mut state = self.state.borrow_mut();
         let body = match self.is_http2 && may_be_long {
@@ -330,7 +330,7 @@ impl Stream {
         if is_last {
             self.leave();
         }
-        Flight { stream: Rc::clone(self), number, body, is_admitted: false }
+        InFlightRequest { stream: Rc::clone(self), number, body, is_admitted: false }
     }
 
     /// Records progress. For HTTP/1.1 the loop does that itself.
@@ -341,11 +341,11 @@ impl Stream {
     }
 
     fn kick(&self) {
-        self.desk.kick(self.slot);
+        self.services.kick(self.slot);
     }
 
     /// Waits until the request may go to a handler, or the connection is gone.
-    fn poll_room(&self, flight: &mut Flight, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_room(&self, flight: &mut InFlightRequest, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
         if state.has_room(self.queued_max) {
             state.admitted += 1;
@@ -369,15 +369,15 @@ impl Stream {
 }
 
 /// Runs hyper until the connection ends in any way.
-async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
-    let Manner { source, trust, is_secure, hsts, limits, .. } = manner;
+async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: Service) {
+    let ConnectionInfo { source, trust, is_secure, hsts, limits, .. } = manner;
     let handler = service_fn(|mut request: Request<Incoming>| {
         if let Some(source) = source {
             let source = client_of(&trust, source, request.headers());
             request.extensions_mut().insert(source);
         }
         request.extensions_mut().insert(limits);
-        let noted = access::note_read(&stream.desk, &request, is_secure).map(|noted| (noted, Instant::now()));
+        let noted = access::note_read(&stream.services, &request, is_secure).map(|noted| (noted, Instant::now()));
         let (stream, service, hsts) = (Rc::clone(&stream), Rc::clone(&service), hsts.clone());
         let mut flight = stream.begin(&request, limits.requests);
         async move {
@@ -394,7 +394,7 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
             }
             flight.answer();
             if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
-                stream.desk.tell_noted(noted, answer.status().as_u16(), since.elapsed());
+                stream.services.tell_noted(noted, answer.status().as_u16(), since.elapsed());
             }
             let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
             if let Some(hsts) = hsts {
@@ -503,14 +503,14 @@ enum BodyKind {
 }
 
 /// A request in flight, from the moment hyper passes it on until its answer is taken completely or given up.
-struct Flight {
+struct InFlightRequest {
     stream: Rc<Stream>,
     number: u32,
     body: BodyKind,
     is_admitted: bool,
 }
 
-impl Flight {
+impl InFlightRequest {
     /// Notes that the answer is produced.
     fn answer(&mut self) {
         let mut state = self.stream.state.borrow_mut();
@@ -520,7 +520,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let mut state = self.stream.state.borrow_mut();
         state.in_flight = state.in_flight.saturating_sub(1);
@@ -544,7 +544,7 @@ struct Answering {
     content: Content,
     /// Bytes that were produced and not taken; hyper gets them in pieces.
     rest: Bytes,
-    flight: Flight,
+    flight: InFlightRequest,
 }
 
 impl Body for Answering {

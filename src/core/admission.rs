@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use carom_ring::Tag;
 
-use super::conn::{Conn, ConnState};
+use super::connection::{Conn, ConnState};
 use super::listen::Begins;
 use super::work::Work;
 use carom_limits::ConnectionLimits;
@@ -25,7 +25,7 @@ pub(super) const EVICTED_FOR_FILES: usize = 16;
 
 /// The connections of a core, as far as their number matters.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct ConnectionLimiter {
     /// Number of connections from which on an idle one is evicted for each that comes.
     full_from: usize,
     /// Each connection once, with a tick before which it was not idle; the smallest first.
@@ -38,10 +38,10 @@ pub(super) struct Crowd {
     leaving: usize,
 }
 
-impl Crowd {
-    pub(super) fn new(limits: &ConnectionLimits) -> Crowd {
+impl ConnectionLimiter {
+    pub(super) fn new(limits: &ConnectionLimits) -> ConnectionLimiter {
         // At 20 connections the 20th is the first above 95 %.
-        Crowd { full_from: limits.connections * 19 / 20, ..Crowd::default() }
+        ConnectionLimiter { full_from: limits.connections * 19 / 20, ..ConnectionLimiter::default() }
     }
 
     /// Begins the next tick.
@@ -104,7 +104,7 @@ impl Work {
         let most = self.limits.per_address;
         let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
         let Some(address) = conn.known_address() else { return true };
-        let place = self.desk.guard().place(address);
+        let place = self.services.guard().place(address);
         // A proxy stands for many clients.
         if self.trust.proxies.has(address) || place.is_private() && !self.limits.counts_private {
             return true;

@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 use carom_ring::{Chunk, Completion, Ring, Tag};
 use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
-use super::conn::ConnState;
-use super::crowd::EVICTED_FOR_FILES;
+use super::admission::EVICTED_FOR_FILES;
+use super::connection::ConnState;
 use super::data::Data;
 use super::executor::{self, Running};
+use super::hyper_bridge::Service;
+use super::link_memory::MemoryBudget;
 use super::listen::{self, Begins, Listener};
 use super::mesh::{self, Mesh};
-use super::residents::Share;
-use super::secure::Secure;
 use super::shard::Shard;
-use super::slow::Service;
+use super::tls::Secure;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
-use crate::bridge::handle::{Codes, Counters, Desk, Tellers};
+use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
@@ -52,9 +52,9 @@ pub struct CoreParts {
     /// The core's end of its mailbox.
     pub mail: Receiver<ToCore>,
     /// Queues, mailboxes and counters that all cores share.
-    pub counters: Counters,
+    pub counters: NodeContext,
     /// The share of its links that the core keeps in memory.
-    pub share: Share,
+    pub share: MemoryBudget,
     /// Limits and timeouts of connections.
     pub limits: ConnectionLimits,
     /// Certificate and key of the service, if it speaks TLS.
@@ -64,9 +64,9 @@ pub struct CoreParts {
     /// The core's segment of fresh codes.
     pub codes: Box<dyn Codes + Send>,
     /// Recorders of visits and of the access log.
-    pub told: Tellers,
+    pub told: Recorders,
     /// Makes the service that answers all requests but redirects on this core.
-    pub service: Box<dyn FnOnce(Rc<Desk>) -> Service + Send>,
+    pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> Service + Send>,
     /// Receives the events of the core's life.
     pub events: Sender<CoreEvent>,
 }
@@ -156,7 +156,7 @@ struct Core {
     mail: Receiver<ToCore>,
     completions: Vec<Completion>,
     /// Hashes of the codes that the requests of this turn ask for.
-    foreseen: Vec<CodeHash>,
+    prefetched: Vec<CodeHash>,
     phase: Phase,
     events: Sender<CoreEvent>,
 }
@@ -172,15 +172,15 @@ impl Core {
             let shard = Shard::new(parts.core, cores, hasher, parts.share, Arc::clone(&stats), node);
             Box::new(Data::new(shard, mesh))
         });
-        let desk = Rc::new(Desk::new(parts.core, parts.counters, parts.codes, parts.told));
-        let service = (parts.service)(Rc::clone(&desk));
+        let services = Rc::new(ServiceHandle::new(parts.core, parts.counters, parts.codes, parts.told));
+        let service = (parts.service)(Rc::clone(&services));
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
         Ok(Core {
             ring,
             work: Work::new(
                 now,
                 data,
-                desk,
+                services,
                 service,
                 stats,
                 (parts.limits, parts.trust),
@@ -193,7 +193,7 @@ impl Core {
             is_open: false,
             mail: parts.mail,
             completions: Vec::new(),
-            foreseen: Vec::new(),
+            prefetched: Vec::new(),
             phase: Phase::Serving,
             events: parts.events,
         })
@@ -235,7 +235,7 @@ impl Core {
         self.work.stats.turns.add(1);
         self.ring.take_completions(&mut self.completions);
         let mut worked = !self.completions.is_empty();
-        self.foresee();
+        self.prefetch();
         let mut completions = std::mem::take(&mut self.completions);
         for completion in completions.drain(..) {
             self.complete(completion);
@@ -243,7 +243,7 @@ impl Core {
         self.completions = completions;
         worked |= self.work.serve_mesh();
         worked |= self.take_mail()?;
-        worked |= self.work.serve_desk();
+        worked |= self.work.serve_tasks();
         worked |= self.work.serve_handshakes();
         self.settle_all();
         self.work.latencies.end_turn(self.work.now.instant);
@@ -258,12 +258,12 @@ impl Core {
     }
 
     /// Prefetches the links of all requests that have come, before they are answered one by one.
-    fn foresee(&mut self) {
+    fn prefetch(&mut self) {
         let Some(data) = &self.work.data else { return };
         if self.completions.len() < 2 {
             return;
         }
-        self.foreseen.clear();
+        self.prefetched.clear();
         for completion in &self.completions {
             if let Completion::Received { result: Ok(Some(chunk)), .. } = completion
                 && let Some(code) = crate::wire::peek(self.ring.bytes(chunk))
@@ -275,11 +275,11 @@ impl Core {
                 };
                 let (hash, owner) = data.shard.locate(&code);
                 if owner == data.shard.me {
-                    self.foreseen.push(hash);
+                    self.prefetched.push(hash);
                 }
             }
         }
-        data.shard.foresee(self.foreseen.iter().copied());
+        data.shard.prefetch(self.prefetched.iter().copied());
     }
 
     fn complete(&mut self, completion: Completion) {
@@ -400,7 +400,7 @@ impl Core {
                 ToCore::LoadDone => {
                     self.work.end_load();
                     // The starter of the node may have given up by now.
-                    let _ = self.events.send(CoreEvent::Loaded(self.work.desk.core()));
+                    let _ = self.events.send(CoreEvent::Loaded(self.work.services.core()));
                 }
                 ToCore::Open => self.open()?,
                 ToCore::Drain { within } => self.begin_drain(within),
@@ -418,7 +418,7 @@ impl Core {
         self.is_open = true;
         self.arm_accepts();
         // The starter of the node may have given up by now.
-        let _ = self.events.send(CoreEvent::Opened(self.work.desk.core()));
+        let _ = self.events.send(CoreEvent::Opened(self.work.services.core()));
         Ok(())
     }
 
@@ -442,10 +442,10 @@ impl Core {
     fn tick(&mut self) {
         self.work.now.tick = self.work.now.tick.wrapping_add(1);
         if self.work.now.tick.is_multiple_of(TICKS_PER_SECOND) {
-            self.work.desk.expire(Instant::now());
+            self.work.services.expire(Instant::now());
         }
         self.work.answers.iter_mut().for_each(|answers| answers.tick(unix_ms() / 1_000));
-        self.work.stats.codes_remaining.set(self.work.desk.codes_remaining() as u64);
+        self.work.stats.codes_remaining.set(self.work.services.codes_remaining() as u64);
         self.work.sweep();
         self.work.crowd.tick();
         self.is_pausing = false;
@@ -510,11 +510,11 @@ impl Core {
             self.phase = Phase::Finished { since: self.work.now.instant };
             // The connections that would take the answers of tasks are closed. A task that was left would keep its end
             // of every queue, and the readers of the queues wait until the last end is gone.
-            self.work.desk.close();
+            self.work.services.close();
             if let Some(data) = &self.work.data
                 && data.mesh.finish()
             {
-                self.work.desk.counters().post.all().iter().for_each(crate::bridge::Mailbox::ring);
+                self.work.services.counters().post.all().iter().for_each(crate::bridge::Mailbox::ring);
             }
         }
     }
@@ -617,7 +617,7 @@ impl Core {
     fn sleep(&mut self) -> io::Result<()> {
         let nothing_left = self.work.data.as_ref().is_none_or(|data| data.mesh.fall_asleep());
         // From here on other cores ring when they leave a message. This last look has seen all earlier ones.
-        if nothing_left && !self.work.desk.has_calls() {
+        if nothing_left && !self.work.services.has_calls() {
             self.ring.sleep()?;
         }
         if let Some(data) = &self.work.data {

@@ -1,8 +1,8 @@
 //! The timeouts of a core's connections, and how connections end in a drain.
 
-use super::conn::{Awaits, Conn, ConnState, PendingLookup};
-use super::slow::{Ending, Verdict};
-use super::told::{ConnClient, may_step};
+use super::accounting::{ConnClient, may_step};
+use super::connection::{Awaits, Conn, ConnState, PendingLookup};
+use super::hyper_bridge::{Ending, Verdict};
 use super::work::{TICKS_PER_SECOND, Work};
 use crate::bridge::handle::count_response;
 use crate::wire::connection::Expects;
@@ -88,17 +88,17 @@ impl Work {
         let Some(pending) = conn.take_look_up() else { return };
         Self::touch(&mut self.dirty, conn);
         let request = RedirectRequest { close: true, ..pending.request };
-        let blocked = self.desk.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.desk.counters().domains };
-        let mut client = ConnClient { conn, desk: &self.desk };
+        let blocked = self.services.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
+        let mut client = ConnClient { conn, services: &self.services };
         let Decision { response, .. } =
             decide(&policies, Some(pending.domain), request.head_only, Lookup::NotResident, &mut client);
         count_response(&self.stats, &response);
-        self.answers[conn.voice()].write(&mut conn.out, &request, &[], &response, self.now.unix_ms);
+        self.answers[conn.scheme_index()].write(&mut conn.out, &request, &[], &response, self.now.unix_ms);
         let took = self.now.instant - pending.since;
         self.latencies.record(took);
         if let Some(noted) = pending.noted {
-            self.desk.tell_noted(noted, response.status(), took);
+            self.services.tell_noted(noted, response.status(), took);
         }
         conn.enter(ConnState::Draining { said_last: false });
     }

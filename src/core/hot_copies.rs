@@ -15,7 +15,7 @@ use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 /// Bytes of the longest destination that the table keeps: one message of the mesh holds it.
 pub(super) const TARGET_BYTES_MAX: usize = 144;
 
-/// Places in the table. By Zipf's law with ten million links they serve half of all requests. They take 1 MiB.
+/// HostRouter in the table. By Zipf's law with ten million links they serve half of all requests. They take 1 MiB.
 const PLACES: usize = 4_096;
 
 /// Entries of the table of recently requested codes.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use super::conn::{Awaits, ConnState};
+use super::connection::{Awaits, ConnState};
 use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
@@ -13,11 +13,11 @@ use carom_model::domains::{Domains, Place};
 
 /// The domains of a service, or `None` inside if it has only the default one, which then serves any host.
 #[derive(Clone, Debug)]
-pub(super) struct Places(Option<Arc<Domains>>);
+pub(super) struct HostRouter(Option<Arc<Domains>>);
 
-impl Places {
-    pub(super) fn new(domains: &Arc<Domains>) -> Places {
-        Places(domains.is_strict().then(|| Arc::clone(domains)))
+impl HostRouter {
+    pub(super) fn new(domains: &Arc<Domains>) -> HostRouter {
+        HostRouter(domains.is_strict().then(|| Arc::clone(domains)))
     }
 
     /// True if a request may name one of several domains.

@@ -9,9 +9,9 @@ use carom_ring::Tag;
 use carom_shards::Code;
 
 use super::access;
-use super::slow::{Ending, Stream};
+use super::hyper_bridge::{Ending, Stream};
 use crate::bridge::access_log::Noted;
-use crate::bridge::handle::Desk;
+use crate::bridge::handle::ServiceHandle;
 use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
 use crate::wire::{Connection, RedirectRequest, Rejection};
@@ -163,13 +163,13 @@ pub(super) struct PendingLookup {
 impl PendingLookup {
     /// The look-up of a code of that domain, for a request that came at that instant with that head.
     pub(super) fn new(
-        desk: &Desk,
+        services: &ServiceHandle,
         request: &RedirectRequest,
         head: &[u8],
         (domain, code): (domains::Place, Code),
         since: Instant,
     ) -> PendingLookup {
-        let visitor = desk.visitor(request.user_agent.of(head), request.referer.of(head));
+        let visitor = services.visitor(request.user_agent.of(head), request.referer.of(head));
         let request = *request;
         PendingLookup {
             request,
@@ -321,8 +321,8 @@ impl Conn {
     }
 
     /// Waits for the answer to a look-up, for a request with that head.
-    pub(super) fn look_up(&mut self, desk: &Desk, pending: PendingLookup, head: &[u8]) {
-        let noted = desk.picks().then(|| access::note(desk, self, &pending.request, head));
+    pub(super) fn look_up(&mut self, services: &ServiceHandle, pending: PendingLookup, head: &[u8]) {
+        let noted = services.picks().then(|| access::note(services, self, &pending.request, head));
         self.enter(ConnState::LookingUp(PendingLookup { noted, ..pending }));
     }
 
@@ -351,20 +351,21 @@ impl Conn {
 
     /// True if the client is over the rate limit for misses, and gets 429 for now.
     #[cold]
-    pub(super) fn is_barred(&mut self, desk: &Desk) -> bool {
-        self.place(desk).is_some_and(|place| desk.guard().bars(place).is_some())
+    pub(super) fn is_barred(&mut self, services: &ServiceHandle) -> bool {
+        self.place(services).is_some_and(|place| services.guard().bars(place).is_some())
     }
 
     /// Counts a miss of the client. Returns true if that exceeds the rate limit.
     #[inline]
-    pub(super) fn misses_too_often(&mut self, desk: &Desk) -> bool {
-        desk.guard().counts_misses() && self.place(desk).is_some_and(|place| desk.guard().miss(place).is_err())
+    pub(super) fn misses_too_often(&mut self, services: &ServiceHandle) -> bool {
+        services.guard().counts_misses()
+            && self.place(services).is_some_and(|place| services.guard().miss(place).is_err())
     }
 
     /// Returns the client's address as the miss guard knows it.
-    pub(super) fn place(&mut self, desk: &Desk) -> Option<Place> {
+    pub(super) fn place(&mut self, services: &ServiceHandle) -> Option<Place> {
         if self.client.place.is_none() {
-            self.client.place = self.address().map(|address| desk.guard().place(address));
+            self.client.place = self.address().map(|address| services.guard().place(address));
         }
         self.client.place
     }
@@ -430,7 +431,7 @@ impl Conn {
 
     /// Returns the index of this connection's response writer in `Work::answers`: 0 without TLS, 1 with it.
     #[inline]
-    pub(super) fn voice(&self) -> usize {
+    pub(super) fn scheme_index(&self) -> usize {
         usize::from(self.tls.is_some())
     }
 

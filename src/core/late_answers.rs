@@ -14,7 +14,7 @@ use std::time::Instant;
 use carom_shards::{Code, CodeHash, CodeHasher, CoreId};
 
 use super::work::TICKS_PER_SECOND;
-use crate::bridge::handle::Counters;
+use crate::bridge::handle::NodeContext;
 use crate::bridge::{AllowanceQueue, LookUp, LookUpQueue, VisitAsked};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -43,7 +43,7 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &Counters) -> Looks {
+    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &NodeContext) -> Looks {
         let (store, redis) = (counters.fetches.clone(), counters.look_ups.clone());
         let remembers = store.is_some() || redis.is_some();
         Looks {

@@ -5,9 +5,9 @@ use std::task::Poll;
 
 use carom_shards::Code;
 
-use super::conn::{Conn, ConnState};
-use super::look::Looks;
-use crate::bridge::handle::Desk;
+use super::connection::{Conn, ConnState};
+use super::late_answers::Looks;
+use crate::bridge::handle::ServiceHandle;
 use crate::wire::RedirectRequest;
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup, MissLimit};
 use carom_model::visits::Visitor;
@@ -21,8 +21,8 @@ pub(super) fn may_step(conn: &Conn) -> bool {
 }
 
 /// Returns the visitor that a request's head describes; `None` if this core records no visits.
-pub(super) fn visitor_of(desk: &Desk, request: &RedirectRequest, head: &[u8]) -> Option<Visitor> {
-    desk.visitor(request.user_agent.of(head), request.referer.of(head))
+pub(super) fn visitor_of(services: &ServiceHandle, request: &RedirectRequest, head: &[u8]) -> Option<Visitor> {
+    services.visitor(request.user_agent.of(head), request.referer.of(head))
 }
 
 /// Applies `Connection: close` after an answer. Returns true if the connection ends or must wait before its next
@@ -40,7 +40,7 @@ pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: b
 /// visit.
 #[inline]
 pub(super) fn go_on<'a>(
-    desk: &Desk,
+    services: &ServiceHandle,
     looks: &mut Looks,
     found: BorrowedLookup<'a>,
     code: Code,
@@ -48,7 +48,7 @@ pub(super) fn go_on<'a>(
     tick: u32,
 ) -> Poll<BorrowedLookup<'a>> {
     match found {
-        Lookup::Live(Destination { target, .. }) if desk.blocks(target) => Poll::Ready(found),
+        Lookup::Live(Destination { target, .. }) if services.blocks(target) => Poll::Ready(found),
         found => looks.go_on(found, code, token, tick),
     }
 }
@@ -56,18 +56,18 @@ pub(super) fn go_on<'a>(
 /// The client of a connection, as the miss limit of its core knows it.
 pub(super) struct ConnClient<'c> {
     pub(super) conn: &'c mut Conn,
-    pub(super) desk: &'c Desk,
+    pub(super) services: &'c ServiceHandle,
 }
 
 impl MissLimit for ConnClient<'_> {
     #[inline]
     fn is_limited(&mut self) -> bool {
-        self.desk.guard().is_alert() && self.conn.is_barred(self.desk)
+        self.services.guard().is_throttling() && self.conn.is_barred(self.services)
     }
 
     #[inline]
     fn misses_too_often(&mut self) -> bool {
-        self.conn.misses_too_often(self.desk)
+        self.conn.misses_too_often(self.services)
     }
 }
 
@@ -75,14 +75,14 @@ impl MissLimit for ConnClient<'_> {
 mod tests {
     use super::*;
     use crate::bridge::Change;
-    use crate::bridge::handle::recording_desk;
+    use crate::bridge::handle::recording_handle;
     use crate::core::data::Data;
+    use crate::core::hyper_bridge::Service;
+    use crate::core::link_memory::MemoryBudget;
     use crate::core::listen::Begins;
     use crate::core::mesh::weave;
-    use crate::core::residents::Share;
-    use crate::core::secure::Secure;
     use crate::core::shard::Shard;
-    use crate::core::slow::Service;
+    use crate::core::tls::Secure;
     use crate::core::work::{Now, Work};
     use carom_limits::ConnectionLimits;
     use carom_model::link::labels::Labels;
@@ -110,16 +110,17 @@ mod tests {
     impl World {
         fn new(case: &Case) -> World {
             let (sender, visits) = ring();
-            let desk = recording_desk(case.domains.clone(), sender);
-            desk.block(Arc::new(case.blocked()));
-            let stats = Arc::clone(&desk.counters().cores[0]);
+            let services = recording_handle(case.domains.clone(), sender);
+            services.block(Arc::new(case.blocked()));
+            let stats = Arc::clone(&services.counters().cores[0]);
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
-            let shard = Shard::new(CoreId(0), count, hasher, Share::All, Arc::clone(&stats), Arc::default());
+            let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
             let data = Data::new(shard, weave(count).swap_remove(0));
             let service: Service = Rc::new(|_| Box::pin(std::future::pending()));
             let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0 };
             let limits = (ConnectionLimits::default(), Arc::default());
-            let mut work = Work::new(now, Some(Box::new(data)), desk, service, stats, limits, Secure::new(None, None));
+            let mut work =
+                Work::new(now, Some(Box::new(data)), services, service, stats, limits, Secure::new(None, None));
             let (socket, peer) = UnixStream::pair().unwrap();
             let slot = work.open(socket.into(), Begins::default());
             work.conns.get(slot).unwrap().come_from(Some(case.client.address()));
@@ -236,7 +237,7 @@ mod tests {
                 Event::BreakAll => work.break_all(),
                 Event::RunTasks => {
                     work.run_tasks();
-                    work.serve_desk();
+                    work.serve_tasks();
                 }
                 Event::Settle => {
                     conn.out.clear();
@@ -282,7 +283,7 @@ mod tests {
             if let Some(link) = link_of(&case, at_domain) {
                 world.work.data.as_mut().unwrap().shard.apply(&Change::Put(Arc::new(link)), 1);
             }
-            case.client.guess(world.work.desk.guard());
+            case.client.guess(world.work.services.guard());
             world.ask(&case, &code);
             prop_assert_eq!(world.outcome(), expected(&case));
         }
@@ -294,7 +295,7 @@ mod tests {
             let (code, at_domain) = world.code_of(&case, CoreId(1));
             world.ask(&case, &code);
             // Its misses are used up while it waits.
-            case.client.guess(world.work.desk.guard());
+            case.client.guess(world.work.services.guard());
             let token = world.work.conns.get(world.slot).unwrap().token();
             let mut resumed = Vec::new();
             world.work.take_answer(token, &case.lookup.borrowed(), true, &mut resumed);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::access;
-use super::conn::{ConnState, PendingRejection};
-use super::slow::Ending;
+use super::connection::{ConnState, PendingRejection};
+use super::hyper_bridge::Ending;
 use super::work::{TICKS_PER_SECOND, Work};
 use crate::wire::Rejection;
 
@@ -21,9 +21,9 @@ impl Work {
         }
         let in_body = conn.machine.expects(0).is_body();
         let unconsumed = std::mem::take(&mut conn.unconsumed);
-        let noted = self.desk.picks().then(|| {
+        let noted = self.services.picks().then(|| {
             let head = if head.is_empty() { &unconsumed } else { head };
-            access::note_rejected(&self.desk, conn, if in_body { b"" } else { head })
+            access::note_rejected(&self.services, conn, if in_body { b"" } else { head })
         });
         Self::touch(&mut self.dirty, conn);
         match &conn.slow {
@@ -43,11 +43,11 @@ impl Work {
     /// Writes the response to a rejected request, and its entry in the access log.
     pub(super) fn write_rejection(&mut self, slot: u32, PendingRejection { rejection, noted }: PendingRejection) {
         let Some(conn) = self.conns.get(slot) else { return };
-        self.answers[conn.voice()].reject(&mut conn.out, rejection);
+        self.answers[conn.scheme_index()].reject(&mut conn.out, rejection);
         let ticks = self.now.tick.wrapping_sub(conn.wait.since);
         let took = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)) * ticks;
         if let Some(noted) = noted {
-            self.desk.tell_noted(noted, rejection.number(), took);
+            self.services.tell_noted(noted, rejection.number(), took);
         }
     }
 }
