@@ -195,7 +195,7 @@ fn link_of_another_domain_has_a_page() {
     shows(&browser, "dialog:last-of-type [data-action=confirm]");
     press(&browser, "dialog:last-of-type", "cancel");
     assert_eq!(browser.value(title), json!("Typed"));
-    assert_eq!(browser.url(), address.clone());
+    assert_eq!(browser.url(), address);
     browser.value("history.back()");
     press(&browser, "dialog", "confirm");
     wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);

@@ -40,10 +40,10 @@ fn counted(node: &Node) {
 /// Makes 25 links with tags and titles. Returns their slugs in order.
 fn make_links(node: &Node) -> Vec<String> {
     let mut wire = node.wire();
-    let make = |number: usize| {
+    let make = |number: u32| {
         let slug = format!("link-{number:02}");
         let target = format!("https://example.org/{}", 99 - number);
-        let tags: &[&str] = if number % 2 == 0 { &["even"] } else { &["Odd", "third kind"] };
+        let tags: &[&str] = if number.is_multiple_of(2) { &["even"] } else { &["Odd", "third kind"] };
         let title = format!("Title {}", number % 5);
         let made = json!({"longUrl": target, "customSlug": slug, "tags": tags, "title": title});
         assert_eq!(wire.create(&made).status, 200);
@@ -292,7 +292,7 @@ fn imported_and_earlier_links_are_listed() {
         counted(node);
         let mut wire = node.wire();
         let (newest, about) = page(&mut wire, "itemsPerPage=1");
-        assert_eq!(newest[0].ends_with('9'), true);
+        assert!(newest[0].ends_with('9'));
         assert_eq!(&about["totalItems"], &json!(3_000));
         assert_eq!(codes(&mut wire, "itemsPerPage=1&page=3000"), ["i0"]);
         let (_, about) = page(&mut wire, "tags[]=ten&endDate=2009-12-31");
