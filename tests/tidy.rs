@@ -497,7 +497,7 @@ fn files() -> Vec<(String, String)> {
             let name = path.strip_prefix(root()).expect("it is below the root").to_string_lossy().into_owned();
             if path.is_dir() && !SKIPPED.contains(&name.as_str()) {
                 folders.push(path);
-            } else if path.is_file() && name != "Cargo.lock" {
+            } else if path.is_file() && !SKIPPED.contains(&name.as_str()) && name != "Cargo.lock" {
                 // What is no text is no concern of these rules.
                 found.extend(std::fs::read_to_string(&path).ok().map(|text| (name, text)));
             }

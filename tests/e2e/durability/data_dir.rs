@@ -113,7 +113,7 @@ fn keys_keep_their_roles() {
 }
 
 #[test]
-fn links_can_be_created_changed_and_deleted() {
+fn links_can_be_written() {
     let earlier = Earlier::unpack();
     let node = earlier.setup.start();
     let mut ops = ApiClient::new(&node, &earlier.ops);

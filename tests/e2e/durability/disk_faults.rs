@@ -165,7 +165,7 @@ fn repeat_after_crash_reuses_the_link() {
     let node = setup.start();
     let again = create(&mut node.wire(), "one", "", &body);
     assert_eq!(again.field("idempotent-replayed"), Some("true"));
-    assert_eq!(vec![again.code()], made.clone());
+    assert_eq!(vec![again.code()], made);
     assert_eq!(node.wire().get(&format!("/{}", made[0])).location(), TARGET);
     assert_eq!(codes(&node), made);
     node.terminate();

@@ -40,7 +40,7 @@ fn counted(node: &Node) {
 /// Makes 25 links with tags and titles. Returns their slugs in order.
 fn make_links(node: &Node) -> Vec<String> {
     let mut wire = node.wire();
-    let make = |number: usize| {
+    let make = |number: u32| {
         let slug = format!("link-{number:02}");
         let target = format!("https://example.org/{}", 99 - number);
         let tags: &[&str] = if number.is_multiple_of(2) { &["even"] } else { &["Odd", "third kind"] };

@@ -109,7 +109,7 @@ fn submitted_link_redirects() {
     }
     let qr_code = "/by-hand/qr-code?format=svg&size=240";
     assert_eq!(wire.get(qr_code).status, 200);
-    assert!(page.contains(&qr_code.replace('&', "&amp;")), "{page}");
+    assert!(page.contains(qr_code), "{page}");
     // Whoever loads the page of the result again makes no further link, and sees how often it was followed.
     let again = wait_for("the visit", || {
         let again = wire.ask("GET", &address, HTML, b"");
