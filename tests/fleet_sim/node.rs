@@ -164,7 +164,7 @@ impl Node {
             }
             plan.add(order, |code| states.get(index_of(code)).cloned().map_or(Stored::Absent, Stored::Held));
         }
-        let acknowledges = plan.acknowledges();
+        let acknowledges = plan.needs_sync();
         for conflict in plan.conflicts() {
             tell(conflict);
             ledger.report(index_of(&conflict.code), conflict.lost, conflict.kept)?;

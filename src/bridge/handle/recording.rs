@@ -33,14 +33,14 @@ impl ServiceHandle {
     pub fn record_visit(&self, kind: VisitKind, code: Code, visitor: impl FnOnce() -> Option<Visitor>) {
         match kind {
             VisitKind::None => {}
-            VisitKind::Link => self.record_visit(Some(code), visitor()),
-            VisitKind::Orphan => self.record_visit(None, visitor()),
+            VisitKind::Link => self.send_visit(Some(code), visitor()),
+            VisitKind::Orphan => self.send_visit(None, visitor()),
         }
     }
 
     /// Records a visit of the link of `code`, or of no link.
     #[inline]
-    fn record_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
+    fn send_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
             match visits.tell(&Visit { code, visitor }) {
                 Told::Whole => {}

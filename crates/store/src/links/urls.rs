@@ -101,7 +101,7 @@ fn key_of(entry: &UrlEntry) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
 }
 
 /// Decodes an entry; `None` if it is malformed.
-fn read(guard: fjall::MissLimiter) -> Result<Option<UrlUse>, StoreError> {
+fn read(guard: fjall::Guard) -> Result<Option<UrlUse>, StoreError> {
     let (key, value) = guard.into_inner()?;
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
     let entry = |key: &[u8]| {

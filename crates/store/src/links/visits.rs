@@ -84,7 +84,7 @@ impl Ended {
     }
 }
 
-fn read(guard: fjall::MissLimiter) -> Result<Option<VisitRow>, StoreError> {
+fn read(guard: fjall::Guard) -> Result<Option<VisitRow>, StoreError> {
     let (key, value) = guard.into_inner()?;
     let row = |(name, place): (&[u8], RowPlace)| VisitRow {
         key: key.to_vec(),
