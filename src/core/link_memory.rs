@@ -25,7 +25,7 @@ pub enum MemoryBudget {
     Bytes(u64),
     /// Every link, with memory for hardly any.
     #[cfg(any(test, feature = "faults"))]
-    Little,
+    Tiny,
 }
 
 /// Slots that remember the last change of a code. A read finds its slot changed meanwhile about as often as this many

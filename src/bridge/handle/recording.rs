@@ -129,7 +129,7 @@ mod tests {
         let (sender, mut receiver) = ring();
         services.told.borrow_mut().visits = Some(sender);
         let visitor = services.visitor(b"", format!("https://{}.example/", "x".repeat(52)).as_bytes());
-        let tell = |times: u64| (0..times).for_each(|_| services.record_visit(Code::parse(b"abc").ok(), visitor));
+        let tell = |times: u64| (0..times).for_each(|_| services.send_visit(Code::parse(b"abc").ok(), visitor));
         let dropped = || (services.counters.node.referrers_dropped.get(), services.counters.node.visits_dropped.get());
         tell(12_000);
         let mut whole = 0;
