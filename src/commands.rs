@@ -1,4 +1,4 @@
-//! What a person can type: one file for each family of commands, and what they do to a data directory.
+//! The commands that a person can type: one file for each family, and their work on a data directory.
 //!
 //! Every command opens stores through [`crate::startup`] and `carom-store`, never through a running node.
 

@@ -282,7 +282,7 @@ impl Node {
     }
 }
 
-/// What the API knows of the service around it.
+/// Builds the description of the service that the API works with.
 ///
 /// # Errors
 /// If the index of links by domain cannot be read.

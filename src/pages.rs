@@ -161,14 +161,14 @@ pub struct Preview {
     pub ends_at: Option<String>,
 }
 
-/// What the form that asks for a key is drawn from.
+/// The contents of the form that asks for a key.
 #[derive(Debug, Default, Serialize)]
 pub struct SignIn<'a> {
-    /// Where to go on afterwards.
+    /// The path to open after signing in.
     pub next: &'a str,
     /// Said above the form.
     pub notice: Option<&'a str>,
-    /// What is wrong with the key.
+    /// The error of the key, if there is one.
     pub error: Option<&'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! What happens before a node or an offline command can work: the log, the checks of the machine, the code secret, and the
+//! The steps before a node or an offline command can work: the log, the checks of the machine, the code secret, and the
 //! data directory with its lock, its API keys and its store.
 //!
 //! Everything here runs on the main thread, and every failure is an [`Exit`](carom_settings::exit::Exit) with its number.

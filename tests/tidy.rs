@@ -10,16 +10,13 @@ use carom_telemetry::alarms::Alarm;
 /// The only file with `unsafe`: the ring.
 const UNSAFE_FILES: &[&str] = &["crates/ring/src/lib.rs"];
 
-/// Longer files are split by meaning.
-const LINES_MAX: usize = 700;
-
 /// Lines of the README: what somebody reads before deciding to try it. The rest is in `docs/`.
 const README_LINES_MAX: usize = 260;
 
 /// Entries of a release in the changelog.
 const RELEASE_ENTRIES_MAX: usize = 25;
 
-/// What each room of `src/` may use of the others, from top to bottom. Cargo orders the crates; these rooms are one crate, so
+/// The rooms of `src/` from top to bottom, each with those that it may use. Cargo orders the crates; these rooms are one crate, so
 /// that the compiler can inline across them.
 const ROOMS: &[(&str, &[&str])] = &[
     ("main", &["commands", "node", "startup"]),
@@ -161,11 +158,6 @@ fn third_party_crates_have_one_door() {
 }
 
 #[test]
-fn files_are_short() {
-    check_rust(length);
-}
-
-#[test]
 fn links_resolve() {
     check_texts(|path, text| broken_links(path, text, &|target| root().join(target).exists()));
 }
@@ -265,11 +257,6 @@ fn doors(path: &str, text: &str) -> Vec<String> {
 fn enters(path: &str, text: &str, name: &str) -> bool {
     (path.starts_with("src/") || path.starts_with("crates/") || path.starts_with("shards/src/"))
         && paths(&product(text)).iter().any(|path| first(path) == name)
-}
-
-fn length(_: &str, text: &str) -> Vec<String> {
-    let lines = text.lines().count();
-    if lines <= LINES_MAX { vec![] } else { vec![format!("has {lines} lines, more than {LINES_MAX}")] }
 }
 
 fn short_enough(path: &str, text: &str) -> Vec<String> {
@@ -515,7 +502,6 @@ type Rule = fn(&str, &str) -> Vec<String>;
 fn planted_violations_are_found() {
     let unfinished_comment = format!("//! A.\n// {}: later\n", UNFINISHED[0]);
     let foreign = format!("see {}/page.md", FOREIGN_PLACES[0]);
-    let long = "\n".repeat(LINES_MAX + 1);
     let long_readme = "\n".repeat(README_LINES_MAX + 1);
     let long_release = format!("# Changelog\n\n## 0.1.0\n{}", "\n* An entry.".repeat(RELEASE_ENTRIES_MAX + 1));
     let planted: &[(Rule, &str, &str)] = &[
@@ -540,7 +526,6 @@ fn planted_violations_are_found() {
         (doors, "src/core/serve.rs", "use ::io_uring::IoUring;"),
         (doors, "crates/store/src/ids.rs", "fn a(b: fjall::Database) {}"),
         (doors, "src/main.rs", "use clap::Parser;"),
-        (length, "src/a.rs", &long),
         (foreign_places, "README.md", &foreign),
         (short_enough, "README.md", &long_readme),
         (short_enough, "CHANGELOG.md", &long_release),

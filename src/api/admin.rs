@@ -97,7 +97,7 @@ impl Context {
     /// signed in at the console.
     ///
     /// # Errors
-    /// Those of [`Context::admit`].
+    /// The errors of [`Context::admit`].
     fn may_manage<B>(&self, console: &Console, request: &Request<B>) -> Result<(), Problem> {
         match self.is_trusted(request) {
             true => Ok(()),

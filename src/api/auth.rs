@@ -162,7 +162,7 @@ impl Context {
     /// Authenticates a request to the public listener.
     ///
     /// # Errors
-    /// Those of [`Context::authenticate`], and 403 for pages of other sites while no key is required.
+    /// The errors of [`Context::authenticate`], and 403 for pages of other sites while no key is required.
     pub(super) fn admit_to_api<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
         self.must_not_be_lured(request)?;
         self.authenticate(request)
@@ -180,7 +180,7 @@ impl Context {
     /// Authenticates an API key. Returns the context of its app.
     ///
     /// # Errors
-    /// Those of [`Context::authenticate`].
+    /// The errors of [`Context::authenticate`].
     pub(super) fn identify(
         &self,
         key: Option<&[u8]>,

@@ -189,7 +189,7 @@ impl Context {
 /// The client of a request that hyper has read.
 pub(super) struct HttpClient<'c> {
     services: &'c ServiceHandle,
-    /// Where it is, if that is known.
+    /// The address of the client, if it is known.
     place: Option<Place>,
 }
 

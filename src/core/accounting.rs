@@ -165,7 +165,7 @@ mod tests {
         Some(Link { code, policy, target, created_ms: 0, origin, version, labels })
     }
 
-    /// What may happen to a connection.
+    /// An event of a connection.
     #[derive(Clone, Debug)]
     enum Event {
         Bytes(&'static str),
@@ -181,7 +181,7 @@ mod tests {
         CloseIdle,
         BreakAll,
         RunTasks,
-        /// What is queued goes out.
+        /// The queued bytes go out.
         Settle,
     }
 

@@ -58,7 +58,7 @@ pub(super) fn start_certificates(
     Ok((Some(identity), Some(reload)))
 }
 
-/// What the expiry thread talks to.
+/// The channels of the expiry thread.
 pub(super) struct ExpiryEnds {
     /// The writer itself, also in a fleet.
     pub(super) writer: WriterQueue,

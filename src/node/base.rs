@@ -1,4 +1,4 @@
-//! What a node has before its first thread: the store, bound listeners, statistics, and a mailbox for each core.
+//! The state of a node before its first thread: the store, bound listeners, statistics, and a mailbox for each core.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::services::threads::priority;
 use crate::startup::brand;
 use crate::startup::data_dir::{OpenStore, open_store, store_exit};
 
-/// What every later stage is made from. It is cheap to pass by reference, and each stage clones what it keeps.
+/// The input of every later stage. A stage borrows it, and clones what it keeps.
 pub(super) struct Base {
     pub(super) cores: CoreCount,
     pub(super) pages: Arc<Pages>,

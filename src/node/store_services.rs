@@ -26,9 +26,9 @@ pub(super) struct StoreServices {
     pub(super) page_reader: PageQueue,
     pub(super) lists: ListQueues,
     pub(super) jobs: JobQueues,
-    /// What the writer says to the expiry thread.
+    /// Reports of the writer to the expiry thread.
     pub(super) swept: Receiver<Swept>,
-    /// What the writer has to bring to Redis.
+    /// States that the writer has committed and that Redis may not have.
     pub(super) deliveries: Receiver<Delivery>,
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Phase {
     Fleet,
     /// Services that end when nothing can send to their queue any more. The writer syncs what it has first.
     Queues,
-    /// What is stored once the writer has ended: counted visits, and the last sync of the store.
+    /// The last writes, after the writer has ended: counted visits, and the last sync of the store.
     Store,
     /// The access log, since its disk may be another one, and worse.
     AccessLog,

@@ -1,4 +1,4 @@
-//! What cores are supplied with from outside their own memory: fresh codes, links that are not in memory, host lists and API
+//! Supplies of the cores from outside their own memory: fresh codes, links that are not in memory, host lists and API
 //! keys.
 
 use std::sync::Arc;

@@ -50,7 +50,7 @@ pub(crate) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats
     Ok(())
 }
 
-/// What the URLs of a listener begin with.
+/// Returns the scheme and address that the URLs of a listener begin with.
 pub(crate) fn url_at(address: SocketAddr, is_secure: bool) -> String {
     format!("{}://{address}", if is_secure { "https" } else { "http" })
 }

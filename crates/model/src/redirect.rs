@@ -63,7 +63,7 @@ impl<T> Destination<T> {
 }
 
 impl<T> Lookup<T> {
-    /// The same result, with what `f` makes of the link.
+    /// Returns this result with the link replaced by `f` of it.
     #[inline]
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Lookup<U> {
         match self {
@@ -77,7 +77,7 @@ impl<T> Lookup<T> {
         }
     }
 
-    /// The same result, with the link borrowed.
+    /// Returns this result with the link borrowed.
     #[inline]
     pub fn as_ref(&self) -> Lookup<&T> {
         match self {

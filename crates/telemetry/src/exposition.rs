@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use crate::durations::{BOUNDS, Spread};
 
-/// What a family of samples is.
+/// The type of a family of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// It only grows, until the process ends.

@@ -179,7 +179,7 @@ impl Script {
     }
 }
 
-/// What a request is about. All keys of one place are in one slot of a cluster.
+/// The subject of a request. All keys of one place are in one slot of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// The counters, leases and nodes.

@@ -74,7 +74,7 @@ type Robots = (u64, Arc<str>);
 #[derive(Clone)]
 struct Lister {
     setup: ListerSetup,
-    /// What was made last of each domain. Whoever makes a list holds the entry of its domain, and looks at no other meanwhile.
+    /// The newest lines of each domain. A thread that makes them holds the entry of that domain, and no other one.
     robots: Arc<DashMap<Option<DomainId>, Robots>>,
 }
 

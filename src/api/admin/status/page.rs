@@ -26,7 +26,7 @@ pub(in crate::api) fn page(pages: &Pages, status: &Value) -> Answer {
     with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "no-referrer")
 }
 
-/// What the page is drawn from.
+/// The contents of the page.
 #[derive(Debug, Serialize)]
 struct StatusPage<'a> {
     state: &'static str,

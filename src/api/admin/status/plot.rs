@@ -16,7 +16,7 @@ const HEIGHT: u32 = 40;
 pub(super) struct Sparkline {
     width: usize,
     height: u32,
-    /// Where the line begins, from the left.
+    /// Distance of the first point from the left edge.
     begin: usize,
     /// The line as SVG writes it; empty where there are no numbers.
     path: String,
