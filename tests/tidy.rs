@@ -45,7 +45,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("fjall", &["crates/store/src/links.rs", "crates/store/src/links/"]),
     ("sled", &["crates/store/src/ids.rs"]),
     ("httparse", &["src/wire/head.rs", "loadgen/"]),
-    ("toml", &["crates/settings/src/file.rs"]),
+    ("toml", &["crates/settings/src/file.rs", "crates/settings/src/describe.rs"]),
     ("clap", &["src/commands/cli.rs", "loadgen/", "bench/"]),
     ("url", &["crates/model/src/destination/", "crates/settings/src/value.rs", "crates/settings/src/redis_url.rs"]),
     ("dashmap", &["crates/model/src/access/idempotency.rs", "src/services/search/query_workers.rs"]),

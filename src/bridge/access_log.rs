@@ -4,7 +4,7 @@
 //! request proceeds. Without an access log, a request pays for one look at an empty option.
 //!
 //! [`terms`] defines what an operator can choose, and [`line`] the text of an entry. The writer is
-//! `control::access_log`.
+//! `services::access_log`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

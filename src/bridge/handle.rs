@@ -44,6 +44,7 @@ use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
 use carom_model::redirect::{Lookup, OwnedLookup, Response};
+use carom_telemetry::clock::monotonic_micros;
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 
 /// An answer that a task waits for.
@@ -224,7 +225,8 @@ impl ServiceHandle {
     /// Returns the handle of core `me`.
     pub fn new(me: CoreId, counters: NodeContext, codes: Box<dyn Codes>, told: Recorders) -> ServiceHandle {
         // The random seed keeps clients from choosing addresses that share a set.
-        let guard = MissLimiter::new(counters.misses_per_second, RandomState::new().hash_one(me.index()));
+        let guard =
+            MissLimiter::new(counters.misses_per_second, RandomState::new().hash_one(me.index()), monotonic_micros);
         ServiceHandle {
             me,
             counters,

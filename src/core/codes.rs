@@ -2,7 +2,7 @@
 //! that do not exist.
 //!
 //! A filter forgets nothing: where links come and go, it fills with codes of removed links. So the filter is rebuilt
-//! once half of its codes are gone and it would have to grow. A thread (`control::code_filter`) sends the codes of the
+//! once half of its codes are gone and it would have to grow. A thread (`services::maintenance::code_filter`) sends the codes of the
 //! store, and the core builds the next filter from them beside the present one.
 //!
 //! A link that is put meanwhile goes into both filters. A link that was put before is in the store, because the thread

@@ -4,7 +4,7 @@
 //! Each redirect itself decides by the end of a link whether it has expired; this thread has no part in that. A link
 //! answers 410 from its end until it is removed, and 404 from then on. The thread reads the index of ends from its
 //! beginning, a few entries at a time. It has the writer remove them, which checks each link once more (see
-//! [`super::plan`]). The rate limit is `links.expire_per_second`. In a fleet Redis is asked instead, and the removals
+//! [`super::writer::planner`]). The rate limit is `links.expire_per_second`. In a fleet Redis is asked instead, and the removals
 //! that it accepts reach all nodes through the streams (see [`super::fleet::expiry`]).
 //!
 //! **Reuse of codes.** When an expired link with a generated code is removed, its code gets a grave, an entry in the

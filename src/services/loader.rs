@@ -1,6 +1,6 @@
 //! Loads all links at the start, and sends each to the core that owns it.
 //!
-//! Several threads read the image of the map ([`super::image`]) page by page, and each owner adopts its pages
+//! Several threads read the image of the map ([`super::map_image`]) page by page, and each owner adopts its pages
 //! unchanged. Links that changed since the image was made come from the store. Without a usable image, the threads scan
 //! the store part by part and sort records by owner into batches. The cores decode these, so that all of them work at
 //! once. The bytes in flight are bounded: a page or batch returns its share when the core drops it. A core keeps a

@@ -1,5 +1,5 @@
 //! The threads that speak to Redis, on a node that shares its code space with others. [`carom_model::replication`] and
-//! [`super::plan`] decide what to do; this module carries it out, with bounds on time and memory.
+//! [`super::writer::planner`] decide what to do; this module carries it out, with bounds on time and memory.
 //!
 //! * [`gateway`] asks Redis about each change that a client wants, before the writer decides it; `reuse` finds out
 //!   whether an existing link will do;

@@ -3,7 +3,7 @@
 //!
 //! The writer commits through [`Catalog::commit`], so that counts and store change together. A reader that takes a
 //! [`View`] with counts under the same lock sees both as of one moment. After a start a background thread makes the
-//! counts ([`counting`]); until then lists come without them. [`list`] finds a page, on the threads of [`listers`].
+//! counts ([`counting`]); until then lists come without them. [`list`] finds a page, on the threads of [`query_workers`].
 
 mod counting;
 mod domains;

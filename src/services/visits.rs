@@ -7,8 +7,8 @@
 //! * `fold`: the way from the log to the store;
 //! * `parts`: visits by app and by domain;
 //! * `intake`: visits taken out of the rings, by a thread that never waits for a disk;
-//! * `book`: all of it together, in order, over crashes;
-//! * `leaders`: the most visited links;
+//! * `aggregator`: all of it together, in order, over crashes;
+//! * `top_links`: the most visited links;
 //! * `copies`: copies for backups.
 //!
 //! A redirect pays for one message to a ring and nothing else. A reader of counts empties the rings first, so that it

@@ -4,7 +4,7 @@
 //! All orders that arrived during the last sync go into one commit with one sync. Then each owner gets its changes in
 //! one bundle, and answers the clients that wait. A failed write or sync is never retried, because it is unknown what
 //! reached the disk. The node then refuses writes and continues to redirect. A full disk is detected before it causes a
-//! failed write (see [`super::disk`]), and writes resume once there is space.
+//! failed write (see [`super::maintenance::disk_guard`]), and writes resume once there is space.
 //!
 //! [`planner`] decides conflicts over a code. The writer knows cores only as mailboxes.
 

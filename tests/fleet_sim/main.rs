@@ -1,8 +1,8 @@
 //! A fleet in one thread: nodes, Redis and clients take steps in any order, faults happen, and at the end every promise
 //! must hold.
 //!
-//! The decisions are those of the program: the simulator drives `fleet::rules`, `fleet::follow`, `fleet::outbox`,
-//! `fleet::lease` and `control::plan` as its threads do. Everything below is a model: the store of a node, with a power
+//! The decisions are those of the program: the simulator drives `replication::rules`, `replication::follow`, `replication::outbox`,
+//! `replication::lease` and `services::writer::planner` as its threads do. Everything below is a model: the store of a node, with a power
 //! loss that may take some of it (`store.rs`); Redis with lagging replicas, dumps, trimmed streams and clocks that jump
 //! (`redis.rs`); and commands that are lost, late, or sent twice (`world.rs`). A node has three threads that send
 //! orders to its writer, each in its own order: one asks Redis for clients, one follows, delivers and compares
@@ -21,7 +21,7 @@
 //!
 //! That this would be seen is shown for each thing that keeps the promises by leaving it out (`guards.rs`).
 //!
-//! Membership and take-overs have a world of their own with their own promises (`members.rs`): `fleet::members`
+//! Membership and take-overs have a world of their own with their own promises (`members.rs`): `replication::members`
 //! decides, clocks run fast or slow, and processes stand still anywhere.
 //!
 //! `CAROM_SIM_SCHEDULES` says how many schedules of each world are run, `CAROM_SIM_SEED` replays one with all its steps, and

@@ -1,6 +1,6 @@
 //! A world of its own for membership: heartbeats, leases that are taken over, and links made alone.
 //!
-//! `fleet::members` and `fleet::lease` are driven as the threads of a node drive them (`control/fleet/beat.rs`, `counter.rs`,
+//! `replication::members` and `replication::lease` are driven as the threads of a node drive them (`services/replication/heartbeat.rs`, `counter.rs`,
 //! `gateway.rs`, `control/replenisher.rs`), one piece between two waits in each step, so that a process may be suspended
 //! in any of them. Of links there is only what a take-over can harm: claims, links made alone, and their delivery.
 //!

@@ -1,5 +1,5 @@
 //! Queries and results of lists of links and tags. The API parses a query and writes the result; a control thread
-//! (`control::catalog`) computes it.
+//! (`services::search`) computes it.
 
 use std::sync::Arc;
 
@@ -403,7 +403,7 @@ pub struct PartCounts {
     pub is_whole: bool,
 }
 
-/// A request to the list threads of `control::catalog`.
+/// A request to the list threads of `services::search`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListRequest {
     /// A page of links.

@@ -3,7 +3,7 @@
 //! Redis (or a Redis Cluster) is the only state that nodes share. It holds the present [`State`] of every code and, for
 //! each [`Partition`] of the codes, a stream of changes in the order in which they were accepted. A node
 //!
-//! * asks Redis before it accepts a change ([`rules`] defines the answers of Redis; the scripts in `store/redis`
+//! * asks Redis before it accepts a change ([`rules`] defines the answers of Redis; the scripts in `services/replication/redis`
 //!   implement them),
 //! * follows the streams and adopts the changes of other nodes ([`follow`]),
 //! * keeps a durable list of the changes that Redis may not have, until it has seen them in the stream ([`outbox`]),
@@ -11,7 +11,7 @@
 //!
 //! Redis may forget writes that it acknowledged: a failover loses the newest ones, and a server may come back empty or
 //! from an old dump. So a node relies on a change only once it has seen it in the stream. A node whose position in a
-//! stream is lost compares everything. Threads drive these rules in production (`control::fleet`), a simulator in
+//! stream is lost compares everything. Threads drive these rules in production (`services::replication`), a simulator in
 //! tests.
 
 pub mod follow;

@@ -3,7 +3,7 @@
 //! One control thread drains the rings. A full ring accepts nothing more: the visit is counted as dropped, and the
 //! redirect proceeds.
 //!
-//! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts. The counting thread is `control::visits`.
+//! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts. The counting thread is `services::visits`.
 
 pub mod allowance;
 pub mod history;

@@ -8,7 +8,7 @@
 //! ([`super::text_file`]).
 //!
 //! Sections are adjacent and reach to the end of the index. Links before the first section are read one by one: they
-//! are not signed yet ([`super::signing`]), or there is no memory for them. Old texts of a changed link stay in its
+//! are not signed yet ([`super::filter_builder`]), or there is no memory for them. Old texts of a changed link stay in its
 //! section, which does no harm: a search reads the link of each hit.
 
 use std::collections::VecDeque;

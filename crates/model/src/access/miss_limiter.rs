@@ -11,7 +11,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -112,22 +112,24 @@ impl Limiter {
 /// The rate limits of a core.
 #[derive(Debug)]
 pub struct MissLimiter {
-    begin: Instant,
+    /// The clock, in microseconds since a fixed instant.
+    clock: fn() -> u64,
     seed: u64,
     misses: Limiter,
     keys: Limiter,
-    /// End of the time in which each request is checked, in microseconds since `begin`.
+    /// End of the time in which each request is checked, in microseconds of the clock.
     alert_until: Cell<u64>,
     is_throttling: Cell<bool>,
 }
 
 impl MissLimiter {
     /// Creates limits that allow each address this many misses a second, and ten seconds' worth of them at once; 0 for
-    /// no limit. A random `seed` keeps clients from choosing addresses that share a set.
-    pub fn new(misses_per_second: u32, seed: u64) -> MissLimiter {
+    /// no limit. A random `seed` keeps clients from choosing addresses that share a set. `clock` returns microseconds since
+    /// a fixed instant and never goes back.
+    pub fn new(misses_per_second: u32, seed: u64, clock: fn() -> u64) -> MissLimiter {
         let step = if misses_per_second == 0 { 0 } else { (1_000_000 / u64::from(misses_per_second)).max(1) };
         MissLimiter {
-            begin: Instant::now(),
+            clock,
             seed,
             misses: Limiter::new(step, 10 * u64::from(misses_per_second)),
             keys: Limiter::new(60_000_000 / u64::from(FAILED_KEYS_PER_MINUTE), u64::from(FAILED_KEYS_PER_MINUTE)),
@@ -193,7 +195,7 @@ impl MissLimiter {
     }
 
     fn now(&self) -> u64 {
-        self.begin.elapsed().as_micros() as u64
+        (self.clock)()
     }
 }
 
@@ -240,7 +242,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_nobody_is_taken_for_another() {
-        let guard = MissLimiter::new(1, 42);
+        let guard = MissLimiter::new(1, 42, || 0);
         let place = |number| guard.place(address(number));
         for number in 0..200_000 {
             assert_eq!(guard.misses.take(place(number).hash, 1), Ok(()), "{number}");
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn who_guesses_is_answered_nothing_unless_it_may_stand_for_many() {
-        let guard = MissLimiter::new(1, 42);
+        let guard = MissLimiter::new(1, 42, || 0);
         let (guesser, balancer) = (guard.place(address(1)), guard.place("10.0.0.1".parse().unwrap()));
         assert!(!guard.is_throttling() && guard.bars(guesser).is_none());
         for place in [guesser, balancer] {
@@ -270,20 +272,20 @@ mod tests {
         guard.alert_until.set(0);
         std::thread::sleep(Duration::from_millis(2));
         assert!(guard.bars(guesser).is_none() && !guard.is_throttling());
-        let off = MissLimiter::new(0, 42);
+        let off = MissLimiter::new(0, 42, || 0);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
     }
 
     #[test]
     fn failed_keys_are_counted_apart() {
-        let guard = MissLimiter::new(0, 42);
+        let guard = MissLimiter::new(0, 42, || 0);
         assert!((0..FAILED_KEYS_PER_MINUTE).all(|_| guard.key_failed(address(1)).is_ok()));
         assert!(guard.key_failed(address(1)).is_err() && guard.key_failed(address(2)).is_ok());
     }
 
     #[test]
     fn addresses_are_what_people_have() {
-        let guard = MissLimiter::new(1, 42);
+        let guard = MissLimiter::new(1, 42, || 0);
         let place = |text: &str| guard.place(text.parse().unwrap());
         assert_eq!(place("2001:db8::1"), place("2001:db8::ffff:1"));
         assert_ne!(place("2001:db8::1"), place("2001:db8:0:1::1"));

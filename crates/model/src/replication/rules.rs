@@ -9,7 +9,7 @@
 //! 2. otherwise the later revision stays, and of one link the state that was changed more often;
 //! 3. of two that are equal in that, the one that Redis has stays.
 //!
-//! The scripts in `store/redis` implement the same rule in Lua. A test compares them on a real server.
+//! The scripts in `services/replication/redis` implement the same rule in Lua. A test compares them on a real server.
 
 use crate::link::{Link, Version};
 use crate::replication::State;

@@ -1,5 +1,5 @@
 //! The marks of complete indexes. The next start builds an index that an earlier version of the program did not know
-//! (`control::indexes`).
+//! (`services::maintenance::index_builder`).
 
 use super::{Batch, Links, StoreError, sealed, unsealed};
 
