@@ -192,7 +192,7 @@ mod tests {
     fn a_day_before_1970_is_called_out_of_range() {
         let mut params = Params::of(Some("startDate=0381-12-12"));
         assert_eq!(params.since_ms("startDate"), None);
-        assert_eq!(params.finish().unwrap_err()[0].reason, "is before 1970 or after 9999");
+        assert_eq!(params.finish().unwrap_err()[0].reason, "is before 1970 or after 9999 (got \"0381-12-12\")");
     }
 
     proptest! {

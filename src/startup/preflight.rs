@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(judge_open_files(None, 2), Ok(u64::MAX));
         let exit = judge_open_files(Some(127), 2).unwrap_err();
         assert_eq!(exit.reason, Reason::OpenFiles);
-        assert!(exit.what.contains("need 128") && exit.remedy().contains("LimitNOFILE="), "{exit}");
+        assert!(exit.what.contains("needs 128") && exit.remedy().contains("LimitNOFILE="), "{exit}");
     }
 
     #[test]

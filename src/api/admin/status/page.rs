@@ -338,7 +338,7 @@ mod tests {
             "up 1 min 1 s",
             "resolved 23 Nov 2026, 14:05</span>",
             "<b>3</b><span>Not found&#x2f;s</span>",
-            "<b>3.52 trillion<small>run out in 1 d at this rate</small></b>",
+            "<b>3.52 trillion<small>run out in 1 d at the current rate</small></b>",
             "<path class=\"line\" d=\"M117 39.0L118 20.0L119 1.0\"/>",
             "d=\"M117 39.0L118 20.0L119 1.0L119 40L117 40Z\"/>",
             "<td>0</td><td>3</td><td>5</td><td>0.0</td>",
