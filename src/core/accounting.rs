@@ -85,10 +85,12 @@ mod tests {
     use crate::core::tls::Secure;
     use crate::core::work::{Now, Work};
     use carom_limits::ConnectionLimits;
+    use carom_model::domains::Place;
     use carom_model::link::labels::Labels;
     use carom_model::link::{Link, Origin, Version};
     use carom_model::redirect::{OwnedLookup, VisitKind};
-    use carom_model::testing::redirects::{Case, any_case, any_lookup, kind_of};
+    use carom_model::testing::redirects::{Case, TestClient, any_case, any_lookup, kind_of};
+    use carom_model::testing::three_domains;
     use carom_model::visits::{VisitReceiver, ring};
     use carom_shards::{CodeHasher, CoreCount, CoreId, Policy};
     use proptest::prelude::*;
@@ -141,6 +143,13 @@ mod tests {
             let method = if case.is_head { "HEAD" } else { "GET" };
             let head = format!("{method} /{} HTTP/1.1\r\nHost: {}\r\n\r\n", code.as_slug(), case.host());
             self.work.receive(self.slot, head.as_bytes());
+        }
+
+        /// Hands the queued answers to the kernel, and returns their number.
+        fn send(&mut self) -> usize {
+            let conn = self.work.conns.get(self.slot).unwrap();
+            let answers = String::from_utf8(std::mem::take(&mut conn.out)).unwrap();
+            answers.matches("HTTP/1.1 ").count()
         }
 
         /// Status and destination of the answer, and the visit that it was.
@@ -248,6 +257,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn requests_before_the_end_of_a_client_are_all_answered() {
+        const REQUESTS: usize = 2_000;
+        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(Place::default()));
+        let case = Case { lookup, is_blocked: false, is_head: false, client, domain, domains: three_domains() };
+        let mut world = World::new(&case);
+        let (code, _) = world.code_of(&case, CoreId(0));
+        let request = format!("GET /{} HTTP/1.1\r\nHost: {}\r\n\r\n", code.as_slug(), case.host());
+        world.work.receive(world.slot, request.repeat(REQUESTS).as_bytes());
+        // The kernel takes the first answers, and the client ends its side before they are sent.
+        let mut answers = world.send();
+        assert!(answers > 0 && answers < REQUESTS, "{answers} answers fit into the queue");
+        world.work.peer_ended(world.slot);
+        for _ in 0..REQUESTS {
+            answers += world.send();
+            world.work.drained(world.slot);
+        }
+        assert_eq!(answers, REQUESTS);
     }
 
     fn expected(case: &Case) -> (u16, String, VisitKind) {

@@ -370,6 +370,8 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         conn.peer_ended = true;
+        // Requests that waited while answers were queued are not lost, even if the queue has just been emptied.
+        self.resume(slot);
         self.finish_input(slot);
     }
 
