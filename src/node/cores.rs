@@ -83,8 +83,8 @@ impl CorePlan<'_> {
                 hsts: self.settings.tls.hsts,
                 codes: Box::new(Segment(codes)),
                 told: told.next().unwrap_or_default(),
-                service: Box::new(move |desk| {
-                    if is_admin { api::admin::service(desk, site) } else { api::public::service(desk, site) }
+                service: Box::new(move |handle| {
+                    if is_admin { api::admin::service(handle, site) } else { api::public::service(handle, site) }
                 }),
                 events: core_events.clone(),
             };
