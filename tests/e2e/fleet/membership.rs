@@ -104,7 +104,7 @@ fn lease_is_taken_over_once() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let impatient = |number: usize| {
-        fleet.setup(number).env("CAROM_FLEET_RECLAIM_SECONDS", "10").expect("a node that is gone").start()
+        fleet.setup(number).env("CAROM_FLEET_RECLAIM_SECONDS", "10").expect("a node that left the fleet").start()
     };
     let (first, second, third) = (impatient(0), impatient(1), impatient(2));
     [&first, &second, &third].into_iter().for_each(settle);

@@ -240,7 +240,7 @@ fn status_reports_recent_activity() {
     assert!(status["issuer"]["lastsSeconds"].as_u64() > Some(1_000_000_000), "{status}");
     let page = Wire::open(node.admin).ask("GET", "/status", "Accept: text/html\r\n", b"");
     assert!(page.text().contains("<path class=\"line\" d=\"M"), "{}", page.text());
-    assert!(page.text().contains("years at this rate"), "{}", page.text());
+    assert!(page.text().contains("years at the current rate"), "{}", page.text());
     drop(wires);
     node.terminate();
 }
