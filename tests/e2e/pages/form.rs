@@ -322,7 +322,7 @@ fn form_asks_for_a_key_when_required() {
     // Nobody has shown a key yet when a form is read.
     let long = send(&mut node.wire(), &format!("{link}&title={}", "x".repeat(64 * 1024)));
     is_page(&long, 413);
-    assert!(long.text().contains("longer than this service accepts"), "{long:?}");
+    assert!(long.text().contains("The request body is too large"), "{long:?}");
     assert!(long.text().contains("<form"), "{long:?}");
     node.terminate();
 }
