@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_nobody_is_taken_for_another() {
-        let guard = MissLimiter::new(1, 42, || 0);
+        let guard = MissLimiter::new(1, 42, || 1);
         let place = |number| guard.place(address(number));
         for number in 0..200_000 {
             assert_eq!(guard.misses.take(place(number).hash, 1), Ok(()), "{number}");
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn who_guesses_is_answered_nothing_unless_it_may_stand_for_many() {
-        let guard = MissLimiter::new(1, 42, || 0);
+        let guard = MissLimiter::new(1, 42, || 1);
         let (guesser, balancer) = (guard.place(address(1)), guard.place("10.0.0.1".parse().unwrap()));
         assert!(!guard.is_throttling() && guard.bars(guesser).is_none());
         for place in [guesser, balancer] {
@@ -272,20 +272,20 @@ mod tests {
         guard.alert_until.set(0);
         std::thread::sleep(Duration::from_millis(2));
         assert!(guard.bars(guesser).is_none() && !guard.is_throttling());
-        let off = MissLimiter::new(0, 42, || 0);
+        let off = MissLimiter::new(0, 42, || 1);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
     }
 
     #[test]
     fn failed_keys_are_counted_apart() {
-        let guard = MissLimiter::new(0, 42, || 0);
+        let guard = MissLimiter::new(0, 42, || 1);
         assert!((0..FAILED_KEYS_PER_MINUTE).all(|_| guard.key_failed(address(1)).is_ok()));
         assert!(guard.key_failed(address(1)).is_err() && guard.key_failed(address(2)).is_ok());
     }
 
     #[test]
     fn addresses_are_what_people_have() {
-        let guard = MissLimiter::new(1, 42, || 0);
+        let guard = MissLimiter::new(1, 42, || 1);
         let place = |text: &str| guard.place(text.parse().unwrap());
         assert_eq!(place("2001:db8::1"), place("2001:db8::ffff:1"));
         assert_ne!(place("2001:db8::1"), place("2001:db8:0:1::1"));
