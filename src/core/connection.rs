@@ -154,7 +154,7 @@ pub(super) struct PendingLookup {
     pub(super) unconfirmed: bool,
     /// The visitor to record with the answer.
     pub(super) visitor: Option<Visitor>,
-    /// The query of the request. Without memory where there is none.
+    /// The query of the request. Takes no memory while it is empty.
     pub(super) query: Vec<u8>,
     /// The entry of the request for the access log.
     pub(super) noted: Option<Noted>,

@@ -175,7 +175,7 @@ mod tests {
         let queued = TcpStream::connect(address).unwrap();
         refuse_new(&sockets[0]).unwrap();
         assert!(TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_err());
-        let (accepted, _) = sockets[0].accept().expect("whoever waited is still there");
+        let (accepted, _) = sockets[0].accept().expect("the waiting client is still there");
         assert_eq!(accepted.peer_addr().unwrap().as_socket(), Some(queued.local_addr().unwrap()));
     }
 }

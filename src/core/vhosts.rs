@@ -26,7 +26,7 @@ impl HostRouter {
         self.0.is_some()
     }
 
-    /// The domain that a request means, and its code there; no domain where its host is none of the service.
+    /// The domain of a request, and its code there; no domain if the service does not serve the host.
     #[inline]
     pub(super) fn resolve(&self, request: &RedirectRequest, head: &[u8]) -> (Option<Place>, Code) {
         match self.are_many() {

@@ -372,7 +372,7 @@ mod tests {
             assert_eq!(exit.reason, Reason::DataNotWritable);
             assert!(exit.what.contains("a file has that name"), "{exit}");
         }
-        // `/proc` accepts no directories, whoever the user is.
+        // `/proc` accepts no directories, for root neither.
         assert_eq!(data_dir(Path::new("/proc/carom")).unwrap_err().reason, Reason::DataNotWritable);
     }
 

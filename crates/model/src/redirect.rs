@@ -217,8 +217,8 @@ impl<'p> Policies<'p> {
         self.blocked.is_some_and(|hosts| hosts.has(host_of(target)))
     }
 
-    /// The response of a domain with this notice: the fallback of the domain, if it has one for such clients. Without a
-    /// domain the host of the request is none of the service.
+    /// Returns the fallback of a domain for this notice, or the notice if the domain has none. `domain` is `None` if the
+    /// service does not serve the host of the request.
     pub fn response_at(&self, domain: Option<Place>, notice: Notice) -> Response<'p> {
         let fallback = match (domain, notice) {
             (None, Notice::NotFound) if self.domains.unknown_host() == UnknownHost::Misdirected => {

@@ -23,11 +23,6 @@ pub(super) enum Topology {
 }
 
 impl Topology {
-    /// Builds the topology of a cluster from the first and last slot, and the master, of each range.
-    fn of(ranges: Vec<(u16, u16, Address)>) -> Topology {
-        Topology::Cluster { ranges }
-    }
-
     pub(super) fn server_of(&self, slot: u16) -> Option<&Address> {
         match self {
             Topology::Single(address) => Some(address),
@@ -194,7 +189,7 @@ impl Client {
         match told {
             Ok(Told::Alone) => self.found(address, Topology::Single(address.clone())),
             Ok(Told::Cluster(ranges)) if !ranges.is_empty() => {
-                let topology = Topology::of(ranges);
+                let topology = Topology::Cluster { ranges };
                 self.found(address, topology);
             }
             Ok(_) => {}

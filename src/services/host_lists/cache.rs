@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::source::Named;
 
-/// Returns the text that was last read from `source`; `None` if there is none of that source.
+/// Returns the text that was last read from `source`; `None` if that source has never been read.
 ///
 /// # Errors
 /// If the cache file cannot be read or is malformed.

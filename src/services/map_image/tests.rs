@@ -155,7 +155,7 @@ fn any_changed_byte_is_noticed_and_all_links_come_from_the_store() {
         let (report, targets) = loaded(&node, dir.path());
         assert_eq!((report.replayed, report.records), (None, 5_000), "byte {at}");
         assert_eq!(targets, expected, "byte {at}");
-        assert!(!path.exists(), "byte {at}: a damaged image is made anew");
+        assert!(!path.exists(), "byte {at}: a damaged image is removed");
     }
 }
 
