@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -277,6 +277,8 @@ impl VisitAggregator {
         }
         match self.log.write(self.hour, &ended, &self.fresh) {
             Ok(()) => self.enter_fresh(),
+            // The disk has become full since the writer last looked: they stay in memory until there is room again.
+            Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {}
             Err(error) => self.fail(&error),
         }
     }

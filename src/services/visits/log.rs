@@ -149,6 +149,10 @@ impl Log {
     }
 
     /// Writes the counts of an hour since the last call. They are durable after a sync.
+    ///
+    /// # Errors
+    /// If the file cannot be written. The log then ends where it ended before, unless that failed too: such an error has
+    /// the kind [`io::ErrorKind::Other`].
     pub(super) fn write(&mut self, hour: u32, ended: &[Code], tally: &Tally) -> io::Result<()> {
         self.piece.clear();
         self.piece.resize(HEAD_LEN, 0);
@@ -170,7 +174,11 @@ impl Log {
         let sum = xxh3_64(&self.piece[HEAD_LEN..]);
         self.piece[..4].copy_from_slice(&len.to_le_bytes());
         self.piece[4..HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
-        (&*self.file).write_all(&self.piece)?;
+        if let Err(error) = (&*self.file).write_all(&self.piece) {
+            // A piece cut in the middle would hide every piece that is appended after it.
+            self.file.set_len(self.len).map_err(io::Error::other)?;
+            return Err(error);
+        }
         self.len += self.piece.len() as u64;
         self.is_dirty = true;
         Ok(())
