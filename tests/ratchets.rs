@@ -16,7 +16,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("crates/model/src/link/record.rs", 680),
     ("crates/model/src/visits/tally.rs", 620),
     ("crates/ring/src/lib.rs", 630),
-    ("crates/settings/src/value.rs", 710),
     ("src/core/hyper_bridge.rs", 670),
     ("src/core/run_loop.rs", 640),
     ("src/core/work.rs", 710),

@@ -47,7 +47,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("httparse", &["src/wire/head.rs", "loadgen/"]),
     ("toml", &["crates/settings/src/file.rs", "crates/settings/src/describe.rs"]),
     ("clap", &["src/commands/cli.rs", "loadgen/", "bench/"]),
-    ("url", &["crates/model/src/destination/", "crates/settings/src/value.rs", "crates/settings/src/redis_url.rs"]),
+    ("url", &["crates/model/src/destination/", "crates/settings/src/value/", "crates/settings/src/redis_url.rs"]),
     ("dashmap", &["crates/model/src/access/idempotency.rs", "src/services/search/query_workers.rs"]),
     (
         "data_encoding",

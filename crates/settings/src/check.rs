@@ -9,7 +9,8 @@ use super::keys::{Key, SETTINGS};
 use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
-use super::value::{self, Chosen, Written};
+use super::value::addresses::Chosen;
+use super::value::{self, Written, addresses, domains, hosts, logs, quantities};
 use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings, Tls};
 use crate::exit::Reason;
 use carom_limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
@@ -42,18 +43,18 @@ impl<'a> Checker<'a> {
     pub(super) fn settings(&mut self, allowed: &[usize]) -> Option<Settings> {
         let data_dir = self.one(Key::DataDir, value::path);
         let listen = self.listen();
-        let admin_listen = self.one(Key::AdminListen, |written| value::address(value::text(written)?));
+        let admin_listen = self.one(Key::AdminListen, |written| addresses::address(value::text(written)?));
         let (proxied, trust) = self.proxies(listen.as_deref().unwrap_or_default());
         let cores = self.cores(allowed);
         let fleet = self.fleet();
-        let base_url = self.one(Key::BaseUrl, value::base_url);
+        let base_url = self.one(Key::BaseUrl, domains::base_url);
         let open = self.one(Key::Open, value::boolean);
         let space_key = self.space_key();
         let code_length = self.one(Key::LinksCodeLength, value::code_length);
         let residency = self.residency(cores.as_ref());
-        let search_memory = self.one(Key::LinksSearchMemory, value::search_memory);
-        let dedupe = self.one(Key::LinksDedupe, value::window);
-        let default_ttl = self.one(Key::LinksDefaultTtl, value::window);
+        let search_memory = self.one(Key::LinksSearchMemory, quantities::search_memory);
+        let dedupe = self.one(Key::LinksDedupe, quantities::window);
+        let default_ttl = self.one(Key::LinksDefaultTtl, quantities::window);
         let expiry = self.expiry(fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some()));
         let has_redis = fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some());
         let allow = self.hosts((Key::AllowHosts, Key::AllowSource), has_redis);
@@ -64,11 +65,11 @@ impl<'a> Checker<'a> {
         let most = u64::from(APP_CREATES_MAX);
         let creates = self.one(Key::LimitsCreatesPerSecond, |written| value::integer(written, 0, most));
         let misses = self.one(Key::LimitsMissesPerSecond, |written| value::integer(written, 0, most));
-        let drain_delay = self.one(Key::DrainDelay, value::delay);
-        let admin_hosts = self.list(Key::AdminHosts, "write at least one, or remove the setting", value::host_name);
+        let drain_delay = self.one(Key::DrainDelay, quantities::delay);
+        let admin_hosts = self.list(Key::AdminHosts, "write at least one, or remove the setting", hosts::host_name);
         let admin_requires_key = self.one(Key::AdminRequireKey, value::boolean);
-        let log_level = self.one(Key::LogLevel, value::log_level);
-        let log_format = self.one(Key::LogFormat, value::log_format);
+        let log_level = self.one(Key::LogLevel, logs::log_level);
+        let log_format = self.one(Key::LogFormat, logs::log_format);
         let access_log = self.access_log();
         let pages = self.pages();
         let api = self.api();
@@ -177,16 +178,16 @@ impl<'a> Checker<'a> {
 
     /// Returns the public addresses, each with its source.
     fn listen(&mut self) -> Option<Vec<(SocketAddr, Source)>> {
-        self.list(Key::Listen, "name at least one IP:PORT", value::address).or_else(|| {
+        self.list(Key::Listen, "name at least one IP:PORT", addresses::address).or_else(|| {
             let default = Key::Listen.setting().default?;
-            Some(vec![(value::address(default).ok()?, Source::Default)])
+            Some(vec![(addresses::address(default).ok()?, Source::Default)])
         })
     }
 
     /// Returns the listeners that require a PROXY header, and the trusted proxies.
     fn proxies(&mut self, listen: &[(SocketAddr, Source)]) -> (Vec<bool>, Trust) {
-        let named = self.list(Key::ProxyProtocol, "write off, require, or addresses of listen", value::proxied);
-        let trusted = self.list(Key::TrustedProxies, "write at least one, or remove the setting", value::network);
+        let named = self.list(Key::ProxyProtocol, "write off, require, or addresses of listen", addresses::proxied);
+        let trusted = self.list(Key::TrustedProxies, "write at least one, or remove the setting", addresses::network);
         let trusted: Vec<Network> = trusted.unwrap_or_default().into_iter().map(|(network, _)| network).collect();
         let named = named.unwrap_or_default();
         let alone =
@@ -198,7 +199,7 @@ impl<'a> Checker<'a> {
             let wrong = Wrong::new("requires trusted proxies", right);
             self.problems.push(Problem::of(source.clone(), Key::ProxyProtocol, wrong));
         }
-        let field = self.one(Key::ForwardedField, value::forwarded_field).unwrap_or_default();
+        let field = self.one(Key::ForwardedField, addresses::forwarded_field).unwrap_or_default();
         if field != Field::Off && trusted.is_empty() {
             let wrong = Wrong::new("requires trusted proxies", "list your proxies in trusted_proxies");
             self.problems.push(Problem::of(
@@ -238,9 +239,9 @@ impl<'a> Checker<'a> {
         let right = "write at least one file, or remove the setting";
         let certificates = self.list(Key::TlsCert, right, value::file).unwrap_or_default();
         let keys = self.list(Key::TlsKey, right, value::file).unwrap_or_default();
-        let named = self.list(Key::TlsListen, "write all, or addresses of listen", value::secure);
+        let named = self.list(Key::TlsListen, "write all, or addresses of listen", addresses::secure);
         let http2 = self.one(Key::TlsHttp2, value::boolean);
-        let hsts = self.one(Key::TlsHsts, value::window);
+        let hsts = self.one(Key::TlsHsts, quantities::window);
         let has_problems = !self.problems.is_empty();
         let mut wrong = |key: Key, reason: &str, right: &str| {
             let source = self.sources[key as usize].clone();
@@ -286,7 +287,7 @@ impl<'a> Checker<'a> {
         let body_rate = number(Key::LimitsBodyRate, 1, 1_000_000);
         let per_address = self.one(Key::LimitsConnectionsPerAddress, per_address);
         let mut size =
-            |key: Key, least: u64, most: u64| self.one(key, |written| value::size_within(written, least, most));
+            |key: Key, least: u64, most: u64| self.one(key, |written| quantities::size_within(written, least, most));
         let head_len = size(Key::LimitsHeadBytes, 4 << 10, 32 << 10);
         let body_len = size(Key::LimitsBodyBytes, 16 << 10, 64 << 20);
         let queued_len = size(Key::LimitsQueuedBytes, 64 << 10, 16 << 20);
@@ -324,7 +325,7 @@ impl<'a> Checker<'a> {
 
     fn residency(&mut self, cores: Option<&Cores>) -> Option<Residency> {
         let is_hot = self.one(Key::LinksResidency, value::is_hot)?;
-        let limit = self.one(Key::LinksMemoryLimit, |written| value::size(written, MEMORY_LIMIT_MIN));
+        let limit = self.one(Key::LinksMemoryLimit, |written| quantities::size(written, MEMORY_LIMIT_MIN));
         let source = |key: Key| self.sources[key as usize].clone();
         let (key, wrong) = match (is_hot, limit) {
             (false, None) => return Some(Residency::All),
@@ -334,9 +335,9 @@ impl<'a> Checker<'a> {
                 if (least..=most).contains(&limit) {
                     return Some(Residency::Hot { memory_limit: limit });
                 }
-                let right = format!("set at least {}, or run fewer cores", value::show_size(least));
-                let too_much = format!("set at most {}, or run more cores", value::show_size(most));
-                let shown = value::show_size(limit);
+                let right = format!("set at least {}, or run fewer cores", quantities::show_size(least));
+                let too_much = format!("set at most {}, or run more cores", quantities::show_size(most));
+                let shown = quantities::show_size(limit);
                 let cores = readable::count(count, "core");
                 let wrong = match limit < least {
                     true => Wrong::new(format!("{shown} is too small for {cores}"), right),
@@ -359,9 +360,9 @@ impl<'a> Checker<'a> {
     }
 
     fn expiry(&mut self, of_fleet: bool) -> Option<Expiry> {
-        let keep = self.one(Key::LinksKeepExpired, value::kept);
+        let keep = self.one(Key::LinksKeepExpired, quantities::kept);
         let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
-        let recycle_after = self.one(Key::LinksRecycleAfter, value::window);
+        let recycle_after = self.one(Key::LinksRecycleAfter, quantities::window);
         let (reason, right) = match (keep?, recycle_after?) {
             (_, Some(_)) if of_fleet => (
                 "cannot be used with redis, because other nodes may still know the codes",
@@ -381,13 +382,13 @@ impl<'a> Checker<'a> {
     }
 
     fn hosts(&mut self, (hosts, source_key): (Key, Key), has_redis: bool) -> Hosts {
-        let source = self.one(source_key, value::list_source);
+        let source = self.one(source_key, hosts::list_source);
         if source == Some(ListSource::Redis) && !has_redis {
             let place = self.sources[source_key as usize].clone();
             let wrong = Wrong::new("is redis, but the setting redis is not set", "set redis, or write a file or a URL");
             self.problems.push(Problem::of(place, source_key, wrong));
         }
-        let hosts = self.list(hosts, "write at least one host, or remove the setting", value::host);
+        let hosts = self.list(hosts, "write at least one host, or remove the setting", hosts::host);
         Hosts { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
     }
 
@@ -395,9 +396,9 @@ impl<'a> Checker<'a> {
     /// visitors would be led in circles.
     fn domains(&mut self, base_url: Option<&BaseUrl>) -> Option<Domains> {
         let right = "write at least one domain, or remove the setting";
-        let listed = self.list(Key::DomainsServe, right, value::domain).unwrap_or_default();
+        let listed = self.list(Key::DomainsServe, right, domains::domain).unwrap_or_default();
         let fallback = self.one(Key::DomainsFallback, value::boolean);
-        let unknown_host = self.one(Key::DomainsUnknownHost, value::unknown_host);
+        let unknown_host = self.one(Key::DomainsUnknownHost, domains::unknown_host);
         let urls = listed.iter().map(|(domain, _)| &*domain.base_url).chain(base_url.map(BaseUrl::as_str));
         let own: HashSet<String> = urls.map(|url| host_of(url.as_bytes()).to_owned()).collect();
         let mut wrong = |key: Key, wrong: Wrong| {
@@ -418,7 +419,7 @@ impl<'a> Checker<'a> {
         let mut by_id = HashMap::new();
         for (domain, source) in &listed {
             let other = by_id.insert(domain.name.id(), domain);
-            for wrong in value::wrong_with_domain(domain, other, base_url, &own) {
+            for wrong in domains::wrong_with_domain(domain, other, base_url, &own) {
                 self.problems.push(Problem::of(source.clone(), Key::DomainsServe, wrong));
             }
         }

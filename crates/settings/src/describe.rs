@@ -6,7 +6,8 @@ use super::access_log::STANDARD_OUTPUT;
 use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
-use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
+use super::value::{domains, quantities};
+use super::{Hosts, KeySource, ListSource, Residency, Settings};
 use crate::access_log::terms::LogPlace;
 use carom_limits::ConnectionLimits;
 use carom_model::domains::UnknownHost;
@@ -146,23 +147,25 @@ fn value(settings: &Settings, key: Key) -> Shown {
         }),
         Key::LinksMemoryLimit => match settings.residency {
             Residency::All => return Shown::Unset,
-            Residency::Hot { memory_limit } => quote(&value::show_size(memory_limit)),
+            Residency::Hot { memory_limit } => quote(&quantities::show_size(memory_limit)),
         },
         Key::LinksSearchMemory => quote(&match settings.search_memory {
             0 => "off".to_owned(),
-            bytes => value::show_size(bytes),
+            bytes => quantities::show_size(bytes),
         }),
-        Key::LinksDedupe => quote(&settings.dedupe.map_or("off".to_owned(), value::window_text)),
-        Key::LinksDefaultTtl => quote(&settings.default_ttl.map_or("off".to_owned(), value::window_text)),
-        Key::LinksKeepExpired => quote(&settings.expiry.keep.map_or("forever".to_owned(), value::window_text)),
+        Key::LinksDedupe => quote(&settings.dedupe.map_or("off".to_owned(), quantities::window_text)),
+        Key::LinksDefaultTtl => quote(&settings.default_ttl.map_or("off".to_owned(), quantities::window_text)),
+        Key::LinksKeepExpired => quote(&settings.expiry.keep.map_or("forever".to_owned(), quantities::window_text)),
         Key::LinksExpirePerSecond => settings.expiry.per_second.to_string(),
-        Key::LinksRecycleAfter => quote(&settings.expiry.recycle_after.map_or("off".to_owned(), value::window_text)),
+        Key::LinksRecycleAfter => {
+            quote(&settings.expiry.recycle_after.map_or("off".to_owned(), quantities::window_text))
+        }
         Key::AllowHosts => return list_of_hosts(&settings.allow),
         Key::AllowSource => return source_of_hosts(&settings.allow),
         Key::BlockHosts => return list_of_hosts(&settings.block),
         Key::BlockSource => return source_of_hosts(&settings.block),
         Key::DomainsServe if settings.domains.serve.is_empty() => return Shown::Unset,
-        Key::DomainsServe => list_of(settings.domains.serve.iter().map(value::domain_text)),
+        Key::DomainsServe => list_of(settings.domains.serve.iter().map(domains::domain_text)),
         Key::DomainsFallback => settings.domains.fallback.to_string(),
         Key::DomainsUnknownHost => quote(match settings.domains.unknown_host {
             UnknownHost::NotFound => "not_found",
@@ -176,7 +179,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
             secure => list_of(secure.map(|(address, _)| address.to_string())),
         },
         Key::TlsHttp2 => settings.tls.http2.to_string(),
-        Key::TlsHsts => quote(&settings.tls.hsts.map_or("off".to_owned(), value::window_text)),
+        Key::TlsHsts => quote(&settings.tls.hsts.map_or("off".to_owned(), quantities::window_text)),
         Key::LimitsConnections
         | Key::LimitsConnectionsPerAddress
         | Key::LimitsHandshakes
@@ -197,7 +200,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
         }
         Key::PagesHome => quote(if settings.pages.has_form { "form" } else { "off" }),
         Key::DrainDelay if settings.drain_delay.is_zero() => quote("0s"),
-        Key::DrainDelay => quote(&value::window_text(settings.drain_delay)),
+        Key::DrainDelay => quote(&quantities::window_text(settings.drain_delay)),
         Key::LimitsCreatesPerSecond => settings.limits.creates_per_second.to_string(),
         Key::LimitsMissesPerSecond => settings.limits.misses_per_second.to_string(),
         Key::AdminHosts if settings.admin_hosts.is_empty() => return Shown::Unset,
@@ -228,11 +231,11 @@ fn connection_limit(limits: &ConnectionLimits, key: Key) -> String {
         Key::LimitsRequestsPerConnection => limits.requests.to_string(),
         Key::LimitsIdleSeconds => limits.idle_time.as_secs().to_string(),
         Key::LimitsHeadSeconds => limits.head_time.as_secs().to_string(),
-        Key::LimitsHeadBytes => quote(&value::show_size(u64::from(limits.head_len))),
+        Key::LimitsHeadBytes => quote(&quantities::show_size(u64::from(limits.head_len))),
         Key::LimitsBodySeconds => limits.body_time.as_secs().to_string(),
-        Key::LimitsBodyBytes => quote(&value::show_size(u64::from(limits.body_len))),
+        Key::LimitsBodyBytes => quote(&quantities::show_size(u64::from(limits.body_len))),
         Key::LimitsBodyRate => limits.body_rate.to_string(),
-        _ => quote(&value::show_size(limits.queued_len as u64)),
+        _ => quote(&quantities::show_size(limits.queued_len as u64)),
     }
 }
 
