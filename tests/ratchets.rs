@@ -37,7 +37,6 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Functions with more lines.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("crates/settings/src/describe.rs", "value"),
     ("loadgen/src/cli.rs", "check"),
     ("loadgen/src/report/table.rs", "write_table"),
     ("src/core/hyper_bridge.rs", "drive"),

@@ -1,5 +1,6 @@
 //! The table `api`: the APIs of the public listeners.
 
+use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
 pub(super) const API: [Setting; 2] = [
@@ -12,6 +13,7 @@ pub(super) const API: [Setting; 2] = [
         default: Some("shlink"),
         secret: false,
         doc: "APIs on the public listeners: shlink (REST API, /rest/v3), bitly (/v4), yourls (/yourls-api.php). The admin listener always serves the REST API.",
+        show: |settings| Shown::list(settings.api.names()),
     },
     Setting {
         key: Key::ApiYourlsJsonp,
@@ -22,5 +24,6 @@ pub(super) const API: [Setting; 2] = [
         default: Some("false"),
         secret: false,
         doc: "Allow format=jsonp in the YOURLS API, which lets scripts of other sites read the responses.",
+        show: |settings| Shown::plain(settings.api.yourls_jsonp),
     },
 ];

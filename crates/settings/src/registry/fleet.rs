@@ -1,5 +1,6 @@
 //! The table `fleet`: Redis, and the node among others.
 
+use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
 pub(super) const FLEET: [Setting; 8] = [
@@ -12,6 +13,7 @@ pub(super) const FLEET: [Setting; 8] = [
         default: None,
         secret: false,
         doc: "Name of this node, unique in its fleet. If not set, one is generated and kept in the data directory.",
+        show: |settings| Shown::optional(settings.fleet.node.as_ref()),
     },
     Setting {
         key: Key::FleetPassword,
@@ -22,6 +24,7 @@ pub(super) const FLEET: [Setting; 8] = [
         default: None,
         secret: true,
         doc: "Password for Redis, unless the URL contains one.",
+        show: |settings| if settings.fleet.password.is_some() { Shown::Hidden } else { Shown::Unset },
     },
     Setting {
         key: Key::FleetCaFile,
@@ -32,6 +35,7 @@ pub(super) const FLEET: [Setting; 8] = [
         default: None,
         secret: false,
         doc: "CA certificates to trust for rediss://, in PEM. If not set, the CA certificates of the system.",
+        show: |settings| Shown::optional(settings.fleet.ca_file.as_ref().map(|path| path.display())),
     },
     Setting {
         key: Key::FleetPrefix,
@@ -42,6 +46,7 @@ pub(super) const FLEET: [Setting; 8] = [
         default: Some("carom"),
         secret: false,
         doc: "Prefix of all keys in Redis. Use the same value on all nodes of a fleet.",
+        show: |settings| Shown::text(&settings.fleet.prefix),
     },
     Setting {
         key: Key::FleetAnswerMillis,
@@ -52,6 +57,7 @@ pub(super) const FLEET: [Setting; 8] = [
         default: Some("100"),
         secret: false,
         doc: "Timeout for requests to Redis, in milliseconds. After a timeout, Redis counts as unavailable.",
+        show: |settings| Shown::plain(settings.fleet.answer_time.as_millis()),
     },
     Setting {
         key: Key::FleetAcceptWithoutRedis,
@@ -62,6 +68,7 @@ pub(super) const FLEET: [Setting; 8] = [
         default: Some("true"),
         secret: false,
         doc: "Create and delete links while Redis is unavailable, and sync them later. Custom slugs always need Redis.",
+        show: |settings| Shown::plain(settings.fleet.accept_without_redis),
     },
     Setting {
         key: Key::FleetReclaimSeconds,
@@ -72,6 +79,7 @@ pub(super) const FLEET: [Setting; 8] = [
         default: Some("604800"),
         secret: false,
         doc: "Seconds without contact to a node after which another node takes over its unused codes.",
+        show: |settings| Shown::plain(settings.fleet.reclaim_after.as_secs()),
     },
     Setting {
         key: Key::FleetStreamEntries,
@@ -82,5 +90,6 @@ pub(super) const FLEET: [Setting; 8] = [
         default: Some("1000000"),
         secret: false,
         doc: "Approximate number of changes that Redis keeps for nodes that are away. A node that misses more compares all its links with Redis.",
+        show: |settings| Shown::plain(settings.fleet.stream_entries),
     },
 ];

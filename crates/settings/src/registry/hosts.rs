@@ -1,6 +1,9 @@
 //! The tables `allow` and `block`, of hosts that links may point to, and `domains`, of hosts that carom serves.
 
+use crate::describe::{Shown, source};
 use crate::keys::{Key, Setting};
+use crate::value::domains::domain_text;
+use carom_model::domains::UnknownHost;
 
 pub(super) const ALLOW: [Setting; 2] = [
     Setting {
@@ -12,6 +15,7 @@ pub(super) const ALLOW: [Setting; 2] = [
         default: None,
         secret: false,
         doc: "Hosts that new links may point to. If neither this nor allow.source is set, all hosts are allowed.",
+        show: |settings| Shown::some_list(&settings.allow.hosts),
     },
     Setting {
         key: Key::AllowSource,
@@ -22,6 +26,7 @@ pub(super) const ALLOW: [Setting; 2] = [
         default: None,
         secret: false,
         doc: "Source of further allowed hosts, read every two seconds: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:allow.",
+        show: |settings| source(&settings.allow),
     },
 ];
 
@@ -35,6 +40,7 @@ pub(super) const BLOCK: [Setting; 2] = [
         default: None,
         secret: false,
         doc: "Hosts that no link may point to. New links are refused; existing ones return 410.",
+        show: |settings| Shown::some_list(&settings.block.hosts),
     },
     Setting {
         key: Key::BlockSource,
@@ -45,6 +51,7 @@ pub(super) const BLOCK: [Setting; 2] = [
         default: None,
         secret: false,
         doc: "Source of further blocked hosts, read every two seconds: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:block.",
+        show: |settings| source(&settings.block),
     },
 ];
 
@@ -58,6 +65,7 @@ pub(super) const DOMAINS: [Setting; 3] = [
         default: None,
         secret: false,
         doc: "Further domains for short links, besides base_url. Each may redirect requests for its home page, unknown links and expired links. List base_url itself to give it redirects, too.",
+        show: |settings| Shown::some_list(settings.domains.serve.iter().map(domain_text)),
     },
     Setting {
         key: Key::DomainsFallback,
@@ -68,6 +76,7 @@ pub(super) const DOMAINS: [Setting; 3] = [
         default: Some("false"),
         secret: false,
         doc: "Links of the default domain also redirect on the other domains.",
+        show: |settings| Shown::plain(settings.domains.fallback),
     },
     Setting {
         key: Key::DomainsUnknownHost,
@@ -78,5 +87,11 @@ pub(super) const DOMAINS: [Setting; 3] = [
         default: Some("not_found"),
         secret: false,
         doc: "Response to requests for an unknown host, if several domains are served: 404, as for an unknown link, or 421 with an explanation.",
+        show: |settings| {
+            Shown::text(match settings.domains.unknown_host {
+                UnknownHost::NotFound => "not_found",
+                UnknownHost::Misdirected => "misdirected",
+            })
+        },
     },
 ];

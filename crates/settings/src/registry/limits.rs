@@ -1,5 +1,6 @@
 //! The table `limits`: connections, timeouts, sizes and rates.
 
+use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
 pub(super) const LIMITS: [Setting; 13] = [
@@ -12,6 +13,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("100000"),
         secret: false,
         doc: "Maximum number of open connections per core. Beyond this, new connections are closed.",
+        show: |settings| Shown::plain(settings.limits.connections.connections),
     },
     Setting {
         key: Key::LimitsConnectionsPerAddress,
@@ -22,6 +24,10 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("auto"),
         secret: false,
         doc: "Maximum number of connections per client address and core; IPv6 counts by /64 network. auto: 1024 per public address, no limit for private ones. 0: no limit. Trusted proxies have no limit.",
+        show: |settings| match settings.limits.connections {
+            limits if limits.counts_private => Shown::plain(limits.per_address),
+            _ => Shown::text("auto"),
+        },
     },
     Setting {
         key: Key::LimitsHandshakes,
@@ -32,6 +38,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("1000"),
         secret: false,
         doc: "Maximum number of concurrent TLS handshakes per core. Beyond this, carom drops the handshake that has waited longest for its client or, if none has, the new one.",
+        show: |settings| Shown::plain(settings.limits.connections.handshakes),
     },
     Setting {
         key: Key::LimitsRequestsPerConnection,
@@ -42,6 +49,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("0"),
         secret: false,
         doc: "Number of requests after which carom closes a connection, so that clients spread over nodes and cores. 0: no limit.",
+        show: |settings| Shown::plain(settings.limits.connections.requests),
     },
     Setting {
         key: Key::LimitsIdleSeconds,
@@ -52,6 +60,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("75"),
         secret: false,
         doc: "Idle timeout of connections between requests, in seconds.",
+        show: |settings| Shown::plain(settings.limits.connections.idle_time.as_secs()),
     },
     Setting {
         key: Key::LimitsHeadSeconds,
@@ -62,6 +71,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("10"),
         secret: false,
         doc: "Timeout for receiving a request head, in seconds.",
+        show: |settings| Shown::plain(settings.limits.connections.head_time.as_secs()),
     },
     Setting {
         key: Key::LimitsHeadBytes,
@@ -72,6 +82,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("16KiB"),
         secret: false,
         doc: "Maximum size of a request head.",
+        show: |settings| Shown::size(u64::from(settings.limits.connections.head_len)),
     },
     Setting {
         key: Key::LimitsBodySeconds,
@@ -82,6 +93,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("30"),
         secret: false,
         doc: "Timeout for receiving a request body, in seconds. For bulk requests: how long the body may arrive more slowly than limits.body_rate.",
+        show: |settings| Shown::plain(settings.limits.connections.body_time.as_secs()),
     },
     Setting {
         key: Key::LimitsBodyBytes,
@@ -92,6 +104,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("1MiB"),
         secret: false,
         doc: "Maximum size of a request body, except for bulk requests.",
+        show: |settings| Shown::size(u64::from(settings.limits.connections.body_len)),
     },
     Setting {
         key: Key::LimitsBodyRate,
@@ -102,6 +115,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("32"),
         secret: false,
         doc: "Minimum rate at which the body of a bulk request must arrive, in bytes per second.",
+        show: |settings| Shown::plain(settings.limits.connections.body_rate),
     },
     Setting {
         key: Key::LimitsQueuedBytes,
@@ -112,6 +126,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("64KiB"),
         secret: false,
         doc: "Maximum size of responses buffered for a slow client. Beyond this, carom stops reading its requests.",
+        show: |settings| Shown::size(settings.limits.connections.queued_len as u64),
     },
     Setting {
         key: Key::LimitsCreatesPerSecond,
@@ -122,6 +137,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("0"),
         secret: false,
         doc: "Links that an app may create per second on this node, unless its key sets another rate. 0: no limit.",
+        show: |settings| Shown::plain(settings.limits.creates_per_second),
     },
     Setting {
         key: Key::LimitsMissesPerSecond,
@@ -132,5 +148,6 @@ pub(super) const LIMITS: [Setting; 13] = [
         default: Some("10"),
         secret: false,
         doc: "Requests per second for links that do not exist, per client address and core; bursts of ten seconds are allowed. 0: no limit.",
+        show: |settings| Shown::plain(settings.limits.misses_per_second),
     },
 ];

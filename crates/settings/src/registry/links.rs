@@ -1,5 +1,7 @@
 //! The table `links`: codes, memory, expiry and reuse.
 
+use crate::Residency;
+use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
 pub(super) const LINKS: [Setting; 9] = [
@@ -12,6 +14,7 @@ pub(super) const LINKS: [Setting; 9] = [
         default: Some("7"),
         secret: false,
         doc: "Length of new short codes in characters. Shorter codes are easier to guess.",
+        show: |settings| Shown::plain(settings.code_length),
     },
     Setting {
         key: Key::LinksResidency,
@@ -22,6 +25,12 @@ pub(super) const LINKS: [Setting; 9] = [
         default: Some("all"),
         secret: false,
         doc: "all keeps every link in memory; hot keeps recently visited links in memory and reads the others from disk on demand.",
+        show: |settings| {
+            Shown::text(match settings.residency {
+                Residency::All => "all",
+                Residency::Hot { .. } => "hot",
+            })
+        },
     },
     Setting {
         key: Key::LinksMemoryLimit,
@@ -32,6 +41,10 @@ pub(super) const LINKS: [Setting; 9] = [
         default: None,
         secret: false,
         doc: "With links.residency = \"hot\": memory for links, all cores together.",
+        show: |settings| match settings.residency {
+            Residency::All => Shown::Unset,
+            Residency::Hot { memory_limit } => Shown::size(memory_limit),
+        },
     },
     Setting {
         key: Key::LinksSearchMemory,
@@ -42,6 +55,10 @@ pub(super) const LINKS: [Setting; 9] = [
         default: Some("256MiB"),
         secret: false,
         doc: "Memory for the search index, about 10 bytes per link. If it is too small, only the newest links are indexed. The index also takes 140 bytes per link on disk. off: searches read every link.",
+        show: |settings| match settings.search_memory {
+            0 => Shown::text("off"),
+            bytes => Shown::size(bytes),
+        },
     },
     Setting {
         key: Key::LinksDedupe,
@@ -52,6 +69,7 @@ pub(super) const LINKS: [Setting; 9] = [
         default: Some("off"),
         secret: false,
         doc: "Reuse the existing link when the same URL is shortened again within this time. Each reuse restarts the period. Use the same value on all nodes.",
+        show: |settings| Shown::time_or("off", settings.dedupe),
     },
     Setting {
         key: Key::LinksDefaultTtl,
@@ -62,6 +80,7 @@ pub(super) const LINKS: [Setting; 9] = [
         default: Some("730d"),
         secret: false,
         doc: "Expiry of links created through the API without validUntil, counted from creation or from validSince. off: such links never expire.",
+        show: |settings| Shown::time_or("off", settings.default_ttl),
     },
     Setting {
         key: Key::LinksKeepExpired,
@@ -72,6 +91,7 @@ pub(super) const LINKS: [Setting; 9] = [
         default: Some("1d"),
         secret: false,
         doc: "How long an expired link is kept: it returns 410 and can be reactivated with a new validUntil. Then it is removed.",
+        show: |settings| Shown::time_or("forever", settings.expiry.keep),
     },
     Setting {
         key: Key::LinksExpirePerSecond,
@@ -82,6 +102,7 @@ pub(super) const LINKS: [Setting; 9] = [
         default: Some("10000"),
         secret: false,
         doc: "Maximum number of expired links removed per second, so that mass expiry does not slow down other requests.",
+        show: |settings| Shown::plain(settings.expiry.per_second),
     },
     Setting {
         key: Key::LinksRecycleAfter,
@@ -92,5 +113,6 @@ pub(super) const LINKS: [Setting; 9] = [
         default: Some("off"),
         secret: false,
         doc: "How long after the removal of an expired link its generated code may be reused. Cannot be used in a fleet.",
+        show: |settings| Shown::time_or("off", settings.expiry.recycle_after),
     },
 ];

@@ -1,5 +1,8 @@
 //! The tables `admin`, `drain`, `log` and `access_log`, for the people who run a node.
 
+use crate::access_log::STANDARD_OUTPUT;
+use crate::access_log::terms::LogPlace;
+use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
 pub(super) const ADMIN: [Setting; 2] = [
@@ -12,6 +15,7 @@ pub(super) const ADMIN: [Setting; 2] = [
         default: None,
         secret: false,
         doc: "Host names accepted by the admin listener, besides IP addresses, localhost and the host name of the machine. Requests for other names are refused.",
+        show: |settings| Shown::some_list(&settings.admin_hosts),
     },
     Setting {
         key: Key::AdminRequireKey,
@@ -22,6 +26,7 @@ pub(super) const ADMIN: [Setting; 2] = [
         default: Some("false"),
         secret: false,
         doc: "Require an admin key even if the admin listener is on loopback. On other addresses, a key is always required.",
+        show: |settings| Shown::plain(settings.admin_requires_key),
     },
 ];
 
@@ -34,6 +39,7 @@ pub(super) const DRAIN: [Setting; 1] = [Setting {
     default: Some("0s"),
     secret: false,
     doc: "How long to keep accepting connections after SIGTERM, while /readyz already returns 503. Set it longer than the load balancer takes to notice.",
+    show: |settings| Shown::time_or("0s", Some(settings.drain_delay).filter(|delay| !delay.is_zero())),
 }];
 
 pub(super) const LOG: [Setting; 2] = [
@@ -46,6 +52,7 @@ pub(super) const LOG: [Setting; 2] = [
         default: Some("info"),
         secret: false,
         doc: "Verbosity of the log on standard error.",
+        show: |settings| Shown::text(settings.log_level.as_str()),
     },
     Setting {
         key: Key::LogFormat,
@@ -56,6 +63,7 @@ pub(super) const LOG: [Setting; 2] = [
         default: Some("text"),
         secret: false,
         doc: "Format of the log: text for people, or JSON with one object per line.",
+        show: |settings| Shown::text(settings.log_format.as_str()),
     },
 ];
 
@@ -69,6 +77,11 @@ pub(super) const ACCESS_LOG: [Setting; 4] = [
         default: None,
         secret: false,
         doc: "Access log file, with one line per request. If not set, no access log is written. After the file is renamed, as by logrotate, carom creates a new one within a second.",
+        show: |settings| match &settings.access_log.place {
+            Some(LogPlace::File(path)) => Shown::text(path.display()),
+            Some(LogPlace::StandardOutput) => Shown::text(STANDARD_OUTPUT),
+            None => Shown::Unset,
+        },
     },
     Setting {
         key: Key::AccessLogFormat,
@@ -79,6 +92,7 @@ pub(super) const ACCESS_LOG: [Setting; 4] = [
         default: Some("json"),
         secret: false,
         doc: "Format of the lines: JSON objects, or the combined format of Apache and nginx.",
+        show: |settings| Shown::text(settings.access_log.format.as_str()),
     },
     Setting {
         key: Key::AccessLogOneIn,
@@ -89,6 +103,7 @@ pub(super) const ACCESS_LOG: [Setting; 4] = [
         default: Some("1"),
         secret: false,
         doc: "Log only a random sample of 1 in N requests.",
+        show: |settings| Shown::plain(settings.access_log.one_in),
     },
     Setting {
         key: Key::AccessLogAddresses,
@@ -99,5 +114,6 @@ pub(super) const ACCESS_LOG: [Setting; 4] = [
         default: Some("shortened"),
         secret: false,
         doc: "Client addresses in the access log: shortened to their /24 (IPv4) or /48 (IPv6) network, in full, or left out.",
+        show: |settings| Shown::text(settings.access_log.addresses.as_str()),
     },
 ];

@@ -1,5 +1,6 @@
 //! The table `pages`: the look of public pages.
 
+use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
 pub(super) const PAGES: [Setting; 5] = [
@@ -12,6 +13,7 @@ pub(super) const PAGES: [Setting; 5] = [
         default: Some("carom"),
         secret: false,
         doc: "Name of the service on public pages and in the console.",
+        show: |settings| Shown::text(&settings.pages.title),
     },
     Setting {
         key: Key::PagesAccent,
@@ -22,6 +24,7 @@ pub(super) const PAGES: [Setting; 5] = [
         default: Some("#2f6fed"),
         secret: false,
         doc: "Colour of buttons and numbers on public pages.",
+        show: |settings| Shown::text(settings.pages.accent),
     },
     Setting {
         key: Key::PagesLogo,
@@ -32,6 +35,7 @@ pub(super) const PAGES: [Setting; 5] = [
         default: None,
         secret: false,
         doc: "Logo on public pages, at most 256 KiB.",
+        show: |settings| Shown::optional(settings.pages.logo.as_ref().map(|path| path.display())),
     },
     Setting {
         key: Key::PagesTemplates,
@@ -42,6 +46,7 @@ pub(super) const PAGES: [Setting; 5] = [
         default: None,
         secret: false,
         doc: "Directory of templates that replace built-in pages: base.html, home.html, 404.html and so on.",
+        show: |settings| Shown::optional(settings.pages.templates.as_ref().map(|path| path.display())),
     },
     Setting {
         key: Key::PagesHome,
@@ -52,5 +57,6 @@ pub(super) const PAGES: [Setting; 5] = [
         default: Some("form"),
         secret: false,
         doc: "Page at /: a form to shorten links, or 404 if off.",
+        show: |settings| Shown::text(if settings.pages.has_form { "form" } else { "off" }),
     },
 ];

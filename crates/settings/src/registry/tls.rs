@@ -1,5 +1,6 @@
 //! The table `tls`: certificates, and the listeners that use them.
 
+use crate::describe::{Shown, tls_listen};
 use crate::keys::{Key, Setting};
 
 pub(super) const TLS: [Setting; 5] = [
@@ -12,6 +13,7 @@ pub(super) const TLS: [Setting; 5] = [
         default: None,
         secret: false,
         doc: "PEM certificate chains. With several, the server name of the client (SNI) selects the certificate.",
+        show: |settings| Shown::some_list(settings.tls.pairs.iter().map(|(certificate, _)| certificate.display())),
     },
     Setting {
         key: Key::TlsKey,
@@ -22,6 +24,7 @@ pub(super) const TLS: [Setting; 5] = [
         default: None,
         secret: false,
         doc: "PEM private keys, unencrypted, in the order of tls.cert. Certificates and keys are reloaded when they change, and on SIGHUP.",
+        show: |settings| Shown::some_list(settings.tls.pairs.iter().map(|(_, key)| key.display())),
     },
     Setting {
         key: Key::TlsListen,
@@ -32,6 +35,7 @@ pub(super) const TLS: [Setting; 5] = [
         default: Some("all"),
         secret: false,
         doc: "Listeners that use TLS, if tls.cert is set.",
+        show: tls_listen,
     },
     Setting {
         key: Key::TlsHttp2,
@@ -42,6 +46,7 @@ pub(super) const TLS: [Setting; 5] = [
         default: Some("true"),
         secret: false,
         doc: "Offer HTTP/2 on TLS connections.",
+        show: |settings| Shown::plain(settings.tls.http2),
     },
     Setting {
         key: Key::TlsHsts,
@@ -52,5 +57,6 @@ pub(super) const TLS: [Setting; 5] = [
         default: Some("off"),
         secret: false,
         doc: "How long browsers must use HTTPS after a visit (Strict-Transport-Security).",
+        show: |settings| Shown::time_or("off", settings.tls.hsts),
     },
 ];

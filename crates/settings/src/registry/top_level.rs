@@ -1,5 +1,7 @@
 //! The settings at the top of the file: data directory, listeners, cores, base URL, secrets.
 
+use crate::KeySource;
+use crate::describe::{Shown, cores, proxy_protocol, redis};
 use crate::keys::{Key, Setting};
 
 pub(super) const TOP_LEVEL: [Setting; 12] = [
@@ -12,6 +14,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: Some("./carom-data"),
         secret: false,
         doc: "Directory for links, code secret and all other data. Created on first start.",
+        show: |settings| Shown::text(settings.data_dir.display()),
     },
     Setting {
         key: Key::Listen,
@@ -22,6 +25,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: Some("127.0.0.1:8080"),
         secret: false,
         doc: "Public listeners: redirects, pages and the REST API. Port 0 means any free port.",
+        show: |settings| Shown::list(&settings.listen),
     },
     Setting {
         key: Key::AdminListen,
@@ -32,6 +36,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: Some("127.0.0.1:8081"),
         secret: false,
         doc: "Admin listener: console, metrics, status, key management and the REST API. Never expose it publicly.",
+        show: |settings| Shown::text(settings.admin_listen),
     },
     Setting {
         key: Key::ProxyProtocol,
@@ -42,6 +47,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: Some("off"),
         secret: false,
         doc: "Listeners that require a PROXY protocol header (version 1 or 2), in which a load balancer reports the client address.",
+        show: proxy_protocol,
     },
     Setting {
         key: Key::TrustedProxies,
@@ -52,6 +58,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: None,
         secret: false,
         doc: "Proxies allowed to report client addresses. Listeners that require PROXY headers close connections from other addresses.",
+        show: |settings| Shown::some_list(&settings.trust.proxies.0),
     },
     Setting {
         key: Key::ForwardedField,
@@ -62,6 +69,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: Some("off"),
         secret: false,
         doc: "Header in which trusted HTTP proxies report the client address. They must append to it or overwrite it, never pass it on unchanged.",
+        show: |settings| Shown::text(settings.trust.field.as_str()),
     },
     Setting {
         key: Key::Cores,
@@ -72,6 +80,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: Some("all"),
         secret: false,
         doc: "Number of cores, or the CPUs to run them on. Each core owns a share of the links.",
+        show: cores,
     },
     Setting {
         key: Key::Redis,
@@ -82,6 +91,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: None,
         secret: false,
         doc: "Redis server, or seed servers of a Redis Cluster, shared by all nodes of a fleet. If not set, the node runs alone.",
+        show: redis,
     },
     Setting {
         key: Key::BaseUrl,
@@ -92,6 +102,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: None,
         secret: false,
         doc: "URL that short URLs start with; its host is the default domain. If not set, http:// or https:// and the first listen address.",
+        show: |settings| Shown::optional(settings.base_url.as_ref()),
     },
     Setting {
         key: Key::Open,
@@ -102,6 +113,7 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: Some("false"),
         secret: false,
         doc: "Allows listeners that other machines can reach while no API key exists. Anyone can then create, change and delete links.",
+        show: |settings| Shown::plain(settings.open),
     },
     Setting {
         key: Key::SpaceKeyFile,
@@ -112,6 +124,10 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: None,
         secret: false,
         doc: "File with the code secret, from which short codes are generated. If not set, space.key in the data directory.",
+        show: |settings| match &settings.space_key {
+            KeySource::File(path) => Shown::text(path.display()),
+            KeySource::DataDir | KeySource::Given(_) => Shown::Unset,
+        },
     },
     Setting {
         key: Key::CodeSecret,
@@ -122,5 +138,9 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         default: None,
         secret: true,
         doc: "The code secret itself, for platforms that pass secrets in the environment. `carom key new` prints one.",
+        show: |settings| match &settings.space_key {
+            KeySource::Given(_) => Shown::Hidden,
+            KeySource::DataDir | KeySource::File(_) => Shown::Unset,
+        },
     },
 ];
