@@ -33,8 +33,6 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Functions with more lines.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("loadgen/src/cli.rs", "check"),
-    ("loadgen/src/report/table.rs", "write_table"),
     ("src/core/hyper_bridge.rs", "drive"),
     ("src/core/work.rs", "take_mail"),
     ("src/node.rs", "start"),
