@@ -136,15 +136,8 @@ impl Node {
         let Rings { senders, visits, access } = Rings::new(settings, base.cores)?;
         register_last_sync(&base.links, &mut supervisor);
         let store = store_services::start(settings, &base, visits, access, &mut supervisor)?;
-        let parts = fleet::Parts {
-            links: &base.links,
-            post: &base.post,
-            stats: &base.stats,
-            fingerprint: base.key.fingerprint(),
-            writer: &store.writer,
-            deliveries: store.deliveries,
-        };
-        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = fleet::join(settings, parts)?;
+        let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
+        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = joined;
         let fetches = supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?;
         let (segments, recycled) = channel();
         let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
