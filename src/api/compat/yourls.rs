@@ -13,11 +13,12 @@ use hyper::{Request, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::form::{Form, read_form};
-use crate::api::auth::with_quota;
+use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::rate_limit::with_quota;
+use crate::api::response::{Answer, answer, with};
 use crate::api::rest::list::failed as no_list;
 use crate::api::rest::short_urls::Made;
-use crate::api::{Answer, Context, answer, with};
 use carom_limits::LIST_PER_PAGE_MAX;
 use carom_model::access::miss_limiter::Source;
 use carom_model::access::usage::Quota;

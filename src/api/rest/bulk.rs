@@ -28,9 +28,10 @@ use super::describe::ShortUrl;
 use super::lines::{Line, Lines};
 use super::short_urls::{Shown, Wanted, refused};
 use super::streaming::{Outlet, breathe, stream};
+use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
-use crate::api::{Answer, Context, answer_with};
+use crate::api::response::{Answer, answer_with};
 use crate::bridge::handle::{Gathered, LongKind, LongRequest, ServiceHandle};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::{

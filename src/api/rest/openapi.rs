@@ -5,7 +5,7 @@
 
 use hyper::StatusCode;
 
-use crate::api::{Answer, answer};
+use crate::api::response::{Answer, answer};
 
 /// Text of the OpenAPI document, in JSON.
 const DOCUMENT: &str = include_str!("openapi.json");

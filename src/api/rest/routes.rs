@@ -7,7 +7,7 @@ use hyper::header;
 use hyper::{Method, StatusCode, Uri};
 
 use crate::api::problem::Problem;
-use crate::api::{Answer, empty, with};
+use crate::api::response::{Answer, empty, with};
 
 /// Paths in the notation of the description, each with its methods in the notation of the header `Allow`.
 pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
