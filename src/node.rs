@@ -11,6 +11,7 @@ mod listeners;
 mod lists;
 mod loading;
 mod recorders;
+mod seed;
 mod store_services;
 mod supervisor;
 mod supply;
@@ -327,10 +328,4 @@ fn register_last_sync(links: &Links, supervisor: &mut Supervisor) {
             tracing::warn!("cannot write the sync position of the journal ({error})");
         }
     });
-}
-
-fn random_seed() -> Result<u64, Exit> {
-    getrandom::u64().map_err(|error| {
-        Exit::new(Reason::Incomplete, format!("the operating system cannot provide random bytes: {error}"))
-    })
 }

@@ -209,7 +209,7 @@ fn name(settings: &Settings) -> Result<String, Exit> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
     }
-    let drawn = format!("node-{:08x}", super::random_seed()? as u32);
+    let drawn = format!("node-{:08x}", super::seed::random_seed()? as u32);
     keep(&path, &drawn).map_err(failed)?;
     Ok(drawn)
 }
