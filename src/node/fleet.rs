@@ -16,7 +16,7 @@ use crate::services::ids::FleetSource;
 use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::{boot_id, since_boot};
-use crate::services::replication::redis::{Address, Redis, RedisSettings};
+use crate::services::replication::redis::{Redis, RedisSettings, ServerAddress};
 use crate::services::replication::{self, Fleet, FleetSettings, Shared};
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
@@ -89,7 +89,7 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
     let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
     let client = ClientSettings {
-        seeds: url.servers.iter().map(|(host, port)| Address { host: host.clone(), port: *port }).collect(),
+        seeds: url.servers.iter().map(|(host, port)| ServerAddress { host: host.clone(), port: *port }).collect(),
         username: url.username.clone(),
         password,
         database: i64::from(url.database),

@@ -16,7 +16,7 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::bridge::{LookUp, Order, ToCore};
-use crate::services::replication::redis::{Answer, Redis, Ticket};
+use crate::services::replication::redis::{Redis, RedisReply, RequestId};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
@@ -42,7 +42,7 @@ struct Looker {
     redis: Redis,
     writer: SyncSender<Order>,
     /// The look-ups that wait for each answer of Redis.
-    asked: HashMap<Ticket, Vec<LookUp>>,
+    asked: HashMap<RequestId, Vec<LookUp>>,
 }
 
 impl Looker {
@@ -90,7 +90,7 @@ impl Looker {
         }
     }
 
-    fn answer(&mut self, answers: Vec<(Ticket, Answer)>) {
+    fn answer(&mut self, answers: Vec<(RequestId, RedisReply)>) {
         let mut states = Vec::new();
         for (ticket, answer) in answers {
             let Some(look_ups) = self.asked.remove(&ticket) else { continue };

@@ -13,7 +13,7 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::services::expiry::Removed;
-use crate::services::replication::redis::{Change, Changed, Redis, RedisError};
+use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError};
 use carom_model::link::{Due, Link};
 use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;
@@ -53,11 +53,11 @@ impl FleetExpiry {
         }
         let now_ms = unix_ms();
         let due = ends.iter().filter(|due| due.at_ms <= until_ms);
-        let changes: Vec<(Code, Change)> = due
+        let changes: Vec<(Code, CodeChange)> = due
             .filter_map(|due| {
                 let state = State::from_value(due.code, &self.shared.links.get(&due.code).ok()??)?;
                 let is_due = matches!(&state, State::Link(link) if due_of(link) == Some(*due));
-                is_due.then_some((due.code, Change::Expire { state, now_ms }))
+                is_due.then_some((due.code, CodeChange::Expire { state, now_ms }))
             })
             .collect();
         let (mut left, mut trouble) = (changes.len() < ends.len(), None);

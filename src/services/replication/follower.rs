@@ -16,7 +16,7 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::bridge::{Delivered, Followed, Order, Told};
-use crate::services::replication::redis::{Change, Redis, RedisError};
+use crate::services::replication::redis::{CodeChange, Redis, RedisError};
 use carom_model::replication::follow::{self, Entry, Position, Read};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
@@ -301,8 +301,8 @@ impl Follower {
                 some.push((delivery, state));
             }
         }
-        let offers: Vec<(Code, Change)> =
-            some.iter().map(|(delivery, state)| (delivery.code, Change::Offer(state.clone()))).collect();
+        let offers: Vec<(Code, CodeChange)> =
+            some.iter().map(|(delivery, state)| (delivery.code, CodeChange::Offer(state.clone()))).collect();
         let answers = self.redis.change(&offers, ANSWER_TIME);
         let (mut delivered, mut again, mut trouble) = (Vec::new(), Vec::new(), None);
         for ((delivery, sent), answer) in some.into_iter().zip(answers) {

@@ -19,7 +19,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
 use crate::bridge::{FleetDecision, Order, StoreRequest, WriterQueue};
-use crate::services::replication::redis::{Answer, Change, Changed, Redis, RedisError, Ticket};
+use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::State;
@@ -67,7 +67,7 @@ struct Gateway {
     /// The queue of the thread that looks for existing links.
     reuse: SyncSender<StoreRequest>,
     /// The requests that wait for Redis.
-    asked: HashMap<Ticket, Asked>,
+    asked: HashMap<RequestId, Asked>,
 }
 
 /// A request that waits for Redis.
@@ -76,7 +76,7 @@ struct Asked {
     /// The time at which the request continues without Redis.
     deadline: Instant,
     /// The change that Redis was asked for; `None` while Redis is asked for the link to change or delete.
-    change: Option<(Code, Change)>,
+    change: Option<(Code, CodeChange)>,
 }
 
 /// The node is shutting down.
@@ -156,7 +156,7 @@ impl Gateway {
         }
         match &request {
             StoreRequest::Create { link, .. } => {
-                let change = (link.code, Change::Claim(State::Link(Arc::clone(link))));
+                let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link))));
                 self.put(request, deadline, change);
             }
             StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
@@ -194,13 +194,13 @@ impl Gateway {
         self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value))
     }
 
-    fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, Change)) {
+    fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
         let ticket = self.redis.put_change(&change.0, &change.1, deadline);
         self.asked.insert(ticket, Asked { request, deadline, change: Some(change) });
     }
 
     /// Continues with an answer of Redis: passes the request to the writer, or asks the next question.
-    fn go_on(&mut self, asked: Asked, answer: Answer) -> Result<(), Ended> {
+    fn go_on(&mut self, asked: Asked, answer: RedisReply) -> Result<(), Ended> {
         let Asked { request, deadline, change } = asked;
         match (change, &request) {
             (Some((code, change)), StoreRequest::Change { .. }) => match answer.changed(code, &change) {
@@ -223,7 +223,7 @@ impl Gateway {
                 }
                 Ok(state) => {
                     let claim = claim_to_remove(state, || self.mine(code));
-                    let change = (*code, Change::Remove { claim, now_ms: unix_ms() });
+                    let change = (*code, CodeChange::Remove { claim, now_ms: unix_ms() });
                     self.put(request, deadline, change);
                     Ok(())
                 }
@@ -247,7 +247,7 @@ impl Gateway {
         match (now, changed) {
             (Some(_), Some(link)) => {
                 let version = link.version.edited();
-                let change = (*code, Change::Offer(State::Link(Arc::new(Link { version, ..link }))));
+                let change = (*code, CodeChange::Offer(State::Link(Arc::new(Link { version, ..link }))));
                 self.put(request, deadline, change);
                 Ok(())
             }
@@ -269,7 +269,7 @@ impl Gateway {
         &self,
         request: StoreRequest,
         answer: Result<Changed, RedisError>,
-        change: Option<&Change>,
+        change: Option<&CodeChange>,
     ) -> Result<(), Ended> {
         let ground = ground(&self.shared, answer, change);
         self.tell(request, ground)
@@ -288,16 +288,24 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
 }
 
 /// Returns what an answer of Redis means for the request that asked for a change.
-pub(super) fn ground(shared: &Shared, answer: Result<Changed, RedisError>, change: Option<&Change>) -> FleetDecision {
+pub(super) fn ground(
+    shared: &Shared,
+    answer: Result<Changed, RedisError>,
+    change: Option<&CodeChange>,
+) -> FleetDecision {
     let alone = shared.settings.accept_without_redis && shared.lease_holds();
     match answer {
         Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => FleetDecision::Accepted { state, echo },
         Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
-            Some(Change::Claim(state) | Change::Offer(state)) => FleetDecision::Accepted { state: state.clone(), echo },
-            Some(Change::Remove { .. } | Change::Expire { .. }) | None => FleetDecision::NoReply { asked: true, alone },
+            Some(CodeChange::Claim(state) | CodeChange::Offer(state)) => {
+                FleetDecision::Accepted { state: state.clone(), echo }
+            }
+            Some(CodeChange::Remove { .. } | CodeChange::Expire { .. }) | None => {
+                FleetDecision::NoReply { asked: true, alone }
+            }
         },
         Ok(Changed { verdict: Verdict::Held(state), .. }) => {
-            if matches!(change, Some(Change::Claim(mine)) if mine.origin() == Origin::Issued) {
+            if matches!(change, Some(CodeChange::Claim(mine)) if mine.origin() == Origin::Issued) {
                 shared.stats.fleet.collisions.add_shared(1);
             }
             FleetDecision::Held(state)

@@ -19,7 +19,7 @@ use carom_shards::Code;
 use super::gateway::ground;
 use super::{Shared, note_trouble};
 use crate::bridge::{FleetDecision, Order, StoreRequest};
-use crate::services::replication::redis::{Change, Recent, Redis, RedisError};
+use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
 use crate::services::writer::similar_urls::{self, Alike, is_live_like};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Reuse, UrlKey};
@@ -351,8 +351,9 @@ impl Turn<'_> {
     fn claim(&mut self, searches: &mut [Search<'_>]) {
         let is_open = |search: &&mut Search<'_>| search.step == Step::Nothing && search.claimed.is_none();
         let mut open: Vec<&mut Search<'_>> = searches.iter_mut().filter(is_open).collect();
-        let claim = |search: &&mut Search<'_>| (search.link.code, Change::Claim(State::Link(Arc::clone(search.link))));
-        let claims: Vec<(Code, Change)> = open.iter().map(claim).collect();
+        let claim =
+            |search: &&mut Search<'_>| (search.link.code, CodeChange::Claim(State::Link(Arc::clone(search.link))));
+        let claims: Vec<(Code, CodeChange)> = open.iter().map(claim).collect();
         if claims.is_empty() {
             return;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom::services::replication::redis::{Change, Recent, Redis};
+use carom::services::replication::redis::{CodeChange, Recent, Redis};
 use carom_model::link::labels::Labels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
 use carom_model::replication::Echo;
@@ -45,10 +45,10 @@ fn lua_and_rust_rules_agree() {
         for _ in 0..12 {
             let new = state(code, &mut dice);
             let (change, expected) = match dice.below(4) {
-                0 => (Change::Claim(new.clone()), rules::claim(stored.as_ref(), &new)),
+                0 => (CodeChange::Claim(new.clone()), rules::claim(stored.as_ref(), &new)),
                 1 => {
                     let claim = stored.as_ref().map_or(0, |stored| stored.version().claim);
-                    (Change::Remove { claim, now_ms: 7 }, rules::remove(stored.as_ref(), claim, 7))
+                    (CodeChange::Remove { claim, now_ms: 7 }, rules::remove(stored.as_ref(), claim, 7))
                 }
                 2 => {
                     // What is there, as it is or with another version, or something else.
@@ -56,9 +56,9 @@ fn lua_and_rust_rules_agree() {
                     let version = state.version();
                     let state = if dice.below(3) > 0 { state } else { state.with_version(version.edited()) };
                     let expected = rules::expire(stored.as_ref(), &state, 7);
-                    (Change::Expire { state, now_ms: 7 }, expected)
+                    (CodeChange::Expire { state, now_ms: 7 }, expected)
                 }
-                _ => (Change::Offer(new.clone()), rules::offer(stored.as_ref(), &new)),
+                _ => (CodeChange::Offer(new.clone()), rules::offer(stored.as_ref(), &new)),
             };
             let changed = redis.change(&[(code, change.clone())], WITHIN).remove(0).unwrap();
             assert_eq!(changed.verdict, expected, "{change:?} over {stored:?}");
@@ -145,7 +145,7 @@ fn flushed_scripts_are_reloaded() {
     let server = Server::start();
     let mut redis = connect(&server);
     let code = Code::parse(b"abc").unwrap();
-    let offer = Change::Offer(state(code, &mut Dice(3)));
+    let offer = CodeChange::Offer(state(code, &mut Dice(3)));
     redis.change(&[(code, offer.clone())], WITHIN).remove(0).unwrap();
     server.command(&["SCRIPT", "FLUSH"]);
     assert_eq!(redis.change(&[(code, offer)], WITHIN).remove(0).unwrap().verdict, Verdict::Same);

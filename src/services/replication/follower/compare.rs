@@ -13,7 +13,7 @@ use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
 use crate::bridge::Order;
-use crate::services::replication::redis::{Change, RedisError, Scan};
+use crate::services::replication::redis::{CodeChange, RedisError, Scan};
 use carom_model::replication::follow::{Entry, Position};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Partition, State};
@@ -141,7 +141,7 @@ impl Follower {
         for ((code, state), head) in states.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
             let Some(head) = self.leave_out(head)? else { continue };
             if head.is_empty() || differs(&code, &state, &head) {
-                offers.push((code, Change::Offer(state)));
+                offers.push((code, CodeChange::Offer(state)));
             }
         }
         self.offer(&offers)?;
@@ -160,7 +160,7 @@ impl Follower {
         }
     }
 
-    fn offer(&mut self, offers: &[(Code, Change)]) -> Result<(), Stopped> {
+    fn offer(&mut self, offers: &[(Code, CodeChange)]) -> Result<(), Stopped> {
         let mut held = Vec::new();
         for ((code, _), answer) in offers.iter().zip(self.redis.change(offers, ANSWER_TIME)) {
             let Some(changed) = self.leave_out(answer)? else { continue };
