@@ -11,7 +11,7 @@ use hyper::{HeaderMap, Request};
 use super::admin::status;
 use super::console::SessionLife;
 use super::problem::Problem;
-use super::{Answer, Context, with};
+use super::{ApiResponse, Context, with};
 use carom_model::access::key::KeyHash;
 use carom_model::access::miss_limiter::Source;
 use carom_model::access::registry::Entry;
@@ -280,7 +280,7 @@ fn version_in(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 }
 
 /// Adds the headers with the remainder of a rate limit to a response.
-pub(super) fn with_quota(answer: Answer, quota: Option<Quota>) -> Answer {
+pub(super) fn with_quota(answer: ApiResponse, quota: Option<Quota>) -> ApiResponse {
     let Some(quota) = quota else { return answer };
     let reset = seconds(quota.reset);
     let values = [quota.limit.into(), quota.remaining.into(), reset];

@@ -13,14 +13,14 @@ use serde_json::{Map, Value};
 use super::Context;
 use super::problem::Problem;
 use super::rest::create::Create;
-use super::rest::short_urls::Made;
+use super::rest::short_urls::CreatedLink;
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
 use carom_model::visits::tally::Counts;
 
 impl Context {
     /// Creates a link from fields of the REST API, or finds one like it.
-    async fn make_of(&self, fields: &Map<String, Value>) -> Result<Made, Problem> {
+    async fn make_of(&self, fields: &Map<String, Value>) -> Result<CreatedLink, Problem> {
         let create = self.bounded(|bounds| Create::read(fields, bounds));
         self.make(create.map_err(|invalid| Problem::invalid(&invalid))?).await
     }

@@ -15,7 +15,7 @@ use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::rest::domains::lead_to;
 use super::rest::{openapi, routes};
-use super::{Answer, Context, Service, Site, empty, is_read, with};
+use super::{ApiResponse, ApiService, Context, Site, empty, is_read, with};
 use crate::bridge::handle::ServiceHandle;
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
@@ -26,7 +26,7 @@ use carom_model::redirect::Notice;
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 
 /// Returns the handler for the requests of a core that hyper serves.
-pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> Service {
+pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
     let context = Context::of(services, site);
     Rc::new(move |request| {
         let context = context.clone();
@@ -35,7 +35,7 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> Service {
 }
 
 impl Context {
-    async fn route(&self, request: Request<Incoming>) -> Answer {
+    async fn route(&self, request: Request<Incoming>) -> ApiResponse {
         if let Some(answer) = routes::without_path(request.method(), request.uri()) {
             return answer;
         }
@@ -81,7 +81,7 @@ impl Context {
     }
 
     /// Answers a path of the API for an authenticated caller. The path allows the method.
-    pub(super) async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
+    pub(super) async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
         let method = request.method().clone();
         if !is_read(&method)
             && let Err(problem) = self.caller.needs(Role::WriteOwn)
@@ -133,7 +133,7 @@ impl Context {
     }
 
     /// Answers a redirect on a connection that hyper drives.
-    async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
+    async fn redirect(&self, code: &str, request: &Request<Incoming>) -> ApiResponse {
         if self.client_of(request).is_limited() {
             return self.too_many(request);
         }
@@ -152,7 +152,7 @@ impl Context {
         domain: Option<carom_model::domains::Place>,
         code: Code,
         lookup: &OwnedLookup,
-    ) -> Answer {
+    ) -> ApiResponse {
         let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
         let is_head = request.method() != Method::GET;
@@ -165,7 +165,7 @@ impl Context {
     }
 
     /// A response as hyper sends it.
-    pub(super) fn answer_with_response<B>(&self, request: &Request<B>, response: &Response<'_>) -> Answer {
+    pub(super) fn answer_with_response<B>(&self, request: &Request<B>, response: &Response<'_>) -> ApiResponse {
         match *response {
             Response::Redirect(Destination { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
@@ -212,12 +212,12 @@ impl Context {
     }
 
     /// The answer to a client over the miss limit; counts it.
-    pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
+    pub(super) fn too_many<B>(&self, request: &Request<B>) -> ApiResponse {
         self.services.note_throttled();
         self.too_many_page(request)
     }
 
-    fn too_many_page<B>(&self, request: &Request<B>) -> Answer {
+    fn too_many_page<B>(&self, request: &Request<B>) -> ApiResponse {
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
         let limit = self.services.counters().misses_per_second;
         with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::status::uptime;
-use crate::api::Answer;
+use crate::api::ApiResponse;
 use crate::api::answer;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::AppName;
@@ -29,7 +29,7 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Returns all metrics of the node. Waits up to [`REPORT_TIME_MAX`] for the cores.
-pub(in crate::api) async fn page(services: &ServiceHandle) -> Answer {
+pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
     let latencies = services.latencies(REPORT_TIME_MAX).await;
     let counters = services.counters();
     let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();

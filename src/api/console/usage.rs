@@ -8,7 +8,7 @@ use crate::api::query::Params;
 use crate::api::rest::describe::VisitsSummary;
 use crate::api::rest::list::failed;
 use crate::api::rest::visits::{self, HOUR_MS, Span};
-use crate::api::{Answer, Context, json as json_answer};
+use crate::api::{ApiResponse, Context, json as json_answer};
 use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;
@@ -33,7 +33,7 @@ const ROWS_MAX: usize = 100;
 
 impl Context {
     /// Handles `GET /admin/api/usage`: returns the use of links in a period.
-    pub(super) async fn usage(&self, query: Option<&str>) -> Answer {
+    pub(super) async fn usage(&self, query: Option<&str>) -> ApiResponse {
         match self.try_usage(query).await {
             Ok(told) => json_answer(StatusCode::OK, &told),
             Err(problem) => problem.into_answer(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::describe::{Describer, ShortUrl};
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{Answer, Context, answer, json_text, to_json};
+use crate::api::{ApiResponse, Context, answer, json_text, to_json};
 use crate::bridge::JobKind;
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
@@ -66,7 +66,7 @@ impl Pagination {
 
 impl Context {
     /// Handles `GET /rest/v3/short-urls`: lists links.
-    pub(in crate::api) async fn list(&self, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn list(&self, query: Option<&str>) -> ApiResponse {
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
         let query = match read(query, &self.caller.scope(), narrowed, |term| self.codes_called(term)) {
             Ok(query) => query,
@@ -92,7 +92,7 @@ impl Context {
         }
     }
 
-    async fn show_page(&self, page: ListPage, per_page: usize, key: u64) -> Answer {
+    async fn show_page(&self, page: ListPage, per_page: usize, key: u64) -> ApiResponse {
         let describer = self.describer();
         if page.links.len() <= LINKS_WRITTEN_AT_ONCE {
             return json_text(StatusCode::OK, written(&page, &describer, per_page, key));
@@ -105,7 +105,7 @@ impl Context {
     }
 
     /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
-    pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         match self.services.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
             Ok(ListAnswer::Crawlable(allowed)) => {
@@ -133,7 +133,7 @@ fn written(page: &ListPage, describer: &Describer, per_page: usize, key: u64) ->
 }
 
 /// Returns the 503 for a list that is unavailable now.
-pub(in crate::api) fn no_list(reason: &str) -> Answer {
+pub(in crate::api) fn no_list(reason: &str) -> ApiResponse {
     Problem::unavailable(format!("The list is unavailable: {reason}.")).into_answer()
 }
 

@@ -9,7 +9,7 @@ use super::describe::VisitsSummary;
 use super::short_urls::failed;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{Answer, Context, json as json_answer};
+use crate::api::{ApiResponse, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::access::Role;
 use carom_model::dates;
@@ -20,7 +20,7 @@ pub(in crate::api) const HOUR_MS: u64 = 3_600_000;
 
 impl Context {
     /// Handles `GET /rest/v3/short-urls/{shortCode}/visits`: returns the visits of a link.
-    pub(in crate::api) async fn visits_of(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn visits_of(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.try_visits_of(code, query).await {
             Ok(body) => json_answer(StatusCode::OK, &body),
             Err(problem) => problem.into_answer(),
@@ -39,7 +39,7 @@ impl Context {
     }
 
     /// Handles `GET /rest/v3/visits`: returns the visits of all links and of missing links.
-    pub(in crate::api) async fn all_visits(&self) -> Answer {
+    pub(in crate::api) async fn all_visits(&self) -> ApiResponse {
         match self.try_all_visits().await {
             Ok(body) => json_answer(StatusCode::OK, &body),
             Err(problem) => problem.into_answer(),
