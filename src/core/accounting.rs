@@ -6,7 +6,7 @@ use std::task::Poll;
 use carom_shards::Code;
 
 use super::connection::{Conn, ConnState};
-use super::late_answers::Looks;
+use super::late_answers::LookupQueues;
 use crate::bridge::handle::ServiceHandle;
 use crate::wire::RedirectRequest;
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup, MissLimit};
@@ -41,7 +41,7 @@ pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: b
 #[inline]
 pub(super) fn go_on<'a>(
     services: &ServiceHandle,
-    looks: &mut Looks,
+    looks: &mut LookupQueues,
     found: BorrowedLookup<'a>,
     code: Code,
     token: u64,
@@ -77,12 +77,12 @@ mod tests {
     use crate::bridge::Change;
     use crate::bridge::handle::recording_handle;
     use crate::core::data::Data;
-    use crate::core::hyper_bridge::Service;
+    use crate::core::hyper_bridge::HttpService;
     use crate::core::link_memory::MemoryBudget;
     use crate::core::listen::Begins;
     use crate::core::mesh::weave;
     use crate::core::shard::Shard;
-    use crate::core::tls::Secure;
+    use crate::core::tls::TlsConnections;
     use crate::core::work::{Now, Work};
     use carom_limits::ConnectionLimits;
     use carom_model::domains::Place;
@@ -118,11 +118,11 @@ mod tests {
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
             let data = Data::new(shard, weave(count).swap_remove(0));
-            let service: Service = Rc::new(|_| Box::pin(std::future::pending()));
+            let service: HttpService = Rc::new(|_| Box::pin(std::future::pending()));
             let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0 };
             let limits = (ConnectionLimits::default(), Arc::default());
             let mut work =
-                Work::new(now, Some(Box::new(data)), services, service, stats, limits, Secure::new(None, None));
+                Work::new(now, Some(Box::new(data)), services, service, stats, limits, TlsConnections::new(None, None));
             let (socket, peer) = UnixStream::pair().unwrap();
             let slot = work.open(socket.into(), Begins::default());
             work.conns.get(slot).unwrap().come_from(Some(case.client.address()));

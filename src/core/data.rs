@@ -6,7 +6,7 @@
 use carom_shards::{Code, CodeHash, CoreId};
 
 use super::hot_copies::{HotLinks, Sightings};
-use super::invalidation::Recalls;
+use super::invalidation::PendingInvalidations;
 use super::link_memory::Placed;
 use super::mesh::{Mesh, PeerMessage};
 use super::shard::Shard;
@@ -21,7 +21,7 @@ pub(super) struct Data {
     /// Copies of other cores' links, and candidates for one. `None` without other cores.
     hot: Option<(HotLinks, Sightings)>,
     /// Changes of this core's links that wait until other cores have dropped their copies.
-    recalls: Recalls,
+    recalls: PendingInvalidations,
 }
 
 /// The core to ask for a code that this one does not own, and has no copy of.
@@ -36,7 +36,7 @@ pub(super) struct Remote {
 impl Data {
     pub(super) fn new(shard: Shard, mesh: Mesh) -> Data {
         let hot = (mesh.peers() > 0).then(|| (HotLinks::new(), Sightings::new()));
-        Data { shard, mesh, hot, recalls: Recalls::default() }
+        Data { shard, mesh, hot, recalls: PendingInvalidations::default() }
     }
 
     /// Looks for a code, as far as that is possible without asking another core: in this core's own links, and in its

@@ -41,7 +41,7 @@ use carom_model::clients::forwarded::{Field, Trust};
 type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
 /// Answers the requests of a core, except redirects. Its futures run as tasks of the core.
-pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
+pub type HttpService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
 
 /// Parameters of hyper for one client.
 pub(super) struct ConnectionInfo {
@@ -177,7 +177,7 @@ impl Stream {
         heads: u32,
         manner: ConnectionInfo,
         services: Rc<ServiceHandle>,
-        service: Service,
+        service: HttpService,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
@@ -369,7 +369,7 @@ impl Stream {
 }
 
 /// Runs hyper until the connection ends in any way.
-async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: Service) {
+async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: HttpService) {
     let ConnectionInfo { source, trust, is_secure, hsts, limits, .. } = manner;
     let handler = service_fn(|mut request: Request<Incoming>| {
         if let Some(source) = source {

@@ -27,7 +27,7 @@ const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
 
 /// The queues for look-ups that a core cannot answer from memory.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub(super) struct LookupQueues {
     me: CoreId,
     hasher: CodeHasher,
     /// Queue to the store; `None` if every link is in memory.
@@ -42,11 +42,11 @@ pub(super) struct Looks {
     node: Arc<NodeStats>,
 }
 
-impl Looks {
-    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &NodeContext) -> Looks {
+impl LookupQueues {
+    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &NodeContext) -> LookupQueues {
         let (store, redis) = (counters.fetches.clone(), counters.look_ups.clone());
         let remembers = store.is_some() || redis.is_some();
-        Looks {
+        LookupQueues {
             me,
             hasher,
             store,
@@ -164,20 +164,21 @@ mod tests {
         Code::parse(text.as_bytes()).unwrap()
     }
 
-    fn looks(redis: Option<LookUpQueue>) -> (Looks, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
+    fn looks(redis: Option<LookUpQueue>) -> (LookupQueues, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
         let (allowances, asked) = AllowanceQueue::new();
         let unknown = vec![(0, 0); PLACES].into();
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
         let (stats, node) = (Arc::default(), Arc::default());
-        (Looks { me, hasher, store, redis, allowances, unknown, stats, node }, asked)
+        (LookupQueues { me, hasher, store, redis, allowances, unknown, stats, node }, asked)
     }
 
     #[test]
     fn what_was_not_found_is_not_asked_for_again_at_once() {
         let (queue, asked) = sync_channel(2);
         let (mut looks, _allowances) = looks(Some(queue));
-        let ask =
-            |looks: &mut Looks, text: &str, tick: u32| looks.go_on(Lookup::Missing, code(text), 7, tick).is_pending();
+        let ask = |looks: &mut LookupQueues, text: &str, tick: u32| {
+            looks.go_on(Lookup::Missing, code(text), 7, tick).is_pending()
+        };
         assert!(ask(&mut looks, "a", 10));
         assert_eq!(asked.recv().unwrap().code, code("a"));
         looks.not_found(&code("a"), 10);

@@ -16,12 +16,12 @@ use super::admission::EVICTED_FOR_FILES;
 use super::connection::ConnState;
 use super::data::Data;
 use super::executor::{self, Running};
-use super::hyper_bridge::Service;
+use super::hyper_bridge::HttpService;
 use super::link_memory::MemoryBudget;
 use super::listen::{self, Begins, Listener};
 use super::mesh::{self, Mesh};
 use super::shard::Shard;
-use super::tls::Secure;
+use super::tls::TlsConnections;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
 use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
@@ -66,7 +66,7 @@ pub struct CoreParts {
     /// Recorders of visits and of the access log.
     pub told: Recorders,
     /// Makes the service that answers all requests but redirects on this core.
-    pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> Service + Send>,
+    pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
     /// Receives the events of the core's life.
     pub events: Sender<CoreEvent>,
 }
@@ -184,7 +184,7 @@ impl Core {
                 service,
                 stats,
                 (parts.limits, parts.trust),
-                Secure::new(parts.identity, parts.hsts),
+                TlsConnections::new(parts.identity, parts.hsts),
             ),
             accepting: vec![false; parts.listeners.len()],
             begins: parts.listeners.iter().map(|listener| listener.begins).collect(),

@@ -24,7 +24,7 @@ const KEPT_CAPACITY: usize = 64 * 1024;
 
 /// State of a core's TLS connections.
 #[derive(Debug, Default)]
-pub(super) struct Secure {
+pub(super) struct TlsConnections {
     /// Certificate and key of the service; `None` without TLS.
     identity: Option<Identity>,
     /// The value of `Strict-Transport-Security`, if it is sent.
@@ -41,10 +41,10 @@ pub(super) struct Secure {
     spare: Vec<u8>,
 }
 
-impl Secure {
-    pub(super) fn new(identity: Option<Identity>, hsts: Option<Duration>) -> Secure {
+impl TlsConnections {
+    pub(super) fn new(identity: Option<Identity>, hsts: Option<Duration>) -> TlsConnections {
         let hsts = hsts.map(|time| HeaderValue::from_str(&max_age(time)).expect("letters and digits"));
-        Secure { identity, hsts, ..Secure::default() }
+        TlsConnections { identity, hsts, ..TlsConnections::default() }
     }
 
     /// Sets the certificate for connections from now on.

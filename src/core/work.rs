@@ -16,13 +16,13 @@ use super::accounting::{ConnClient, end_or_wait, go_on, may_step, visitor_of};
 use super::admission::ConnectionLimiter;
 use super::connection::{Awaits, Conn, ConnState, Conns, PendingLookup};
 use super::data::{Data, Remote};
-use super::hyper_bridge::{ConnectionInfo, Ending, Service, Stream};
-use super::late_answers::Looks;
+use super::hyper_bridge::{ConnectionInfo, Ending, HttpService, Stream};
+use super::late_answers::LookupQueues;
 use super::latencies::CoreLatencies;
 use super::listen::Begins;
 use super::mesh::{PeerMessage, Question};
 use super::tasks::Tasks;
-use super::tls::Secure;
+use super::tls::TlsConnections;
 use super::vhosts::HostRouter;
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::count_response;
@@ -64,16 +64,16 @@ pub(super) struct Work {
     pub(super) dirty: Vec<u32>,
     pub(super) data: Option<Box<Data>>,
     /// Look-ups in the store and in Redis; `None` without a shard.
-    looks: Option<Looks>,
+    looks: Option<LookupQueues>,
     /// Codes that tasks of the core have asked other cores for, by token.
     forwarded: HashMap<u64, Code>,
     /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
     pub(super) answers: [Answers; 2],
-    pub(super) secure: Secure,
+    pub(super) secure: TlsConnections,
     pub(super) crowd: ConnectionLimiter,
     pub(super) places: HostRouter,
     pub(super) services: Rc<ServiceHandle>,
-    pub(super) service: Service,
+    pub(super) service: HttpService,
     pub(super) stats: Arc<CoreStats>,
     pub(super) limits: ConnectionLimits,
     /// Proxies that may name the client.
@@ -91,12 +91,13 @@ impl Work {
         now: Now,
         data: Option<Box<Data>>,
         services: Rc<ServiceHandle>,
-        service: Service,
+        service: HttpService,
         stats: Arc<CoreStats>,
         (limits, trust): (ConnectionLimits, Arc<Trust>),
-        secure: Secure,
+        secure: TlsConnections,
     ) -> Work {
-        let looks = data.as_ref().map(|data| Looks::new(services.core(), data.shard.hasher(), services.counters()));
+        let looks =
+            data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), services.counters()));
         Work {
             now,
             looks,
