@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use carom::wire::head::{self, HeadScan, Rejection};
-use carom::wire::tls::{Heard, Session};
+use carom::wire::tls::{ReceiveState, Session};
 use carom::wire::{Action, Connection, RedirectRequest};
 use carom_limits::HEAD_LEN_MAX;
 use carom_model::link::record::{self, RecordRef};
@@ -159,22 +159,22 @@ pub(crate) fn check_tls(input: &[u8]) {
     }
     let (heard, plain) = receive(&mut session, sealed.chunks(usize::from(*cut) + 1));
     if is_harmed {
-        assert!(heard == Heard::Broken && plain.len() < message.len() && message.starts_with(&plain));
+        assert!(heard == ReceiveState::Broken && plain.len() < message.len() && message.starts_with(&plain));
     } else {
-        assert!(heard == Heard::Open && plain == message && !session.has_part());
+        assert!(heard == ReceiveState::Open && plain == message && !session.has_part());
     }
 }
 
 /// Feeds bytes to a session until it refuses more. Returns its state and the plaintext.
-fn receive<'a>(session: &mut Session, pieces: impl Iterator<Item = &'a [u8]>) -> (Heard, Vec<u8>) {
+fn receive<'a>(session: &mut Session, pieces: impl Iterator<Item = &'a [u8]>) -> (ReceiveState, Vec<u8>) {
     let mut plain = Vec::new();
     for piece in pieces {
         match session.receive(piece, &mut plain) {
-            Heard::Open => {}
+            ReceiveState::Open => {}
             heard => return (heard, plain),
         }
     }
-    (Heard::Open, plain)
+    (ReceiveState::Open, plain)
 }
 
 /// Returns the bytes that a client wants to send.
@@ -192,7 +192,7 @@ fn agreed(identity: &Identity, terms: &Arc<ClientConfig>) -> (ClientConnection, 
     let mut client = ClientConnection::new(Arc::clone(terms), name).expect("terms that are possible");
     let mut session = Session::new(identity).expect("memory");
     while client.is_handshaking() || session.is_handshaking() {
-        assert_eq!(receive(&mut session, [&written(&mut client)[..]].into_iter()), (Heard::Open, Vec::new()));
+        assert_eq!(receive(&mut session, [&written(&mut client)[..]].into_iter()), (ReceiveState::Open, Vec::new()));
         let mut sealed = Vec::new();
         session.seal(&[], false, &mut sealed);
         let mut rest = &sealed[..];

@@ -15,7 +15,7 @@ use super::work::Work;
 use crate::wire::Rejection;
 use crate::wire::answer::max_age;
 use crate::wire::connection::Expects;
-use crate::wire::tls::{Heard, Session, is_plain_request};
+use crate::wire::tls::{ReceiveState, Session, is_plain_request};
 use carom_limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
 use carom_tls::identity::Identity;
 
@@ -224,9 +224,9 @@ impl Work {
         plain.shrink_to(KEPT_CAPACITY);
         self.secure.plain = plain;
         match heard {
-            Heard::Open => {}
-            Heard::Closed => self.peer_ended(slot),
-            Heard::Broken => self.give_up_tls(slot),
+            ReceiveState::Open => {}
+            ReceiveState::Closed => self.peer_ended(slot),
+            ReceiveState::Broken => self.give_up_tls(slot),
         }
     }
 
