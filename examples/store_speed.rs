@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carom::bridge::{FleetDecision, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
+use carom::bridge::{FleetDecision, Mailbox, Mailboxes, StoreRequest, Ticket, ToCore, WriterOrder};
 use carom::commands::data::import;
 use carom::services::readers::export;
 use carom::services::search::{self, Catalog};
@@ -105,14 +105,14 @@ fn run_export(dir: &Path, file: &str) {
 }
 
 struct Node {
-    post: Post,
+    post: Mailboxes,
     mail: Vec<std::sync::mpsc::Receiver<ToCore>>,
 }
 
 fn node(cores: usize) -> Node {
     let bell = Arc::new(File::options().write(true).open("/dev/null").unwrap());
     let (boxes, mail) = (0..cores).map(|_| Mailbox::new(Arc::clone(&bell))).unzip();
-    Node { post: Post::new(boxes), mail }
+    Node { post: Mailboxes::new(boxes), mail }
 }
 
 fn run_load(dir: &Path, cores: usize) {
@@ -186,7 +186,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         let link = Link { code, policy, target: target(number), created_ms: 1, origin, version, labels };
         let ticket = Ticket { core: CoreId(0), token: number };
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Recent, ticket };
-        queue.send(Order::Client(request, FleetDecision::Alone)).unwrap();
+        queue.send(WriterOrder::Client(request, FleetDecision::Alone)).unwrap();
     };
     let start = Instant::now();
     (0..waiting).for_each(create);

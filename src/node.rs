@@ -44,7 +44,7 @@ use self::recorders::Rings;
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, Site};
 use crate::bridge::handle::NodeContext;
-use crate::bridge::{Post, ToCore};
+use crate::bridge::{Mailboxes, ToCore};
 use crate::core::CoreEvent;
 use crate::services::api_keys;
 use crate::services::api_keys::file;
@@ -112,7 +112,7 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
 
 struct Node {
     cores: CoreCount,
-    post: Post,
+    post: Mailboxes,
     stats: Arc<NodeStats>,
     supervisor: Supervisor,
     certificates: Option<Reload>,

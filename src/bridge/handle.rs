@@ -30,8 +30,8 @@ pub use self::long::{LongKind, LongRequest, TooMany};
 pub(crate) use self::recording::testing::recording_handle;
 pub use self::recording::{Recorders, count_response};
 use crate::bridge::{
-    AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, ListQueues, LookUpQueue, Made, Page,
-    PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
+    AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, JobResult, ListQueues, LookupQueue,
+    Mailboxes, Page, PageQueue, PageRequest, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -55,7 +55,7 @@ enum Reply {
     Latency(Box<LatencySummary>),
     Lent(Vec<Code>),
     Page(Page),
-    Made(Made),
+    Made(JobResult),
 }
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub struct NodeContext {
     /// Queues to the threads for work that is too long for a core.
     pub jobs: JobQueues,
     /// Queue to the thread that looks up codes in Redis; `None` if the node is not in a fleet.
-    pub look_ups: Option<LookUpQueue>,
+    pub look_ups: Option<LookupQueue>,
     /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
     /// Misses per second that an address may cause on one core; 0 means no limit.
@@ -103,9 +103,9 @@ pub struct NodeContext {
     /// Queue to the thread that grants the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Queue to the threads that read links which are not in memory; `None` if all are.
-    pub fetches: Option<LookUpQueue>,
+    pub fetches: Option<LookupQueue>,
     /// The mailboxes of all cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// Creates in flight that have an idempotency key.
     pub pending_creates: PendingCreates,
     /// NodeContext of each core.
@@ -115,18 +115,18 @@ pub struct NodeContext {
 }
 
 /// A task's place in the list of waiters. Dropping it removes the waiter.
-struct Place<'a> {
+struct WaiterGuard<'a> {
     services: &'a ServiceHandle,
     token: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.services.waiters.borrow_mut().remove(&self.token);
     }
 }
 
-impl Place<'_> {
+impl WaiterGuard<'_> {
     /// Keeps the waiter. The caller must remove it.
     fn keep(self) -> u64 {
         let token = self.token;
@@ -399,7 +399,7 @@ impl ServiceHandle {
     /// `within`.
     pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
         let cores = self.counters.cores.len() - 1;
-        let places: Vec<Place<'_>> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
+        let places: Vec<WaiterGuard<'_>> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
         for (mailbox, place) in self.counters.post.all().iter().zip(&places) {
             mailbox.post(ToCore::Report(Ticket { core: self.me, token: place.token }));
         }
@@ -419,12 +419,12 @@ impl ServiceHandle {
         self.call_loop();
     }
 
-    fn expect_reply_within(&self, within: Duration) -> Place<'_> {
+    fn expect_reply_within(&self, within: Duration) -> WaiterGuard<'_> {
         let token = self.next_token.get();
         self.next_token.set(token + 1);
         let waiter = Waiter { reply: None, waker: None, deadline: Instant::now() + within };
         self.waiters.borrow_mut().insert(token, waiter);
-        Place { services: self, token }
+        WaiterGuard { services: self, token }
     }
 
     fn call_loop(&self) {

@@ -6,7 +6,7 @@ use hyper::Version;
 use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 
 use super::connection::Conn;
-use crate::bridge::access_log::{Noted, Protocol, Request};
+use crate::bridge::access_log::{PendingEntry, Protocol, Request};
 use crate::bridge::handle::ServiceHandle;
 use crate::wire::RedirectRequest;
 use carom_model::access::miss_limiter::Source;
@@ -14,13 +14,17 @@ use carom_model::redirect::Response;
 use carom_model::visits::host_of;
 
 /// Returns the access-log entry of a request that hyper has read, if the access log wants it.
-pub(super) fn note_read<B>(services: &ServiceHandle, request: &hyper::Request<B>, is_secure: bool) -> Option<Noted> {
+pub(super) fn note_read<B>(
+    services: &ServiceHandle,
+    request: &hyper::Request<B>,
+    is_secure: bool,
+) -> Option<PendingEntry> {
     if !services.picks() {
         return None;
     }
     let field = |name| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
     let host = request.uri().authority().map_or(field(HOST), |authority| authority.as_str().as_bytes());
-    Some(Noted::new(&Request {
+    Some(PendingEntry::new(&Request {
         address: request.extensions().get::<Source>().map(|source| source.address),
         is_secure,
         protocol: match request.version() {
@@ -58,15 +62,15 @@ pub(super) fn tell(
 
 /// Keeps the access-log entry of a request until its answer.
 #[cold]
-pub(super) fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> Noted {
-    Noted::new(&request_of(services, conn, request, head))
+pub(super) fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingEntry {
+    PendingEntry::new(&request_of(services, conn, request, head))
 }
 
 /// Keeps the access-log entry of a rejected request until its answer. It has the request line, if the bytes begin with
 /// one. The address is that of the connection, because fields that might name another are not read.
 #[cold]
-pub(super) fn note_rejected(services: &ServiceHandle, conn: &mut Conn, head: &[u8]) -> Noted {
+pub(super) fn note_rejected(services: &ServiceHandle, conn: &mut Conn, head: &[u8]) -> PendingEntry {
     let address = if services.wants_addresses() { conn.known_peer() } else { None };
     let request = Request::of_head(head, b"", b"", b"");
-    Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
+    PendingEntry::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
 }

@@ -74,7 +74,7 @@ impl MissLimit for ConnClient<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::Change;
+    use crate::bridge::LinkChange;
     use crate::bridge::handle::recording_handle;
     use crate::core::data::Data;
     use crate::core::hyper_bridge::HttpService;
@@ -310,7 +310,7 @@ mod tests {
             let mut world = World::new(&case);
             let (code, at_domain) = world.code_of(&case, CoreId(0));
             if let Some(link) = link_of(&case, at_domain) {
-                world.work.data.as_mut().unwrap().shard.apply(&Change::Put(Arc::new(link)), 1);
+                world.work.data.as_mut().unwrap().shard.apply(&LinkChange::Put(Arc::new(link)), 1);
             }
             case.client.guess(world.work.services.guard());
             world.ask(&case, &code);

@@ -10,7 +10,7 @@ use carom_shards::Code;
 
 use super::access;
 use super::hyper_bridge::{Ending, Stream};
-use crate::bridge::access_log::Noted;
+use crate::bridge::access_log::PendingEntry;
 use crate::bridge::handle::ServiceHandle;
 use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
@@ -85,7 +85,7 @@ pub(super) enum Awaits {
 pub(super) struct PendingRejection {
     pub(super) rejection: Rejection,
     /// The entry of the request for the access log.
-    pub(super) noted: Option<Noted>,
+    pub(super) noted: Option<PendingEntry>,
 }
 
 /// The operations of a connection that the kernel has in hand.
@@ -157,7 +157,7 @@ pub(super) struct PendingLookup {
     /// The query of the request. Takes no memory while it is empty.
     pub(super) query: Vec<u8>,
     /// The entry of the request for the access log.
-    pub(super) noted: Option<Noted>,
+    pub(super) noted: Option<PendingEntry>,
 }
 
 impl PendingLookup {

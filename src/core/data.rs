@@ -10,7 +10,7 @@ use super::invalidation::PendingInvalidations;
 use super::link_memory::Placed;
 use super::mesh::{Mesh, PeerMessage};
 use super::shard::Shard;
-use crate::bridge::{Change, StoreAnswer, Ticket};
+use crate::bridge::{LinkChange, StoreAnswer, Ticket};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Links and mesh of a core that has a shard. The core of the admin listener has none.
@@ -95,7 +95,7 @@ impl Data {
     /// cores may hold copies of the previous link. Then [`Data::dropped`] returns it later.
     pub(super) fn change(
         &mut self,
-        change: &Change,
+        change: &LinkChange,
         commit: u64,
         notify: Option<(Ticket, StoreAnswer)>,
     ) -> Option<(Ticket, StoreAnswer)> {
@@ -312,8 +312,8 @@ mod tests {
                 Some(Mail::Dropped(number)) => self.cores[core].dropped(number),
                 Some(Mail::Apply { code: number, version, commit, number: token }) => {
                     let change = match is_link(version) {
-                        true => Change::Put(Arc::new(link(number, version))),
-                        false => Change::Remove(code(number)),
+                        true => LinkChange::Put(Arc::new(link(number, version))),
+                        false => LinkChange::Remove(code(number)),
                     };
                     let ticket = Ticket { core: CoreId(0), token };
                     self.cores[core].change(&change, commit, Some((ticket, StoreAnswer::Created)))
@@ -421,7 +421,7 @@ mod tests {
                 let (origin, labels) = (Origin::Custom, Labels::default());
                 let link = Link { code, policy, target, created_ms: 0, origin, version, labels };
                 let ticket = Ticket { core: CoreId(0), token: number as u64 };
-                data.change(&Change::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1
+                data.change(&LinkChange::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1
             })
             .collect();
         assert_eq!((&answers[0], &answers[499]), (&StoreAnswer::Created, &StoreAnswer::Unserved));
@@ -444,7 +444,7 @@ mod tests {
                 continue;
             }
             let ticket = Ticket { core: CoreId(0), token: number as u64 };
-            let put = Change::Put(Arc::new(Link { target: target_of(1_900), ..link(number, 1) }));
+            let put = LinkChange::Put(Arc::new(Link { target: target_of(1_900), ..link(number, 1) }));
             match cores[0].change(&put, 1, Some((ticket, StoreAnswer::Created))) {
                 Some((_, StoreAnswer::Created)) => stored.push(number),
                 Some((_, StoreAnswer::Unserved)) => return (cores, stored),
@@ -466,7 +466,7 @@ mod tests {
         let (hash, _) = cores[0].shard.locate(&changed);
         cores[1].hot.as_mut().unwrap().0.keep(&changed, hash, Policy::default(), b"https://example.org/1");
         let ticket = Ticket { core: CoreId(0), token: 7 };
-        let put = Change::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
+        let put = LinkChange::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
         assert_eq!(
             cores[0].change(&put, 2, Some((ticket, StoreAnswer::Created))),
             None,
@@ -484,8 +484,8 @@ mod tests {
         assert!(matches!(cores[1].find(&changed, 0), Err(Remote { .. })));
         assert!(matches!(cores[0].find(&code(stored[1]), 0), Ok(Lookup::Live(_))), "others are served");
         // Once there is room again, the next change is served.
-        assert_eq!(cores[0].change(&Change::Remove(code(stored[1])), 3, None), None);
-        let put = Change::Put(Arc::new(link(stored[0], 3)));
+        assert_eq!(cores[0].change(&LinkChange::Remove(code(stored[1])), 3, None), None);
+        let put = LinkChange::Put(Arc::new(link(stored[0], 3)));
         let _ = cores[0].change(&put, 4, None);
         assert!(matches!(cores[0].find(&changed, 0), Ok(Lookup::Live(_))));
     }

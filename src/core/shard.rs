@@ -5,7 +5,7 @@ use std::sync::Arc;
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, owner};
 
 use super::link_memory::{LinkMemory, MemoryBudget, Placed};
-use crate::bridge::{Change, LoadBatch, LoadedPage, StoredCodes};
+use crate::bridge::{LinkChange, LoadBatch, LoadedPage, StoredCodes};
 use carom_model::link::Link;
 use carom_model::link::record::{self, DamagedRange, RecordRef};
 use carom_model::redirect::{BorrowedLookup, Lookup};
@@ -90,19 +90,19 @@ impl Shard {
 
     /// Makes a change visible that is durable with commit number `commit`. Returns the hash of the code, whether it may
     /// have had a link of which others hold copies, and whether redirects find the new one.
-    pub(super) fn apply(&mut self, change: &Change, commit: u64) -> (CodeHash, Placed) {
+    pub(super) fn apply(&mut self, change: &LinkChange, commit: u64) -> (CodeHash, Placed) {
         let code = match change {
-            Change::Put(link) => &link.code,
-            Change::Remove(code) => code,
+            LinkChange::Put(link) => &link.code,
+            LinkChange::Remove(code) => code,
         };
         let hash = self.hasher.hash(code);
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
         let placed = match change {
-            Change::Put(link) => {
+            LinkChange::Put(link) => {
                 let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
                 self.links.put(code, hash, entry, commit)
             }
-            Change::Remove(_) => Placed { replaced: self.links.remove(code, hash, commit), is_served: true },
+            LinkChange::Remove(_) => Placed { replaced: self.links.remove(code, hash, commit), is_served: true },
         };
         if !placed.is_served {
             self.report_no_room();
@@ -398,8 +398,8 @@ mod tests {
         fn apply(&mut self) {
             let Some((number, to, commit)) = self.untold.pop_front() else { return };
             let change = match link(number, to) {
-                Some(link) => Change::Put(Arc::new(link)),
-                None => Change::Remove(code(number)),
+                Some(link) => LinkChange::Put(Arc::new(link)),
+                None => LinkChange::Remove(code(number)),
             };
             self.shard.apply(&change, commit);
         }

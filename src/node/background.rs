@@ -12,7 +12,7 @@ use carom_tls::identity::Identity;
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{cores, loading};
-use crate::bridge::{Swept, WriterQueue};
+use crate::bridge::{SweepResult, WriterQueue};
 use crate::services::certificates::{self, Certificates, Reload};
 use crate::services::expiry::{self, ExpirySetup};
 use crate::services::maintenance::activity_sampler;
@@ -62,7 +62,7 @@ pub(super) fn start_certificates(
 pub(super) struct ExpiryEnds {
     /// The writer itself, also in a fleet.
     pub(super) writer: WriterQueue,
-    pub(super) swept: Receiver<Swept>,
+    pub(super) swept: Receiver<SweepResult>,
     pub(super) segments: Sender<Vec<GeneratedCode>>,
     pub(super) fleet: Option<FleetExpiry>,
 }

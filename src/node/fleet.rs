@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use carom_shards::CodeLength;
 
-use crate::bridge::{LookUpQueue, Post, WriterQueue};
+use crate::bridge::{LookupQueue, Mailboxes, WriterQueue};
 use crate::services::allowances::SharedVisits;
 use crate::services::ids::FleetSource;
 use crate::services::replication::counter::FleetCounter;
@@ -126,7 +126,7 @@ pub(super) struct Joined {
     /// Queue to which cores send changes.
     pub(super) gateway: WriterQueue,
     /// Queue to which cores send codes that they do not know.
-    pub(super) look_ups: Option<LookUpQueue>,
+    pub(super) look_ups: Option<LookupQueue>,
     /// Handle by which the expiry thread asks Redis to remove links.
     pub(super) expiry: Option<FleetExpiry>,
     /// The replenisher's source of counter values.
@@ -136,7 +136,7 @@ pub(super) struct Joined {
 /// The parts of a node that share the store, before the fleet's threads run.
 pub(super) struct Parts<'a> {
     pub(super) links: &'a Links,
-    pub(super) post: &'a Post,
+    pub(super) post: &'a Mailboxes,
     pub(super) stats: &'a Arc<NodeStats>,
     pub(super) fingerprint: String,
     pub(super) writer: &'a WriterQueue,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fleet;
 use super::supervisor::thread_exit;
-use crate::bridge::Post;
+use crate::bridge::Mailboxes;
 use crate::services::host_lists::source::{Named, Source};
 use crate::services::host_lists::{self, HostList, HostListSetup, Kind};
 use carom_settings::exit::Exit;
@@ -19,7 +19,7 @@ pub(super) fn start(
     kind: Kind,
     settings: &Settings,
     list: &Hosts,
-    post: &Post,
+    post: &Mailboxes,
     stats: &Arc<NodeStats>,
 ) -> Result<HostList, Exit> {
     let setup = HostListSetup {

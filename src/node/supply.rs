@@ -14,7 +14,7 @@ use carom_telemetry::alarms::Alarm;
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{fleet, lists};
-use crate::bridge::{AppsQueue, LookUpQueue};
+use crate::bridge::{AppsQueue, LookupQueue};
 use crate::services::api_keys::{self, AppsSetup};
 use crate::services::host_lists::Kind;
 use crate::services::ids::{self, CodeSource, FleetSource, ReplenisherSetup};
@@ -27,9 +27,9 @@ use crate::services::readers::link_fetchers::{self, FetcherSetup};
 pub(super) fn start_fetchers(
     settings: &Settings,
     base: &Base,
-    redis: Option<LookUpQueue>,
+    redis: Option<LookupQueue>,
     supervisor: &mut Supervisor,
-) -> Result<Option<LookUpQueue>, Exit> {
+) -> Result<Option<LookupQueue>, Exit> {
     let Residency::Hot { memory_limit } = settings.residency else { return Ok(None) };
     base.stats.memory_limit.set(memory_limit);
     let (queue, threads) = link_fetchers::start(FetcherSetup {

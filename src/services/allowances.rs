@@ -21,7 +21,7 @@ use carom_shards::Code;
 
 use super::readers::record_readers::{self, Read};
 use super::visits::Visits;
-use crate::bridge::{AllowanceOrder, AllowanceQueue, Post, ToCore, VisitAsked};
+use crate::bridge::{AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
 use crate::services::replication::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::Link;
@@ -53,7 +53,7 @@ pub struct AllowanceSetup {
     /// The store of links and of what is left of their visits.
     pub links: Links,
     /// The mailboxes of the cores, which receive the answers.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
     /// The counts of visits so far.
@@ -77,7 +77,7 @@ pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()
 struct Limited {
     link: Arc<Link>,
     share: Share,
-    waiting: Vec<VisitAsked>,
+    waiting: Vec<VisitRequest>,
     used: Instant,
     /// The end of the time for which Redis counts as having no visits left.
     spent_until: Option<Instant>,
@@ -143,7 +143,7 @@ impl Allowances {
     }
 
     /// Answers a visit, or queues it and returns its code.
-    fn ask(&mut self, visit: VisitAsked) -> Option<Code> {
+    fn ask(&mut self, visit: VisitRequest) -> Option<Code> {
         if visit.since.elapsed() >= FETCH_TIME_MAX {
             // The client has already got an answer (timeout), so this visit must not be used up.
             self.tell(&visit, Lookup::NotResident);
@@ -300,8 +300,8 @@ impl Allowances {
         still_wait
     }
 
-    fn tell(&self, visit: &VisitAsked, found: Lookup<Arc<Link>>) {
-        let VisitAsked { code, core, token, .. } = *visit;
+    fn tell(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
+        let VisitRequest { code, core, token, .. } = *visit;
         self.setup.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
     }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::file::{FileError, Stamp};
-use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Post, StoreAnswer, ToCore};
+use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, StoreAnswer, ToCore};
 use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::access::AppName;
 use carom_model::access::registry::{Entry, Keyring, Registry};
@@ -53,7 +53,7 @@ pub struct AppsSetup {
     /// The Redis that the fleet shares; `None` for a single node.
     pub redis: Option<Redis>,
     /// The mailboxes of all cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The alarms and counters of the node.
     pub stats: Arc<NodeStats>,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use carom_shards::CoreCount;
 
-use crate::bridge::{Post, ToCore};
+use crate::bridge::{Mailboxes, ToCore};
 use carom_model::dates;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -140,7 +140,12 @@ impl Keeper {
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(certificates: Certificates, post: Post, cores: CoreCount, stats: Arc<NodeStats>) -> io::Result<Keeper> {
+pub fn start(
+    certificates: Certificates,
+    post: Mailboxes,
+    cores: CoreCount,
+    stats: Arc<NodeStats>,
+) -> io::Result<Keeper> {
     let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut watch = Watch { certificates, doubted: None, post, cores, stats };
     watch.tell_stats();
@@ -165,7 +170,7 @@ struct Watch {
     /// The error of the last check. It raises an alarm only if the next check finds it again, because two files cannot
     /// be replaced at the same instant.
     doubted: Option<String>,
-    post: Post,
+    post: Mailboxes,
     cores: CoreCount,
     stats: Arc<NodeStats>,
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::replication::expiry::FleetExpiry;
-use crate::bridge::{Order, Swept, WriterQueue};
+use crate::bridge::{SweepResult, WriterOrder, WriterQueue};
 use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
     RECYCLE_WHILE_BELOW,
@@ -79,7 +79,7 @@ pub struct ExpirySetup {
     /// The queue of the store's writer.
     pub writer: WriterQueue,
     /// The writer's reports on orders of this thread.
-    pub swept: Receiver<Swept>,
+    pub swept: Receiver<SweepResult>,
     /// Time after its end until a link is removed; `None` keeps it for ever.
     pub keep: Option<Duration>,
     /// Largest number of links removed per second, at least 1.
@@ -276,7 +276,7 @@ impl Sweeper {
             // The author of the last change is the one that scheduled the deletion.
             let author = |due: &Due| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
             let deletions = due.into_iter().map(|due| (due, author(&due).unwrap_or_default())).collect();
-            return self.order(Order::Discard { deletions, until_ms }).is_some();
+            return self.order(WriterOrder::Discard { deletions, until_ms }).is_some();
         };
         // Links that are left were changed on other nodes, and the streams will bring these changes.
         self.discard_looked = match fleet.discard(&due, until_ms) {
@@ -325,8 +325,8 @@ impl Sweeper {
             return fleet.expire(&ends, until_ms);
         }
         let recycles = self.setup.recycle_after.is_some();
-        match self.order(Order::Expire { ends, until_ms, recycles }) {
-            Some(Swept { expired, .. }) => {
+        match self.order(WriterOrder::Expire { ends, until_ms, recycles }) {
+            Some(SweepResult { expired, .. }) => {
                 self.setup.stats.expiry.expired.add(expired);
                 Removed::Done { left: false }
             }
@@ -335,7 +335,7 @@ impl Sweeper {
     }
 
     /// Sends the writer an order and waits for its report. Returns `None` if it was not done.
-    fn order(&self, order: Order) -> Option<Swept> {
+    fn order(&self, order: WriterOrder) -> Option<SweepResult> {
         self.setup.writer.send(order).ok()?;
         self.setup.swept.recv().ok().filter(|swept| swept.is_done)
     }
@@ -376,7 +376,7 @@ impl Sweeper {
             let Some(last) = graves.last().copied() else { break };
             let shortest = self.setup.length.get();
             graves.retain(|grave| grave.code.len() >= shortest);
-            let Some(swept) = self.order(Order::ReleaseCodes { graves, until_ms }) else { break };
+            let Some(swept) = self.order(WriterOrder::ReleaseCodes { graves, until_ms }) else { break };
             self.graves_behind = Some(last);
             codes.extend(swept.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
         }

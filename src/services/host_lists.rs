@@ -20,7 +20,7 @@ use std::{io, path::PathBuf};
 use serde_json::Value;
 
 use self::source::{Named, Source};
-use crate::bridge::{Post, ToCore};
+use crate::bridge::{Mailboxes, ToCore};
 use carom_model::destination::hosts::{HostPattern, Hosts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -105,7 +105,7 @@ pub struct HostListSetup {
     /// The data directory, which has the cache.
     pub data_dir: PathBuf,
     /// The mailboxes of the cores and of the admin listener, which create links.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
 }
@@ -193,7 +193,7 @@ struct Reader {
     /// The dynamic part that the cores have.
     told: Option<Vec<HostPattern>>,
     data_dir: PathBuf,
-    post: Post,
+    post: Mailboxes,
     stats: Arc<NodeStats>,
 }
 

@@ -19,7 +19,7 @@ use carom_shards::{
 use heapless::spsc::{Consumer, Producer, Queue};
 
 use super::replication::counter::FleetCounter;
-use crate::bridge::{Post, ToCore};
+use crate::bridge::{Mailboxes, ToCore};
 use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
 use carom_store::ids::{IdTable, Row};
 use carom_store::links::Links;
@@ -92,7 +92,7 @@ pub struct ReplenisherSetup {
     /// The configured length of new codes.
     pub length: CodeLength,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// Number of cores that use codes.
     pub cores: CoreCount,
     /// The counters and alarms of the node.

@@ -16,7 +16,7 @@ use carom_shards::map::sealed::PAGE_BYTES;
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
 
 use super::map_image::{self, Image, Unusable};
-use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Post, ToCore};
+use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Mailboxes, ToCore};
 use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use carom_model::link::record::{self, RecordRef};
 use carom_store::links::{DamagedRange, Links, Part, StoreError, parts};
@@ -52,7 +52,7 @@ pub struct LoadReport {
 /// If the operating system cannot read. Damage is no error: it is reported, and all other links are served.
 pub fn load(
     links: &Links,
-    post: &Post,
+    post: &Mailboxes,
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &NodeStats,
@@ -89,7 +89,7 @@ pub fn load(
 /// The state that the loading threads share.
 struct Shared<'a> {
     links: &'a Links,
-    post: &'a Post,
+    post: &'a Mailboxes,
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &'a NodeStats,

@@ -32,7 +32,7 @@ use carom_shards::{CodeLength, Run};
 
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
-use crate::bridge::{LookUpQueue, Order, Post, WriterQueue};
+use crate::bridge::{LookupQueue, Mailboxes, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
@@ -67,7 +67,7 @@ pub struct Shared {
     /// The store, to read from.
     pub links: Links,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
     /// The lease of this node: while it lasts, leased counter values may be used without asking Redis.
@@ -154,7 +154,7 @@ pub struct Started {
     /// The queue to which cores send changes.
     pub gateway: WriterQueue,
     /// The queue to which cores send codes that they do not know.
-    pub look_ups: LookUpQueue,
+    pub look_ups: LookupQueue,
     /// The connection through which the expiry thread removes links.
     pub expiry: FleetExpiry,
     /// Runs of counter values that were taken over from nodes that are gone, for the replenisher.
@@ -167,7 +167,7 @@ pub struct Started {
 /// If the operating system cannot start a thread, or the certificates for Redis cannot be used.
 pub fn start(
     shared: &Shared,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
     lengths: Vec<CodeLength>,
 ) -> io::Result<Started> {

@@ -26,7 +26,9 @@ use carom_shards::{Code, CodeHasher, CoreCount, owner};
 use self::planner::{Conflict, Outcome, Plan, Stored, Writes, refused};
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
-use crate::bridge::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, Swept, ToCore, WriterQueue};
+use crate::bridge::{
+    AllowanceQueue, Mailboxes, StoreAnswer, StoreRequest, SweepResult, ToCore, WriterOrder, WriterQueue,
+};
 use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use carom_model::link::record;
 use carom_model::replication::outbox::{Delivery, Outbox};
@@ -56,7 +58,7 @@ pub struct WriterSetup {
     /// The indexes of the store, for lists.
     pub catalog: Arc<Catalog>,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.
@@ -74,7 +76,7 @@ pub struct WriterSetup {
     /// The channel on which the counting threads learn of ended links.
     pub ended: Sender<Vec<Ended>>,
     /// The channel on which the expiry thread waits for reports on its orders.
-    pub sweeper: Sender<Swept>,
+    pub sweeper: Sender<SweepResult>,
     /// The promises to break, for tests.
     #[cfg(feature = "faults")]
     pub faults: super::faults::Faults,
@@ -132,7 +134,7 @@ impl Writer {
         })
     }
 
-    fn run(mut self, receiver: &Receiver<Order>) {
+    fn run(mut self, receiver: &Receiver<WriterOrder>) {
         self.hand_deliveries_over();
         self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
         loop {
@@ -149,7 +151,7 @@ impl Writer {
     }
 
     /// Makes one group commit of the orders that have arrived, at most [`COMMIT_WRITES_MAX`].
-    fn take_turn(&mut self, first: Order, receiver: &Receiver<Order>) {
+    fn take_turn(&mut self, first: WriterOrder, receiver: &Receiver<WriterOrder>) {
         let mut orders = Vec::with_capacity(64);
         orders.push(first);
         orders.extend(receiver.try_iter().take(COMMIT_WRITES_MAX - 1));
@@ -163,7 +165,7 @@ impl Writer {
         self.setup.stats.write_queue.set(0);
     }
 
-    fn commit(&mut self, orders: Vec<Order>) {
+    fn commit(&mut self, orders: Vec<WriterOrder>) {
         let begun = Instant::now();
         let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
         let mut plan = Plan::new(&mut self.outbox, unix_ms()).with_window(window_ms);
@@ -173,7 +175,7 @@ impl Writer {
         for order in orders {
             if is_of_fleet(&order) {
                 self.setup.stats.fleet.orders_taken.add(1);
-                self.left_out &= !matches!(order, Order::Resume);
+                self.left_out &= !matches!(order, WriterOrder::Resume);
                 if self.left_out {
                     continue;
                 }
@@ -215,7 +217,7 @@ impl Writer {
             self.hand_deliveries_over();
             return;
         }
-        self.tell_sweeper(swept.map(|_| Swept::default()));
+        self.tell_sweeper(swept.map(|_| SweepResult::default()));
         self.refuse_outcomes(&outcomes, FAILED);
     }
 
@@ -312,7 +314,7 @@ impl Writer {
         self.post_bundles();
     }
 
-    fn tell_sweeper(&self, swept: Option<Swept>) {
+    fn tell_sweeper(&self, swept: Option<SweepResult>) {
         // Without a receiver the node is shutting down.
         let _ = swept.map(|swept| self.setup.sweeper.send(swept));
     }
@@ -331,13 +333,16 @@ impl Writer {
 
     /// Refuses the requests of clients. Changes of other nodes are dropped and must be read again: the positions in the
     /// streams stay.
-    fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
+    fn refuse(&mut self, orders: Vec<WriterOrder>, reason: &'static str) {
         for order in orders {
-            if matches!(order, Order::Expire { .. } | Order::Discard { .. } | Order::ReleaseCodes { .. }) {
-                self.tell_sweeper(Some(Swept::default()));
+            if matches!(
+                order,
+                WriterOrder::Expire { .. } | WriterOrder::Discard { .. } | WriterOrder::ReleaseCodes { .. }
+            ) {
+                self.tell_sweeper(Some(SweepResult::default()));
                 continue;
             }
-            let Order::Client(request, ground) = order else {
+            let WriterOrder::Client(request, ground) = order else {
                 self.setup.stats.fleet.orders_taken.add(1);
                 self.setup.stats.fleet.orders_dropped.add(1);
                 self.left_out = true;
@@ -465,8 +470,14 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
 }
 
 /// True if an order comes from the fleet's threads.
-fn is_of_fleet(order: &Order) -> bool {
-    !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Discard { .. } | Order::ReleaseCodes { .. })
+fn is_of_fleet(order: &WriterOrder) -> bool {
+    !matches!(
+        order,
+        WriterOrder::Client(..)
+            | WriterOrder::Expire { .. }
+            | WriterOrder::Discard { .. }
+            | WriterOrder::ReleaseCodes { .. }
+    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The calls into the code under test, so that a change of their form leaves the rest of the simulator alone.
 
-use carom::bridge::{Followed, Order, Told};
+use carom::bridge::{StreamBatch, StreamChange, WriterOrder};
 use carom_model::replication::follow::Position;
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::rules::{self, Verdict};
@@ -13,13 +13,13 @@ pub(crate) fn echo(part: usize, at: Position) -> Echo {
 }
 
 /// The order for entries that were read from a stream.
-pub(crate) fn followed(part: usize, entries: Vec<(Position, Option<Told>)>, to: Position) -> Order {
-    Order::Followed(Followed { partition: Partition(part as u8), entries, to })
+pub(crate) fn followed(part: usize, entries: Vec<(Position, Option<StreamChange>)>, to: Position) -> WriterOrder {
+    WriterOrder::Followed(StreamBatch { partition: Partition(part as u8), entries, to })
 }
 
 /// The order for the result of a look-up.
-pub(crate) fn looked_up(states: Vec<(Code, State)>) -> Order {
-    Order::LookedUp(states)
+pub(crate) fn looked_up(states: Vec<(Code, State)>) -> WriterOrder {
+    WriterOrder::LookedUp(states)
 }
 
 /// The outbox after a restart.

@@ -2,7 +2,7 @@
 //!
 //! Both are steps of one thread of a node in production, and send their orders in one queue.
 
-use carom::bridge::{Order, Told};
+use carom::bridge::{StreamChange, WriterOrder};
 use carom_model::replication::follow::{Entry, Position, Read, judge};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{EntryId, Partition, State};
@@ -90,7 +90,7 @@ impl Node {
             Read::Gap => {
                 let at = Position::of(&redis.end(part, now));
                 *follower = Follower { gaps_open: follower.gaps_open + 1, ..Follower::at(Some(at)) };
-                self.followed.push_back(Order::Gap { partition, at });
+                self.followed.push_back(WriterOrder::Gap { partition, at });
             }
         }
         true
@@ -126,7 +126,7 @@ impl Node {
             }
             Comparing::Down(from) => match redis.scan(part, from).cloned() {
                 Some((index, state)) => {
-                    orders.push_back(Order::Found(vec![(code_at(index), state)]));
+                    orders.push_back(WriterOrder::Found(vec![(code_at(index), state)]));
                     follower.comparing = Comparing::Down(index + 1);
                 }
                 // What was found must be in the store first, or it would not be brought again should Redis lose it now.
@@ -145,7 +145,9 @@ impl Node {
                 if redis.state(*index) != Some(mine) {
                     let Some(answer) = ask(redis, &Command::Offer(*index, mine.clone())) else { return false };
                     match (answer.verdict, answer.echo) {
-                        (Verdict::Held(state), _) => orders.push_back(Order::Found(vec![(code_at(*index), state)])),
+                        (Verdict::Held(state), _) => {
+                            orders.push_back(WriterOrder::Found(vec![(code_at(*index), state)]))
+                        }
                         (_, Some(echo)) => follower.expected.push(echo),
                         _ => {}
                     }
@@ -156,7 +158,7 @@ impl Node {
                 if follower.missed {
                     follower.comparing = Comparing::Idle;
                 } else if follower.expected.is_empty() {
-                    orders.push_back(Order::Compared(Partition(part as u8)));
+                    orders.push_back(WriterOrder::Compared(Partition(part as u8)));
                     follower.comparing = Comparing::Told;
                 } else {
                     return false;
@@ -189,8 +191,8 @@ fn judge_without(guard: Option<Guard>, position: Option<Position>, entries: Vec<
     }
 }
 
-fn decode(entry: &Entry) -> (Position, Option<Told>) {
+fn decode(entry: &Entry) -> (Position, Option<StreamChange>) {
     let state = entry.code.and_then(|code| Some((code, State::from_text(code, &entry.text).ok()?)));
-    let told = state.map(|(code, state)| Told { code, state, displaced: entry.displaced });
+    let told = state.map(|(code, state)| StreamChange { code, state, displaced: entry.displaced });
     (Position::of(entry), told)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom::bridge::{Delivered, FleetDecision, Order, StoreRequest, Ticket};
+use carom::bridge::{FleetDecision, OutboxReply, StoreRequest, Ticket, WriterOrder};
 use carom::services::writer::planner::Writes;
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
@@ -263,7 +263,7 @@ impl World {
         note!(self, "request {token}: node {node} creates code {index}, claim {claim:x}: {}", brief(&heard));
         let ground = self.ground(index, Some(state), heard);
         let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket { core: CoreId(0), token } };
-        self.nodes[node].gateway.push_back(Order::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
         true
     }
 
@@ -290,7 +290,7 @@ impl World {
             author: Author::default(),
             ticket: Ticket { core: CoreId(0), token },
         };
-        self.nodes[node].gateway.push_back(Order::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
         true
     }
 
@@ -350,7 +350,7 @@ impl World {
             author: Author::default(),
             ticket,
         };
-        self.nodes[node].gateway.push_back(Order::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
         true
     }
 
@@ -407,13 +407,13 @@ impl World {
         note!(self, "node {node} offers {}: {}", brief(&sent), brief(&heard));
         let Heard::Answer(Answer { verdict, echo }) = heard else { return self.reaches(node) };
         let echo = echo.map(|at| adapter::echo(part_of(index), at));
-        let delivered = Delivered { delivery, sent, verdict, echo };
+        let delivered = OutboxReply { delivery, sent, verdict, echo };
         let joins = self.rng.permille(300);
         let at = &mut self.nodes[node];
         at.deliveries.pop_front();
         match at.followed.back_mut() {
-            Some(Order::Delivered(group)) if joins => group.push(delivered),
-            _ => at.followed.push_back(Order::Delivered(vec![delivered])),
+            Some(WriterOrder::Delivered(group)) if joins => group.push(delivered),
+            _ => at.followed.push_back(WriterOrder::Delivered(vec![delivered])),
         }
         true
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use carom_shards::Code;
 
 use super::ServiceHandle;
-use crate::bridge::access_log::{AccessSender, Entry, Noted, Outcome, Request};
+use crate::bridge::access_log::{AccessEntry, AccessSender, PendingEntry, Request, RequestOutcome};
 use carom_model::redirect::VisitKind;
 use carom_model::redirect::{Notice, Response};
 use carom_model::visits::{Told, Visit, VisitSender, Visitor};
@@ -63,13 +63,13 @@ impl ServiceHandle {
 
     /// Logs a picked request that was answered now, `took` after its beginning.
     pub fn tell_request(&self, request: Request<'_>, status: u16, took: Duration) {
-        let entry = Entry { request, outcome: outcome(status, took) };
+        let entry = AccessEntry { request, outcome: outcome(status, took) };
         let is_told = |access: &mut AccessSender| access.tell(&entry);
         self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
     }
 
     /// Logs a request whose entry was kept when it came.
-    pub fn tell_noted(&self, noted: Noted, status: u16, took: Duration) {
+    pub fn tell_noted(&self, noted: PendingEntry, status: u16, took: Duration) {
         let is_told = |access: &mut AccessSender| access.tell_noted(noted, outcome(status, took));
         self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
     }
@@ -81,8 +81,8 @@ impl ServiceHandle {
     }
 }
 
-fn outcome(status: u16, took: Duration) -> Outcome {
-    Outcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
+fn outcome(status: u16, took: Duration) -> RequestOutcome {
+    RequestOutcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
 }
 
 /// Counts the response to a request for a short code. Runs on the thread of the core that owns `stats`.

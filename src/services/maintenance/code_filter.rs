@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, owner};
 
-use crate::bridge::{LoadCredit, Post, StoredCodes, ToCore};
+use crate::bridge::{LoadCredit, Mailboxes, StoredCodes, ToCore};
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{CODES_IN_FLIGHT_MAX, CODES_SENT_TOGETHER};
 use carom_model::link::record::{self, RecordRef};
@@ -32,7 +32,7 @@ pub struct CodeFilterSetup {
     /// The store of links.
     pub links: Links,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use carom_shards::Code;
 
 use super::export;
-use crate::bridge::{Page, PageQueue, PageRequest, Post, ToCore};
+use crate::bridge::{Mailboxes, Page, PageQueue, PageRequest, ToCore};
 use crate::services::search::filter::LinkFilter;
 use crate::services::search::visits::Visits;
 use crate::services::threads::pool;
@@ -28,7 +28,7 @@ use carom_telemetry::stats::NodeStats;
 /// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
-    post: &Post,
+    post: &Mailboxes,
     stats: &Arc<NodeStats>,
     visits: Arc<dyn Visits>,
 ) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use crate::bridge::{Post, ReaderQueue, StoreAnswer, StoreRequest};
+use crate::bridge::{Mailboxes, ReaderQueue, StoreAnswer, StoreRequest};
 use crate::services::threads::pool;
 use crate::services::visits::Visits;
 use carom_limits::{READ_QUEUE_LEN, READERS};
@@ -24,7 +24,7 @@ use carom_telemetry::stats::NodeStats;
 /// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
-    post: &Post,
+    post: &Mailboxes,
     stats: &Arc<NodeStats>,
     visits: &Visits,
 ) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{Shared, note_trouble};
-use crate::bridge::{LookUp, Order, ToCore};
+use crate::bridge::{LookupRequest, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisReply, RequestId};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use carom_model::link::Link;
@@ -30,7 +30,10 @@ const TIME_MIN: Duration = Duration::from_millis(2);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread. It ends when all senders are gone.
-pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(SyncSender<LookUp>, JoinHandle<()>)> {
+pub(super) fn start(
+    shared: &Shared,
+    writer: SyncSender<WriterOrder>,
+) -> io::Result<(SyncSender<LookupRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
     let looker = Looker { redis: shared.redis()?, shared: shared.clone(), writer, asked: HashMap::new() };
     let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
@@ -40,13 +43,13 @@ pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(S
 struct Looker {
     shared: Shared,
     redis: Redis,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     /// The look-ups that wait for each answer of Redis.
-    asked: HashMap<RequestId, Vec<LookUp>>,
+    asked: HashMap<RequestId, Vec<LookupRequest>>,
 }
 
 impl Looker {
-    fn run(mut self, receiver: &Receiver<LookUp>) {
+    fn run(mut self, receiver: &Receiver<LookupRequest>) {
         loop {
             let first = if self.asked.is_empty() {
                 let Ok(first) = receiver.recv() else { return };
@@ -71,8 +74,8 @@ impl Looker {
     }
 
     /// Sends look-ups to Redis.
-    fn ask(&mut self, look_ups: impl Iterator<Item = LookUp>) {
-        let mut by_code: HashMap<Code, Vec<LookUp>> = HashMap::new();
+    fn ask(&mut self, look_ups: impl Iterator<Item = LookupRequest>) {
+        let mut by_code: HashMap<Code, Vec<LookupRequest>> = HashMap::new();
         for look_up in look_ups {
             // The ways to this thread and back take some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
@@ -94,7 +97,7 @@ impl Looker {
         let mut states = Vec::new();
         for (ticket, answer) in answers {
             let Some(look_ups) = self.asked.remove(&ticket) else { continue };
-            let Some(&LookUp { code, .. }) = look_ups.first() else { continue };
+            let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
             let found = match answer.state(code) {
                 Ok(Some(State::Link(link))) => {
                     let theirs = State::Link(Arc::clone(&link));
@@ -118,12 +121,12 @@ impl Looker {
         self.shared.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
             // A busy writer will get these links from the stream.
-            let _ = self.writer.try_send(Order::LookedUp(states));
+            let _ = self.writer.try_send(WriterOrder::LookedUp(states));
         }
     }
 
-    fn tell(&self, look_up: &LookUp, found: &Lookup<Arc<Link>>) {
-        let LookUp { code, core, token, in_doubt, .. } = *look_up;
+    fn tell(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>) {
+        let LookupRequest { code, core, token, in_doubt, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
         let found = if in_doubt && is_absent { &Lookup::NotResident } else { found };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{Shared, note_trouble};
-use crate::bridge::{Delivered, Followed, Order, Told};
+use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Redis, RedisError};
 use carom_model::replication::follow::{self, Entry, Position, Read};
 use carom_model::replication::outbox::Delivery;
@@ -55,7 +55,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// Prepares the thread, and connects to nothing yet.
 pub(super) fn prepare(
     shared: &Shared,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
 ) -> io::Result<Follower> {
     let mut follower = Follower {
@@ -80,7 +80,7 @@ pub(super) fn prepare(
 pub(super) struct Follower {
     shared: Shared,
     redis: Redis,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
     /// The changes to deliver to Redis.
     queue: VecDeque<Delivery>,
@@ -146,7 +146,7 @@ impl Follower {
             if self.take_places().is_err() {
                 return Ok(Pace::Away);
             }
-            if self.tell(Order::Resume).is_err() {
+            if self.tell(WriterOrder::Resume).is_err() {
                 return Err(Ended);
             }
         }
@@ -155,7 +155,7 @@ impl Follower {
             // An expected entry that was lost may have an identifier ahead of all that come.
             self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
             self.ending.retain(|_, since| since.elapsed() < LATE);
-            if self.shared.stats.fleet.outbox.get() > 0 && self.tell(Order::Tick).is_err() {
+            if self.shared.stats.fleet.outbox.get() > 0 && self.tell(WriterOrder::Tick).is_err() {
                 return Err(Ended);
             }
         }
@@ -204,7 +204,7 @@ impl Follower {
     }
 
     /// Sends the writer an order. Blocks while too many wait: each may have hundreds of links.
-    fn tell(&self, order: Order) -> Result<(), Stopped> {
+    fn tell(&self, order: WriterOrder) -> Result<(), Stopped> {
         while self.told.get().saturating_sub(self.shared.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
             if self.shared.is_stopping() {
                 return Err(Stopped::Ended);
@@ -248,7 +248,7 @@ impl Follower {
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
                 let entries = entries.into_iter().map(|entry| (Position::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
-                self.tell(Order::Followed(Followed { partition, entries, to }))
+                self.tell(WriterOrder::Followed(StreamBatch { partition, entries, to }))
             }
             Read::Gap => {
                 self.positions.remove(&partition);
@@ -257,10 +257,10 @@ impl Follower {
         }
     }
 
-    fn decode(&self, entry: &Entry) -> Option<Told> {
+    fn decode(&self, entry: &Entry) -> Option<StreamChange> {
         let code = entry.code?;
         match State::from_text(code, &entry.text) {
-            Ok(state) => Some(Told { code, state, displaced: entry.displaced }),
+            Ok(state) => Some(StreamChange { code, state, displaced: entry.displaced }),
             Err(_) => {
                 let text = format!("a stream entry for {code} was not written by carom or is damaged; it is skipped");
                 self.shared.stats.alarms.raise(Alarm::StreamDamaged, text);
@@ -284,7 +284,7 @@ impl Follower {
             if let Some(compare) = &mut self.compare {
                 compare.again(partition);
             }
-            self.tell(Order::Gap { partition, at })?;
+            self.tell(WriterOrder::Gap { partition, at })?;
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Follower {
         for ((delivery, sent), answer) in some.into_iter().zip(answers) {
             match answer {
                 Ok(changed) => {
-                    delivered.push(Delivered { delivery, sent, verdict: changed.verdict, echo: changed.echo });
+                    delivered.push(OutboxReply { delivery, sent, verdict: changed.verdict, echo: changed.echo });
                 }
                 Err(error) => {
                     again.push(delivery);
@@ -321,7 +321,7 @@ impl Follower {
         }
         self.shared.stats.fleet.delivered.add(delivered.len() as u64);
         if !delivered.is_empty() {
-            self.tell(Order::Delivered(delivered))?;
+            self.tell(WriterOrder::Delivered(delivered))?;
         }
         match trouble {
             Some(trouble) => Err(Stopped::RedisError(trouble)),

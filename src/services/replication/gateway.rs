@@ -18,7 +18,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
-use crate::bridge::{FleetDecision, Order, StoreRequest, WriterQueue};
+use crate::bridge::{FleetDecision, StoreRequest, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Version};
@@ -30,7 +30,7 @@ use carom_telemetry::clock::unix_ms;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread. It ends when all senders are gone.
-pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
+pub(super) fn start(shared: &Shared, writer: SyncSender<WriterOrder>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, claims) = (shared.redis()?, Claims::new()?);
     let (reuse, searching) = reuse::start(shared, writer.clone())?;
@@ -62,7 +62,7 @@ impl Claims {
 struct Gateway {
     shared: Shared,
     redis: Redis,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     claims: Claims,
     /// The queue of the thread that looks for existing links.
     reuse: SyncSender<StoreRequest>,
@@ -83,12 +83,12 @@ struct Asked {
 struct Ended;
 
 impl Gateway {
-    fn run(mut self, receiver: &Receiver<Order>) {
+    fn run(mut self, receiver: &Receiver<WriterOrder>) {
         while self.turn(receiver).is_ok() {}
     }
 
     /// Handles requests and answers that have arrived. Sleeps until a request comes if none waits for Redis.
-    fn turn(&mut self, receiver: &Receiver<Order>) -> Result<(), Ended> {
+    fn turn(&mut self, receiver: &Receiver<WriterOrder>) -> Result<(), Ended> {
         let first = if self.asked.is_empty() { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
         let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len()).min(GATEWAY_BATCH);
         for order in first.into_iter().chain(receiver.try_iter().take(room)) {
@@ -109,14 +109,14 @@ impl Gateway {
     }
 
     /// Gives a new link its first version. Passes on orders that are no requests of clients.
-    fn prepare(&mut self, order: Order) -> Option<StoreRequest> {
+    fn prepare(&mut self, order: WriterOrder) -> Option<StoreRequest> {
         match order {
-            Order::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
+            WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
                 let version = Version { rev: 1, claim: self.claims.next(), edit: 0 };
                 let link = Arc::new(Link { version, ..Arc::unwrap_or_clone(link) });
                 Some(StoreRequest::Create { link, reuse, ticket })
             }
-            Order::Client(request, _) => Some(request),
+            WriterOrder::Client(request, _) => Some(request),
             other => {
                 // Only clients send here. The writer knows what to do with other orders.
                 let _ = self.writer.send(other);
@@ -258,7 +258,7 @@ impl Gateway {
     }
 
     fn tell(&self, request: StoreRequest, ground: FleetDecision) -> Result<(), Ended> {
-        self.writer.send(Order::Client(request, ground)).map_err(|_| Ended)
+        self.writer.send(WriterOrder::Client(request, ground)).map_err(|_| Ended)
     }
 
     fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {

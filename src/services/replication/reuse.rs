@@ -18,7 +18,7 @@ use carom_shards::Code;
 
 use super::gateway::ground;
 use super::{Shared, note_trouble};
-use crate::bridge::{FleetDecision, Order, StoreRequest};
+use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
 use crate::services::writer::similar_urls::{self, Alike, is_live_like};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
@@ -100,7 +100,7 @@ pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> boo
 /// own. No other thread then waits for an entry without a link, or for a slow server of a cluster.
 pub(super) fn start(
     shared: &Shared,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
 ) -> io::Result<(SyncSender<StoreRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let searcher = Searcher { redis: shared.redis()?, shared: shared.clone(), writer, reuser: Reuser::default() };
@@ -111,7 +111,7 @@ pub(super) fn start(
 struct Searcher {
     shared: Shared,
     redis: Redis,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     reuser: Reuser,
 }
 
@@ -123,7 +123,7 @@ impl Searcher {
             for (request, ground) in requests.into_iter().zip(grounds) {
                 // In the order of arrival: a request that is answered with the link of another one comes after it.
                 self.reuser.note(&self.shared, &request, &ground);
-                if self.writer.send(Order::Client(request, ground)).is_err() {
+                if self.writer.send(WriterOrder::Client(request, ground)).is_err() {
                     return;
                 }
             }

@@ -17,7 +17,7 @@ use super::ranked_page;
 use super::tags;
 use super::visits::Visits;
 use super::walk::Run;
-use crate::bridge::{ListQueues, Post, StoreAnswer};
+use crate::bridge::{ListQueues, Mailboxes, StoreAnswer};
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{
@@ -39,7 +39,7 @@ pub struct ListerSetup {
     /// The counts of visits.
     pub visits: Arc<dyn Visits>,
     /// The mailboxes of the cores, which receive the answers.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The counters of the node.
     pub stats: Arc<NodeStats>,
 }

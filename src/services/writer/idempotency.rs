@@ -1,7 +1,7 @@
 //! Answers creates whose idempotency key was used before, with the link of that earlier create. Runs on the writer's
 //! thread.
 
-use crate::bridge::{Order, StoreAnswer, StoreRequest, Ticket};
+use crate::bridge::{StoreAnswer, StoreRequest, Ticket, WriterOrder};
 use carom_model::replication::State;
 use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
@@ -15,8 +15,8 @@ const UNREADABLE: &str = "the store cannot be read right now";
 
 /// Returns the answer to a create whose idempotency key has created a link already; `None` for any other order. A
 /// create that Redis may have accepted is decided like any other, because its link exists by now.
-pub(super) fn answer(links: &Links, stats: &NodeStats, order: &Order) -> Option<(Ticket, StoreAnswer)> {
-    let Order::Client(StoreRequest::Create { link, ticket, .. }, ground) = order else { return None };
+pub(super) fn answer(links: &Links, stats: &NodeStats, order: &WriterOrder) -> Option<(Ticket, StoreAnswer)> {
+    let WriterOrder::Client(StoreRequest::Create { link, ticket, .. }, ground) = order else { return None };
     let asked = link.labels.idempotency?;
     if ground.may_be_done() {
         return None;

@@ -18,7 +18,9 @@ use carom_shards::Code;
 
 pub use self::writes::{Conflict, Outcome, Stored, Writes};
 use super::similar_urls::Alike;
-use crate::bridge::{Change, Delivered, FleetDecision, Followed, Order, StoreAnswer, StoreRequest, Ticket, Told};
+use crate::bridge::{
+    FleetDecision, LinkChange, OutboxReply, StoreAnswer, StoreRequest, StreamBatch, StreamChange, Ticket, WriterOrder,
+};
 use crate::services::search::Relisted;
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{KeyHash, WINDOW};
@@ -101,9 +103,9 @@ impl<'o> Plan<'o> {
 
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
     /// stay valid, because this commit has not written yet.
-    pub fn prefetch(&mut self, orders: &[Order], look_up: impl Fn(&Code) -> Stored) {
-        let code = |order: &Order| match order {
-            Order::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
+    pub fn prefetch(&mut self, orders: &[WriterOrder], look_up: impl Fn(&Code) -> Stored) {
+        let code = |order: &WriterOrder| match order {
+            WriterOrder::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
             _ => None,
         };
         let mut codes: Vec<Code> = orders.iter().filter_map(code).collect();
@@ -115,7 +117,7 @@ impl<'o> Plan<'o> {
     }
 
     /// Decides one order, without an index of long URLs.
-    pub fn add(&mut self, order: Order, look_up: impl Fn(&Code) -> Stored) {
+    pub fn add(&mut self, order: WriterOrder, look_up: impl Fn(&Code) -> Stored) {
         self.decide(order, look_up, |_, _| Vec::new());
     }
 
@@ -123,18 +125,18 @@ impl<'o> Plan<'o> {
     /// returns entries of the index of long URLs.
     pub fn decide(
         &mut self,
-        order: Order,
+        order: WriterOrder,
         look_up: impl Fn(&Code) -> Stored,
         alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
     ) {
         match order {
-            Order::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
                 if !self.answer_existing((&link, reuse), ticket, &ground, &look_up, alike) {
                     let before = self.stored(&link.code, look_up);
                     self.create(link, ticket, ground, &before);
                 }
             }
-            Order::Client(StoreRequest::Change { code, patch, by, author, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
                 if is_within(&by, &before, &ground) {
                     self.change(code, &patch, ticket, ground, &before);
@@ -143,7 +145,7 @@ impl<'o> Plan<'o> {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            Order::Client(StoreRequest::Delete { code, by, author, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
                 if is_within(&by, &before, &ground) {
                     self.delete(code, ticket, ground, &before);
@@ -152,7 +154,7 @@ impl<'o> Plan<'o> {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            Order::Client(
+            WriterOrder::Client(
                 StoreRequest::Read { ticket, .. }
                 | StoreRequest::ReadVisits { ticket, .. }
                 | StoreRequest::ReadEdits { ticket, .. },
@@ -161,30 +163,30 @@ impl<'o> Plan<'o> {
                 // Reads have their own queue, but one that comes here still gets an answer.
                 self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
             }
-            Order::Followed(followed) => self.follow(followed, look_up),
-            Order::Found(states) => {
+            WriterOrder::Followed(followed) => self.follow(followed, look_up),
+            WriterOrder::Found(states) => {
                 for (code, state) in states {
                     self.adopt(code, state, &look_up);
                 }
             }
-            Order::LookedUp(states) => {
+            WriterOrder::LookedUp(states) => {
                 for (code, state) in states {
                     let before = self.stored(&code, &look_up);
                     self.held(code, state, &before);
                 }
             }
-            Order::Delivered(delivered) => self.delivered(delivered, look_up),
-            Order::Gap { partition, at } => {
+            WriterOrder::Delivered(delivered) => self.delivered(delivered, look_up),
+            WriterOrder::Gap { partition, at } => {
                 self.outbox.lost_place(partition, at);
                 self.compare.insert(partition, true);
                 self.positions.insert(partition, at);
             }
-            Order::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
-            Order::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
-            Order::ReleaseCodes { graves, until_ms } => self.unearth(graves, until_ms, look_up),
-            Order::Compared(partition) => _ = self.compare.insert(partition, false),
-            Order::Tick => self.outbox.tick(),
-            Order::Resume => {}
+            WriterOrder::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
+            WriterOrder::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
+            WriterOrder::ReleaseCodes { graves, until_ms } => self.unearth(graves, until_ms, look_up),
+            WriterOrder::Compared(partition) => _ = self.compare.insert(partition, false),
+            WriterOrder::Tick => self.outbox.tick(),
+            WriterOrder::Resume => {}
         }
     }
 
@@ -325,7 +327,7 @@ impl<'o> Plan<'o> {
         }
         self.set(code, Stored::Held(gone));
         if mine.is_some() {
-            self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
+            self.outcomes.push(Outcome::Apply { code, change: LinkChange::Remove(code), notify: None });
         }
     }
 
@@ -492,12 +494,12 @@ impl<'o> Plan<'o> {
         }
     }
 
-    fn follow(&mut self, followed: Followed, look_up: impl Fn(&Code) -> Stored) {
-        let Followed { partition, entries, to } = followed;
+    fn follow(&mut self, followed: StreamBatch, look_up: impl Fn(&Code) -> Stored) {
+        let StreamBatch { partition, entries, to } = followed;
         for (Position { id, check }, told) in entries {
             let echo = Echo { partition, id, check };
             self.outbox.seen(echo);
-            if let Some(Told { code, state, displaced }) = told {
+            if let Some(StreamChange { code, state, displaced }) = told {
                 if !self.outbox.is_undelivered(&code) {
                     self.outbox.taken(echo);
                 }
@@ -550,7 +552,7 @@ impl<'o> Plan<'o> {
         let change = change_of(code, &state);
         let was_link = before.state().is_none_or(State::is_link);
         self.set(code, Stored::Held(state));
-        if was_link || matches!(change, Change::Put(_)) {
+        if was_link || matches!(change, LinkChange::Put(_)) {
             self.outcomes.push(Outcome::Apply { code, change, notify: None });
         }
     }
@@ -572,8 +574,8 @@ impl<'o> Plan<'o> {
     }
 
     /// Handles the answers of Redis to deliveries.
-    fn delivered(&mut self, delivered: Vec<Delivered>, look_up: impl Fn(&Code) -> Stored) {
-        for Delivered { delivery, sent, verdict, echo } in delivered {
+    fn delivered(&mut self, delivered: Vec<OutboxReply>, look_up: impl Fn(&Code) -> Stored) {
+        for OutboxReply { delivery, sent, verdict, echo } in delivered {
             if !self.outbox.is_current(delivery) {
                 continue;
             }
@@ -671,10 +673,10 @@ pub(super) fn refused(ground: &FleetDecision, reason: &'static str) -> StoreAnsw
 }
 
 /// Returns the message for the owner of a code about its new state.
-fn change_of(code: Code, state: &State) -> Change {
+fn change_of(code: Code, state: &State) -> LinkChange {
     match state {
-        State::Link(link) => Change::Put(Arc::clone(link)),
-        State::Gone(_) => Change::Remove(code),
+        State::Link(link) => LinkChange::Put(Arc::clone(link)),
+        State::Gone(_) => LinkChange::Remove(code),
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
-use crate::bridge::Order;
+use crate::bridge::WriterOrder;
 use crate::services::replication::redis::{CodeChange, RedisError, Scan};
 use carom_model::replication::follow::{Entry, Position};
 use carom_model::replication::rules::Verdict;
@@ -112,7 +112,7 @@ impl Follower {
             found.extend(self.leave_out(state)?.flatten().map(|state| (*code, state)));
         }
         if !found.is_empty() {
-            self.tell(Order::Found(found))?;
+            self.tell(WriterOrder::Found(found))?;
         }
         Ok(Some(Phase::Down(scan)))
     }
@@ -172,7 +172,7 @@ impl Follower {
                 _ => {}
             }
         }
-        if held.is_empty() { Ok(()) } else { self.tell(Order::Found(held)) }
+        if held.is_empty() { Ok(()) } else { self.tell(WriterOrder::Found(held)) }
     }
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {
@@ -192,7 +192,7 @@ impl Follower {
         self.must_compare.retain(|of| *of != partition);
         self.expected.remove(&partition);
         self.ending.remove(&partition);
-        self.tell(Order::Compared(partition))
+        self.tell(WriterOrder::Compared(partition))
     }
 
     /// Checks off the entries that a comparison has made, as they are read back.

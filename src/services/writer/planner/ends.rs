@@ -10,7 +10,7 @@ use std::sync::Arc;
 use carom_shards::{Code, GeneratedCode};
 
 use super::{Looked, Outcome, Plan, Stored};
-use crate::bridge::{Change, Swept};
+use crate::bridge::{LinkChange, SweepResult};
 use carom_model::link::history::Author;
 use carom_model::link::{Due, Link, Origin};
 use carom_model::replication::State;
@@ -28,7 +28,7 @@ pub(super) struct Sweep {
     /// Graves that are removed.
     opened: HashSet<Due>,
     /// The report for the thread that gave the order, if one did.
-    swept: Option<Swept>,
+    swept: Option<SweepResult>,
 }
 
 impl Plan<'_> {
@@ -81,7 +81,7 @@ impl Plan<'_> {
                 self.sweep.graves.push(Due { at_ms: self.now_ms, code });
             }
         }
-        self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
+        self.outcomes.push(Outcome::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
     /// Forgets these codes, unless something has happened to them since their grave was made. Only graves up to
@@ -107,8 +107,8 @@ impl Plan<'_> {
     }
 
     /// Takes the report on removed links and freed codes; `None` if this commit had no such order.
-    pub fn take_swept(&mut self) -> Option<Swept> {
-        self.sweep.swept.take().map(|swept| Swept { is_done: true, ..swept })
+    pub fn take_swept(&mut self) -> Option<SweepResult> {
+        self.sweep.swept.take().map(|swept| SweepResult { is_done: true, ..swept })
     }
 
     /// Returns the changes to the index of ends: each entry once, with true to add it and false to remove it.
@@ -165,7 +165,7 @@ fn deletion_of(stored: &Stored) -> Option<Due> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::{FleetDecision, Order, StoreAnswer, StoreRequest, Ticket};
+    use crate::bridge::{FleetDecision, StoreAnswer, StoreRequest, Ticket, WriterOrder};
     use crate::services::writer::planner::Writes;
     use carom_model::access::Scope;
     use carom_model::link::Reuse;
@@ -198,7 +198,7 @@ mod tests {
     impl Shelf {
         /// Makes one commit. Returns the report for the expiry thread, the answers, and the codes that owners must
         /// forget.
-        fn commit(&mut self, orders: Vec<Order>) -> (Option<Swept>, Vec<StoreAnswer>, Vec<Code>) {
+        fn commit(&mut self, orders: Vec<WriterOrder>) -> (Option<SweepResult>, Vec<StoreAnswer>, Vec<Code>) {
             let mut outbox = Outbox::default();
             let mut plan = Plan::new(&mut outbox, self.now_ms);
             for order in orders {
@@ -231,7 +231,7 @@ mod tests {
                 match outcome {
                     Outcome::Apply { change, notify, .. } => {
                         answers.extend(notify.map(|(_, answer)| answer));
-                        removed.extend(if let Change::Remove(code) = change { Some(code) } else { None });
+                        removed.extend(if let LinkChange::Remove(code) = change { Some(code) } else { None });
                     }
                     Outcome::Answer { answer, .. } => answers.push(answer),
                 }
@@ -271,49 +271,49 @@ mod tests {
         Link { policy: Policy { valid_until_ms: Some(end_ms), ..Policy::default() }, ..link(text, origin) }
     }
 
-    fn expire(ends: &[Due], until_ms: u64) -> Order {
-        Order::Expire { ends: ends.to_vec(), until_ms, recycles: true }
+    fn expire(ends: &[Due], until_ms: u64) -> WriterOrder {
+        WriterOrder::Expire { ends: ends.to_vec(), until_ms, recycles: true }
     }
 
-    fn unearth(graves: &[Due], until_ms: u64) -> Order {
-        Order::ReleaseCodes { graves: graves.to_vec(), until_ms }
+    fn unearth(graves: &[Due], until_ms: u64) -> WriterOrder {
+        WriterOrder::ReleaseCodes { graves: graves.to_vec(), until_ms }
     }
 
-    fn extend(text: &str, end_ms: Option<u64>) -> Order {
+    fn extend(text: &str, end_ms: Option<u64>) -> WriterOrder {
         let patch = Box::new(Patch { valid_until_ms: Some(end_ms), ..Patch::default() });
-        Order::Client(
+        WriterOrder::Client(
             StoreRequest::Change { code: code(text), patch, by: Scope::ALL, author: Author::default(), ticket: TICKET },
             FleetDecision::Alone,
         )
     }
 
-    fn delete(text: &str) -> Order {
-        Order::Client(
+    fn delete(text: &str) -> WriterOrder {
+        WriterOrder::Client(
             StoreRequest::Delete { code: code(text), by: Scope::ALL, author: Author::default(), ticket: TICKET },
             FleetDecision::Alone,
         )
     }
 
-    fn create(link: Link) -> Order {
+    fn create(link: Link) -> WriterOrder {
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket: TICKET };
-        Order::Client(request, FleetDecision::Alone)
+        WriterOrder::Client(request, FleetDecision::Alone)
     }
 
-    fn change(text: &str, patch: Patch) -> Order {
+    fn change(text: &str, patch: Patch) -> WriterOrder {
         let (code, patch, author) = (code(text), Box::new(patch), Author::default());
-        Order::Client(
+        WriterOrder::Client(
             StoreRequest::Change { code, patch, by: Scope::ALL, author, ticket: TICKET },
             FleetDecision::Alone,
         )
     }
 
-    fn schedule(text: &str, at_ms: u64) -> Order {
+    fn schedule(text: &str, at_ms: u64) -> WriterOrder {
         change(text, Patch { archived: Some(true), delete_at_ms: Some(at_ms), ..Patch::default() })
     }
 
-    fn discard(deletions: &[Due], until_ms: u64) -> Order {
+    fn discard(deletions: &[Due], until_ms: u64) -> WriterOrder {
         let deletions = deletions.iter().map(|due| (*due, Author::default())).collect();
-        Order::Discard { deletions, until_ms }
+        WriterOrder::Discard { deletions, until_ms }
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         let ends = [&ends[..], &[due(101, "later11")]].concat();
         shelf.ends.extend(&ends);
         let (swept, _, mut removed) = shelf.commit(vec![expire(&ends, 100)]);
-        assert_eq!(swept, Some(Swept { is_done: true, expired: 3, codes: vec![] }));
+        assert_eq!(swept, Some(SweepResult { is_done: true, expired: 3, codes: vec![] }));
         removed.sort();
         let mut expected = ["issued1", "slug", "abcdefghijklmnop"].map(code);
         expected.sort();
@@ -472,7 +472,7 @@ mod tests {
             for chunk in steps.chunks(split) {
                 shelf.now_ms += 1;
                 let before = shelf.clone();
-                let orders: Vec<Order> = chunk.iter().map(|&(kind, at, end, custom)| {
+                let orders: Vec<WriterOrder> = chunk.iter().map(|&(kind, at, end, custom)| {
                     let (text, end_ms) = (CODES[at], shelf.now_ms - 3 + end);
                     let origin = if custom { Origin::Custom } else { Origin::Issued };
                     match kind {
@@ -540,7 +540,7 @@ mod tests {
         }
 
         /// Makes one commit, and syncs it if its result is told to anybody.
-        fn commit(&mut self, order: Order, told: bool) -> (Option<Swept>, Vec<StoreAnswer>, Vec<Code>) {
+        fn commit(&mut self, order: WriterOrder, told: bool) -> (Option<SweepResult>, Vec<StoreAnswer>, Vec<Code>) {
             let done = self.shelf.commit(vec![order]);
             if told {
                 self.synced = self.shelf.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 
 use super::{Looked, Outcome, Plan, Stored};
-use crate::bridge::{Change, FleetDecision, StoreAnswer, Ticket};
+use crate::bridge::{FleetDecision, LinkChange, StoreAnswer, Ticket};
 use crate::services::writer::similar_urls::{Alike, is_live_like};
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
@@ -49,7 +49,7 @@ impl Plan<'_> {
             _ => link.origin == Origin::Issued,
         };
         // The answer goes through the owner, which may not have the link yet.
-        let change = Change::Put(Arc::clone(&existing));
+        let change = LinkChange::Put(Arc::clone(&existing));
         let notify = Some((ticket, StoreAnswer::Existing { link: Arc::clone(&existing), spare }));
         self.outcomes.push(Outcome::Apply { code: existing.code, change, notify });
         true
@@ -125,7 +125,7 @@ pub(super) fn entry_of(stored: &Stored) -> Option<UrlEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::{Order, StoreRequest};
+    use crate::bridge::{StoreRequest, WriterOrder};
     use carom_model::access::Scope;
     use carom_model::link::Version;
     use carom_model::link::history::Author;
@@ -148,7 +148,7 @@ mod tests {
     type Answers = Vec<(u64, StoreAnswer)>;
 
     impl Shelf {
-        fn commit(&mut self, outbox: &mut Outbox, orders: Vec<Order>) -> (Answers, bool) {
+        fn commit(&mut self, outbox: &mut Outbox, orders: Vec<WriterOrder>) -> (Answers, bool) {
             let mut plan = Plan::new(outbox, self.now_ms).with_window(Some(WINDOW));
             for order in orders {
                 let look_up = |code: &Code| self.states.get(code).cloned().map_or(Stored::Absent, Stored::Held);
@@ -184,7 +184,7 @@ mod tests {
         }
 
         /// Makes a commit of one request and returns the answer.
-        fn one(&mut self, order: Order) -> StoreAnswer {
+        fn one(&mut self, order: WriterOrder) -> StoreAnswer {
             self.commit(&mut Outbox::default(), vec![order]).0.remove(0).1
         }
 
@@ -204,14 +204,14 @@ mod tests {
         Link { target: url.to_owned(), ..link(code, Origin::Issued) }
     }
 
-    fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> Order {
+    fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> WriterOrder {
         let ticket = Ticket { core: CoreId(0), token };
-        Order::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
+        WriterOrder::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
     }
 
-    fn delete(code: &str) -> Order {
+    fn delete(code: &str) -> WriterOrder {
         let code = Code::parse(code.as_bytes()).unwrap();
-        Order::Client(
+        WriterOrder::Client(
             StoreRequest::Delete {
                 code,
                 by: Scope::ALL,
@@ -369,7 +369,7 @@ mod tests {
         let mut shelf = shelf();
         let old = Link { created_ms: shelf.now_ms - 1_000_000, ..wanted("a", "http://x/") };
         let state = State::Link(Arc::new(Link { version: Version { rev: 1, claim: 5, edit: 0 }, ..old.clone() }));
-        shelf.commit(&mut Outbox::default(), vec![Order::Found(vec![(old.code, state)])]);
+        shelf.commit(&mut Outbox::default(), vec![WriterOrder::Found(vec![(old.code, state)])]);
         assert_eq!(shelf.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
         assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), new("b"));
         assert_eq!(shelf.create("c", "http://x/", Reuse::Any), was("a"));

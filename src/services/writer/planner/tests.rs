@@ -26,27 +26,27 @@ fn code() -> Code {
     Code::parse(b"abc").unwrap()
 }
 
-fn create(code: &str, origin: Origin, token: u64) -> Order {
+fn create(code: &str, origin: Origin, token: u64) -> WriterOrder {
     let request =
         StoreRequest::Create { link: Arc::new(link(code, origin)), reuse: Reuse::Never, ticket: ticket(token) };
-    Order::Client(request, FleetDecision::Alone)
+    WriterOrder::Client(request, FleetDecision::Alone)
 }
 
-fn delete(code: &str, token: u64) -> Order {
+fn delete(code: &str, token: u64) -> WriterOrder {
     let code = Code::parse(code.as_bytes()).unwrap();
-    Order::Client(
+    WriterOrder::Client(
         StoreRequest::Delete { code, by: Scope::ALL, author: Author::default(), ticket: ticket(token) },
         FleetDecision::Alone,
     )
 }
 
-fn create_on(ground: FleetDecision, of: &State) -> Order {
+fn create_on(ground: FleetDecision, of: &State) -> WriterOrder {
     let State::Link(link) = of else { panic!("only links are made") };
-    Order::Client(StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) }, ground)
+    WriterOrder::Client(StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) }, ground)
 }
 
-fn delete_on(ground: FleetDecision) -> Order {
-    Order::Client(
+fn delete_on(ground: FleetDecision) -> WriterOrder {
+    WriterOrder::Client(
         StoreRequest::Delete { code: code(), by: Scope::ALL, author: Author::default(), ticket: ticket(1) },
         ground,
     )
@@ -61,7 +61,7 @@ fn answer_of(outcome: &Outcome) -> Option<StoreAnswer> {
 }
 
 /// Decides one order. Returns the first answer, and the new state of its code if that changes.
-fn decide(outbox: &mut Outbox, stored: &Stored, order: Order) -> (Option<StoreAnswer>, Option<Option<State>>) {
+fn decide(outbox: &mut Outbox, stored: &Stored, order: WriterOrder) -> (Option<StoreAnswer>, Option<Option<State>>) {
     let mut plan = Plan::new(outbox, NOW);
     plan.add(order, |_| stored.clone());
     let (writes, outcomes) = plan.finish();
@@ -113,8 +113,8 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     assert_eq!(decide(&mut outbox, &Stored::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
     assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
     let to = Position { id: echo(5).id, check: 0 };
-    let told = Told { code: code(), state: mine.clone(), displaced: None };
-    let followed = Order::Followed(Followed { partition: HERE, entries: vec![(to, Some(told))], to });
+    let told = StreamChange { code: code(), state: mine.clone(), displaced: None };
+    let followed = WriterOrder::Followed(StreamBatch { partition: HERE, entries: vec![(to, Some(told))], to });
     let mut plan = Plan::new(&mut outbox, NOW);
     plan.add(followed, |_| Stored::Held(mine.clone()));
     assert!(!plan.needs_sync(), "nobody waits for it");
@@ -160,7 +160,7 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     // Redis may have accepted it: the link is deleted when it turns up.
     let refused = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &slug));
     assert_eq!((refused, outbox.len()), ((Some(StoreAnswer::NeedsRedis { asked: true }), None), 0));
-    let (_, write) = decide(&mut outbox, &Stored::Absent, Order::Found(vec![(code(), slug.clone())]));
+    let (_, write) = decide(&mut outbox, &Stored::Absent, WriterOrder::Found(vec![(code(), slug.clone())]));
     let gone = write.flatten().expect("a tombstone");
     assert_eq!(rules::offer(Some(&slug), &gone), Verdict::Accepted(gone.clone()));
     assert_eq!(outbox.take_deliveries().len(), 1);
@@ -205,13 +205,13 @@ fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     let mut outbox = Outbox::default();
     decide(&mut outbox, &Stored::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
     let delivery = outbox.take_deliveries()[0];
-    let held = Delivered { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
+    let held = OutboxReply { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
     let mut plan = Plan::new(&mut outbox, NOW);
-    plan.add(Order::Delivered(vec![held]), |_| Stored::Held(mine.clone()));
+    plan.add(WriterOrder::Delivered(vec![held]), |_| Stored::Held(mine.clone()));
     assert_eq!(plan.conflicts(), [Conflict { code: code(), lost: mine.version(), kept: theirs.version() }]);
     let (writes, outcomes) = plan.finish();
     assert_eq!(writes.states, [(code(), Some(theirs))]);
-    assert!(matches!(outcomes[0], Outcome::Apply { change: Change::Put(_), notify: None, .. }));
+    assert!(matches!(outcomes[0], Outcome::Apply { change: LinkChange::Put(_), notify: None, .. }));
     assert!(!outbox.is_empty() && !outbox.is_undelivered(&code()), "until it was seen in the stream");
 }
 
@@ -221,7 +221,7 @@ fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
     let mut outbox = Outbox::default();
     decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(FleetDecision::NoReply { asked: false, alone: true }));
     let gone = Stored::Held(mine.deleted(NOW));
-    assert_eq!(decide(&mut outbox, &gone, Order::Found(vec![(code(), theirs)])), (None, None));
+    assert_eq!(decide(&mut outbox, &gone, WriterOrder::Found(vec![(code(), theirs)])), (None, None));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_gap_brings_everything_of_the_partition_again() {
     );
     let at = Position { id: EntryId { ms: 9, seq: 0 }, check: 3 };
     let mut plan = Plan::new(&mut outbox, NOW);
-    plan.add(Order::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));
+    plan.add(WriterOrder::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));
     let (writes, _) = plan.finish();
     assert_eq!((writes.positions, writes.compare), (vec![(HERE, at)], vec![(HERE, true)]));
     assert_eq!(outbox.take_deliveries().len(), 1);
@@ -318,7 +318,7 @@ fn what_others_did_is_noted_and_what_time_did_is_not() {
     let noted = |before: &State, after: State| {
         let mut outbox = Outbox::default();
         let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(Order::Found(vec![(code(), after)]), |_| Stored::Held(before.clone()));
+        plan.add(WriterOrder::Found(vec![(code(), after)]), |_| Stored::Held(before.clone()));
         let edits = plan.finish().0.edits.into_iter().map(|(_, edit)| edit.into_json());
         edits.map(|edit| format!("{} {}", edit["what"], edit["through"])).collect::<Vec<_>>()
     };

@@ -2,7 +2,7 @@
 
 use carom_shards::Code;
 
-use crate::bridge::{Change, StoreAnswer, Ticket};
+use crate::bridge::{LinkChange, StoreAnswer, Ticket};
 use crate::services::search::Relisted;
 use carom_model::access::idempotency::KeyHash;
 use carom_model::link::history::Edit;
@@ -52,7 +52,7 @@ pub enum Outcome {
         /// The code whose owner gets the change.
         code: Code,
         /// The change to apply.
-        change: Change,
+        change: LinkChange,
         /// The ticket of the client and its answer.
         notify: Option<(Ticket, StoreAnswer)>,
     },
