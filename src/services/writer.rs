@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
-use self::planner::{Conflict, Outcome, Plan, Stored, Writes, refused};
+use self::planner::{CodeState, CommitEffect, CommitPlanner, Conflict, Writes, refused};
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
 use crate::bridge::{
@@ -168,7 +168,7 @@ impl Writer {
     fn commit(&mut self, orders: Vec<WriterOrder>) {
         let begun = Instant::now();
         let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
-        let mut plan = Plan::new(&mut self.outbox, unix_ms()).with_window(window_ms);
+        let mut plan = CommitPlanner::new(&mut self.outbox, unix_ms()).with_window(window_ms);
         if self.setup.dedupe.is_none() {
             plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
@@ -298,15 +298,15 @@ impl Writer {
     }
 
     /// Sends every core its messages after the commit with that number, in one bundle.
-    fn tell(&mut self, outcomes: Vec<Outcome>, commit: u64) {
+    fn tell(&mut self, outcomes: Vec<CommitEffect>, commit: u64) {
         let setup = &self.setup;
         for outcome in outcomes {
             match outcome {
-                Outcome::Apply { code, change, notify } => {
+                CommitEffect::Apply { code, change, notify } => {
                     let core = owner(setup.hasher.hash(&code), setup.cores);
                     self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
                 }
-                Outcome::Answer { ticket, answer } => {
+                CommitEffect::Answer { ticket, answer } => {
                     self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
                 }
             }
@@ -320,8 +320,8 @@ impl Writer {
     }
 
     /// Answers the clients of a failed commit: its writes may be on disk all the same.
-    fn refuse_outcomes(&mut self, outcomes: &[Outcome], reason: &'static str) {
-        for (ticket, answer) in outcomes.iter().filter_map(Outcome::answer) {
+    fn refuse_outcomes(&mut self, outcomes: &[CommitEffect], reason: &'static str) {
+        for (ticket, answer) in outcomes.iter().filter_map(CommitEffect::answer) {
             let answer = match answer.is_of_write() {
                 true => StoreAnswer::Unconfirmed(reason),
                 false => StoreAnswer::Refused(reason),
@@ -433,21 +433,21 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
 }
 
 /// Returns the stored state of a code.
-pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
+pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> CodeState {
     match links.get(code) {
-        Ok(None) => Stored::Absent,
+        Ok(None) => CodeState::Absent,
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
-            Ok(record) => Stored::Held(State::from_record(*code, &record)),
+            Ok(record) => CodeState::Held(State::from_record(*code, &record)),
             Err(error) => {
                 stats.report_damaged(code.to_string().as_bytes(), &error);
-                Stored::Damaged
+                CodeState::Damaged
             }
         },
-        Err(StoreError::Damaged(_)) => Stored::Damaged,
+        Err(StoreError::Damaged(_)) => CodeState::Damaged,
         Err(error) => {
             stats.store_errors.add_shared(1);
             tracing::error!(%error, %code, "a record could not be read");
-            Stored::Unknown
+            CodeState::Unknown
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use carom::bridge::{FleetDecision, LinkChange, StoreAnswer, StoreRequest, StreamChange, WriterOrder};
-use carom::services::writer::planner::{Outcome, Plan, Stored};
+use carom::services::writer::planner::{CodeState, CommitEffect, CommitPlanner};
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::{Echo, State, rules};
 
@@ -151,7 +151,7 @@ impl Node {
             self.leave_out(guard, &mut orders, ledger)?;
         }
         let mut removed = Vec::new();
-        let mut plan = Plan::new(&mut self.outbox, now);
+        let mut plan = CommitPlanner::new(&mut self.outbox, now);
         let states = &self.store.now.states;
         for order in orders {
             tell(&order);
@@ -162,7 +162,7 @@ impl Node {
                 WriterOrder::Gap { partition, .. } => self.followers[partition.index()].gaps_open -= 1,
                 _ => {}
             }
-            plan.add(order, |code| states.get(index_of(code)).cloned().map_or(Stored::Absent, Stored::Held));
+            plan.add(order, |code| states.get(index_of(code)).cloned().map_or(CodeState::Absent, CodeState::Held));
         }
         let acknowledges = plan.needs_sync();
         for conflict in plan.conflicts() {
@@ -208,11 +208,11 @@ impl Node {
     }
 
     /// Carries out an outcome.
-    fn tell(&mut self, outcome: Outcome, ledger: &mut Ledger, removed: &[(u64, u64)]) -> Result<(), String> {
+    fn tell(&mut self, outcome: CommitEffect, ledger: &mut Ledger, removed: &[(u64, u64)]) -> Result<(), String> {
         let mut here = None;
         let told = match outcome {
-            Outcome::Answer { ticket, answer } => Some((ticket, answer)),
-            Outcome::Apply { code, change, notify } => {
+            CommitEffect::Answer { ticket, answer } => Some((ticket, answer)),
+            CommitEffect::Apply { code, change, notify } => {
                 let index = index_of(&code);
                 match change {
                     LinkChange::Remove(_) => {

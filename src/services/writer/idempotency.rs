@@ -8,7 +8,7 @@ use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
 use super::look_up;
-use super::planner::Stored;
+use super::planner::CodeState;
 
 /// The error text for clients while the index of idempotency keys cannot be read.
 const UNREADABLE: &str = "the store cannot be read right now";
@@ -30,14 +30,14 @@ pub(super) fn answer(links: &Links, stats: &NodeStats, order: &WriterOrder) -> O
         }
     };
     let answer = match look_up(links, stats, &code) {
-        Stored::Held(State::Link(made)) => match made.labels.idempotency {
+        CodeState::Held(State::Link(made)) => match made.labels.idempotency {
             Some(made_with) if made_with == asked => StoreAnswer::Repeated { link: made },
             Some(made_with) if made_with.key == asked.key => StoreAnswer::OtherRequest,
             _ => StoreAnswer::RepeatedGone,
         },
-        Stored::Absent | Stored::Held(State::Gone(_)) => StoreAnswer::RepeatedGone,
-        Stored::Damaged => StoreAnswer::Damaged,
-        Stored::Unknown => StoreAnswer::Refused(UNREADABLE),
+        CodeState::Absent | CodeState::Held(State::Gone(_)) => StoreAnswer::RepeatedGone,
+        CodeState::Damaged => StoreAnswer::Damaged,
+        CodeState::Unknown => StoreAnswer::Refused(UNREADABLE),
     };
     Some((*ticket, answer))
 }

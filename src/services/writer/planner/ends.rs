@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use carom_shards::{Code, GeneratedCode};
 
-use super::{Looked, Outcome, Plan, Stored};
+use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{LinkChange, SweepResult};
 use carom_model::link::history::Author;
 use carom_model::link::{Due, Link, Origin};
@@ -31,39 +31,50 @@ pub(super) struct Sweep {
     swept: Option<SweepResult>,
 }
 
-impl Plan<'_> {
+impl CommitPlanner<'_> {
     /// Removes those of these links that end as their entries say and have expired by `until_ms`. With `recycles`,
     /// their generated codes get a grave in the index.
-    pub(super) fn expire(&mut self, ends: Vec<Due>, until_ms: u64, recycles: bool, look_up: impl Fn(&Code) -> Stored) {
+    pub(super) fn expire(
+        &mut self,
+        ends: Vec<Due>,
+        until_ms: u64,
+        recycles: bool,
+        look_up: impl Fn(&Code) -> CodeState,
+    ) {
         let mut expired = 0;
         for due in ends {
             match self.stored(&due.code, &look_up) {
-                Stored::Held(State::Link(link)) if link.end() == Some(due) => {
+                CodeState::Held(State::Link(link)) if link.end() == Some(due) => {
                     if due.at_ms <= until_ms {
                         self.bury(&link, recycles);
                         expired += 1;
                     }
                 }
-                Stored::Unknown => {}
-                Stored::Absent | Stored::Held(_) | Stored::Damaged => self.sweep.stale.push(due),
+                CodeState::Unknown => {}
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => self.sweep.stale.push(due),
             }
         }
         self.sweep.swept.get_or_insert_default().expired += expired;
     }
 
     /// Deletes those of these links whose deletion is still scheduled as their entries say, and due by `until_ms`.
-    pub(super) fn discard(&mut self, deletions: Vec<(Due, Author)>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
+    pub(super) fn discard(
+        &mut self,
+        deletions: Vec<(Due, Author)>,
+        until_ms: u64,
+        look_up: impl Fn(&Code) -> CodeState,
+    ) {
         for (due, author) in deletions {
             let before = self.stored(&due.code, &look_up);
             match &before {
-                Stored::Held(State::Link(link)) if link.deletion() == Some(due) => {
+                CodeState::Held(State::Link(link)) if link.deletion() == Some(due) => {
                     if due.at_ms <= until_ms {
                         self.bury(link, false);
                         self.note_edit(due.code, &before, &author);
                     }
                 }
-                Stored::Unknown => {}
-                Stored::Absent | Stored::Held(_) | Stored::Damaged => self.sweep.called_off.push(due),
+                CodeState::Unknown => {}
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => self.sweep.called_off.push(due),
             }
         }
         self.sweep.swept.get_or_insert_default();
@@ -73,33 +84,35 @@ impl Plan<'_> {
         let code = link.code;
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
         if gone.is_free() {
-            self.set(code, Stored::Absent);
+            self.set(code, CodeState::Absent);
         } else {
-            self.set(code, Stored::Held(gone));
+            self.set(code, CodeState::Held(gone));
             // Private codes and codes from elsewhere were not generated from the code space.
             if recycles && GeneratedCode::from_code(&code.within(None)).is_some() {
                 self.sweep.graves.push(Due { at_ms: self.now_ms, code });
             }
         }
-        self.outcomes.push(Outcome::Apply { code, change: LinkChange::Remove(code), notify: None });
+        self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
     /// Forgets these codes, unless something has happened to them since their grave was made. Only graves up to
     /// `until_ms` are opened. The thread that gave the order is then the only one to know the codes, so the commit must
     /// be durable before it hears of them.
-    pub(super) fn unearth(&mut self, graves: Vec<Due>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
+    pub(super) fn unearth(&mut self, graves: Vec<Due>, until_ms: u64, look_up: impl Fn(&Code) -> CodeState) {
         let mut codes = Vec::new();
         for grave in graves {
             match self.stored(&grave.code, &look_up) {
-                Stored::Held(State::Gone(gone)) if (gone.deleted_ms, gone.origin) == (grave.at_ms, Origin::Issued) => {
+                CodeState::Held(State::Gone(gone))
+                    if (gone.deleted_ms, gone.origin) == (grave.at_ms, Origin::Issued) =>
+                {
                     if grave.at_ms <= until_ms {
-                        self.set(grave.code, Stored::Absent);
+                        self.set(grave.code, CodeState::Absent);
                         self.sweep.opened.insert(grave);
                         codes.push(grave.code);
                     }
                 }
-                Stored::Unknown => {}
-                Stored::Absent | Stored::Held(_) | Stored::Damaged => _ = self.sweep.opened.insert(grave),
+                CodeState::Unknown => {}
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => _ = self.sweep.opened.insert(grave),
             }
         }
         self.needs_sync |= !codes.is_empty();
@@ -115,8 +128,8 @@ impl Plan<'_> {
     pub(super) fn end_writes(&mut self) -> Vec<(Of, Due, bool)> {
         let Sweep { stale, called_off, graves, opened, .. } = std::mem::take(&mut self.sweep);
         let mut writes = Vec::new();
-        for Looked { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
-            for (of, due_of) in [(Of::Link, end_of as fn(&Stored) -> Option<Due>), (Of::Deletion, deletion_of)] {
+        for LookedUpCode { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
+            for (of, due_of) in [(Of::Link, end_of as fn(&CodeState) -> Option<Due>), (Of::Deletion, deletion_of)] {
                 let (old, new) = (due_of(before), due_of(after));
                 if old != new {
                     writes.extend(old.map(|due| (of, due, false)));
@@ -147,17 +160,17 @@ impl Plan<'_> {
 }
 
 /// Returns the entry of a link in the index of ends, if it has an end.
-fn end_of(stored: &Stored) -> Option<Due> {
+fn end_of(stored: &CodeState) -> Option<Due> {
     match stored {
-        Stored::Held(State::Link(link)) => link.end(),
+        CodeState::Held(State::Link(link)) => link.end(),
         _ => None,
     }
 }
 
 /// Returns the entry of a link's scheduled deletion in the index of ends, if it has one.
-fn deletion_of(stored: &Stored) -> Option<Due> {
+fn deletion_of(stored: &CodeState) -> Option<Due> {
     match stored {
-        Stored::Held(State::Link(link)) => link.deletion(),
+        CodeState::Held(State::Link(link)) => link.deletion(),
         _ => None,
     }
 }
@@ -180,7 +193,7 @@ mod tests {
 
     /// A model of the store and its index of ends.
     #[derive(Clone, PartialEq, Debug)]
-    struct Shelf {
+    struct StoreModel {
         states: HashMap<Code, State>,
         ends: BTreeSet<Due>,
         graves: BTreeSet<Due>,
@@ -188,21 +201,21 @@ mod tests {
         now_ms: u64,
     }
 
-    impl Default for Shelf {
-        fn default() -> Shelf {
+    impl Default for StoreModel {
+        fn default() -> StoreModel {
             let (states, ends, graves, deletions) = Default::default();
-            Shelf { states, ends, graves, deletions, now_ms: NOW }
+            StoreModel { states, ends, graves, deletions, now_ms: NOW }
         }
     }
 
-    impl Shelf {
+    impl StoreModel {
         /// Makes one commit. Returns the report for the expiry thread, the answers, and the codes that owners must
         /// forget.
         fn commit(&mut self, orders: Vec<WriterOrder>) -> (Option<SweepResult>, Vec<StoreAnswer>, Vec<Code>) {
             let mut outbox = Outbox::default();
-            let mut plan = Plan::new(&mut outbox, self.now_ms);
+            let mut plan = CommitPlanner::new(&mut outbox, self.now_ms);
             for order in orders {
-                plan.add(order, |code| self.states.get(code).cloned().map_or(Stored::Absent, Stored::Held));
+                plan.add(order, |code| self.states.get(code).cloned().map_or(CodeState::Absent, CodeState::Held));
             }
             let swept = plan.take_swept();
             let (Writes { states, ends, .. }, outcomes) = plan.finish();
@@ -229,11 +242,11 @@ mod tests {
             let (mut answers, mut removed) = (Vec::new(), Vec::new());
             for outcome in outcomes {
                 match outcome {
-                    Outcome::Apply { change, notify, .. } => {
+                    CommitEffect::Apply { change, notify, .. } => {
                         answers.extend(notify.map(|(_, answer)| answer));
                         removed.extend(if let LinkChange::Remove(code) = change { Some(code) } else { None });
                     }
-                    Outcome::Answer { answer, .. } => answers.push(answer),
+                    CommitEffect::Answer { answer, .. } => answers.push(answer),
                 }
             }
             (swept, answers, removed)
@@ -318,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
-        let mut shelf = Shelf::default();
+        let mut shelf = StoreModel::default();
         for text in ["issued1", "slug", "back", "noted", "again"] {
             shelf.put(link(text, if text == "issued1" { Origin::Issued } else { Origin::Custom }));
         }
@@ -356,7 +369,7 @@ mod tests {
 
     #[test]
     fn what_is_over_goes_and_nothing_else_does() {
-        let mut shelf = Shelf::default();
+        let mut shelf = StoreModel::default();
         shelf.put(ending("issued1", Origin::Issued, 100));
         shelf.put(ending("slug", Origin::Custom, 100));
         shelf.put(ending("abcdefghijklmnop", Origin::Issued, 100));
@@ -384,7 +397,7 @@ mod tests {
     #[test]
     fn whatever_comes_first_in_a_commit_counts() {
         let start = |origin| {
-            let mut shelf = Shelf::default();
+            let mut shelf = StoreModel::default();
             shelf.put(ending("abcdefg", origin, 100));
             shelf
         };
@@ -424,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
-        let mut shelf = Shelf::default();
+        let mut shelf = StoreModel::default();
         for text in ["abcdefg", "expired"] {
             shelf.put(ending(text, Origin::Issued, 100));
         }
@@ -432,15 +445,15 @@ mod tests {
         shelf.commit(vec![expire(&[due(100, "abcdefg")], 100)]);
         shelf.now_ms += 1;
         shelf.commit(vec![expire(&[due(100, "expired")], 100), delete("deleted")]);
-        let taken = |shelf: &mut Shelf| shelf.commit(vec![create(link("abcdefg", Origin::Issued))]).1;
+        let taken = |shelf: &mut StoreModel| shelf.commit(vec![create(link("abcdefg", Origin::Issued))]).1;
         assert_eq!(taken(&mut shelf), [StoreAnswer::Taken], "it is buried");
         let graves = [due(NOW, "abcdefg"), due(NOW + 1, "expired"), due(NOW + 1, "deleted")];
         shelf.graves.insert(graves[2]);
         let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW - 1)]);
         assert_eq!(swept.unwrap().codes, [], "not yet");
         let mut outbox = Outbox::default();
-        let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(unearth(&graves[..2], NOW), |code| Stored::Held(shelf.states[code].clone()));
+        let mut plan = CommitPlanner::new(&mut outbox, NOW);
+        plan.add(unearth(&graves[..2], NOW), |code| CodeState::Held(shelf.states[code].clone()));
         assert!(plan.needs_sync(), "it must be durable before anybody uses the code");
         let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW)]);
         assert_eq!(swept.unwrap().codes, [code("abcdefg")]);
@@ -467,7 +480,7 @@ mod tests {
             split in 1usize..8,
         ) {
             const CODES: [&str; 4] = ["aaaaaaa", "bbbbbbb", "ccccccc", "ddddddd"];
-            let mut shelf = Shelf::default();
+            let mut shelf = StoreModel::default();
             let mut deleted = HashSet::new();
             for chunk in steps.chunks(split) {
                 shelf.now_ms += 1;
@@ -513,9 +526,9 @@ mod tests {
     /// A model of a node that reuses codes, and of what each kind of crash takes from it.
     #[derive(Default, Debug)]
     struct Recycling {
-        shelf: Shelf,
+        shelf: StoreModel,
         /// The synced part of the store.
-        synced: Shelf,
+        synced: StoreModel,
         /// Codes that only the expiry thread knows.
         gathered: Vec<Code>,
         /// The id table: rows with their cursors.
@@ -586,7 +599,7 @@ mod tests {
                 11 | 12 => {
                     (self.gathered, self.queue) = (Vec::new(), Vec::new());
                     if step == 12 {
-                        self.shelf = Shelf { now_ms, ..self.synced.clone() };
+                        self.shelf = StoreModel { now_ms, ..self.synced.clone() };
                         self.rows = self.older_rows.clone();
                     }
                 }

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use super::{Looked, Outcome, Plan, Stored};
+use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{FleetDecision, LinkChange, StoreAnswer, Ticket};
 use crate::services::writer::similar_urls::{Alike, is_live_like};
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
 use carom_store::links::UrlUse;
 
-impl Plan<'_> {
+impl CommitPlanner<'_> {
     /// Answers a create with an existing link, if one exists that the request allows. Returns true if it did.
     pub(super) fn answer_existing(
         &mut self,
         (link, reuse): (&Link, Reuse),
         ticket: Ticket,
         ground: &FleetDecision,
-        look_up: impl Fn(&Code) -> Stored,
+        look_up: impl Fn(&Code) -> CodeState,
         alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
     ) -> bool {
         let existing = match ground {
@@ -51,7 +51,7 @@ impl Plan<'_> {
         // The answer goes through the owner, which may not have the link yet.
         let change = LinkChange::Put(Arc::clone(&existing));
         let notify = Some((ticket, StoreAnswer::Existing { link: Arc::clone(&existing), spare }));
-        self.outcomes.push(Outcome::Apply { code: existing.code, change, notify });
+        self.outcomes.push(CommitEffect::Apply { code: existing.code, change, notify });
         true
     }
 
@@ -60,7 +60,7 @@ impl Plan<'_> {
         &mut self,
         link: &Link,
         reuse: Reuse,
-        look_up: impl Fn(&Code) -> Stored,
+        look_up: impl Fn(&Code) -> CodeState,
         alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
     ) -> Option<Arc<Link>> {
         let which = match (reuse, self.window_ms) {
@@ -83,9 +83,9 @@ impl Plan<'_> {
     }
 
     /// Returns the link of a code, if it is like `link` and has not expired.
-    fn live_like(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> Stored) -> Option<Arc<Link>> {
+    fn live_like(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> CodeState) -> Option<Arc<Link>> {
         match self.stored(code, look_up) {
-            Stored::Held(state) if is_live_like(&state, link, self.now_ms) => match state {
+            CodeState::Held(state) if is_live_like(&state, link, self.now_ms) => match state {
                 State::Link(found) => Some(found),
                 State::Gone(_) => None,
             },
@@ -96,7 +96,7 @@ impl Plan<'_> {
     /// Returns the changes to the index of long URLs: each entry, with the time of its last use or `None` to remove it.
     pub(super) fn url_writes(&self) -> Vec<(UrlEntry, Option<u64>)> {
         let mut writes = Vec::new();
-        for (code, Looked { before, after, entry, is_new, .. }) in &self.codes {
+        for (code, LookedUpCode { before, after, entry, is_new, .. }) in &self.codes {
             let is_used = self.used.contains(code);
             if !is_new && !is_used {
                 continue;
@@ -115,9 +115,9 @@ impl Plan<'_> {
 }
 
 /// Returns the entry of a link in the index of long URLs.
-pub(super) fn entry_of(stored: &Stored) -> Option<UrlEntry> {
+pub(super) fn entry_of(stored: &CodeState) -> Option<UrlEntry> {
     match stored {
-        Stored::Held(State::Link(link)) => Some(link.url_entry()),
+        CodeState::Held(State::Link(link)) => Some(link.url_entry()),
         _ => None,
     }
 }
@@ -139,7 +139,7 @@ mod tests {
 
     /// A model of the store and its index of long URLs.
     #[derive(Clone, PartialEq, Default, Debug)]
-    struct Shelf {
+    struct StoreModel {
         states: HashMap<Code, State>,
         urls: BTreeMap<UrlEntry, u64>,
         now_ms: u64,
@@ -147,11 +147,11 @@ mod tests {
 
     type Answers = Vec<(u64, StoreAnswer)>;
 
-    impl Shelf {
+    impl StoreModel {
         fn commit(&mut self, outbox: &mut Outbox, orders: Vec<WriterOrder>) -> (Answers, bool) {
-            let mut plan = Plan::new(outbox, self.now_ms).with_window(Some(WINDOW));
+            let mut plan = CommitPlanner::new(outbox, self.now_ms).with_window(Some(WINDOW));
             for order in orders {
-                let look_up = |code: &Code| self.states.get(code).cloned().map_or(Stored::Absent, Stored::Held);
+                let look_up = |code: &Code| self.states.get(code).cloned().map_or(CodeState::Absent, CodeState::Held);
                 plan.decide(order, look_up, |key, which| self.alike(key, which));
             }
             let confirms_existing = plan.confirms_existing();
@@ -169,8 +169,8 @@ mod tests {
                 }
             }
             let answer = |outcome| match outcome {
-                Outcome::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
-                Outcome::Answer { ticket, answer } => Some((ticket.token, answer)),
+                CommitEffect::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
+                CommitEffect::Answer { ticket, answer } => Some((ticket.token, answer)),
             };
             (outcomes.into_iter().filter_map(answer).collect(), confirms_existing)
         }
@@ -222,8 +222,8 @@ mod tests {
         )
     }
 
-    fn shelf() -> Shelf {
-        Shelf { now_ms: 1_700_000_000_500, ..Shelf::default() }
+    fn shelf() -> StoreModel {
+        StoreModel { now_ms: 1_700_000_000_500, ..StoreModel::default() }
     }
 
     fn was(code: &str) -> (String, bool) {
@@ -275,7 +275,7 @@ mod tests {
     fn what_is_deleted_or_over_or_of_another_kind_is_no_answer() {
         let mut shelf = shelf();
         for reuse in [Reuse::Recent, Reuse::Any] {
-            shelf = Shelf { now_ms: shelf.now_ms, ..Shelf::default() };
+            shelf = StoreModel { now_ms: shelf.now_ms, ..StoreModel::default() };
             shelf.create("a", "http://x/", reuse);
             // Deleted and created again in one commit, then in the next one.
             let orders =
@@ -349,7 +349,7 @@ mod tests {
         let mut outbox = Outbox::default();
         let named = |found, code: &str| FleetDecision::Existing { code: wanted(code, "").code, found, spare: false };
         let theirs = Link { version: Version { rev: 1, claim: 5, edit: 0 }, created_ms: 1, ..wanted("t", "http://x/") };
-        let mut ask = |shelf: &mut Shelf, ground| {
+        let mut ask = |shelf: &mut StoreModel, ground| {
             let order = create(wanted("mine", "http://x/"), Reuse::Recent, ground, 1);
             shelf.commit(&mut outbox, vec![order]).0.pop().unwrap().1
         };

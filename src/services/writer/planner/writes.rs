@@ -14,7 +14,7 @@ use carom_store::links::Of;
 
 /// The stored state of a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Stored {
+pub enum CodeState {
     /// No state, neither now nor before.
     Absent,
     /// A link or a tombstone.
@@ -25,28 +25,28 @@ pub enum Stored {
     Unknown,
 }
 
-impl Stored {
+impl CodeState {
     /// Returns the state, if there is a readable one.
     pub fn state(&self) -> Option<&State> {
         match self {
-            Stored::Held(state) => Some(state),
-            Stored::Absent | Stored::Damaged | Stored::Unknown => None,
+            CodeState::Held(state) => Some(state),
+            CodeState::Absent | CodeState::Damaged | CodeState::Unknown => None,
         }
     }
 
     /// True if it is, or may have been, a link with `maxVisits`.
     pub(super) fn is_limited(&self) -> bool {
         match self {
-            Stored::Held(State::Link(link)) => link.policy.max_visits.is_some(),
-            Stored::Absent | Stored::Held(State::Gone(_)) => false,
-            Stored::Damaged | Stored::Unknown => true,
+            CodeState::Held(State::Link(link)) => link.policy.max_visits.is_some(),
+            CodeState::Absent | CodeState::Held(State::Gone(_)) => false,
+            CodeState::Damaged | CodeState::Unknown => true,
         }
     }
 }
 
 /// A message that the writer sends once the commit is durable.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum CommitEffect {
     /// The owner of the code applies the change, then passes the answer on to the client, if one waits.
     Apply {
         /// The code whose owner gets the change.
@@ -65,12 +65,12 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl CommitEffect {
     /// Returns the ticket of the client that waits, and its answer.
     pub fn answer(&self) -> Option<(Ticket, &StoreAnswer)> {
         match self {
-            Outcome::Apply { notify, .. } => notify.as_ref().map(|(ticket, answer)| (*ticket, answer)),
-            Outcome::Answer { ticket, answer } => Some((*ticket, answer)),
+            CommitEffect::Apply { notify, .. } => notify.as_ref().map(|(ticket, answer)| (*ticket, answer)),
+            CommitEffect::Answer { ticket, answer } => Some((*ticket, answer)),
         }
     }
 }
