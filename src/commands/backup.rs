@@ -22,7 +22,7 @@ use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, Settings};
 use carom_store::backup::frames::{FrameError, FrameReader};
 use carom_store::backup::manifest::{FileSum, Manifest};
-use carom_store::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
+use carom_store::backup::{MANIFEST_FILE, RecordCounts, STORE_FILE, Section};
 use carom_store::links::catalog::View;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
@@ -144,14 +144,14 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
 
 /// Writes `input` to the store file of a backup and checks all of it. Returns the number of records by section, and the
 /// fingerprint of the code secret.
-fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(Counts, String), Exit> {
+fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(RecordCounts, String), Exit> {
     let file = create(dir, STORE_FILE)?;
     let copy = BufWriter::with_capacity(BUFFER_LEN, &file);
     let mut fingerprint = String::new();
     let mut progress = Progress::new(io::stderr().is_terminal(), None);
     let mut errors = io::stderr().lock();
     let mut synced = 0;
-    let read = || -> Result<Counts, FrameError> {
+    let read = || -> Result<RecordCounts, FrameError> {
         let mut reader = FrameReader::copying(BufReader::with_capacity(BUFFER_LEN, input), copy)?;
         while reader.next_frame(|section, key, value| {
             if section == Section::Meta && key == b"key_fingerprint" {

@@ -32,7 +32,7 @@ use carom_limits::{
     RECYCLE_WHILE_BELOW,
 };
 use carom_model::link::Due;
-use carom_store::links::{Links, Of};
+use carom_store::links::{EndKind, Links};
 use carom_telemetry::clock::{unix_ms, unix_nanos};
 use carom_telemetry::stats::NodeStats;
 
@@ -203,7 +203,7 @@ impl Sweeper {
         let until_ms = now_ms.saturating_sub(keep.as_millis() as u64);
         let ExpirySetup { links, per_second, .. } = &self.setup;
         let (batch, per_second) = (batch_len(*per_second), *per_second);
-        let ends = match links.due(Of::Link, self.behind.as_ref(), until_ms, batch) {
+        let ends = match links.due(EndKind::Link, self.behind.as_ref(), until_ms, batch) {
             Ok(ends) => ends,
             Err(error) => return self.cannot_read(&error),
         };
@@ -262,7 +262,7 @@ impl Sweeper {
     fn discard(&mut self) -> bool {
         let until_ms = unix_ms();
         let links = &self.setup.links;
-        let due = match links.due(Of::Deletion, None, until_ms, EXPIRE_BATCH as usize) {
+        let due = match links.due(EndKind::Deletion, None, until_ms, EXPIRE_BATCH as usize) {
             Ok(due) => due,
             Err(error) => {
                 self.cannot_read(&error);
@@ -315,7 +315,7 @@ impl Sweeper {
             return;
         }
         self.counted = Some(Instant::now());
-        if let Ok(due) = self.setup.links.count_due(Of::Link, self.behind.as_ref(), until_ms, EXPIRY_COUNT_MAX) {
+        if let Ok(due) = self.setup.links.count_due(EndKind::Link, self.behind.as_ref(), until_ms, EXPIRY_COUNT_MAX) {
             self.setup.stats.expiry.due.set(due as u64);
         }
     }
@@ -353,10 +353,10 @@ impl Sweeper {
         }
         let now_ms = unix_ms();
         let until_ms = now_ms.saturating_sub(after.as_millis() as u64);
-        let Ok(oldest) = self.setup.links.due(Of::Grave, self.graves_behind.as_ref(), until_ms, 1) else { return };
+        let Ok(oldest) = self.setup.links.due(EndKind::Grave, self.graves_behind.as_ref(), until_ms, 1) else { return };
         let Some(oldest) = oldest.first() else { return };
         let has_waited = until_ms.saturating_sub(oldest.at_ms) >= patience.as_millis() as u64;
-        let count = || self.setup.links.count_due(Of::Grave, self.graves_behind.as_ref(), until_ms, RECYCLE_LEN);
+        let count = || self.setup.links.count_due(EndKind::Grave, self.graves_behind.as_ref(), until_ms, RECYCLE_LEN);
         if has_waited || count().is_ok_and(|count| count == RECYCLE_LEN) {
             let codes = self.gather(until_ms);
             if !codes.is_empty() {
@@ -371,7 +371,7 @@ impl Sweeper {
     fn gather(&mut self, until_ms: u64) -> Vec<GeneratedCode> {
         let mut codes = Vec::new();
         while codes.len() < RECYCLE_LEN && !self.is_stopping() {
-            let graves = self.setup.links.due(Of::Grave, self.graves_behind.as_ref(), until_ms, RECYCLE_BATCH);
+            let graves = self.setup.links.due(EndKind::Grave, self.graves_behind.as_ref(), until_ms, RECYCLE_BATCH);
             let Ok(mut graves) = graves else { break };
             let Some(last) = graves.last().copied() else { break };
             let shortest = self.setup.length.get();

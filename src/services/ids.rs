@@ -21,7 +21,7 @@ use heapless::spsc::{Consumer, Producer, Queue};
 use super::replication::counter::FleetCounter;
 use crate::bridge::{Mailboxes, ToCore};
 use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
-use carom_store::ids::{IdTable, Row};
+use carom_store::ids::{IdTable, SegmentRow};
 use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -189,7 +189,7 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
 }
 
 /// Returns an issuer above every mark, and the rows that may still be used.
-fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError> {
+fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<SegmentRow>), ReplenishError> {
     let mut marks = Vec::new();
     for length in CodeLength::MIN.and_longer() {
         let mark = Counter(setup.links.high_water(length.get()).map_err(failed)?);
@@ -227,7 +227,7 @@ struct Supply {
     queue: Producer<'static, u64>,
     /// Number of codes in the queue below which the core asks for more.
     low: Arc<AtomicUsize>,
-    rows: VecDeque<Row>,
+    rows: VecDeque<SegmentRow>,
     sizer: SegmentSizer,
     /// The time of the last lease for this core.
     leased: Option<Instant>,
@@ -437,7 +437,7 @@ impl Worker {
     }
 
     fn add_row(&mut self, supply: &mut Supply, run: Run, codes: Vec<GeneratedCode>) -> Result<(), ReplenishError> {
-        let row = Row { id: self.next_id, core: supply.core, run, codes, cursor: 0 };
+        let row = SegmentRow { id: self.next_id, core: supply.core, run, codes, cursor: 0 };
         self.next_id += 1;
         self.setup.ids.add(&row).map_err(failed)?;
         supply.rows.push_back(row);
@@ -563,7 +563,7 @@ mod tests {
         let run = carom_shards::Run { length: CodeLength::DEFAULT, start: Counter(0), len: 50_000 };
         let space = CodeSpace::new(&CodeSecret::from_bytes([5; 32]));
         let codes = Segment::prepare(&space, run, [1; 16]).into_codes();
-        ids.add(&Row { id: 1, core: CoreId(0), run, codes: codes.clone(), cursor: 123 }).unwrap();
+        ids.add(&SegmentRow { id: 1, core: CoreId(0), run, codes: codes.clone(), cursor: 123 }).unwrap();
         let mut batch = node.links.batch();
         batch.set_high_water(7, 50_000);
         node.links.commit(batch).unwrap();

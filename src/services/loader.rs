@@ -19,7 +19,7 @@ use super::map_image::{self, Image, Unusable};
 use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Mailboxes, ToCore};
 use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use carom_model::link::record::{self, RecordRef};
-use carom_store::links::{DamagedRange, Links, Part, StoreError, parts};
+use carom_store::links::{CodePartition, DamagedRange, Links, StoreError, parts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -262,7 +262,7 @@ impl Shared<'_> {
     }
 
     /// Scans parts of the store until none is left.
-    fn scan(&self, parts: &[Part], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
+    fn scan(&self, parts: &[CodePartition], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
         let mut batches = self.batches();
         let mut damaged = Vec::new();
         while let Some(&part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -8,7 +8,7 @@ use carom_shards::CodeLength;
 
 use crate::services::visits::copies::put_log;
 use carom_store::backup::frames::{FrameError, FrameReader};
-use carom_store::backup::{Counts, Section};
+use carom_store::backup::{RecordCounts, Section};
 use carom_store::links::dump::NewStore;
 use carom_store::links::{Links, StoreError, StoredRecord, is_grave};
 
@@ -96,8 +96,8 @@ pub fn restore(
     input: impl Read,
     dir: &Path,
     data_dir: &Path,
-    mut told: impl FnMut(&Counts),
-) -> Result<Counts, RestoreError> {
+    mut told: impl FnMut(&RecordCounts),
+) -> Result<RecordCounts, RestoreError> {
     let mut stream = Stream { reader: FrameReader::begin(input)?, waiting: Vec::new(), is_over: false };
     let store = NewStore::begin(dir)?;
     for section in Section::ALL {

@@ -18,7 +18,7 @@ use crate::services::threads::priority::run_in_the_background;
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::Place;
-use carom_store::links::catalog::{Shelf, View, place_of};
+use carom_store::links::catalog::{IndexKind, View, place_of};
 use carom_store::links::{StoreError, Value};
 
 /// Pause between two sections. Client requests on the same CPU need it more.
@@ -176,7 +176,7 @@ pub(super) fn entry(link: &Link) -> Vec<u8> {
 fn section_of(view: &View, from: &[u8], to: &[u8]) -> Result<Section, StoreError> {
     let mut section = Section::new(from);
     let (mut small, mut ascii) = (Vec::new(), [0; CODE_KEY_LEN_MAX]);
-    for key in view.keys(Shelf::Dates, from, to).rev() {
+    for key in view.keys(IndexKind::Dates, from, to).rev() {
         let key: Value = key?;
         // A key without a valid place was not written by this program.
         let Some(place) = place_of(&key, 0) else { continue };

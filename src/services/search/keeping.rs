@@ -183,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::filter_builder::work_once;
-    use super::super::tests::{Shelves, any_change};
+    use super::super::tests::{CatalogModel, any_change};
     use super::*;
     use carom_model::link::{Link, Origin};
     use carom_model::query::{Filter, Order, OrderField};
@@ -246,8 +246,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn searches_find_every_link_whatever_becomes_of_the_files(steps in proptest::collection::vec(any_step(), 4..40)) {
-            let mut shelves = Shelves::with_signatures(1_000);
-            let check = |shelves: &Shelves| {
+            let mut shelves = CatalogModel::with_signatures(1_000);
+            let check = |shelves: &CatalogModel| {
                 for term in ["7.ex", "xxxxy", "none", "//5.example"] {
                     let filter = Filter { term: Some(term.to_owned()), ..Filter::default() };
                     shelves.check(&filter, Order { field: OrderField::DateCreated, descending: true }, 8);
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_start_signs_only_what_has_changed() {
-        let shelves = Shelves::with_signatures(1_000);
+        let shelves = CatalogModel::with_signatures(1_000);
         assert_eq!(restore(&shelves.catalog).unwrap(), None);
         shelves.commit((0..500).map(numbered));
         while work_once(&shelves.catalog, || ()).unwrap() {}
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_damaged_section_is_signed_again_and_the_others_stay() {
-        let shelves = Shelves::with_signatures(1_000);
+        let shelves = CatalogModel::with_signatures(1_000);
         shelves.commit((0..500).map(numbered));
         while work_once(&shelves.catalog, || ()).unwrap() {}
         save(&shelves.catalog, true);

@@ -21,7 +21,7 @@ use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use carom_model::link::Link;
 use carom_model::query::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, OrderField, Place};
 use carom_model::visits::tally::Counts;
-use carom_store::links::catalog::{Shelf, View};
+use carom_store::links::catalog::{IndexKind, View};
 use carom_store::links::{StoreError, Value};
 
 /// Longest time spent on filtering the most visited links.
@@ -109,7 +109,7 @@ impl Finder<'_> {
     fn walk_by_age(&self, runs: &[Run], view: &View, wanted: Wanted, descending: bool) -> Result<Walked, StoreError> {
         let (mut sift, mut passing) = (self.sift(), self.passing());
         let candidates = match (&passing, runs) {
-            (Some(found), [run]) if run.shelf == Shelf::Dates => {
+            (Some(found), [run]) if run.shelf == IndexKind::Dates => {
                 let entries = found.entries(run, view, descending);
                 // The signatures have already chosen these entries, so each of them must be read.
                 passing = None;
@@ -435,7 +435,7 @@ fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
 }
 
 pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::rank_index::Fences> {
-    let counted = if run.shelf == Shelf::Dates { &counts.dates } else { &counts.tags };
+    let counted = if run.shelf == IndexKind::Dates { &counts.dates } else { &counts.tags };
     counted.whole()
 }
 

@@ -29,7 +29,7 @@ use carom_model::link::{Link, Origin};
 use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
 use carom_model::testing::link;
 use carom_model::visits::tally::Counts;
-use carom_store::links::catalog::{Entry, Marks, Shelf};
+use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 use carom_store::links::{Links, StoreError};
 
 /// Visits whose numbers follow from the code of a link.
@@ -63,36 +63,36 @@ impl Visits for Ranked {
 }
 
 /// A catalog, and a model of the links in it.
-pub(super) struct Shelves {
+pub(super) struct CatalogModel {
     pub(super) catalog: Arc<Catalog>,
     links: RefCell<BTreeMap<Code, Arc<Link>>>,
     dir: tempfile::TempDir,
     memory: u64,
 }
 
-impl Shelves {
-    fn new() -> Shelves {
-        Shelves::with_signatures(0)
+impl CatalogModel {
+    fn new() -> CatalogModel {
+        CatalogModel::with_signatures(0)
     }
 
     /// Returns an empty catalog with memory for so many signed sections.
-    pub(super) fn with_signatures(sections: usize) -> Shelves {
+    pub(super) fn with_signatures(sections: usize) -> CatalogModel {
         let dir = tempfile::tempdir().unwrap();
-        Shelves::open(dir, (sections * SIGNATURE_BYTES) as u64, RefCell::default())
+        CatalogModel::open(dir, (sections * SIGNATURE_BYTES) as u64, RefCell::default())
     }
 
-    fn open(dir: tempfile::TempDir, memory: u64, links: RefCell<BTreeMap<Code, Arc<Link>>>) -> Shelves {
+    fn open(dir: tempfile::TempDir, memory: u64, links: RefCell<BTreeMap<Code, Arc<Link>>>) -> CatalogModel {
         let (store, _) = Links::open(dir.path(), KEY).unwrap();
         let catalog = Catalog::new(store, memory, dir.path()).unwrap().into();
-        Shelves { catalog, links, dir, memory }
+        CatalogModel { catalog, links, dir, memory }
     }
 
     /// Ends the catalog, lets `happens` change its directory, and opens it as the next process would.
-    pub(super) fn restarted(self, happens: impl FnOnce(&Path)) -> Shelves {
-        let Shelves { catalog, links, dir, memory } = self;
+    pub(super) fn restarted(self, happens: impl FnOnce(&Path)) -> CatalogModel {
+        let CatalogModel { catalog, links, dir, memory } = self;
         drop(catalog);
         happens(dir.path());
-        Shelves::open(dir, memory, links)
+        CatalogModel::open(dir, memory, links)
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -307,7 +307,7 @@ proptest! {
         at_once in 1..40usize,
         sections in prop_oneof![Just(0), Just(3), Just(1_000)],
     ) {
-        let shelves = Shelves::with_signatures(sections);
+        let shelves = CatalogModel::with_signatures(sections);
         shelves.commit(before);
         let check = || asked.iter().for_each(|(filter, order, per_page)| shelves.check(filter, *order, *per_page));
         check();
@@ -319,7 +319,7 @@ proptest! {
             work_once(&shelves.catalog, || shelves.commit(next())).unwrap();
         }
         check();
-        for shelf in [Shelf::Dates, Shelf::Tags] {
+        for shelf in [IndexKind::Dates, IndexKind::Tags] {
             shelves.commit(next());
             while count_part(&shelves.catalog, shelf, at_once, || shelves.commit(next())).unwrap() {
                 parts += 1;
@@ -341,8 +341,8 @@ proptest! {
             (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all(&Scope::ALL).unwrap())
         });
         prop_assert_eq!(dates, shelves.links.borrow().len() as u64);
-        prop_assert_eq!(view.keys(Shelf::Dates, b"", b"").count() as u64, dates);
-        prop_assert_eq!(view.keys(Shelf::Tags, b"", b"").count() as u64, tags);
+        prop_assert_eq!(view.keys(IndexKind::Dates, b"", b"").count() as u64, dates);
+        prop_assert_eq!(view.keys(IndexKind::Tags, b"", b"").count() as u64, tags);
         let order = Order { field: OrderField::DateCreated, descending: true };
         let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
         for (filter, ..) in &asked {
@@ -374,8 +374,8 @@ proptest! {
 }
 
 /// Returns a catalog of `count` links, each with its number as its creation time.
-fn many(count: usize) -> Shelves {
-    let shelves = Shelves::new();
+fn many(count: usize) -> CatalogModel {
+    let shelves = CatalogModel::new();
     let made = (0..count).map(|number| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number as u64;
@@ -435,8 +435,8 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     seen.extend(codes(&page));
     assert_eq!((seen.len() as u64, page.total, page.complete), (all, all, true));
     assert_eq!(seen, shelves.expected(&search.filter, search.order));
-    while count_part(&shelves.catalog, Shelf::Dates, 999, || {}).unwrap() {}
-    while count_part(&shelves.catalog, Shelf::Tags, 999, || {}).unwrap() {}
+    while count_part(&shelves.catalog, IndexKind::Dates, 999, || {}).unwrap() {}
+    while count_part(&shelves.catalog, IndexKind::Tags, 999, || {}).unwrap() {}
     let counted = shelves.page(&query(Filter::default(), OrderField::DateCreated));
     assert_eq!((counted.total, counted.complete), (all, true));
     let last = ListQuery { page: all.div_ceil(10), ..query(Filter::default(), OrderField::DateCreated) };
@@ -497,7 +497,7 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
 
 #[test]
 fn a_search_reads_few_of_the_links_that_have_no_such_text() {
-    let shelves = Shelves::with_signatures(1_000);
+    let shelves = CatalogModel::with_signatures(1_000);
     let number_of = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number;
@@ -532,7 +532,7 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
 
 #[test]
 fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
-    let shelves = Shelves::with_signatures(1_000);
+    let shelves = CatalogModel::with_signatures(1_000);
     let numbered = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number;
@@ -559,7 +559,7 @@ fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
 
 #[test]
 fn a_search_of_texts_goes_on_where_it_was() {
-    let shelves = Shelves::with_signatures(1_000);
+    let shelves = CatalogModel::with_signatures(1_000);
     let numbered = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number / 3;
@@ -602,10 +602,14 @@ fn entries_without_a_link_are_passed_over() {
     let mut batch = shelves.catalog.links.batch();
     // An entry without a link, as of an import that was cut off, and one whose link has another creation time.
     for (ms, name) in [(3, "nothing"), (4, "c000007")] {
-        batch.list(&Entry { shelf: Shelf::Dates, key: Place::new(ms, code(name)).to_bytes(), marks: Marks::default() });
+        batch.list(&IndexEntry {
+            shelf: IndexKind::Dates,
+            key: Place::new(ms, code(name)).to_bytes(),
+            marks: Marks::default(),
+        });
     }
     shelves.catalog.links.commit(batch).unwrap();
-    while count_part(&shelves.catalog, Shelf::Dates, 7, || {}).unwrap() {}
+    while count_part(&shelves.catalog, IndexKind::Dates, 7, || {}).unwrap() {}
     let everything = ListQuery { per_page: 100, ..query(Filter::default(), OrderField::DateCreated) };
     assert_eq!(codes(&shelves.page(&everything)), shelves.expected(&everything.filter, everything.order));
     let search = ListQuery { filter: Filter { term: Some("c0".to_owned()), ..Filter::default() }, ..everything };

@@ -8,7 +8,7 @@ use super::filter::Sifted;
 use carom_limits::{LIST_COUNTED_MAX, LIST_LOOKED_MAX};
 use carom_model::link::Link;
 use carom_model::query::{Behind, Filter, Place, ms_bytes};
-use carom_store::links::catalog::{Marks, Shelf, View, place_of, tag_key};
+use carom_store::links::catalog::{IndexKind, Marks, View, place_of, tag_key};
 use carom_store::links::{StoreError, Value};
 
 /// Number of candidates between two looks at the clock.
@@ -20,7 +20,7 @@ const STEPS_MAX: usize = if cfg!(test) { 2 } else { 16 };
 /// A range of adjacent entries in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    pub(super) shelf: Shelf,
+    pub(super) shelf: IndexKind,
     /// Bytes of tag before the place in a key.
     pub(super) tag_len: usize,
     /// The first key of the run.
@@ -34,7 +34,7 @@ impl Run {
     pub(super) fn of_dates(filter: &Filter) -> Run {
         let from = filter.since_ms.map_or(Vec::new(), |ms| ms_bytes(ms).to_vec());
         let to = filter.until_ms.map_or(Vec::new(), |ms| ms_bytes(ms.saturating_add(1)).to_vec());
-        Run { shelf: Shelf::Dates, tag_len: 0, from, to }
+        Run { shelf: IndexKind::Dates, tag_len: 0, from, to }
     }
 
     /// Returns the run of the links with a tag, created in the time span of a filter.
@@ -46,7 +46,7 @@ impl Run {
             to.push(u8::MAX);
         }
         let (from, to) = (tag_key(tag, &from), tag_key(tag, &to));
-        Run { shelf: Shelf::Tags, tag_len: tag.len() + 1, from, to }
+        Run { shelf: IndexKind::Tags, tag_len: tag.len() + 1, from, to }
     }
 
     /// Returns the part of the run after a place, in the given direction.

@@ -14,7 +14,7 @@ use crate::bridge::{LinkChange, SweepResult};
 use carom_model::link::history::Author;
 use carom_model::link::{Due, Link, Origin};
 use carom_model::replication::State;
-use carom_store::links::Of;
+use carom_store::links::EndKind;
 
 /// The changes of a commit to the index of ends, besides those that follow from its links.
 #[derive(Debug, Default)]
@@ -125,11 +125,13 @@ impl CommitPlanner<'_> {
     }
 
     /// Returns the changes to the index of ends: each entry once, with true to add it and false to remove it.
-    pub(super) fn end_writes(&mut self) -> Vec<(Of, Due, bool)> {
+    pub(super) fn end_writes(&mut self) -> Vec<(EndKind, Due, bool)> {
         let Sweep { stale, called_off, graves, opened, .. } = std::mem::take(&mut self.sweep);
         let mut writes = Vec::new();
         for LookedUpCode { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
-            for (of, due_of) in [(Of::Link, end_of as fn(&CodeState) -> Option<Due>), (Of::Deletion, deletion_of)] {
+            for (of, due_of) in
+                [(EndKind::Link, end_of as fn(&CodeState) -> Option<Due>), (EndKind::Deletion, deletion_of)]
+            {
                 let (old, new) = (due_of(before), due_of(after));
                 if old != new {
                     writes.extend(old.map(|due| (of, due, false)));
@@ -145,16 +147,16 @@ impl CommitPlanner<'_> {
             .flatten()
             .collect();
         let called_off: HashSet<Due> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
-        writes.extend(called_off.into_iter().map(|due| (Of::Deletion, due, false)));
+        writes.extend(called_off.into_iter().map(|due| (EndKind::Deletion, due, false)));
         if !stale.is_empty() {
             // A link that this commit changed may have a stale entry's very end again.
             let decided: HashSet<Due> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
             let decided: HashSet<Due> = writes.iter().map(|(_, due, _)| *due).chain(decided).collect();
             let stale: HashSet<Due> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
-            writes.extend(stale.into_iter().map(|due| (Of::Link, due, false)));
+            writes.extend(stale.into_iter().map(|due| (EndKind::Link, due, false)));
         }
-        writes.extend(graves.into_iter().map(|grave| (Of::Grave, grave, true)));
-        writes.extend(opened.into_iter().map(|grave| (Of::Grave, grave, false)));
+        writes.extend(graves.into_iter().map(|grave| (EndKind::Grave, grave, true)));
+        writes.extend(opened.into_iter().map(|grave| (EndKind::Grave, grave, false)));
         writes
     }
 }
@@ -229,9 +231,9 @@ mod tests {
             assert_eq!(written.len(), ends.len(), "a batch takes one write for each entry: {ends:?}");
             for (of, due, is_there) in ends {
                 let index = match of {
-                    Of::Link => &mut self.ends,
-                    Of::Grave => &mut self.graves,
-                    Of::Deletion => &mut self.deletions,
+                    EndKind::Link => &mut self.ends,
+                    EndKind::Grave => &mut self.graves,
+                    EndKind::Deletion => &mut self.deletions,
                 };
                 if is_there {
                     index.insert(due)

@@ -10,7 +10,7 @@ use carom_model::link::{Due, UrlEntry, Version};
 use carom_model::replication::follow::Position;
 use carom_model::replication::outbox::OutboxWrites;
 use carom_model::replication::{Partition, State};
-use carom_store::links::Of;
+use carom_store::links::EndKind;
 
 /// The stored state of a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,7 +94,7 @@ pub struct Writes {
     /// Changes to the index of long URLs: the time when the link of an entry was last used; `None` removes the entry.
     pub urls: Vec<(UrlEntry, Option<u64>)>,
     /// Changes to the index of ends: an entry, with true to add it and false to remove it.
-    pub ends: Vec<(Of, Due, bool)>,
+    pub ends: Vec<(EndKind, Due, bool)>,
     /// Links that are new on lists, have moved there, or are removed.
     pub relisted: Vec<Relisted>,
     /// Changes to the outbox.
