@@ -17,7 +17,7 @@ use carom::services::search::{self, Catalog};
 use carom::services::{loader, writer};
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::{Domains, UnknownHost};
-use carom_model::link::labels::Labels;
+use carom_model::link::labels::LinkLabels;
 use carom_model::link::record;
 use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_shards::{Code, CodeHasher, CodeLength, CodeSecret, CodeSpace, CoreCount, CoreId, Counter, Policy};
@@ -182,7 +182,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     let create = |number: u64| {
         let code: Code = space.code(CodeLength::DEFAULT, Counter(base + number)).to_code();
         let (policy, version) = (Policy::default(), Version::default());
-        let (origin, labels) = (Origin::Issued, Labels::default());
+        let (origin, labels) = (Origin::Issued, LinkLabels::default());
         let link = Link { code, policy, target: target(number), created_ms: 1, origin, version, labels };
         let ticket = Ticket { core: CoreId(0), token: number };
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Recent, ticket };

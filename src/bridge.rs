@@ -28,14 +28,14 @@ use carom_limits::ALLOWANCE_QUEUE_LEN;
 use carom_model::access::Scope;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
-use carom_model::destination::hosts::Hosts;
+use carom_model::destination::hosts::HostSet;
 use carom_model::link::history::Author;
 use carom_model::link::patch::Patch;
 use carom_model::link::record::DamagedRange;
-use carom_model::link::{Due, Link, Reuse, Version};
+use carom_model::link::{DueEvent, Link, Reuse, Version};
 use carom_model::query::{Filter, ListRequest};
 use carom_model::redirect::Lookup;
-use carom_model::replication::follow::Position;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Echo, Partition, State};
@@ -167,9 +167,9 @@ pub struct StreamBatch {
     /// The partition.
     pub partition: Partition,
     /// The entries in their order. An entry is `None` if it only marks a place, or cannot be decoded.
-    pub entries: Vec<(Position, Option<StreamChange>)>,
+    pub entries: Vec<(StreamPosition, Option<StreamChange>)>,
     /// The node's position in the stream after them.
-    pub to: Position,
+    pub to: StreamPosition,
 }
 
 /// The content of an entry of a stream.
@@ -214,14 +214,14 @@ pub enum WriterOrder {
         /// The partition.
         partition: Partition,
         /// The end of the partition's stream.
-        at: Position,
+        at: StreamPosition,
     },
     /// The comparison of a partition is complete.
     Compared(Partition),
     /// Remove those of these links whose end is unchanged. Answered with [`SweepResult`].
     Expire {
         /// The links and their ends, from the index of ends.
-        ends: Vec<Due>,
+        ends: Vec<DueEvent>,
         /// Links with a later end stay. In milliseconds since 1970 UTC.
         until_ms: u64,
         /// True if the codes may be recycled later.
@@ -230,7 +230,7 @@ pub enum WriterOrder {
     /// Delete those of these links whose scheduled deletion is unchanged, if it is due. Answered with [`SweepResult`].
     Discard {
         /// The scheduled deletions, from the index of ends, and the authors who requested them.
-        deletions: Vec<(Due, Author)>,
+        deletions: Vec<(DueEvent, Author)>,
         /// Links with a later deletion stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
@@ -238,7 +238,7 @@ pub enum WriterOrder {
     /// with [`SweepResult`].
     ReleaseCodes {
         /// The codes, and the instants from which they are in quarantine.
-        graves: Vec<Due>,
+        graves: Vec<DueEvent>,
         /// Codes with a later instant stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
@@ -469,9 +469,9 @@ pub enum ToCore {
         latency: Box<LatencySummary>,
     },
     /// The new list of hosts that new links may lead to.
-    Hosts(Arc<Hosts>),
+    Hosts(Arc<HostSet>),
     /// The new block list of hosts.
-    Blocked(Arc<Hosts>),
+    Blocked(Arc<HostSet>),
     /// The new certificates for TLS.
     Identity(Identity),
     /// The new API keys.

@@ -29,7 +29,7 @@ use super::problem::Problem;
 use super::query::percent_decoded;
 use super::{ApiResponse, Context, empty, is_read, json as json_answer, with};
 use carom_model::access::Role;
-use carom_model::access::key::KeyHash;
+use carom_model::access::key::ApiKeyHash;
 use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
@@ -158,7 +158,7 @@ impl Admitted {
     fn describe(&self, console: &Console) -> ApiResponse {
         let now_ms = unix_ms();
         let keys = self.context.services.keys();
-        let holds = |key: KeyHash| keys.find_hash(key, now_ms).is_some();
+        let holds = |key: ApiKeyHash| keys.find_hash(key, now_ms).is_some();
         let own = self.session.as_ref();
         let shown = |session: &Session| {
             json!({
@@ -177,7 +177,7 @@ impl Admitted {
             StatusCode::OK,
             &json!({
                 "app": self.context.caller.name().map(carom_model::access::AppName::as_str),
-                "keyId": self.context.caller.key().map(KeyHash::id),
+                "keyId": self.context.caller.key().map(ApiKeyHash::id),
                 "since": own.map(|session| dates::format(session.life.since_ms())),
                 "ends": own.map(|session| dates::format(session.life.ends_ms())),
                 "csrf": own.map(|session| &session.csrf),

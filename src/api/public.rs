@@ -20,7 +20,7 @@ use crate::bridge::handle::ServiceHandle;
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
 use carom_model::access::Role;
-use carom_model::access::miss_limiter::{Place, Source};
+use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::access::usage::Quota;
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
@@ -120,7 +120,7 @@ impl Context {
 
     /// Looks up a code in a domain, and then in the fallback domain if it has one. Also returns the code that the
     /// result is about.
-    async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, OwnedLookup) {
+    async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::DomainIndex>) -> (Code, OwnedLookup) {
         let Some(domain) = domain else { return (code, Lookup::Missing) };
         let code = code.within(self.domains().id_at(domain));
         let first = self.services.look_up(code).await;
@@ -149,7 +149,7 @@ impl Context {
     fn answer_lookup<B>(
         &self,
         request: &Request<B>,
-        domain: Option<carom_model::domains::Place>,
+        domain: Option<carom_model::domains::DomainIndex>,
         code: Code,
         lookup: &OwnedLookup,
     ) -> ApiResponse {
@@ -190,7 +190,7 @@ impl Context {
 pub(super) struct HttpClient<'c> {
     services: &'c ServiceHandle,
     /// The address of the client, if it is known.
-    place: Option<Place>,
+    place: Option<ClientKey>,
 }
 
 impl MissLimit for HttpClient<'_> {
@@ -207,7 +207,8 @@ impl MissLimit for HttpClient<'_> {
 impl Context {
     /// The client that sent a request.
     pub(super) fn client_of<B>(&self, request: &Request<B>) -> HttpClient<'_> {
-        let place = request.extensions().get::<Source>().map(|source| self.services.guard().place(source.address));
+        let place =
+            request.extensions().get::<RequestOrigin>().map(|source| self.services.guard().place(source.address));
         HttpClient { services: &self.services, place }
     }
 
@@ -263,7 +264,7 @@ mod tests {
             let (context, mut visits) = context(&case);
             let method = if case.is_head { Method::HEAD } else { Method::GET };
             let mut request = Request::builder().method(method).uri("/abc").body(()).unwrap();
-            request.extensions_mut().insert(Source { address: case.client.address(), is_final: true });
+            request.extensions_mut().insert(RequestOrigin { address: case.client.address(), is_final: true });
             let code = Code::parse(b"abc").unwrap();
             let answer = context.answer_lookup(&request, case.domain, code, &case.lookup);
             let location = answer.headers().get(header::LOCATION).map(|value| value.to_str().unwrap());

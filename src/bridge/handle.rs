@@ -39,7 +39,7 @@ use carom_model::access::idempotency::{PendingCreate, PendingCreates};
 use carom_model::access::miss_limiter::MissLimiter;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
-use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
@@ -173,9 +173,9 @@ pub struct ServiceHandle {
     /// Recorders of visits and of the access log.
     told: RefCell<Recorders>,
     /// The hosts that new links may lead to; `None` if any host is allowed.
-    allowed: RefCell<Option<Arc<Hosts>>>,
+    allowed: RefCell<Option<Arc<HostSet>>>,
     /// The hosts on the block list; `None` if it is empty.
-    blocked: RefCell<Option<Arc<Hosts>>>,
+    blocked: RefCell<Option<Arc<HostSet>>>,
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
     /// The rate limit for misses and failed keys.
@@ -432,12 +432,12 @@ impl ServiceHandle {
     }
 
     /// Returns the hosts that links may lead to; `None` if any host is allowed. Must not be held across an `await`.
-    pub fn allowed(&self) -> Ref<'_, Option<Arc<Hosts>>> {
+    pub fn allowed(&self) -> Ref<'_, Option<Arc<HostSet>>> {
         self.allowed.borrow()
     }
 
     /// Returns the hosts on the block list; `None` if it is empty. Must not be held across an `await`.
-    pub fn blocked(&self) -> Ref<'_, Option<Arc<Hosts>>> {
+    pub fn blocked(&self) -> Ref<'_, Option<Arc<HostSet>>> {
         self.blocked.borrow()
     }
 
@@ -487,12 +487,12 @@ impl ServiceHandle {
     // For the loop.
 
     /// Restricts new links to these hosts from now on.
-    pub fn allow(&self, hosts: Arc<Hosts>) {
+    pub fn allow(&self, hosts: Arc<HostSet>) {
         self.allowed.replace(Some(hosts));
     }
 
     /// Replaces the block list.
-    pub fn block(&self, hosts: Arc<Hosts>) {
+    pub fn block(&self, hosts: Arc<HostSet>) {
         self.blocked.replace(Some(hosts).filter(|hosts| !hosts.is_empty()));
     }
 

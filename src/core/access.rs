@@ -9,7 +9,7 @@ use super::connection::Conn;
 use crate::bridge::access_log::{PendingEntry, Protocol, Request};
 use crate::bridge::handle::ServiceHandle;
 use crate::wire::RedirectRequest;
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::redirect::Response;
 use carom_model::visits::host_of;
 
@@ -25,7 +25,7 @@ pub(super) fn note_read<B>(
     let field = |name| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
     let host = request.uri().authority().map_or(field(HOST), |authority| authority.as_str().as_bytes());
     Some(PendingEntry::new(&Request {
-        address: request.extensions().get::<Source>().map(|source| source.address),
+        address: request.extensions().get::<RequestOrigin>().map(|source| source.address),
         is_secure,
         protocol: match request.version() {
             Version::HTTP_2 => Protocol::Http2,

@@ -85,8 +85,8 @@ mod tests {
     use crate::core::tls::TlsConnections;
     use crate::core::work::{Now, Work};
     use carom_limits::ConnectionLimits;
-    use carom_model::domains::Place;
-    use carom_model::link::labels::Labels;
+    use carom_model::domains::DomainIndex;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Version};
     use carom_model::redirect::{OwnedLookup, VisitKind};
     use carom_model::testing::redirects::{Case, TestClient, any_case, any_lookup, kind_of};
@@ -169,7 +169,7 @@ mod tests {
             Lookup::Expired => Policy { valid_until_ms: Some(NOW_MS), ..Policy::default() },
             _ => return None,
         };
-        let (origin, version, labels) = (Origin::Custom, Version::default(), Labels::default());
+        let (origin, version, labels) = (Origin::Custom, Version::default(), LinkLabels::default());
         let target = carom_model::testing::redirects::TARGET.to_owned();
         Some(Link { code, policy, target, created_ms: 0, origin, version, labels })
     }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn requests_before_the_end_of_a_client_are_all_answered() {
         const REQUESTS: usize = 2_000;
-        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(Place::default()));
+        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(DomainIndex::default()));
         let case = Case { lookup, is_blocked: false, is_head: false, client, domain, domains: three_domains() };
         let mut world = World::new(&case);
         let (code, _) = world.code_of(&case, CoreId(0));

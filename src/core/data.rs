@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::core::link_memory::MemoryBudget;
     use crate::core::mesh::{Question, weave};
-    use carom_model::link::labels::Labels;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Version};
     use carom_shards::{CodeHasher, CoreCount, Policy};
     use carom_telemetry::alarms::Alarm;
@@ -387,7 +387,7 @@ mod tests {
             created_ms: 0,
             origin: Origin::Custom,
             version: Version::default(),
-            labels: Labels::default(),
+            labels: LinkLabels::default(),
         }
     }
 
@@ -418,7 +418,7 @@ mod tests {
                 let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));
                 let policy = Policy::default();
                 let version = Version::default();
-                let (origin, labels) = (Origin::Custom, Labels::default());
+                let (origin, labels) = (Origin::Custom, LinkLabels::default());
                 let link = Link { code, policy, target, created_ms: 0, origin, version, labels };
                 let ticket = Ticket { core: CoreId(0), token: number as u64 };
                 data.change(&LinkChange::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1

@@ -34,7 +34,7 @@ use carom_limits::{
     ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX,
     HEADERS_MAX, LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
 };
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::clients::forwarded::{Field, Trust};
 
 /// The body of an answer: complete, or produced while it is sent.
@@ -46,7 +46,7 @@ pub type HttpService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output
 /// Parameters of hyper for one client.
 pub(super) struct ConnectionInfo {
     /// Address that the requests come from.
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<RequestOrigin>,
     /// Proxies that may name another client address.
     pub(super) trust: Arc<Trust>,
     /// True if the connection is encrypted.
@@ -443,12 +443,12 @@ async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: HttpService)
 }
 
 /// Returns the client of a request: the one that the proxies name, if they are trusted.
-fn client_of(trust: &Trust, source: Source, fields: &HeaderMap) -> Source {
+fn client_of(trust: &Trust, source: RequestOrigin, fields: &HeaderMap) -> RequestOrigin {
     if trust.field == Field::Off || source.is_final {
         return source;
     }
     let values: Vec<&[u8]> = fields.get_all(trust.field.as_str()).iter().map(HeaderValue::as_bytes).collect();
-    Source { address: trust.client(source.address, &values.join(&b","[..])), is_final: true }
+    RequestOrigin { address: trust.client(source.address, &values.join(&b","[..])), is_final: true }
 }
 
 /// True if a request names several hosts (RFC 9113, section 8.3.1), which two programs could take for different

@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
     use crate::bridge::{ChangedCodes, LoadCredit};
-    use carom_model::link::labels::Labels;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Origin, Version};
     use carom_model::redirect::Destination;
 
@@ -336,7 +336,7 @@ mod tests {
             created_ms: 0,
             origin: Origin::Custom,
             version: Version::default(),
-            labels: Labels::default(),
+            labels: LinkLabels::default(),
         })
     }
 

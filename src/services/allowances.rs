@@ -26,7 +26,7 @@ use crate::services::replication::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
-use carom_model::visits::allowance::{Identity, Share, Stored};
+use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -84,7 +84,7 @@ struct Limited {
 }
 
 impl Limited {
-    fn identity(&self) -> Identity {
+    fn identity(&self) -> LinkIdentity {
         identity(&self.link)
     }
 }
@@ -190,7 +190,8 @@ impl Allowances {
         // The link was changed since the core looked it up, and now has no maximum.
         let Some(max) = link.policy.max_visits else { return Err(Lookup::Live(link)) };
         let of = identity(&link);
-        let stored = stored.filter(|stored| stored.of == of).unwrap_or(Stored { of, ..Stored::default() });
+        let stored =
+            stored.filter(|stored| stored.of == of).unwrap_or(StoredAllowance { of, ..StoredAllowance::default() });
         let followed = visits.counts(&[*code]).map_err(unreadable)?.iter().map(|counts| counts.total).sum();
         let share = Share::resume(max, stored, followed, shared.is_some());
         Ok(Limited { link, share, waiting: Vec::new(), used: Instant::now(), spent_until: None })
@@ -259,7 +260,7 @@ impl Allowances {
             if let Some((given, taken)) = *given
                 && (given > 0 || limited.share.has_parked())
             {
-                batch.set_allowance(code, &Stored { taken, ..limited.share.stored(limited.identity()) });
+                batch.set_allowance(code, &StoredAllowance { taken, ..limited.share.stored(limited.identity()) });
             }
         }
         if batch.is_empty() {
@@ -342,6 +343,6 @@ impl Allowances {
     }
 }
 
-fn identity(link: &Link) -> Identity {
-    Identity { created_ms: link.created_ms, claim: link.version.claim }
+fn identity(link: &Link) -> LinkIdentity {
+    LinkIdentity { created_ms: link.created_ms, claim: link.version.claim }
 }

@@ -21,7 +21,7 @@ use self::file::{FileError, Stamp};
 use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, StoreAnswer, ToCore};
 use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::access::AppName;
-use carom_model::access::registry::{Entry, Keyring, Registry};
+use carom_model::access::registry::{KeyEntry, Keyring, Registry};
 use carom_model::access::usage::App;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -268,7 +268,7 @@ fn read_held(held: &[Vec<u8>]) -> (Registry, bool) {
             had_mark = true;
             continue;
         }
-        match Entry::from_json(&value) {
+        match KeyEntry::from_json(&value) {
             Ok(entry) => entries.push(entry),
             // A newer version of the program wrote it; this version can do without.
             Err(what) => tracing::debug!(%what, "an API key in Redis cannot be read and is ignored"),

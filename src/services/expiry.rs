@@ -31,7 +31,7 @@ use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
     RECYCLE_WHILE_BELOW,
 };
-use carom_model::link::Due;
+use carom_model::link::DueEvent;
 use carom_store::links::{EndKind, Links};
 use carom_telemetry::clock::{unix_ms, unix_nanos};
 use carom_telemetry::stats::NodeStats;
@@ -151,7 +151,7 @@ struct Sweeper {
     setup: ExpirySetup,
     stop: Arc<AtomicBool>,
     /// The entry that was looked at last.
-    behind: Option<Due>,
+    behind: Option<DueEvent>,
     /// The time when the current pass began at the start of the index.
     began: Instant,
     /// True if this pass has left a due link behind.
@@ -159,7 +159,7 @@ struct Sweeper {
     /// The time when due links were last counted.
     counted: Option<Instant>,
     /// The grave that was opened last.
-    graves_behind: Option<Due>,
+    graves_behind: Option<DueEvent>,
     /// The time of the last look for graves.
     graves_looked: Option<Instant>,
     /// The history entry that was looked at last.
@@ -274,7 +274,8 @@ impl Sweeper {
         }
         let Some(fleet) = &mut self.setup.fleet else {
             // The author of the last change is the one that scheduled the deletion.
-            let author = |due: &Due| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
+            let author =
+                |due: &DueEvent| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
             let deletions = due.into_iter().map(|due| (due, author(&due).unwrap_or_default())).collect();
             return self.order(WriterOrder::Discard { deletions, until_ms }).is_some();
         };
@@ -291,7 +292,7 @@ impl Sweeper {
         if let Some(first_ms) = self.setup.links.take_first_end()
             && self.behind.is_some_and(|behind| first_ms <= behind.at_ms)
         {
-            self.behind = first_ms.checked_sub(1).map(|at_ms| Due { at_ms, code: Code::FIRST });
+            self.behind = first_ms.checked_sub(1).map(|at_ms| DueEvent { at_ms, code: Code::FIRST });
         }
         let again = if self.has_left { LEFT_EVERY } else { ALL_EVERY };
         if self.began.elapsed() >= again {
@@ -320,7 +321,7 @@ impl Sweeper {
         }
     }
 
-    fn remove(&mut self, ends: Vec<Due>, until_ms: u64) -> Removed {
+    fn remove(&mut self, ends: Vec<DueEvent>, until_ms: u64) -> Removed {
         if let Some(fleet) = &mut self.setup.fleet {
             return fleet.expire(&ends, until_ms);
         }

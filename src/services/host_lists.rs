@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use self::source::{Named, Source};
 use crate::bridge::{Mailboxes, ToCore};
-use carom_model::destination::hosts::{HostPattern, Hosts};
+use carom_model::destination::hosts::{HostPattern, HostSet};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{HostListStats, NodeStats};
@@ -67,7 +67,7 @@ impl Kind {
     }
 
     /// Returns the message that brings the list to a core.
-    fn message(self, hosts: Arc<Hosts>) -> ToCore {
+    fn message(self, hosts: Arc<HostSet>) -> ToCore {
         if self == Kind::Allow { ToCore::Hosts(hosts) } else { ToCore::Blocked(hosts) }
     }
 }
@@ -339,7 +339,7 @@ impl Reader {
             return;
         }
         let dynamic = dynamic.to_vec();
-        let hosts: Arc<Hosts> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
+        let hosts: Arc<HostSet> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
         self.post.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
         let (fixed, count) = (self.hosts.len(), dynamic.len());
         if self.told.replace(dynamic).is_some() {

@@ -39,7 +39,7 @@ use self::text_file::{Extent, TextFile};
 use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
-use carom_model::query::Place;
+use carom_model::query::LinkPosition;
 use carom_store::links::catalog::{CRAWLABLE, IndexEntry, IndexKind, Listing, Marks, View};
 use carom_store::links::{Batch, Links, StoreError};
 
@@ -83,7 +83,7 @@ impl Relisted {
 /// Returns the entries by which lists find a link.
 pub fn listing(link: &Link) -> Listing<'_> {
     Listing {
-        place: Place::new(link.created_ms, link.code),
+        place: LinkPosition::new(link.created_ms, link.code),
         tags: link.labels.tags.joined(),
         // Crawlers may not learn of private links.
         crawlable: link.labels.crawlable && !link.is_private(),

@@ -39,7 +39,7 @@ use self::intake::Intake;
 use self::parts::Apps;
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{Counts, Subject};
+use carom_model::visits::tally::{Subject, VisitCounts};
 use carom_store::links::{Ended, Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
@@ -187,12 +187,12 @@ impl Visits {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+    pub fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         self.book().collect(unix_ms());
         self.counts_so_far(codes)
     }
 
-    fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+    fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         let mut counts = Vec::with_capacity(codes.len());
         for some in codes.chunks(COUNTED_AT_ONCE) {
             let book = self.book();

@@ -19,14 +19,14 @@ use crate::api::rest::list::failed as no_list;
 use crate::api::rest::short_urls::CreatedLink;
 use crate::api::{ApiResponse, Context, answer, with};
 use carom_limits::LIST_PER_PAGE_MAX;
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::usage::Quota;
 use carom_model::access::{Role, Scope};
 use carom_model::dates;
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
-use carom_model::query::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
-use carom_model::visits::tally::Counts;
+use carom_model::query::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, OrderField, SortOrder};
+use carom_model::visits::tally::VisitCounts;
 
 /// Version of YOURLS that this API reports.
 const VERSION: &str = "1.9.2";
@@ -75,7 +75,7 @@ impl Context {
     async fn try_yourls(
         &self,
         form: &Form,
-        source: Option<Source>,
+        source: Option<RequestOrigin>,
         domain: Option<DomainName>,
     ) -> Result<YourlsReply, Problem> {
         let context = self.authenticate_form(form, source)?;
@@ -98,7 +98,7 @@ impl Context {
         }
     }
 
-    fn authenticate_form(&self, form: &Form, source: Option<Source>) -> Result<Context, Problem> {
+    fn authenticate_form(&self, form: &Form, source: Option<RequestOrigin>) -> Result<Context, Problem> {
         let shown = [form.get("signature"), form.get("password")].into_iter().find(|text| !text.is_empty());
         let context = self.identify(shown.map(str::as_bytes), source, None)?;
         let username = form.get("username");
@@ -194,7 +194,7 @@ impl Context {
             "top" | "" => (OrderField::Visits, true),
             _ => (OrderField::DateCreated, true),
         };
-        let order = Order { field, descending };
+        let order = SortOrder { field, descending };
         let total = self.page_of(order, 1, 1).await?.total;
         // The filters `rand` and `random` start at a random page.
         let start = match form.get("filter") {
@@ -222,7 +222,7 @@ impl Context {
     }
 
     async fn yourls_totals(&self) -> Result<YourlsReply, Problem> {
-        let total = self.page_of(Order { field: OrderField::DateCreated, descending: true }, 1, 1).await?.total;
+        let total = self.page_of(SortOrder { field: OrderField::DateCreated, descending: true }, 1, 1).await?.total;
         let members = json!({"db-stats": self.totals(total).await?, "statusCode": 200, "message": "success"});
         Ok(YourlsReply::of(StatusCode::OK, members, NEEDS_MORE))
     }
@@ -245,7 +245,7 @@ impl Context {
         }
     }
 
-    async fn page_of(&self, order: Order, page: u64, per_page: usize) -> Result<ListPage, Problem> {
+    async fn page_of(&self, order: SortOrder, page: u64, per_page: usize) -> Result<ListPage, Problem> {
         let filter = Filter { scope: self.yourls_scope(), ..Filter::default() };
         let query = ListQuery { filter, order, page, per_page, cursor: None };
         match self.services.list(ListRequest::Links(Box::new(query))).await {
@@ -255,7 +255,7 @@ impl Context {
         }
     }
 
-    fn yourls_link(&self, link: &Link, counts: Counts) -> Value {
+    fn yourls_link(&self, link: &Link, counts: VisitCounts) -> Value {
         json!({
             "shorturl": self.short_url(link),
             "url": link.target,

@@ -13,7 +13,7 @@ use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::DELETION_WAIT_MAX;
 use carom_model::link::Link;
 use carom_model::link::patch::Patch;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 use carom_telemetry::clock::unix_ms;
 
 impl Context {
@@ -22,7 +22,7 @@ impl Context {
     /// survives a restart.
     pub(super) async fn delete_later(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.try_delete_later(code, query).await {
-            Ok(link) => json_answer(StatusCode::OK, &self.described(&link, Counts::default())),
+            Ok(link) => json_answer(StatusCode::OK, &self.described(&link, VisitCounts::default())),
             Err(problem) => problem.into_answer(),
         }
     }

@@ -8,7 +8,7 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::rest::create::Create;
 use crate::api::rest::short_urls::read_object;
 use crate::api::{ApiResponse, Context, json as json_answer};
-use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::destination::long_url::LongUrl;
 
 impl Context {
@@ -39,7 +39,7 @@ impl Context {
         let text = fields.get("longUrl").and_then(Value::as_str).unwrap_or_default();
         // The URL as it would be stored, even if a list forbids it.
         let url = LongUrl::parse(text, &[]).ok().map(String::from);
-        let on = |list: Option<&Hosts>, yes: &'static str, no: &'static str| match (list, &url) {
+        let on = |list: Option<&HostSet>, yes: &'static str, no: &'static str| match (list, &url) {
             (None, _) => "no list",
             (Some(list), Some(url)) if list.has(host_of(url.as_bytes())) => yes,
             (Some(_), _) => no,

@@ -19,13 +19,13 @@ use crate::api::{ApiResponse, Context, accepts_html, answer, with};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
 use carom_model::access::Role;
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::dates;
-use carom_model::domains::{DEFAULT_DOMAIN, DomainName, Place};
+use carom_model::domains::{DEFAULT_DOMAIN, DomainIndex, DomainName};
 use carom_model::link::Link;
 use carom_model::redirect::MissLimit;
 use carom_model::redirect::Notice;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 use carom_telemetry::clock::unix_ms;
 
 /// Date format of these pages.
@@ -108,7 +108,7 @@ impl Context {
     }
 
     /// Redirects to the page of a created link, so that a reload creates no second one.
-    fn lead_to_made(&self, link: &Link, place: Place) -> ApiResponse {
+    fn lead_to_made(&self, link: &Link, place: DomainIndex) -> ApiResponse {
         let domain = link.labels.domain.as_ref();
         // A key may create links in another domain than that of the request. The page stays here: forms must not
         // redirect elsewhere.
@@ -145,7 +145,7 @@ impl Context {
         }
     }
 
-    fn draw_made(&self, link: &Link, counts: Counts, place: Place) -> ApiResponse {
+    fn draw_made(&self, link: &Link, counts: VisitCounts, place: DomainIndex) -> ApiResponse {
         let domain = link.labels.domain.as_ref();
         let base_url = self.domains().base_url_of(domain);
         let code = link.code.as_slug().to_string();
@@ -167,7 +167,7 @@ impl Context {
         with(answer, header::CACHE_CONTROL, "no-store")
     }
 
-    async fn try_by_hand(&self, form: &Form, source: Option<Source>) -> Result<CreatedLink, Refusal> {
+    async fn try_by_hand(&self, form: &Form, source: Option<RequestOrigin>) -> Result<CreatedLink, Refusal> {
         let key = Some(form.get("key").trim()).filter(|key| !key.is_empty());
         let meant = self.caller.domain_meant().cloned();
         let context = self.identify(key.map(str::as_bytes), source, None)?;

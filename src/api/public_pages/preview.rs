@@ -13,7 +13,7 @@ use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::Preview;
 use carom_model::dates;
 use carom_model::destination::hosts::host_of;
-use carom_model::domains::Place;
+use carom_model::domains::DomainIndex;
 use carom_model::link::Link;
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Decision, Destination, Lookup, MissLimit, Policies, Response, decide};
@@ -63,7 +63,7 @@ impl Context {
 
     /// The link of a code at a domain as the store has it, or that of the default domain where it stands in; and whether it
     /// has no visits left.
-    async fn read_at(&self, code: Code, domain: Option<Place>) -> (Lookup<Arc<Link>>, bool) {
+    async fn read_at(&self, code: Code, domain: Option<DomainIndex>) -> (Lookup<Arc<Link>>, bool) {
         let Some(at) = domain else { return (Lookup::Missing, false) };
         let code = code.within(self.domains().id_at(at));
         let mut answer = self.services.store(|ticket| StoreRequest::Read { code, ticket }).await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::{ApiResponse, Context, empty, is_read, json as json_answer, with};
 use carom_model::destination::hosts::authority_of;
-use carom_model::domains::{Domain, Domains, Place, Targets};
+use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Policies, Response};
 
@@ -18,15 +18,20 @@ impl Context {
 
     /// Returns the domain of a request by its host; `None` if the service does not serve that host. A service with
     /// a single domain accepts any host.
-    pub(in crate::api) fn domain_of<B>(&self, request: &Request<B>) -> Option<Place> {
+    pub(in crate::api) fn domain_of<B>(&self, request: &Request<B>) -> Option<DomainIndex> {
         if !self.domains().is_strict() {
-            return Some(Place::default());
+            return Some(DomainIndex::default());
         }
         self.domains().of_host(host_of(request))
     }
 
     /// Returns the response for a missing or expired link: the domain's redirect, if it has one, else a page.
-    pub(in crate::api) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: Notice) -> ApiResponse {
+    pub(in crate::api) fn lost<B>(
+        &self,
+        request: &Request<B>,
+        domain: Option<DomainIndex>,
+        lost: Notice,
+    ) -> ApiResponse {
         let policies = Policies { blocked: None, domains: self.domains() };
         match policies.response_at(domain, lost) {
             Response::DomainFallback(target) if is_read(request.method()) => lead_to(target),

@@ -27,7 +27,7 @@ use carom_model::dates::INSTANT_MS_MAX;
 use carom_model::domains::DomainName;
 use carom_model::link::private_code;
 use carom_model::link::{Link, Origin, Reuse, Version};
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 use carom_telemetry::clock::unix_ms;
 
 /// Generated codes that a create tries before it gives up. A taken one is a custom slug of the same shape, or was
@@ -48,13 +48,13 @@ const UNSERVED: &str =
     "The link is stored, but this node has no memory left to serve it. Restart the node with more cores.";
 
 /// A link to show, with its visits where they are known.
-pub(in crate::api) type Shown = (Arc<Link>, Option<Counts>);
+pub(in crate::api) type Shown = (Arc<Link>, Option<VisitCounts>);
 
 /// A link that was created or found.
 pub(in crate::api) struct CreatedLink {
     pub(in crate::api) link: Arc<Link>,
     /// Visits of the link, where they are known: those of a new link are.
-    pub(in crate::api) counts: Option<Counts>,
+    pub(in crate::api) counts: Option<VisitCounts>,
     /// Remainder of the app's rate limit.
     pub(in crate::api) quota: Option<Quota>,
 }
@@ -137,7 +137,7 @@ impl Context {
             match answer {
                 StoreAnswer::Created => {
                     self.caller.made();
-                    return Ok((wanted.link, Some(Counts::default())));
+                    return Ok((wanted.link, Some(VisitCounts::default())));
                 }
                 StoreAnswer::Existing { link: existing, spare } => {
                     if spare {
@@ -228,12 +228,12 @@ impl Context {
         &self,
         code: &str,
         query: Option<&str>,
-    ) -> Result<(Arc<Link>, Counts), Problem> {
+    ) -> Result<(Arc<Link>, VisitCounts), Problem> {
         self.find(self.code_in(code, query)?).await
     }
 
     /// Finds the link with that code, with its visits, if the caller may see it.
-    pub(in crate::api) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, Counts), Problem> {
+    pub(in crate::api) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, VisitCounts), Problem> {
         let code = &parsed.as_slug().to_string();
         let scope = self.caller.scope();
         match self.services.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
@@ -315,7 +315,7 @@ impl Context {
     }
 
     /// Returns the response that shows a link. Reads its visits from the store if `counts` is `None`.
-    async fn show(&self, link: &Link, counts: Option<Counts>) -> ApiResponse {
+    async fn show(&self, link: &Link, counts: Option<VisitCounts>) -> ApiResponse {
         let counts = match counts {
             Some(counts) => counts,
             None => {
@@ -323,7 +323,7 @@ impl Context {
                     StoreAnswer::Found(_, counts) => counts,
                     // The link is created or changed, and the client must learn that even if its visits are
                     // unavailable.
-                    _ => Counts::default(),
+                    _ => VisitCounts::default(),
                 }
             }
         };

@@ -14,7 +14,7 @@ use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{Counts, HOSTS_MAX, Subject};
+use carom_model::visits::tally::{HOSTS_MAX, Subject, VisitCounts};
 
 pub(in crate::api) const HOUR_MS: u64 = 3_600_000;
 
@@ -60,7 +60,7 @@ impl Context {
     }
 
     /// Returns the visits of all links.
-    pub(in crate::api) async fn visits_of_all(&self) -> Result<Counts, Problem> {
+    pub(in crate::api) async fn visits_of_all(&self) -> Result<VisitCounts, Problem> {
         Ok(self.history(Subject::All, "").await?.all.counts)
     }
 
@@ -98,14 +98,14 @@ impl Span {
 }
 
 pub(in crate::api) fn describe(history: &History, span: &Span) -> Value {
-    let within = |times: &BTreeMap<u32, Counts>, len_ms: u64| -> Vec<(u64, Counts)> {
+    let within = |times: &BTreeMap<u32, VisitCounts>, len_ms: u64| -> Vec<(u64, VisitCounts)> {
         let times = times.iter().map(|(time, counts)| (u64::from(*time) * len_ms, *counts));
         times.filter(|(begin_ms, _)| span.meets(*begin_ms, len_ms)).collect()
     };
     let (days, hours) = (within(&history.days, 24 * HOUR_MS), within(&history.hours, HOUR_MS));
     let mut counts = history.all.counts;
     if !span.is_everything() {
-        counts = Counts::default();
+        counts = VisitCounts::default();
         days.iter().for_each(|(_, of_day)| counts.add(*of_day));
     }
     let mut referrers = history.all.clone();
@@ -125,6 +125,6 @@ pub(in crate::api) fn described_hosts(hosts: &[(Box<[u8]>, u64)]) -> Vec<Value> 
     hosts.iter().take(HOSTS_MAX).map(described).collect()
 }
 
-fn entry(date: &str, Counts { total, bots }: Counts) -> Value {
+fn entry(date: &str, VisitCounts { total, bots }: VisitCounts) -> Value {
     json!({ "date": date, "total": total, "nonBots": total.saturating_sub(bots), "bots": bots })
 }

@@ -204,7 +204,7 @@ pub(super) mod tests {
     use crate::pages::Pages;
     use carom_model::access::idempotency::PendingCreates;
     use carom_model::domains::{Domains, UnknownHost};
-    use carom_model::link::labels::Labels;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Reuse, Version};
     use carom_shards::{CoreId, Policy};
     use std::sync::Arc;
@@ -259,7 +259,7 @@ pub(super) mod tests {
 
     fn link(at: usize, origin: Origin) -> Arc<Link> {
         let code = Code::parse(format!("c{at}").as_bytes()).unwrap();
-        let (policy, labels, version) = (Policy::default(), Labels::default(), Version::default());
+        let (policy, labels, version) = (Policy::default(), LinkLabels::default(), Version::default());
         Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
     }
 

@@ -8,7 +8,7 @@ use super::ServiceHandle;
 use crate::bridge::access_log::{AccessEntry, AccessSender, PendingEntry, Request, RequestOutcome};
 use carom_model::redirect::VisitKind;
 use carom_model::redirect::{Notice, Response};
-use carom_model::visits::{Told, Visit, VisitSender, Visitor};
+use carom_model::visits::{RecordOutcome, Visit, VisitSender, Visitor};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::CoreStats;
 
@@ -43,9 +43,9 @@ impl ServiceHandle {
     fn send_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
             match visits.tell(&Visit { code, visitor }) {
-                Told::Whole => {}
-                Told::WithoutReferrer => self.counters.node.referrers_dropped.add_shared(1),
-                Told::Nothing => self.counters.node.visits_dropped.add_shared(1),
+                RecordOutcome::Whole => {}
+                RecordOutcome::WithoutReferrer => self.counters.node.referrers_dropped.add_shared(1),
+                RecordOutcome::Nothing => self.counters.node.visits_dropped.add_shared(1),
             }
         }
     }

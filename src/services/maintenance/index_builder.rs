@@ -10,7 +10,7 @@ use super::progress::rate;
 use crate::services::search;
 use carom_limits::INDEX_BATCH;
 use carom_model::link::record::{self, RecordRef};
-use carom_model::link::{Due, UrlEntry};
+use carom_model::link::{DueEvent, UrlEntry};
 use carom_store::links::catalog::IndexEntry;
 use carom_store::links::{Batch, EndKind, Index, Links, StoreError, UrlUse, parts};
 
@@ -21,7 +21,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Entries {
     urls: Vec<UrlEntry>,
-    ends: Vec<Due>,
+    ends: Vec<DueEvent>,
     lists: Vec<IndexEntry>,
 }
 

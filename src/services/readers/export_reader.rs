@@ -99,14 +99,14 @@ mod tests {
     use carom_model::link::record;
     use carom_model::query::Filter;
     use carom_model::testing::link;
-    use carom_model::visits::tally::Counts;
+    use carom_model::visits::tally::VisitCounts;
     use carom_store::links::StoreError;
 
     struct Nobody;
 
     impl Visits for Nobody {
-        fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
-            Ok(vec![Counts::default(); codes.len()])
+        fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
+            Ok(vec![VisitCounts::default(); codes.len()])
         }
     }
 

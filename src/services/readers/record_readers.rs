@@ -127,7 +127,7 @@ mod tests {
     use crate::services::testing::TestNode;
     use carom_model::link::Origin;
     use carom_model::testing::link;
-    use carom_model::visits::tally::Counts;
+    use carom_model::visits::tally::VisitCounts;
     use carom_shards::CoreId;
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
             queue.send(StoreRequest::Read { code: Code::parse(code.as_bytes()).unwrap(), ticket }).unwrap();
         }
         let answers = node.answers(4);
-        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link), Counts::default()));
+        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link), VisitCounts::default()));
         assert_eq!(answers[&1], StoreAnswer::Damaged);
         assert_eq!((&answers[&2], &answers[&3]), (&StoreAnswer::NotFound, &StoreAnswer::NotFound));
         drop(queue);

@@ -14,7 +14,7 @@ use carom_shards::Code;
 use super::{Shared, note_trouble};
 use crate::services::expiry::Removed;
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError};
-use carom_model::link::{Due, Link};
+use carom_model::link::{DueEvent, Link};
 use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;
 use carom_telemetry::clock::unix_ms;
@@ -38,16 +38,16 @@ impl FleetExpiry {
     }
 
     /// Asks Redis to remove those of these links that still end when their entries say.
-    pub fn expire(&mut self, ends: &[Due], until_ms: u64) -> Removed {
+    pub fn expire(&mut self, ends: &[DueEvent], until_ms: u64) -> Removed {
         self.remove(ends, until_ms, Link::end)
     }
 
     /// Asks Redis to delete those of these links whose deletion is still scheduled as their entries say.
-    pub fn discard(&mut self, deletions: &[Due], until_ms: u64) -> Removed {
+    pub fn discard(&mut self, deletions: &[DueEvent], until_ms: u64) -> Removed {
         self.remove(deletions, until_ms, Link::deletion)
     }
 
-    fn remove(&mut self, ends: &[Due], until_ms: u64, due_of: fn(&Link) -> Option<Due>) -> Removed {
+    fn remove(&mut self, ends: &[DueEvent], until_ms: u64, due_of: fn(&Link) -> Option<DueEvent>) -> Removed {
         if self.shared.may_change().is_err() {
             return Removed::NotNow;
         }

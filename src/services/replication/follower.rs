@@ -17,7 +17,7 @@ use carom_shards::Code;
 use super::{Shared, note_trouble};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Redis, RedisError};
-use carom_model::replication::follow::{self, Entry, Position, Read};
+use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
 use carom_store::links::StoreError;
@@ -85,7 +85,7 @@ pub(super) struct Follower {
     /// The changes to deliver to Redis.
     queue: VecDeque<Delivery>,
     /// The position of the node in each stream. A stream whose position was lost has no entry.
-    positions: HashMap<Partition, Position>,
+    positions: HashMap<Partition, StreamPosition>,
     compare: Option<Compare>,
     must_compare: Vec<Partition>,
     /// Stream entries that a comparison has made and that were not read back yet. Never an empty set.
@@ -217,7 +217,7 @@ impl Follower {
 
     /// Reads all streams once. Returns true if there may be more entries.
     fn read(&mut self) -> Result<bool, Stopped> {
-        let mut places: Vec<(Partition, Position)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
+        let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
         let answers = self.redis.read(&places, READ_COUNT, ANSWER_TIME);
         let (mut more, mut trouble) = (false, None);
@@ -238,7 +238,12 @@ impl Follower {
     }
 
     /// Handles the entries that were read from one stream.
-    fn take(&mut self, partition: Partition, position: Position, entries: Vec<Entry>) -> Result<(), Stopped> {
+    fn take(
+        &mut self,
+        partition: Partition,
+        position: StreamPosition,
+        entries: Vec<StreamEntry>,
+    ) -> Result<(), Stopped> {
         match follow::judge(Some(position), entries) {
             Read::Quiet => Ok(()),
             Read::Next(entries, to) => {
@@ -246,7 +251,8 @@ impl Follower {
                 let fleet = &self.shared.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
-                let entries = entries.into_iter().map(|entry| (Position::of(&entry), self.decode(&entry))).collect();
+                let entries =
+                    entries.into_iter().map(|entry| (StreamPosition::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
                 self.tell(WriterOrder::Followed(StreamBatch { partition, entries, to }))
             }
@@ -257,7 +263,7 @@ impl Follower {
         }
     }
 
-    fn decode(&self, entry: &Entry) -> Option<StreamChange> {
+    fn decode(&self, entry: &StreamEntry) -> Option<StreamChange> {
         let code = entry.code?;
         match State::from_text(code, &entry.text) {
             Ok(state) => Some(StreamChange { code, state, displaced: entry.displaced }),

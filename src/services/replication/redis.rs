@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use carom_model::link::record::Tombstone;
 use carom_model::link::{Origin, UrlKey, Version};
-use carom_model::replication::follow::{Entry, Position};
+use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::lease::Granted;
 use carom_model::replication::members::NodeId;
 use carom_model::replication::rules::Verdict;
@@ -329,10 +329,10 @@ impl Redis {
     /// Reads the entries of streams from a position, inclusive.
     pub fn read(
         &mut self,
-        from: &[(Partition, Position)],
+        from: &[(Partition, StreamPosition)],
         count: usize,
         within: Duration,
-    ) -> Vec<Result<Vec<Entry>, RedisError>> {
+    ) -> Vec<Result<Vec<StreamEntry>, RedisError>> {
         let questions: Vec<_> = from
             .iter()
             .map(|(partition, position)| {
@@ -345,7 +345,7 @@ impl Redis {
     }
 
     /// Returns the ends of streams. An empty stream gets an entry that only marks a position.
-    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<Position, RedisError>> {
+    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<StreamPosition, RedisError>> {
         let mut ends = self.last_entries(partitions, within);
         let empty: Vec<Partition> =
             partitions.iter().zip(&ends).filter(|(_, end)| matches!(end, Ok(None))).map(|(of, _)| *of).collect();
@@ -369,7 +369,7 @@ impl Redis {
         &mut self,
         partitions: &[Partition],
         within: Duration,
-    ) -> Vec<Result<Option<Position>, RedisError>> {
+    ) -> Vec<Result<Option<StreamPosition>, RedisError>> {
         let questions: Vec<_> = partitions
             .iter()
             .map(|partition| {
@@ -379,7 +379,7 @@ impl Redis {
             })
             .collect();
         let answers = self.ask_all(questions, within).into_iter();
-        answers.map(|answer| Ok(entries(&answer?).first().map(Position::of))).collect()
+        answers.map(|answer| Ok(entries(&answer?).first().map(StreamPosition::of))).collect()
     }
 
     /// Begins a scan of all codes.
@@ -634,7 +634,7 @@ fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, R
 }
 
 /// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts.
-fn entries(answer: &Value) -> Vec<Entry> {
+fn entries(answer: &Value) -> Vec<StreamEntry> {
     let Value::Array(entries) = answer else { return Vec::new() };
     let entry = |entry: &Value| {
         let Value::Array(parts) = entry else { return None };
@@ -645,7 +645,7 @@ fn entries(answer: &Value) -> Vec<Entry> {
         };
         let code = field("c").and_then(|code| Code::from_key(&code).ok());
         let displaced = field("o").and_then(|text| version(&text));
-        Some(Entry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default(), displaced })
+        Some(StreamEntry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default(), displaced })
     };
     entries.iter().filter_map(entry).collect()
 }

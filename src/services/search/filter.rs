@@ -12,7 +12,7 @@ use super::walk::Listed;
 use carom_model::link::Link;
 use carom_model::link::labels::in_joined;
 use carom_model::link::record::{self, LinkRef, RecordRef};
-use carom_model::query::{Condition, Filter, Place};
+use carom_model::query::{Condition, Filter, LinkPosition};
 use carom_store::links::StoreError;
 use carom_store::links::catalog::View;
 
@@ -50,7 +50,7 @@ impl<'q> LinkFilter<'q> {
     ///
     /// # Errors
     /// If the record cannot be read. A damaged record is no match.
-    pub(super) fn look(&mut self, view: &View, place: Place, wanted: bool) -> Result<Sifted, StoreError> {
+    pub(super) fn look(&mut self, view: &View, place: LinkPosition, wanted: bool) -> Result<Sifted, StoreError> {
         let stored = match view.get(&place.code) {
             Ok(Some(stored)) => stored,
             Ok(None) | Err(StoreError::Damaged(_)) => return Ok(Sifted::Other),
@@ -77,8 +77,8 @@ impl<'q> LinkFilter<'q> {
     }
 
     /// Tests a record. With a `place`, its link must belong there.
-    pub(super) fn look_at(&mut self, code: Code, stored: &[u8], wanted: bool, place: Option<Place>) -> Sifted {
-        let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| Place::new(link.created_ms, code) == place);
+    pub(super) fn look_at(&mut self, code: Code, stored: &[u8], wanted: bool, place: Option<LinkPosition>) -> Sifted {
+        let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| LinkPosition::new(link.created_ms, code) == place);
         match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), stored) {
             Ok(RecordRef::Link(link)) if is_there(&link) && self.takes(&code, &link) => match wanted {
                 true => Sifted::Link(Arc::new(link.to_link(code))),
@@ -148,14 +148,14 @@ mod tests {
     use carom_model::link::Origin;
     use carom_model::link::labels::Tags;
     use carom_model::testing::link;
-    use carom_model::visits::tally::Counts;
+    use carom_model::visits::tally::VisitCounts;
     use std::num::NonZeroU32;
 
     struct Two;
 
     impl Visits for Two {
-        fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
-            Ok(codes.iter().map(|_| Counts { total: 2, bots: 1 }).collect())
+        fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
+            Ok(codes.iter().map(|_| VisitCounts { total: 2, bots: 1 }).collect())
         }
     }
 

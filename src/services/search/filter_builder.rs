@@ -17,7 +17,7 @@ use super::{Catalog, keeping};
 use crate::services::threads::priority::run_in_the_background;
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
-use carom_model::query::Place;
+use carom_model::query::LinkPosition;
 use carom_store::links::catalog::{IndexKind, View, place_of};
 use carom_store::links::{StoreError, Value};
 
@@ -168,7 +168,7 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
 
 /// Returns the search entry of a link.
 pub(super) fn entry(link: &Link) -> Vec<u8> {
-    let place = Place::new(link.created_ms, link.code);
+    let place = LinkPosition::new(link.created_ms, link.code);
     entry_of(&place.to_bytes(), &Texts::of_link(link), &mut Vec::new())
 }
 

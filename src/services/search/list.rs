@@ -19,8 +19,8 @@ use super::walk::{Run, Walked, Wanted, candidates, walk};
 use super::{Catalog, Tallies};
 use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use carom_model::link::Link;
-use carom_model::query::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, OrderField, Place};
-use carom_model::visits::tally::Counts;
+use carom_model::query::{Behind, Cursor, Filter, LinkPosition, ListAnswer, ListPage, ListQuery, OrderField};
+use carom_model::visits::tally::VisitCounts;
 use carom_store::links::catalog::{IndexKind, View};
 use carom_store::links::{StoreError, Value};
 
@@ -70,7 +70,7 @@ impl Finder<'_> {
         Ok(answer)
     }
 
-    fn visits_of(&self, links: &[Arc<Link>]) -> Result<Vec<Counts>, StoreError> {
+    fn visits_of(&self, links: &[Arc<Link>]) -> Result<Vec<VisitCounts>, StoreError> {
         let codes: Vec<Code> = links.iter().map(|link| link.code).collect();
         self.visits.counts(&codes)
     }
@@ -170,14 +170,14 @@ impl Finder<'_> {
         let (before, before_end) = around.ranks(view, run)?;
         let total = before_end.saturating_sub(before);
         let (offset, page) = query.cursor.as_ref().map_or((self.offset(), query.page), |it| (it.seen, it.page));
-        let places: Box<dyn Iterator<Item = Result<Place, StoreError>>> = match &query.cursor {
+        let places: Box<dyn Iterator<Item = Result<LinkPosition, StoreError>>> = match &query.cursor {
             Some(Cursor { behind: Behind::Place(place), .. }) => {
                 Box::new(run.clone().behind(*place, descending).places(view, descending))
             }
             _ if offset >= total => Box::new(std::iter::empty()),
             _ => Box::new(around.places(view, run, (before, before_end), offset, descending)),
         };
-        let places: Vec<Place> = places.take(query.per_page + 1).collect::<Result<_, _>>()?;
+        let places: Vec<LinkPosition> = places.take(query.per_page + 1).collect::<Result<_, _>>()?;
         let shown = &places[..places.len().min(query.per_page)];
         let next = shown.last().filter(|_| places.len() > shown.len()).map(|last| Cursor {
             behind: Behind::Place(*last),
@@ -342,7 +342,7 @@ impl Finder<'_> {
         }
         let is_by_visits = matches!(query.order.field, OrderField::Visits | OrderField::NonBotVisits);
         let visits = if is_by_visits { self.visits_of(&walked.links)? } else { Vec::new() };
-        let visits = visits.into_iter().chain(std::iter::repeat(Counts::default()));
+        let visits = visits.into_iter().chain(std::iter::repeat(VisitCounts::default()));
         let mut links: Vec<(SortKey, Arc<Link>)> =
             walked.links.into_iter().zip(visits).map(|(link, visits)| (self.sort_key(&link, visits), link)).collect();
         // The sort is stable: equal links stay in the order of their age.
@@ -363,14 +363,14 @@ impl Finder<'_> {
         Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
     }
 
-    fn sort_key(&self, link: &Link, visits: Counts) -> SortKey {
+    fn sort_key(&self, link: &Link, visits: VisitCounts) -> SortKey {
         match self.query.order.field {
             OrderField::LongUrl => SortKey::Text(link.target.clone()),
             OrderField::Title => SortKey::Text(link.labels.title.as_deref().unwrap_or_default().to_lowercase()),
             OrderField::Visits => SortKey::Number(visits.total),
             OrderField::NonBotVisits => SortKey::Number(visits.total.saturating_sub(visits.bots)),
             OrderField::ShortCode => SortKey::Bytes(link.code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec()),
-            OrderField::DateCreated => SortKey::Bytes(Place::new(link.created_ms, link.code).to_bytes()),
+            OrderField::DateCreated => SortKey::Bytes(LinkPosition::new(link.created_ms, link.code).to_bytes()),
         }
     }
 

@@ -10,7 +10,7 @@ use super::ngram_filters::{Range, Step};
 use super::part::Part;
 use super::section::{Needle, Readable, ToRead};
 use super::walk::{Entries, Listed, Run};
-use carom_model::query::{Filter, Place};
+use carom_model::query::{Filter, LinkPosition};
 use carom_store::links::catalog::{IndexKind, Marks, View, place_of};
 
 /// The candidates in a section; or a range in which every link is a candidate, because its texts cannot be read.
@@ -69,7 +69,7 @@ impl<'c> CandidateScan<'c> {
 
     /// True if the link at a place may match. Quick for places in ascending or descending order, because neighbours
     /// share a section.
-    pub(super) fn may_have(&mut self, place: &Place) -> bool {
+    pub(super) fn may_have(&mut self, place: &LinkPosition) -> bool {
         let key = place.to_bytes();
         match &self.known {
             Some(((from, to), may_have)) if key >= *from && (to.is_empty() || key < *to) => *may_have,

@@ -14,7 +14,7 @@ use carom_model::access::{AppName, Scope};
 use carom_model::query::{
     Filter, TagField, TagPage, TagQuery, app_shelf, domain_shelf, is_domain_shelf, owner_and_tag, with_tag,
 };
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 use carom_store::links::catalog::{IndexKind, View, place_of, shelf_of};
 use carom_store::links::{StoreError, Value};
 
@@ -358,7 +358,7 @@ pub(super) fn add_visits(
                 // The index may have more links by now, and those of other domains.
                 let codes = places.take(LIST_LOOKED_MAX as usize).map(|place| Ok(place?.code)).filter(is_within);
                 let codes = codes.take(LIST_SORTED_MAX).collect::<Result<Vec<_>, StoreError>>()?;
-                let mut sum = Counts::default();
+                let mut sum = VisitCounts::default();
                 visits.counts(&codes)?.into_iter().for_each(|counts| sum.add(counts));
                 Some(sum)
             }
@@ -371,7 +371,7 @@ pub(super) fn add_visits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_model::query::Place;
+    use carom_model::query::LinkPosition;
     use carom_store::links::Links;
     use carom_store::links::catalog::{CRAWLABLE, IndexEntry, Marks, tag_key};
 
@@ -418,7 +418,7 @@ mod tests {
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let key = |number: usize| {
             let code = Code::parse(b"code").unwrap();
-            tag_key(&with_tag(&app_shelf("a"), &number.to_string()), &Place::new(1, code).to_bytes())
+            tag_key(&with_tag(&app_shelf("a"), &number.to_string()), &LinkPosition::new(1, code).to_bytes())
         };
         let app = Scope::of_app(AppName::parse("a").unwrap());
         let mut counts = TagCounts::default();

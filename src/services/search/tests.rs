@@ -26,9 +26,11 @@ use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
 use carom_model::link::record;
 use carom_model::link::{Link, Origin};
-use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
+use carom_model::query::{
+    Condition, Cursor, Filter, LinkPosition, ListAnswer, ListPage, ListQuery, OrderField, SortOrder,
+};
 use carom_model::testing::link;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 use carom_store::links::{Links, StoreError};
 
@@ -36,16 +38,16 @@ use carom_store::links::{Links, StoreError};
 struct ByCode;
 
 impl Visits for ByCode {
-    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         Ok(codes.iter().map(ByCode::of).collect())
     }
 }
 
 impl ByCode {
     /// Returns the visits of a link. The more it has, the larger is the share of bots.
-    fn of(code: &Code) -> Counts {
+    fn of(code: &Code) -> VisitCounts {
         let total = u64::from(code.packed()[0] & 7);
-        Counts { total: total + 7, bots: 2 * total }
+        VisitCounts { total: total + 7, bots: 2 * total }
     }
 }
 
@@ -53,7 +55,7 @@ impl ByCode {
 struct Ranked(Vec<Code>);
 
 impl Visits for Ranked {
-    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         ByCode.counts(codes)
     }
 
@@ -147,7 +149,7 @@ impl CatalogModel {
     }
 
     /// Returns the expected list, computed from the definition.
-    fn expected(&self, filter: &Filter, order: Order) -> Vec<Code> {
+    fn expected(&self, filter: &Filter, order: SortOrder) -> Vec<Code> {
         let links = self.links.borrow();
         let has_term = |link: &Link, term: &str| {
             let texts =
@@ -172,7 +174,7 @@ impl CatalogModel {
                 filter.condition.is_none() || has_ended
             })
             .collect();
-        found.sort_by_key(|link| Place::new(link.created_ms, link.code).to_bytes());
+        found.sort_by_key(|link| LinkPosition::new(link.created_ms, link.code).to_bytes());
         let visits = |link: &Link| ByCode::of(&link.code).total;
         match order.field {
             OrderField::DateCreated => {}
@@ -189,7 +191,7 @@ impl CatalogModel {
     }
 
     /// Checks every page, by its number and by the cursor of the page before.
-    pub(super) fn check(&self, filter: &Filter, order: Order, per_page: usize) {
+    pub(super) fn check(&self, filter: &Filter, order: SortOrder, per_page: usize) {
         let expected = self.expected(filter, order);
         let total = expected.len() as u64;
         let mut cursor: Option<Cursor> = None;
@@ -290,10 +292,10 @@ fn any_filter() -> impl Strategy<Value = Filter> {
     )
 }
 
-fn any_order() -> impl Strategy<Value = Order> {
+fn any_order() -> impl Strategy<Value = SortOrder> {
     use OrderField::{DateCreated, LongUrl, NonBotVisits, ShortCode, Title, Visits};
     let field = prop_oneof![4 => Just(DateCreated), 2 => Just(ShortCode), 1 => prop_oneof![Just(LongUrl), Just(Title), Just(Visits), Just(NonBotVisits)]];
-    (field, any::<bool>()).prop_map(|(field, descending)| Order { field, descending })
+    (field, any::<bool>()).prop_map(|(field, descending)| SortOrder { field, descending })
 }
 
 proptest! {
@@ -343,7 +345,7 @@ proptest! {
         prop_assert_eq!(dates, shelves.links.borrow().len() as u64);
         prop_assert_eq!(view.keys(IndexKind::Dates, b"", b"").count() as u64, dates);
         prop_assert_eq!(view.keys(IndexKind::Tags, b"", b"").count() as u64, tags);
-        let order = Order { field: OrderField::DateCreated, descending: true };
+        let order = SortOrder { field: OrderField::DateCreated, descending: true };
         let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
         for (filter, ..) in &asked {
             if let Some(counted) = count(&shelves.catalog, filter).unwrap() {
@@ -413,7 +415,7 @@ fn links_that_are_meant_by_name_come_first_and_once() {
 }
 
 fn query(filter: Filter, field: OrderField) -> ListQuery {
-    ListQuery { filter, order: Order { field, descending: true }, page: 1, per_page: 10, cursor: None }
+    ListQuery { filter, order: SortOrder { field, descending: true }, page: 1, per_page: 10, cursor: None }
 }
 
 #[test]
@@ -464,8 +466,8 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     assert_eq!((ranking(&even, 1), ranking(&even, 2)), (of(&[4, 2], 3, true), of(&[8], 3, false)));
     let half = Filter { tags: vec!["odd".to_owned()], ..Filter::default() };
     assert_eq!(shelves.page(&query(half.clone(), OrderField::Title)).total, all / 2);
-    shelves.check(&half, Order { field: OrderField::ShortCode, descending: true }, 490);
-    shelves.check(&Filter::default(), Order { field: OrderField::ShortCode, descending: false }, 490);
+    shelves.check(&half, SortOrder { field: OrderField::ShortCode, descending: true }, 490);
+    shelves.check(&Filter::default(), SortOrder { field: OrderField::ShortCode, descending: false }, 490);
 }
 
 #[test]
@@ -473,7 +475,7 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
     let shelves = many(300);
     let rare = Filter { term: Some("c00029".to_owned()), ..Filter::default() };
     for field in [OrderField::DateCreated, OrderField::ShortCode] {
-        let order = Order { field, descending: false };
+        let order = SortOrder { field, descending: false };
         let mut query = ListQuery { order, ..query(rare.clone(), field) };
         let (mut found, mut asked) = (Vec::new(), 0);
         loop {
@@ -513,7 +515,7 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
         for field in [OrderField::DateCreated, OrderField::ShortCode, OrderField::Title] {
             for descending in [false, true] {
                 let query = query(rare.clone(), field);
-                let query = ListQuery { order: Order { field, descending }, ..query };
+                let query = ListQuery { order: SortOrder { field, descending }, ..query };
                 let is_of_tag = !rare.tags.is_empty();
                 // With no time, 63 links are read before the clock; entries of a tag are scanned.
                 let time_max = if is_of_tag { Duration::from_secs(60) } else { Duration::ZERO };
@@ -572,7 +574,7 @@ fn a_search_of_texts_goes_on_where_it_was() {
     for ((since_ms, until_ms), descending) in limits.into_iter().zip([false, true].into_iter().cycle()) {
         for (term, per_page) in [("77", 7), ("77", 500), ("c00", 7), ("c00", 500), ("5", 500), ("321", 7)] {
             let filter = Filter { term: Some(term.to_owned()), since_ms, until_ms, ..Filter::default() };
-            let order = Order { field: OrderField::DateCreated, descending };
+            let order = SortOrder { field: OrderField::DateCreated, descending };
             let mut query = ListQuery { order, per_page, ..query(filter.clone(), OrderField::DateCreated) };
             let (mut found, mut asked) = (Vec::new(), 0);
             loop {
@@ -604,7 +606,7 @@ fn entries_without_a_link_are_passed_over() {
     for (ms, name) in [(3, "nothing"), (4, "c000007")] {
         batch.list(&IndexEntry {
             shelf: IndexKind::Dates,
-            key: Place::new(ms, code(name)).to_bytes(),
+            key: LinkPosition::new(ms, code(name)).to_bytes(),
             marks: Marks::default(),
         });
     }

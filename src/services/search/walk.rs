@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::filter::Sifted;
 use carom_limits::{LIST_COUNTED_MAX, LIST_LOOKED_MAX};
 use carom_model::link::Link;
-use carom_model::query::{Behind, Filter, Place, ms_bytes};
+use carom_model::query::{Behind, Filter, LinkPosition, ms_bytes};
 use carom_store::links::catalog::{IndexKind, Marks, View, place_of, tag_key};
 use carom_store::links::{StoreError, Value};
 
@@ -50,18 +50,18 @@ impl Run {
     }
 
     /// Returns the part of the run after a place, in the given direction.
-    pub(super) fn behind(self, place: Place, descending: bool) -> Run {
+    pub(super) fn behind(self, place: LinkPosition, descending: bool) -> Run {
         self.cut(place, descending, descending)
     }
 
     /// Returns the part of the run from a place on, in the given direction.
-    fn at(&self, place: Place, descending: bool) -> Run {
+    fn at(&self, place: LinkPosition, descending: bool) -> Run {
         self.clone().cut(place, descending, !descending)
     }
 
     /// Returns the part of the run after a cut, in the given direction. The cut is before the place, or after it in the
     /// order of the index.
-    fn cut(mut self, place: Place, descending: bool, before: bool) -> Run {
+    fn cut(mut self, place: LinkPosition, descending: bool, before: bool) -> Run {
         let mut key = self.from[..self.tag_len].to_vec();
         key.extend_from_slice(&place.to_bytes());
         if !before {
@@ -80,7 +80,7 @@ impl Run {
         &self,
         view: &View,
         descending: bool,
-    ) -> impl Iterator<Item = Result<Place, StoreError>> + use<> {
+    ) -> impl Iterator<Item = Result<LinkPosition, StoreError>> + use<> {
         let (keys, tag_len) = (view.keys(self.shelf, &self.from, &self.to), self.tag_len);
         // A key without a valid place was not written by this program.
         in_direction(keys, descending).filter_map(move |key| key.map(|key| place_of(&key, tag_len)).transpose())
@@ -105,7 +105,7 @@ fn in_direction<'i, T: 'i>(
 /// An index entry: a link as far as the index knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Listed {
-    pub(super) place: Place,
+    pub(super) place: LinkPosition,
     pub(super) marks: Marks,
     /// True if the link has all required tags.
     pub(super) has_all: bool,
@@ -186,7 +186,7 @@ impl<'v> Common<'v> {
     }
 
     /// True if a run has the place. Places must be asked for in order.
-    fn has(&mut self, number: usize, place: Place) -> Result<bool, StoreError> {
+    fn has(&mut self, number: usize, place: LinkPosition) -> Result<bool, StoreError> {
         let (run, entries) = &mut self.others[number];
         let wanted = place.to_bytes();
         for step in 0.. {

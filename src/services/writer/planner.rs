@@ -23,12 +23,12 @@ use crate::bridge::{
 };
 use crate::services::search::Relisted;
 use carom_model::access::Scope;
-use carom_model::access::idempotency::{KeyHash, WINDOW};
+use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
 use carom_model::link::history::{Author, Edit};
-use carom_model::link::patch::{Contrary, Patch};
+use carom_model::link::patch::{Patch, StartNotBeforeEnd};
 use carom_model::link::record::Tombstone;
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
-use carom_model::replication::follow::Position;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Outbox;
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::{Echo, Partition, State};
@@ -64,7 +64,7 @@ pub struct CommitPlanner<'o> {
     used: HashSet<Code>,
     /// True if this commit confirms an existing link to a client.
     confirms_existing: bool,
-    positions: HashMap<Partition, Position>,
+    positions: HashMap<Partition, StreamPosition>,
     compare: HashMap<Partition, bool>,
     sweep: ends::Sweep,
     outcomes: Vec<CommitEffect>,
@@ -411,7 +411,7 @@ impl<'o> CommitPlanner<'o> {
                         let state = State::Link(Arc::new(link));
                         self.put(code, &state, state.version(), (ticket, changed(&state)));
                     }
-                    Err(Contrary) => self.answer(ticket, StoreAnswer::Contrary),
+                    Err(StartNotBeforeEnd) => self.answer(ticket, StoreAnswer::Contrary),
                 },
                 CodeState::Absent | CodeState::Held(State::Gone(_)) => self.answer(ticket, StoreAnswer::NotFound),
                 CodeState::Damaged => self.answer(ticket, StoreAnswer::Damaged),
@@ -501,7 +501,7 @@ impl<'o> CommitPlanner<'o> {
 
     fn follow(&mut self, followed: StreamBatch, look_up: impl Fn(&Code) -> CodeState) {
         let StreamBatch { partition, entries, to } = followed;
-        for (Position { id, check }, told) in entries {
+        for (StreamPosition { id, check }, told) in entries {
             let echo = Echo { partition, id, check };
             self.outbox.seen(echo);
             if let Some(StreamChange { code, state, displaced }) = told {
@@ -650,7 +650,11 @@ fn link_of(stored: &CodeState) -> Option<&Arc<Link>> {
 }
 
 /// Returns the entry for the index of idempotency keys, for a link that is new to this node.
-fn created_with(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>, now_ms: u64) -> Option<(KeyHash, u64, Code)> {
+fn created_with(
+    before: Option<&Arc<Link>>,
+    after: Option<&Arc<Link>>,
+    now_ms: u64,
+) -> Option<(IdempotencyHash, u64, Code)> {
     let link = after?;
     let idempotency = link.labels.idempotency?;
     let is_known = before.is_some_and(|before| before.labels.idempotency == Some(idempotency));

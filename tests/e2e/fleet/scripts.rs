@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carom::services::replication::redis::{CodeChange, Recent, Redis};
-use carom_model::link::labels::Labels;
+use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
 use carom_model::replication::Echo;
-use carom_model::replication::follow::Position;
-use carom_model::replication::lease::{self, Counter};
+use carom_model::replication::follow::StreamPosition;
+use carom_model::replication::lease::{self, CodeCounter};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::State;
 use carom_shards::{Code, CodeLength, Policy};
@@ -26,7 +26,7 @@ fn state(code: Code, dice: &mut Dice) -> State {
         edit: dice.below(3) as u32,
     };
     let target = format!("https://example.org/{}", version.claim);
-    let (policy, labels) = (Policy::default(), Labels::default());
+    let (policy, labels) = (Policy::default(), LinkLabels::default());
     let link = Link { code, policy, target, created_ms: 1, origin, version, labels };
     let state = State::Link(Arc::new(link));
     // A delete raises the revision by one.
@@ -64,7 +64,7 @@ fn lua_and_rust_rules_agree() {
             assert_eq!(changed.verdict, expected, "{change:?} over {stored:?}");
             if let Verdict::Accepted(next) = expected {
                 let Echo { partition, id, check } = changed.echo.unwrap();
-                let told = redis.read(&[(partition, Position { id, check })], 10, WITHIN).remove(0).unwrap();
+                let told = redis.read(&[(partition, StreamPosition { id, check })], 10, WITHIN).remove(0).unwrap();
                 assert_eq!(told[0].displaced, rules::displaced(stored.as_ref(), &next), "{change:?} over {stored:?}");
                 displaced += usize::from(told[0].displaced.is_some());
                 stored = Some(next);
@@ -82,7 +82,7 @@ fn lease_script_and_rule_agree() {
     let mut dice = Dice::new();
     let name = server.info("run_id").unwrap();
     let length = CodeLength::DEFAULT;
-    let mut counter = Counter::default();
+    let mut counter = CodeCounter::default();
     for _ in 0..300 {
         if dice.below(4) == 0 {
             // Somebody sets it back, or forward, by hand.

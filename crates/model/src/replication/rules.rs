@@ -135,7 +135,7 @@ pub fn is_conflict(mine: &State, theirs: &State) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::link::labels::Labels;
+    use crate::link::labels::LinkLabels;
     use crate::link::record::Tombstone;
     use crate::link::{Link, Origin};
     use carom_shards::{Code, Policy};
@@ -150,7 +150,7 @@ pub(crate) mod tests {
             created_ms: 1,
             origin,
             version: Version { rev, claim, edit: 0 },
-            labels: Labels::default(),
+            labels: LinkLabels::default(),
         }))
     }
 
@@ -179,7 +179,7 @@ pub(crate) mod tests {
     fn a_change_is_no_conflict_and_another_link_is_one() {
         let with = |created_ms, title: &str, version: Version| {
             let State::Link(link) = link(Origin::Custom, 0, 0) else { panic!("a link") };
-            let labels = Labels { title: Some(title.to_owned()), ..Labels::default() };
+            let labels = LinkLabels { title: Some(title.to_owned()), ..LinkLabels::default() };
             State::Link(Arc::new(Link { created_ms, labels, version, ..Link::clone(&link) }))
         };
         for claim in [0, 7] {

@@ -16,7 +16,7 @@ use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, S
 
 use super::{Batch, Links, StoreError, Value};
 use carom_model::link::labels::in_joined;
-use carom_model::query::{PLACE_MS_LEN, Place, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
+use carom_model::query::{LinkPosition, PLACE_MS_LEN, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
 
 /// Size of a memtable, in bytes. An entry takes a tenth of the space of a link.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
@@ -89,7 +89,7 @@ pub struct IndexEntry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listing<'a> {
     /// The creation time and the code.
-    pub place: Place,
+    pub place: LinkPosition,
     /// The tags, as [`carom_model::link::labels::Tags::joined`] returns them.
     pub tags: &'a str,
     /// True if crawlers may follow the link.
@@ -137,8 +137,8 @@ pub fn shelf_of(key: &[u8]) -> Option<&str> {
 }
 
 /// Returns the position of a link from the key of its entry, after `tag_len` bytes of tag and zero.
-pub fn place_of(key: &[u8], tag_len: usize) -> Option<Place> {
-    Place::from_bytes(key.get(tag_len..)?)
+pub fn place_of(key: &[u8], tag_len: usize) -> Option<LinkPosition> {
+    LinkPosition::from_bytes(key.get(tag_len..)?)
 }
 
 impl Batch {
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     fn listing<'t>(code: &str, created_ms: u64, tags: &'t str) -> Listing<'t> {
-        let place = Place::new(created_ms, Code::parse(code.as_bytes()).unwrap());
+        let place = LinkPosition::new(created_ms, Code::parse(code.as_bytes()).unwrap());
         Listing { place, tags, crawlable: false, app: None, marks: Marks::default() }
     }
 

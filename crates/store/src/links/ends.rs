@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use super::{Batch, Links, StoreError, deep_compression};
-use carom_model::link::Due;
+use carom_model::link::DueEvent;
 
 /// Bytes of a key before the code: the kind of the entry, and the instant.
 const HEAD_LEN: usize = 9;
@@ -56,7 +56,7 @@ impl EndKind {
 
 impl Batch {
     /// Adds an entry.
-    pub fn set_due(&mut self, of: EndKind, due: &Due) {
+    pub fn set_due(&mut self, of: EndKind, due: &DueEvent) {
         if of == EndKind::Link {
             self.first_end_ms = self.first_end_ms.min(due.at_ms);
         }
@@ -65,7 +65,7 @@ impl Batch {
     }
 
     /// Removes an entry.
-    pub fn remove_due(&mut self, of: EndKind, due: &Due) {
+    pub fn remove_due(&mut self, of: EndKind, due: &DueEvent) {
         let (key, len) = key_of(of, due);
         self.inner.remove(&self.ends, Slice::from(&key[..len]));
     }
@@ -76,7 +76,13 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
-    pub fn due(&self, of: EndKind, behind: Option<&Due>, until_ms: u64, count: usize) -> Result<Vec<Due>, StoreError> {
+    pub fn due(
+        &self,
+        of: EndKind,
+        behind: Option<&DueEvent>,
+        until_ms: u64,
+        count: usize,
+    ) -> Result<Vec<DueEvent>, StoreError> {
         let mut found = Vec::new();
         self.each_due(of, behind, until_ms, count, |due| found.push(due))?;
         Ok(found)
@@ -89,7 +95,7 @@ impl Links {
     pub fn count_due(
         &self,
         of: EndKind,
-        behind: Option<&Due>,
+        behind: Option<&DueEvent>,
         until_ms: u64,
         most: usize,
     ) -> Result<usize, StoreError> {
@@ -101,10 +107,10 @@ impl Links {
     fn each_due(
         &self,
         of: EndKind,
-        behind: Option<&Due>,
+        behind: Option<&DueEvent>,
         until_ms: u64,
         count: usize,
-        mut each: impl FnMut(Due),
+        mut each: impl FnMut(DueEvent),
     ) -> Result<(), StoreError> {
         let from = match behind {
             Some(due) => {
@@ -139,7 +145,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`]; the store has none of the entries then.
-    pub fn ingest_ends(&self, ends: &[Due]) -> Result<(), StoreError> {
+    pub fn ingest_ends(&self, ends: &[DueEvent]) -> Result<(), StoreError> {
         let mut keys: Vec<_> = ends.iter().map(|due| key_of(EndKind::Link, due)).collect();
         if keys.is_empty() {
             return Ok(());
@@ -160,13 +166,13 @@ pub fn is_grave(key: &[u8]) -> bool {
 }
 
 /// Returns the stored key of an entry.
-pub fn stored_end(of: EndKind, due: &Due) -> Vec<u8> {
+pub fn stored_end(of: EndKind, due: &DueEvent) -> Vec<u8> {
     let (key, len) = key_of(of, due);
     key[..len].to_vec()
 }
 
 /// Returns the stored key of an entry and its length. The rest of the array is zero.
-fn key_of(of: EndKind, due: &Due) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
+fn key_of(of: EndKind, due: &DueEvent) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
     let mut key = [0; HEAD_LEN + CODE_KEY_LEN_MAX];
     key[0] = of.letter();
     key[1..HEAD_LEN].copy_from_slice(&due.at_ms.to_be_bytes());
@@ -178,18 +184,18 @@ fn key_of(of: EndKind, due: &Due) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) 
 }
 
 /// Decodes the key of an entry; `None` if it is malformed.
-fn read(key: &[u8]) -> Option<Due> {
+fn read(key: &[u8]) -> Option<DueEvent> {
     let (head, code) = key.split_at_checked(HEAD_LEN)?;
     let at_ms = u64::from_be_bytes(head[1..].try_into().ok()?);
-    Some(Due { at_ms, code: Code::from_key(code).ok()? })
+    Some(DueEvent { at_ms, code: Code::from_key(code).ok()? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn due(at_ms: u64, code: &str) -> Due {
-        Due { at_ms, code: Code::parse(code.as_bytes()).unwrap() }
+    fn due(at_ms: u64, code: &str) -> DueEvent {
+        DueEvent { at_ms, code: Code::parse(code.as_bytes()).unwrap() }
     }
 
     fn open(dir: &std::path::Path) -> Links {

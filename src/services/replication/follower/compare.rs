@@ -14,7 +14,7 @@ use carom_shards::Code;
 use super::{ANSWER_TIME, Follower, Stopped};
 use crate::bridge::WriterOrder;
 use crate::services::replication::redis::{CodeChange, RedisError, Scan};
-use carom_model::replication::follow::{Entry, Position};
+use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Partition, State};
 use carom_telemetry::alarms::Alarm;
@@ -196,7 +196,12 @@ impl Follower {
     }
 
     /// Checks off the entries that a comparison has made, as they are read back.
-    pub(super) fn expect(&mut self, partition: Partition, entries: &[Entry], to: Position) -> Result<(), Stopped> {
+    pub(super) fn expect(
+        &mut self,
+        partition: Partition,
+        entries: &[StreamEntry],
+        to: StreamPosition,
+    ) -> Result<(), Stopped> {
         let Some(expected) = self.expected.get_mut(&partition) else { return Ok(()) };
         entries.iter().for_each(|entry| _ = expected.remove(&entry.id));
         let is_lost = expected.first().is_some_and(|id| *id <= to.id);

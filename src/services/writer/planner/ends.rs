@@ -12,7 +12,7 @@ use carom_shards::{Code, GeneratedCode};
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{LinkChange, SweepResult};
 use carom_model::link::history::Author;
-use carom_model::link::{Due, Link, Origin};
+use carom_model::link::{DueEvent, Link, Origin};
 use carom_model::replication::State;
 use carom_store::links::EndKind;
 
@@ -20,13 +20,13 @@ use carom_store::links::EndKind;
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     /// Entries whose link is gone or has another end.
-    stale: Vec<Due>,
+    stale: Vec<DueEvent>,
     /// Entries of deletions that were cancelled, or that another node carried out.
-    called_off: Vec<Due>,
+    called_off: Vec<DueEvent>,
     /// Codes that are unused from now on and may be reused later.
-    graves: Vec<Due>,
+    graves: Vec<DueEvent>,
     /// Graves that are removed.
-    opened: HashSet<Due>,
+    opened: HashSet<DueEvent>,
     /// The report for the thread that gave the order, if one did.
     swept: Option<SweepResult>,
 }
@@ -36,7 +36,7 @@ impl CommitPlanner<'_> {
     /// their generated codes get a grave in the index.
     pub(super) fn expire(
         &mut self,
-        ends: Vec<Due>,
+        ends: Vec<DueEvent>,
         until_ms: u64,
         recycles: bool,
         look_up: impl Fn(&Code) -> CodeState,
@@ -60,7 +60,7 @@ impl CommitPlanner<'_> {
     /// Deletes those of these links whose deletion is still scheduled as their entries say, and due by `until_ms`.
     pub(super) fn discard(
         &mut self,
-        deletions: Vec<(Due, Author)>,
+        deletions: Vec<(DueEvent, Author)>,
         until_ms: u64,
         look_up: impl Fn(&Code) -> CodeState,
     ) {
@@ -89,7 +89,7 @@ impl CommitPlanner<'_> {
             self.set(code, CodeState::Held(gone));
             // Private codes and codes from elsewhere were not generated from the code space.
             if recycles && GeneratedCode::from_code(&code.within(None)).is_some() {
-                self.sweep.graves.push(Due { at_ms: self.now_ms, code });
+                self.sweep.graves.push(DueEvent { at_ms: self.now_ms, code });
             }
         }
         self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
@@ -98,7 +98,7 @@ impl CommitPlanner<'_> {
     /// Forgets these codes, unless something has happened to them since their grave was made. Only graves up to
     /// `until_ms` are opened. The thread that gave the order is then the only one to know the codes, so the commit must
     /// be durable before it hears of them.
-    pub(super) fn unearth(&mut self, graves: Vec<Due>, until_ms: u64, look_up: impl Fn(&Code) -> CodeState) {
+    pub(super) fn unearth(&mut self, graves: Vec<DueEvent>, until_ms: u64, look_up: impl Fn(&Code) -> CodeState) {
         let mut codes = Vec::new();
         for grave in graves {
             match self.stored(&grave.code, &look_up) {
@@ -125,12 +125,12 @@ impl CommitPlanner<'_> {
     }
 
     /// Returns the changes to the index of ends: each entry once, with true to add it and false to remove it.
-    pub(super) fn end_writes(&mut self) -> Vec<(EndKind, Due, bool)> {
+    pub(super) fn end_writes(&mut self) -> Vec<(EndKind, DueEvent, bool)> {
         let Sweep { stale, called_off, graves, opened, .. } = std::mem::take(&mut self.sweep);
         let mut writes = Vec::new();
         for LookedUpCode { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
             for (of, due_of) in
-                [(EndKind::Link, end_of as fn(&CodeState) -> Option<Due>), (EndKind::Deletion, deletion_of)]
+                [(EndKind::Link, end_of as fn(&CodeState) -> Option<DueEvent>), (EndKind::Deletion, deletion_of)]
             {
                 let (old, new) = (due_of(before), due_of(after));
                 if old != new {
@@ -140,19 +140,19 @@ impl CommitPlanner<'_> {
             }
         }
         // Entries that this commit schedules again, or has handled above, are left alone.
-        let decided: HashSet<Due> = self
+        let decided: HashSet<DueEvent> = self
             .codes
             .values()
             .flat_map(|looked| [deletion_of(&looked.before), deletion_of(&looked.after)])
             .flatten()
             .collect();
-        let called_off: HashSet<Due> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
+        let called_off: HashSet<DueEvent> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
         writes.extend(called_off.into_iter().map(|due| (EndKind::Deletion, due, false)));
         if !stale.is_empty() {
             // A link that this commit changed may have a stale entry's very end again.
-            let decided: HashSet<Due> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
-            let decided: HashSet<Due> = writes.iter().map(|(_, due, _)| *due).chain(decided).collect();
-            let stale: HashSet<Due> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
+            let decided: HashSet<DueEvent> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
+            let decided: HashSet<DueEvent> = writes.iter().map(|(_, due, _)| *due).chain(decided).collect();
+            let stale: HashSet<DueEvent> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
             writes.extend(stale.into_iter().map(|due| (EndKind::Link, due, false)));
         }
         writes.extend(graves.into_iter().map(|grave| (EndKind::Grave, grave, true)));
@@ -162,7 +162,7 @@ impl CommitPlanner<'_> {
 }
 
 /// Returns the entry of a link in the index of ends, if it has an end.
-fn end_of(stored: &CodeState) -> Option<Due> {
+fn end_of(stored: &CodeState) -> Option<DueEvent> {
     match stored {
         CodeState::Held(State::Link(link)) => link.end(),
         _ => None,
@@ -170,7 +170,7 @@ fn end_of(stored: &CodeState) -> Option<Due> {
 }
 
 /// Returns the entry of a link's scheduled deletion in the index of ends, if it has one.
-fn deletion_of(stored: &CodeState) -> Option<Due> {
+fn deletion_of(stored: &CodeState) -> Option<DueEvent> {
     match stored {
         CodeState::Held(State::Link(link)) => link.deletion(),
         _ => None,
@@ -197,9 +197,9 @@ mod tests {
     #[derive(Clone, PartialEq, Debug)]
     struct StoreModel {
         states: HashMap<Code, State>,
-        ends: BTreeSet<Due>,
-        graves: BTreeSet<Due>,
-        deletions: BTreeSet<Due>,
+        ends: BTreeSet<DueEvent>,
+        graves: BTreeSet<DueEvent>,
+        deletions: BTreeSet<DueEvent>,
         now_ms: u64,
     }
 
@@ -227,7 +227,7 @@ mod tests {
                     None => _ = self.states.remove(&code),
                 }
             }
-            let written: HashSet<(u8, Due)> = ends.iter().map(|(of, due, _)| (*of as u8, *due)).collect();
+            let written: HashSet<(u8, DueEvent)> = ends.iter().map(|(of, due, _)| (*of as u8, *due)).collect();
             assert_eq!(written.len(), ends.len(), "a batch takes one write for each entry: {ends:?}");
             for (of, due, is_there) in ends {
                 let index = match of {
@@ -278,19 +278,19 @@ mod tests {
         Code::parse(text.as_bytes()).unwrap()
     }
 
-    fn due(at_ms: u64, text: &str) -> Due {
-        Due { at_ms, code: code(text) }
+    fn due(at_ms: u64, text: &str) -> DueEvent {
+        DueEvent { at_ms, code: code(text) }
     }
 
     fn ending(text: &str, origin: Origin, end_ms: u64) -> Link {
         Link { policy: Policy { valid_until_ms: Some(end_ms), ..Policy::default() }, ..link(text, origin) }
     }
 
-    fn expire(ends: &[Due], until_ms: u64) -> WriterOrder {
+    fn expire(ends: &[DueEvent], until_ms: u64) -> WriterOrder {
         WriterOrder::Expire { ends: ends.to_vec(), until_ms, recycles: true }
     }
 
-    fn unearth(graves: &[Due], until_ms: u64) -> WriterOrder {
+    fn unearth(graves: &[DueEvent], until_ms: u64) -> WriterOrder {
         WriterOrder::ReleaseCodes { graves: graves.to_vec(), until_ms }
     }
 
@@ -326,7 +326,7 @@ mod tests {
         change(text, Patch { archived: Some(true), delete_at_ms: Some(at_ms), ..Patch::default() })
     }
 
-    fn discard(deletions: &[Due], until_ms: u64) -> WriterOrder {
+    fn discard(deletions: &[DueEvent], until_ms: u64) -> WriterOrder {
         let deletions = deletions.iter().map(|due| (*due, Author::default())).collect();
         WriterOrder::Discard { deletions, until_ms }
     }
@@ -344,7 +344,7 @@ mod tests {
         let archived = |archived| Patch { archived: Some(archived), ..Patch::default() };
         shelf.commit(vec![change("back", archived(false)), change("noted", title), schedule("again", 300)]);
         shelf.check();
-        let due: Vec<Due> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
+        let due: Vec<DueEvent> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
         // Before its time, nothing is deleted.
         let (swept, ..) = shelf.commit(vec![discard(&due, 99)]);
         assert_eq!((swept.unwrap().is_done, shelf.deletions.len()), (true, 4));
@@ -358,7 +358,7 @@ mod tests {
         shelf.check();
         // The deletion is cancelled, or scheduled again for the same instant, in the commit that would have carried it
         // out.
-        let later = Due { at_ms: 300, code: code("again") };
+        let later = DueEvent { at_ms: 300, code: code("again") };
         shelf.commit(vec![change("again", archived(true)), discard(&[later], 300)]);
         assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty());
         shelf.commit(vec![schedule("again", 300), change("again", archived(true)), schedule("again", 300)]);
@@ -569,12 +569,12 @@ mod tests {
             match step {
                 0..=3 => self.create(step.is_multiple_of(2)),
                 4 => {
-                    let ends: Vec<Due> = self.shelf.ends.iter().copied().collect();
+                    let ends: Vec<DueEvent> = self.shelf.ends.iter().copied().collect();
                     let (_, _, removed) = self.commit(expire(&ends, now_ms), false);
                     self.removed.extend(removed.into_iter().map(|code| (code, now_ms)));
                 }
                 5 | 6 => {
-                    let graves: Vec<Due> = self.shelf.graves.iter().copied().collect();
+                    let graves: Vec<DueEvent> = self.shelf.graves.iter().copied().collect();
                     let (swept, ..) = self.commit(unearth(&graves, now_ms - AFTER_MS), true);
                     self.gathered.extend(swept.unwrap().codes);
                 }

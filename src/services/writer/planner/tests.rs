@@ -112,7 +112,7 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     let order = create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
     assert_eq!(decide(&mut outbox, &CodeState::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
     assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
-    let to = Position { id: echo(5).id, check: 0 };
+    let to = StreamPosition { id: echo(5).id, check: 0 };
     let told = StreamChange { code: code(), state: mine.clone(), displaced: None };
     let followed = WriterOrder::Followed(StreamBatch { partition: HERE, entries: vec![(to, Some(told))], to });
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
@@ -273,7 +273,7 @@ fn a_gap_brings_everything_of_the_partition_again() {
         &CodeState::Absent,
         create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine),
     );
-    let at = Position { id: EntryId { ms: 9, seq: 0 }, check: 3 };
+    let at = StreamPosition { id: EntryId { ms: 9, seq: 0 }, check: 3 };
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
     plan.add(WriterOrder::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));
     let (writes, _) = plan.finish();

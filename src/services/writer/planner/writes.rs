@@ -4,10 +4,10 @@ use carom_shards::Code;
 
 use crate::bridge::{LinkChange, StoreAnswer, Ticket};
 use crate::services::search::Relisted;
-use carom_model::access::idempotency::KeyHash;
+use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::link::history::Edit;
-use carom_model::link::{Due, UrlEntry, Version};
-use carom_model::replication::follow::Position;
+use carom_model::link::{DueEvent, UrlEntry, Version};
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::OutboxWrites;
 use carom_model::replication::{Partition, State};
 use carom_store::links::EndKind;
@@ -94,13 +94,13 @@ pub struct Writes {
     /// Changes to the index of long URLs: the time when the link of an entry was last used; `None` removes the entry.
     pub urls: Vec<(UrlEntry, Option<u64>)>,
     /// Changes to the index of ends: an entry, with true to add it and false to remove it.
-    pub ends: Vec<(EndKind, Due, bool)>,
+    pub ends: Vec<(EndKind, DueEvent, bool)>,
     /// Links that are new on lists, have moved there, or are removed.
     pub relisted: Vec<Relisted>,
     /// Changes to the outbox.
     pub outbox: OutboxWrites,
     /// New positions in the streams.
-    pub positions: Vec<(Partition, Position)>,
+    pub positions: Vec<(Partition, StreamPosition)>,
     /// Partitions that must be compared as a whole (true), or no longer need to be (false).
     pub compare: Vec<(Partition, bool)>,
     /// Codes that change and had a link with `maxVisits`, and true if that link has ended.
@@ -108,7 +108,7 @@ pub struct Writes {
     /// Codes whose link has ended, so that its visits are dropped.
     pub ended: Vec<Code>,
     /// Links that were created with an idempotency key: the hash of the key, the creation time, and the code.
-    pub created_with: Vec<(KeyHash, u64, Code)>,
+    pub created_with: Vec<(IdempotencyHash, u64, Code)>,
     /// Entries for the history of links.
     pub edits: Vec<(Code, Edit)>,
 }
