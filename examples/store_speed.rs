@@ -20,7 +20,7 @@ use carom_model::domains::{Domains, UnknownHost};
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::record;
 use carom_model::link::{Link, Origin, Reuse, Version};
-use carom_shards::{Code, CodeHasher, CodeLength, CodeSecret, CodeSpace, CoreCount, CoreId, Counter, Policy};
+use carom_shards::{Code, CodeHasher, CodeLength, CodeSecret, CodeSpace, CoreCount, CoreId, CounterValue, Policy};
 use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
@@ -71,7 +71,7 @@ fn generate(count: u64, file: &str) {
     let space = space();
     let mut out = BufWriter::new(File::create(file).unwrap());
     for number in 0..count {
-        let code = space.code(CodeLength::DEFAULT, Counter(number)).to_code();
+        let code = space.code(CodeLength::DEFAULT, CounterValue(number)).to_code();
         writeln!(
             out,
             r#"{{"shortCode":"{code}","longUrl":"{}","dateCreated":"2026-01-02T03:04:05+00:00","validUntil":null,"redirectStatus":302,"cacheSeconds":null}}"#,
@@ -180,7 +180,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     let space = space();
     let base = u64::from(std::process::id()) * 10_000_000;
     let create = |number: u64| {
-        let code: Code = space.code(CodeLength::DEFAULT, Counter(base + number)).to_code();
+        let code: Code = space.code(CodeLength::DEFAULT, CounterValue(base + number)).to_code();
         let (policy, version) = (Policy::default(), Version::default());
         let (origin, labels) = (Origin::Issued, LinkLabels::default());
         let link = Link { code, policy, target: target(number), created_ms: 1, origin, version, labels };

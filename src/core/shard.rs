@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, owner};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use super::link_memory::{LinkMemory, MemoryBudget, Placed};
 use crate::bridge::{LinkChange, LoadBatch, LoadedPage, StoredCodes};
@@ -99,7 +99,7 @@ impl Shard {
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
         let placed = match change {
             LinkChange::Put(link) => {
-                let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
+                let entry = MapEntry::Link { policy: link.policy, target: link.target.as_bytes() };
                 self.links.put(code, hash, entry, commit)
             }
             LinkChange::Remove(_) => Placed { replaced: self.links.remove(code, hash, commit), is_served: true },
@@ -143,11 +143,11 @@ impl Shard {
         let Loaded { code, hash, key, value } = *loaded;
         assert_eq!(owner(hash, self.cores), self.me, "a record goes to the owner of its code");
         let entry = match record::decode(key, value) {
-            Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
+            Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             Ok(RecordRef::Tombstone(_)) => return,
             Err(error) => {
                 self.node.report_damaged(key, &error);
-                Entry::Damaged
+                MapEntry::Damaged
             }
         };
         if self.links.load(&code, hash, entry).is_err() {
@@ -176,7 +176,7 @@ impl Shard {
     pub(super) fn load_own(&mut self, loaded: &LoadedPage) {
         for (code, entry) in loaded.page.records() {
             let (hash, owner) = self.locate(&code);
-            if owner != self.me || entry == Entry::Damaged || loaded.changed.has(&code, hash) {
+            if owner != self.me || entry == MapEntry::Damaged || loaded.changed.has(&code, hash) {
                 continue;
             }
             let has_room = self.links.announce(hash);
@@ -202,8 +202,8 @@ impl Shard {
     /// means that its record is damaged.
     pub(super) fn keep(&mut self, code: &Code, link: Option<&Link>, as_of: u64) {
         let entry = match link {
-            Some(link) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
-            None => Entry::Damaged,
+            Some(link) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
+            None => MapEntry::Damaged,
         };
         self.links.keep(code, self.hasher.hash(code), entry, as_of);
         self.count();
@@ -435,9 +435,9 @@ mod tests {
                     (code(number), if number == first { Stored::Link(99, 3) } else { self.stored[number] });
                 match link(number, stored) {
                     Some(Link { policy, target, .. }) => {
-                        sealed::append(&mut records, &code, &Entry::Link { policy, target: target.as_bytes() });
+                        sealed::append(&mut records, &code, &MapEntry::Link { policy, target: target.as_bytes() });
                     }
-                    None if stored == Stored::Damaged => sealed::append(&mut records, &code, &Entry::Damaged),
+                    None if stored == Stored::Damaged => sealed::append(&mut records, &code, &MapEntry::Damaged),
                     None => {}
                 }
                 let is_damaged = number != first && stored == Stored::Damaged;

@@ -14,7 +14,8 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use carom_shards::{
-    Code, CodeLength, CodeSpace, CoreCount, CoreId, Counter, GeneratedCode, Issuer, Offer, Run, Segment, SegmentSizer,
+    Code, CodeLength, CodeSpace, CoreCount, CoreId, CounterValue, GeneratedCode, Issuer, Offer, Run, Segment,
+    SegmentSizer,
 };
 use heapless::spsc::{Consumer, Producer, Queue};
 
@@ -192,7 +193,7 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
 fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<SegmentRow>), ReplenishError> {
     let mut marks = Vec::new();
     for length in CodeLength::MIN.and_longer() {
-        let mark = Counter(setup.links.high_water(length.get()).map_err(failed)?);
+        let mark = CounterValue(setup.links.high_water(length.get()).map_err(failed)?);
         let counter = setup.ids.counter(length).map_err(failed)?;
         marks.extend([(length, mark), (length, counter)]);
     }
@@ -312,7 +313,7 @@ impl Worker {
             getrandom::fill(&mut seed).map_err(failed)?;
             let count = codes.len() as u64;
             // The codes come from many runs, all of them below the marks.
-            let run = Run { length: self.setup.length, start: Counter(0), len: 0 };
+            let run = Run { length: self.setup.length, start: CounterValue(0), len: 0 };
             self.add_row(supply, run, Segment::reshuffle(codes, seed))?;
             self.setup.stats.expiry.recycled.add(count);
         }
@@ -560,7 +561,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let node = TestNode::new(dir.path(), 1);
         let (ids, _) = IdTable::open(&dir.path().join("ids")).unwrap();
-        let run = carom_shards::Run { length: CodeLength::DEFAULT, start: Counter(0), len: 50_000 };
+        let run = carom_shards::Run { length: CodeLength::DEFAULT, start: CounterValue(0), len: 50_000 };
         let space = CodeSpace::new(&CodeSecret::from_bytes([5; 32]));
         let codes = Segment::prepare(&space, run, [1; 16]).into_codes();
         ids.add(&SegmentRow { id: 1, core: CoreId(0), run, codes: codes.clone(), cursor: 123 }).unwrap();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::map::sealed::PAGE_BYTES;
-use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
+use carom_shards::{Code, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use super::map_image::{self, Image, Unusable};
 use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Mailboxes, ToCore};
@@ -211,7 +211,7 @@ impl Shared<'_> {
         let Some(core) = first else { return Ok(Vec::new()) };
         let mut damaged = Vec::new();
         if page.damaged() > 0 {
-            let codes = page.records().filter(|(_, entry)| *entry == Entry::Damaged).map(|(code, _)| code);
+            let codes = page.records().filter(|(_, entry)| *entry == MapEntry::Damaged).map(|(code, _)| code);
             damaged.extend(codes.filter(|code| !source.changed.has(code, self.hasher.hash(code))));
         }
         self.wait_for_cores();

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use carom_shards::map::sealed::Sealed;
-use carom_shards::{Code, CodeHasher, CoreCount, Entry};
+use carom_shards::{Code, CodeHasher, CoreCount, MapEntry};
 
 use super::maintenance::disk_guard::DiskGuard;
 use super::threads::priority::let_cores_go_first;
@@ -312,10 +312,10 @@ impl Maker {
         let decoded = record::decode(key, value);
         let entry = match &decoded {
             Ok(RecordRef::Tombstone(_)) => return Ok(()),
-            Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
+            Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             // A start reads this record from the store and reports it if it is still damaged: another version of the
             // program may be able to read it.
-            Err(_) => Entry::Damaged,
+            Err(_) => MapEntry::Damaged,
         };
         let code = Code::from_key(key).map_err(|_| NotMade::Damaged)?;
         let written = sorter.push(&code, &entry)?;

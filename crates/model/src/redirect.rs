@@ -8,7 +8,7 @@ pub mod notice;
 
 use std::sync::Arc;
 
-use carom_shards::{Entry, Phase, Policy, RedirectStatus};
+use carom_shards::{MapEntry, Phase, Policy, RedirectStatus};
 
 use crate::destination::hosts::{HostSet, host_of};
 use crate::domains::{DomainIndex, Domains, UnknownHost};
@@ -133,12 +133,12 @@ impl Lookup<Arc<Link>> {
     }
 }
 
-impl<'a> From<Entry<'a>> for BorrowedLookup<'a> {
+impl<'a> From<MapEntry<'a>> for BorrowedLookup<'a> {
     #[inline]
-    fn from(entry: Entry<'a>) -> BorrowedLookup<'a> {
+    fn from(entry: MapEntry<'a>) -> BorrowedLookup<'a> {
         match entry {
-            Entry::Link { policy, target } => Lookup::Live(Destination { policy, target }),
-            Entry::Damaged => Lookup::Damaged,
+            MapEntry::Link { policy, target } => Lookup::Live(Destination { policy, target }),
+            MapEntry::Damaged => Lookup::Damaged,
         }
     }
 }

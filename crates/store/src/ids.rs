@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{error, fmt, io};
 
-use carom_shards::{CodeLength, CoreId, Counter, GeneratedCode, Run};
+use carom_shards::{CodeLength, CoreId, CounterValue, GeneratedCode, Run};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Cache for pages, in bytes. Rows are read once, at the start.
@@ -176,8 +176,8 @@ impl IdTable {
     ///
     /// # Errors
     /// [`IdError`] if the table cannot be read.
-    pub fn counter(&self, length: CodeLength) -> Result<Counter, IdError> {
-        Ok(Counter(self.db.get(counter_key(length))?.and_then(|value| number(&value)).unwrap_or(0)))
+    pub fn counter(&self, length: CodeLength) -> Result<CounterValue, IdError> {
+        Ok(CounterValue(self.db.get(counter_key(length))?.and_then(|value| number(&value)).unwrap_or(0)))
     }
 
     /// Writes all changes so far to the operating system.
@@ -235,7 +235,7 @@ fn decode_row(id: u64, stored: &[u8]) -> Option<SegmentRow> {
     }
     let run = Run {
         length: CodeLength::new(usize::from(head[3]))?,
-        start: Counter(number(&head[4..12])?),
+        start: CounterValue(number(&head[4..12])?),
         len: number(&head[12..])?,
     };
     let codes = codes.chunks_exact(8).map(|bits| GeneratedCode::from_bits(number(bits)?)).collect::<Option<_>>()?;
@@ -248,7 +248,7 @@ mod tests {
     use carom_shards::{CodeSecret, CodeSpace, Segment};
 
     fn row(id: u64) -> SegmentRow {
-        let run = Run { length: CodeLength::DEFAULT, start: Counter(id * 100), len: 100 };
+        let run = Run { length: CodeLength::DEFAULT, start: CounterValue(id * 100), len: 100 };
         let space = CodeSpace::new(&CodeSecret::from_bytes([1; 32]));
         let codes = Segment::prepare(&space, run, [2; 16]).into_codes();
         SegmentRow { id, core: CoreId(1), run, codes, cursor: 7 }
@@ -267,8 +267,8 @@ mod tests {
         let (table, moved) = IdTable::open(&path).unwrap();
         assert!(moved.is_none());
         assert_eq!(table.rows().unwrap(), (vec![SegmentRow { cursor: 60, ..row(2) }, row(3)], 0));
-        assert_eq!(table.counter(CodeLength::DEFAULT).unwrap(), Counter(400));
-        assert_eq!(table.counter(CodeLength::MIN).unwrap(), Counter(0));
+        assert_eq!(table.counter(CodeLength::DEFAULT).unwrap(), CounterValue(400));
+        assert_eq!(table.counter(CodeLength::MIN).unwrap(), CounterValue(0));
     }
 
     #[test]

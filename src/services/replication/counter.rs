@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use carom_shards::{CodeLength, Counter, Run};
+use carom_shards::{CodeLength, CounterValue, Run};
 
 use super::Shared;
 use crate::services::replication::redis::{Redis, RedisError};
@@ -69,10 +69,10 @@ impl FleetCounter {
             );
         }
         if !is_replicated(confirmed, replicas) {
-            self.release(Run { length, start: Counter(granted.start), len: want });
+            self.release(Run { length, start: CounterValue(granted.start), len: want });
             return Err(format!("none of {replicas} Redis replicas confirmed a lease, so it was discarded"));
         }
-        Ok(Run { length, start: Counter(granted.start), len: want })
+        Ok(Run { length, start: CounterValue(granted.start), len: want })
     }
 
     /// Leases values without the guards against giving a value twice.
@@ -83,7 +83,7 @@ impl FleetCounter {
     pub fn lease_unguarded(&mut self, length: CodeLength, want: u64) -> Result<Run, String> {
         let start = self.redis.increment(length, want, &self.shared.settings.node, LEASE_TIME);
         let start = start.map_err(|trouble| trouble.to_string())?;
-        Ok(Run { length, start: Counter(start), len: want })
+        Ok(Run { length, start: CounterValue(start), len: want })
     }
 
     /// Waits for the first heartbeat, which is under way when the node starts. Another node that has missed an earlier

@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::{CodeLength, Counter, Run};
+use carom_shards::{CodeLength, CounterValue, Run};
 use serde_json::json;
 
 use super::{Shared, note_trouble};
@@ -243,7 +243,7 @@ impl Heart {
                     );
                     for (length, start, len) in leases {
                         // Without a replenisher the node is shutting down.
-                        let _ = self.taken.send(Run { length, start: Counter(start), len });
+                        let _ = self.taken.send(Run { length, start: CounterValue(start), len });
                     }
                 }
                 Err(trouble) => note_trouble(&self.shared.stats, &trouble),
