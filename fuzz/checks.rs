@@ -12,7 +12,7 @@ use carom::wire::{Action, Connection, RedirectRequest};
 use carom_limits::HEAD_LEN_MAX;
 use carom_model::link::record::{self, RecordRef};
 use carom_shards::{Code, GeneratedCode};
-use carom_tls::identity::{Identity, Pair, Tickets};
+use carom_tls::identity::{Pair, Tickets, TlsIdentity};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
@@ -187,7 +187,7 @@ fn written(client: &mut ClientConnection) -> Vec<u8> {
 }
 
 /// Returns a client and a service after their handshake.
-fn agreed(identity: &Identity, terms: &Arc<ClientConfig>) -> (ClientConnection, Session) {
+fn agreed(identity: &TlsIdentity, terms: &Arc<ClientConfig>) -> (ClientConnection, Session) {
     let name = ServerName::try_from("go.example").expect("a name");
     let mut client = ClientConnection::new(Arc::clone(terms), name).expect("terms that are possible");
     let mut session = Session::new(identity).expect("memory");
@@ -206,14 +206,14 @@ fn agreed(identity: &Identity, terms: &Arc<ClientConfig>) -> (ClientConnection, 
 
 /// Returns the identity of a service, and the settings of clients that trust it. Created once, because each key is
 /// random.
-fn both() -> &'static (Identity, Arc<ClientConfig>) {
-    static BOTH: OnceLock<(Identity, Arc<ClientConfig>)> = OnceLock::new();
+fn both() -> &'static (TlsIdentity, Arc<ClientConfig>) {
+    static BOTH: OnceLock<(TlsIdentity, Arc<ClientConfig>)> = OnceLock::new();
     BOTH.get_or_init(|| {
         let made = rcgen::generate_simple_self_signed(["go.example".to_owned()]).expect("a key");
         let pair =
             Pair { certificates: made.cert.pem().into_bytes(), key: made.signing_key.serialize_pem().into_bytes() };
         let tickets = Tickets::new().expect("random bytes");
-        let identity = Identity::new(&[pair], &tickets, true).expect("a pair that fits");
+        let identity = TlsIdentity::new(&[pair], &tickets, true).expect("a pair that fits");
         let mut roots = RootCertStore::empty();
         roots.add(made.cert.der().clone()).expect("a certificate");
         let terms = ClientConfig::builder_with_provider(carom_tls::provider())

@@ -41,7 +41,7 @@ use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Echo, Partition, State};
 use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 /// The address of a waiting task: its core and the number that the core gave to it. The core of the admin listener
 /// counts as one more core.
@@ -473,7 +473,7 @@ pub enum ToCore {
     /// The new block list of hosts.
     Blocked(Arc<HostSet>),
     /// The new certificates for TLS.
-    Identity(Identity),
+    Identity(TlsIdentity),
     /// The new API keys.
     Keys(Arc<Keyring<App>>),
     /// All cores have their links: accept clients.

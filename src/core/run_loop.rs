@@ -28,7 +28,7 @@ use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 /// The first period of a drain. Connections whose TCP handshake is under way still get in, and kept-alive connections
 /// may send another request. Then listeners and idle connections are closed.
@@ -58,7 +58,7 @@ pub struct CoreParts {
     /// Limits and timeouts of connections.
     pub limits: ConnectionLimits,
     /// Certificate and key of the service, if it speaks TLS.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
     /// The `max-age` of `Strict-Transport-Security`, if it is sent.
     pub hsts: Option<Duration>,
     /// The core's segment of fresh codes.

@@ -17,7 +17,7 @@ use crate::wire::answer::max_age;
 use crate::wire::connection::Expects;
 use crate::wire::tls::{ReceiveState, Session, is_plain_request};
 use carom_limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 /// Capacity in bytes up to which a buffer is kept for the next connection.
 const KEPT_CAPACITY: usize = 64 * 1024;
@@ -26,7 +26,7 @@ const KEPT_CAPACITY: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct TlsConnections {
     /// Certificate and key of the service; `None` without TLS.
-    identity: Option<Identity>,
+    identity: Option<TlsIdentity>,
     /// The value of `Strict-Transport-Security`, if it is sent.
     hsts: Option<HeaderValue>,
     /// Connections whose handshake has bytes that wait for their turn.
@@ -42,13 +42,13 @@ pub(super) struct TlsConnections {
 }
 
 impl TlsConnections {
-    pub(super) fn new(identity: Option<Identity>, hsts: Option<Duration>) -> TlsConnections {
+    pub(super) fn new(identity: Option<TlsIdentity>, hsts: Option<Duration>) -> TlsConnections {
         let hsts = hsts.map(|time| HeaderValue::from_str(&max_age(time)).expect("letters and digits"));
         TlsConnections { identity, hsts, ..TlsConnections::default() }
     }
 
     /// Sets the certificate for connections from now on.
-    pub(super) fn take(&mut self, identity: Identity) {
+    pub(super) fn take(&mut self, identity: TlsIdentity) {
         self.identity = Some(identity);
     }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
 use carom_shards::GeneratedCode;
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
@@ -48,7 +48,7 @@ pub(super) fn start_certificates(
     certificates: Option<Certificates>,
     base: &Base,
     supervisor: &mut Supervisor,
-) -> Result<(Option<Identity>, Option<Reload>), Exit> {
+) -> Result<(Option<TlsIdentity>, Option<Reload>), Exit> {
     let Some(certificates) = certificates else { return Ok((None, None)) };
     let identity = certificates.identity();
     let keeper = certificates::start(certificates, base.post.clone(), base.cores, Arc::clone(&base.stats))

@@ -19,13 +19,13 @@ use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_settings::exit::Exit;
 use carom_settings::{Residency, Settings};
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 /// The parts that all cores share.
 pub(super) struct CorePlan<'a> {
     pub(super) limits: ConnectionLimits,
     pub(super) admin_limits: ConnectionLimits,
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<TlsIdentity>,
     pub(super) settings: &'a Settings,
     pub(super) events: Sender<Event>,
     pub(super) counters: NodeContext,

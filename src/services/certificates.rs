@@ -17,7 +17,7 @@ use carom_model::dates;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{CertificateStats, NodeStats};
-use carom_tls::identity::{Identity, Pair, Tickets, Wrong};
+use carom_tls::identity::{CertificateError, Pair, Tickets, TlsIdentity};
 
 /// Interval between two checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ pub struct Certificates {
     files: Files,
     tickets: Tickets,
     read: Vec<Pair>,
-    identity: Identity,
+    identity: TlsIdentity,
 }
 
 impl Certificates {
@@ -65,7 +65,7 @@ impl Certificates {
     }
 
     /// Returns the identity of the service, for TLS handshakes.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> TlsIdentity {
         self.identity.clone()
     }
 }
@@ -78,12 +78,12 @@ impl Files {
         self.pairs.iter().map(read).collect()
     }
 
-    fn identity(&self, read: &[Pair], tickets: &Tickets) -> Result<Identity, String> {
-        Identity::new(read, tickets, self.http2).map_err(|(number, wrong)| {
+    fn identity(&self, read: &[Pair], tickets: &Tickets) -> Result<TlsIdentity, String> {
+        TlsIdentity::new(read, tickets, self.http2).map_err(|(number, wrong)| {
             let (certificates, key) = &self.pairs[number];
             match wrong {
-                Wrong::Certificates(wrong) => format!("{}: {wrong}", certificates.display()),
-                Wrong::Key(wrong) => format!("{}: {wrong}", key.display()),
+                CertificateError::Certificates(wrong) => format!("{}: {wrong}", certificates.display()),
+                CertificateError::Key(wrong) => format!("{}: {wrong}", key.display()),
             }
         })
     }
@@ -241,7 +241,7 @@ impl Watch {
 }
 
 /// Returns `new`, unless one of its certificates has expired or is not valid yet while the old one is valid.
-fn worth_having(new: Identity, old: &Identity, files: &Files) -> Result<Identity, String> {
+fn worth_having(new: TlsIdentity, old: &TlsIdentity, files: &Files) -> Result<TlsIdentity, String> {
     let now = (unix_ms() / 1_000) as i64;
     let pairs = new.about().iter().zip(old.about()).zip(&files.pairs);
     for ((new, old), (file, _)) in pairs {

@@ -6,7 +6,7 @@ use std::io::{BufRead, Write};
 use rustls::HandshakeKind;
 use rustls::server::ServerConnection;
 
-use carom_tls::identity::{HTTP2, Identity};
+use carom_tls::identity::{HTTP2, TlsIdentity};
 
 /// The TLS session of one connection.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub enum ReceiveState {
 
 impl Session {
     /// Returns the session of a new connection, or `None` if there is no memory for it.
-    pub fn new(identity: &Identity) -> Option<Session> {
+    pub fn new(identity: &TlsIdentity) -> Option<Session> {
         let mut connection = ServerConnection::new(identity.config()).ok()?;
         // The caller bounds the bytes that wait to be sent.
         connection.set_buffer_limit(None);
