@@ -17,7 +17,7 @@ use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::{boot_id, since_boot};
 use crate::services::replication::redis::{Redis, RedisSettings, ServerAddress};
-use crate::services::replication::{self, Fleet, FleetSettings, Shared};
+use crate::services::replication::{self, Fleet, FleetSetup, Shared};
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use carom_model::replication::members::Lease;
@@ -165,7 +165,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit
     let lease = Lease::resume(heard, since_boot(), reclaim_after);
     parts.stats.fleet.configured.store(true, Ordering::Release);
     let shared = Shared {
-        settings: Arc::new(FleetSettings {
+        settings: Arc::new(FleetSetup {
             redis,
             node: name(settings)?,
             answer_time: settings.fleet.answer_time,

@@ -8,7 +8,7 @@ use crate::bridge::Mailboxes;
 use crate::services::host_lists::source::{Named, Source};
 use crate::services::host_lists::{self, HostList, HostListSetup, Kind};
 use carom_settings::exit::Exit;
-use carom_settings::{Hosts, ListSource, Settings};
+use carom_settings::{HostListSettings, ListSource, Settings};
 use carom_telemetry::stats::NodeStats;
 
 /// Starts the thread that keeps a host list.
@@ -18,7 +18,7 @@ use carom_telemetry::stats::NodeStats;
 pub(super) fn start(
     kind: Kind,
     settings: &Settings,
-    list: &Hosts,
+    list: &HostListSettings,
     post: &Mailboxes,
     stats: &Arc<NodeStats>,
 ) -> Result<HostList, Exit> {

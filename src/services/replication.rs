@@ -42,7 +42,7 @@ use carom_telemetry::stats::NodeStats;
 
 /// The settings of a node of a fleet.
 #[derive(Clone, Debug)]
-pub struct FleetSettings {
+pub struct FleetSetup {
     /// The addresses and credentials of Redis.
     pub redis: Arc<RedisSettings>,
     /// The name of this node.
@@ -63,7 +63,7 @@ pub struct FleetSettings {
 #[derive(Clone)]
 pub struct Shared {
     /// The settings.
-    pub settings: Arc<FleetSettings>,
+    pub settings: Arc<FleetSetup>,
     /// The store, to read from.
     pub links: Links,
     /// The mailboxes of the cores.

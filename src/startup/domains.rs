@@ -16,7 +16,7 @@ pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
     let given = settings.base_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
     let is_secure = settings.tls.secure.first().is_some_and(|secure| *secure);
     let base_url = given.unwrap_or_else(|| url_at(first, is_secure));
-    let carom_settings::Domains { serve, fallback, unknown_host } = &settings.domains;
+    let carom_settings::DomainSettings { serve, fallback, unknown_host } = &settings.domains;
     Domains::new(&base_url, serve, *fallback, *unknown_host)
 }
 
