@@ -18,7 +18,7 @@ use crate::services::expiry::{self, ExpirySetup};
 use crate::services::maintenance::activity_sampler;
 use crate::services::maintenance::backup;
 use crate::services::maintenance::code_filter::CodeFilterSetup;
-use crate::services::replication::Fleet;
+use crate::services::replication::FleetThreads;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::search;
 
@@ -74,7 +74,7 @@ pub(super) struct ExpiryEnds {
 pub(super) fn load_and_start(
     settings: &Settings,
     base: &Base,
-    mut fleet: Option<Fleet>,
+    mut fleet: Option<FleetThreads>,
     ends: ExpiryEnds,
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {

@@ -17,7 +17,7 @@ use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::{boot_id, since_boot};
 use crate::services::replication::redis::{Redis, RedisSettings, ServerAddress};
-use crate::services::replication::{self, Fleet, FleetSetup, Shared};
+use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads};
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use carom_model::replication::members::Lease;
@@ -122,7 +122,7 @@ pub(super) fn redis(settings: &Settings) -> Result<Option<(Redis, String)>, Exit
 
 /// The handles of a node that is in a fleet.
 pub(super) struct Joined {
-    pub(super) fleet: Option<Fleet>,
+    pub(super) fleet: Option<FleetThreads>,
     /// Queue to which cores send changes.
     pub(super) gateway: WriterQueue,
     /// Queue to which cores send codes that they do not know.
@@ -164,7 +164,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit
     let heard = parts.links.heard(&boot_id()).map_err(|error| store_exit(&error))?;
     let lease = Lease::resume(heard, since_boot(), reclaim_after);
     parts.stats.fleet.configured.store(true, Ordering::Release);
-    let shared = Shared {
+    let shared = FleetContext {
         settings: Arc::new(FleetSetup {
             redis,
             node: name(settings)?,

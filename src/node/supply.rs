@@ -16,7 +16,7 @@ use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{fleet, lists};
 use crate::bridge::{AppsQueue, LookupQueue};
 use crate::services::api_keys::{self, AppsSetup};
-use crate::services::host_lists::Kind;
+use crate::services::host_lists::ListKind;
 use crate::services::ids::{self, CodeSource, FleetSource, ReplenisherSetup};
 use crate::services::readers::link_fetchers::{self, FetcherSetup};
 
@@ -85,9 +85,9 @@ pub(super) fn start_replenisher(
 /// # Errors
 /// If a source cannot be used, or the operating system refuses a thread.
 pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
-    let allow = lists::start(Kind::Allow, settings, &settings.allow, &base.post, &base.stats)?;
+    let allow = lists::start(ListKind::Allow, settings, &settings.allow, &base.post, &base.stats)?;
     supervisor.register(Phase::Upkeep, "allow list", move || allow.stop());
-    let block = lists::start(Kind::Block, settings, &settings.block, &base.post, &base.stats)?;
+    let block = lists::start(ListKind::Block, settings, &settings.block, &base.post, &base.stats)?;
     supervisor.register(Phase::Upkeep, "block list", move || block.stop());
     Ok(())
 }

@@ -97,7 +97,7 @@ pub fn start(
 
 /// The last error.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct LastError {
     since: Instant,
     /// True if opening the file failed, rather than writing to it.
     at_opening: bool,
@@ -110,7 +110,7 @@ struct Writer {
     target: Target,
     /// Formatted lines that the next flush writes.
     written: Vec<u8>,
-    trouble: Option<Trouble>,
+    trouble: Option<LastError>,
     /// True once a write of this pass has failed: the rest of the pass drops its lines.
     gives_up: bool,
     stats: Arc<NodeStats>,
@@ -168,13 +168,13 @@ impl Writer {
         match done {
             Err(error) => {
                 self.gives_up = true;
-                self.trouble = Some(Trouble { since: Instant::now(), at_opening: !self.target.is_open() });
+                self.trouble = Some(LastError { since: Instant::now(), at_opening: !self.target.is_open() });
                 let text = format!("the access log {} cannot be written: {error}; its lines are dropped", self.target);
                 self.stats.alarms.raise(Alarm::AccessLogFailed, text);
             }
             // A file that accepts only part of the lines must not clear and raise the alarm over and over.
             Ok(()) if !self.gives_up => {
-                let is_over = |trouble: &mut Trouble| {
+                let is_over = |trouble: &mut LastError| {
                     (out > 0 || trouble.at_opening) && trouble.since.elapsed() >= QUIET_BEFORE_CLEAR
                 };
                 if self.trouble.take_if(is_over).is_some() {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::readers::record_readers::{self, Read};
-use super::visits::Visits;
+use super::visits::VisitReader;
 use crate::bridge::{AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
 use crate::services::replication::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
@@ -57,7 +57,7 @@ pub struct AllowanceSetup {
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
     /// The counts of visits so far.
-    pub visits: Visits,
+    pub visits: VisitReader,
     /// The source of shares in a fleet; `None` for a single node, which grants all visits itself.
     pub shared: Option<SharedVisits>,
 }

@@ -181,7 +181,7 @@ impl Keeper {
         }
         let alarms = &self.setup.stats.alarms;
         match share(redis, &self.setup.registry) {
-            Ok(Shared { theirs, pruned }) => {
+            Ok(KeyExchange { theirs, pruned }) => {
                 match redis.remove_keys(&pruned, SHARE_TIME_MAX) {
                     Err(RedisError::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
                     Ok(()) | Err(RedisError::Away { .. }) => alarms.clear(Alarm::AppsUnshared),
@@ -224,7 +224,7 @@ fn refused(what: &str) -> String {
 const HAD_KEYS_FIELD: &str = "had-keys";
 
 /// The result of an exchange of keys with Redis.
-pub struct Shared {
+pub struct KeyExchange {
     /// The keys that Redis had, without those that ended long ago.
     pub theirs: Registry,
     /// The hashes in Redis of keys that ended long ago.
@@ -235,7 +235,7 @@ pub struct Shared {
 ///
 /// # Errors
 /// If Redis cannot be reached or refuses a request.
-pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, RedisError> {
+pub fn share(redis: &mut Redis, mine: &Registry) -> Result<KeyExchange, RedisError> {
     let held = redis.keys(SHARE_TIME_MAX)?;
     let now_ms = unix_ms();
     let (all, had_mark) = read_held(&held);
@@ -255,7 +255,7 @@ pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, RedisError> {
     if !lacks.is_empty() {
         redis.put_keys(&lacks, SHARE_TIME_MAX)?;
     }
-    Ok(Shared { theirs: all.pruned(now_ms), pruned })
+    Ok(KeyExchange { theirs: all.pruned(now_ms), pruned })
 }
 
 /// Parses the values of the hash in Redis: the keys, and true if one of the values says that the fleet has had keys.

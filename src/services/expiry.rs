@@ -95,12 +95,12 @@ pub struct ExpirySetup {
 }
 
 /// A handle on the expiry thread.
-pub struct Expiry {
+pub struct ExpiryThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Expiry {
+impl ExpiryThread {
     /// Stops the thread and waits for it. The writer must still be running.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
@@ -114,7 +114,7 @@ impl Expiry {
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
+pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
     let stop = Arc::new(AtomicBool::new(false));
     let now = Instant::now();
     let sweeper = Sweeper {
@@ -132,7 +132,7 @@ pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
         discard_looked: None,
     };
     let thread = std::thread::Builder::new().name("expire".to_owned()).spawn(move || sweeper.run())?;
-    Ok(Expiry { stop, thread })
+    Ok(ExpiryThread { stop, thread })
 }
 
 /// The result of removing some due links.

@@ -61,7 +61,7 @@ pub struct FleetSetup {
 
 /// The state that the threads of a fleet share.
 #[derive(Clone)]
-pub struct Shared {
+pub struct FleetContext {
     /// The settings.
     pub settings: Arc<FleetSetup>,
     /// The store, to read from.
@@ -78,7 +78,7 @@ pub struct Shared {
     pub stop: Arc<AtomicBool>,
 }
 
-impl Shared {
+impl FleetContext {
     /// True if the threads should end.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
@@ -120,13 +120,13 @@ impl Shared {
 }
 
 /// A handle on the running threads.
-pub struct Fleet {
+pub struct FleetThreads {
     threads: Vec<JoinHandle<()>>,
     follower: Option<Follower>,
     stop: Arc<AtomicBool>,
 }
 
-impl Fleet {
+impl FleetThreads {
     /// Starts to follow the other nodes. All links must have been read back before.
     ///
     /// # Errors
@@ -148,9 +148,9 @@ impl Fleet {
 }
 
 /// The running threads, and the ways to reach them.
-pub struct Started {
+pub struct StartedFleet {
     /// The handle on the threads.
-    pub fleet: Fleet,
+    pub fleet: FleetThreads,
     /// The queue to which cores send changes.
     pub gateway: WriterQueue,
     /// The queue to which cores send codes that they do not know.
@@ -166,19 +166,19 @@ pub struct Started {
 /// # Errors
 /// If the operating system cannot start a thread, or the certificates for Redis cannot be used.
 pub fn start(
-    shared: &Shared,
+    shared: &FleetContext,
     writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
     lengths: Vec<CodeLength>,
-) -> io::Result<Started> {
+) -> io::Result<StartedFleet> {
     let (taken, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
     let (gateway, asking) = gateway::start(shared, writer.clone())?;
     let (look_ups, looking) = code_lookup::start(shared, writer.clone())?;
     let follower = Some(follower::prepare(shared, writer, deliveries)?);
     let beating = heartbeat::start(shared, lengths, taken)?;
-    let fleet = Fleet { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&shared.stop) };
+    let fleet = FleetThreads { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&shared.stop) };
     let expiry = FleetExpiry::new(shared)?;
-    Ok(Started { fleet, gateway, look_ups, expiry, reclaimed })
+    Ok(StartedFleet { fleet, gateway, look_ups, expiry, reclaimed })
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.

@@ -48,22 +48,22 @@ pub use self::filter_builder::start as start_signing;
 
 /// A link that a commit creates, replaces or deletes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Relisted {
+pub struct IndexedChange {
     /// The link before the commit; `None` if it is created.
     pub before: Option<Arc<Link>>,
     /// The link after the commit; `None` if it is deleted.
     pub after: Option<Arc<Link>>,
 }
 
-impl Relisted {
+impl IndexedChange {
     /// Compares a link before and after a commit. Returns `None` if its index entries and its searchable texts stay as
     /// they are.
-    pub fn of(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>) -> Option<Relisted> {
+    pub fn of(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>) -> Option<IndexedChange> {
         fn found_by(link: &Arc<Link>) -> (Listing<'_>, &str, Option<&str>) {
             (listing(link), &link.target, link.labels.title.as_deref())
         }
         let is_same = before.map(found_by) == after.map(found_by);
-        (!is_same).then(|| Relisted { before: before.cloned(), after: after.cloned() })
+        (!is_same).then(|| IndexedChange { before: before.cloned(), after: after.cloned() })
     }
 
     /// Returns the index entries to remove, those to add, and those whose value changes.
@@ -177,7 +177,7 @@ impl Catalog {
     ///
     /// # Errors
     /// Any error of [`Links::commit`].
-    pub fn commit(&self, mut batch: Batch, relisted: &[Relisted]) -> Result<(), StoreError> {
+    pub fn commit(&self, mut batch: Batch, relisted: &[IndexedChange]) -> Result<(), StoreError> {
         let mut changes = Vec::with_capacity(relisted.len());
         for one in relisted {
             let [gone, new, changed] = one.entries();

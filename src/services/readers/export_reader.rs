@@ -13,7 +13,7 @@ use carom_shards::Code;
 use super::export;
 use crate::bridge::{Mailboxes, Page, PageQueue, PageRequest, ToCore};
 use crate::services::search::filter::LinkFilter;
-use crate::services::search::visits::Visits;
+use crate::services::search::visits::VisitSource;
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
@@ -30,7 +30,7 @@ pub fn start(
     links: &Links,
     post: &Mailboxes,
     stats: &Arc<NodeStats>,
-    visits: Arc<dyn Visits>,
+    visits: Arc<dyn VisitSource>,
 ) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
     let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
     pool::start(
@@ -104,7 +104,7 @@ mod tests {
 
     struct Nobody;
 
-    impl Visits for Nobody {
+    impl VisitSource for Nobody {
         fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
             Ok(vec![VisitCounts::default(); codes.len()])
         }

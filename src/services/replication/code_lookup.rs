@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{Shared, note_trouble};
+use super::{FleetContext, note_trouble};
 use crate::bridge::{LookupRequest, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisReply, RequestId};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
@@ -31,24 +31,24 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(
-    shared: &Shared,
+    shared: &FleetContext,
     writer: SyncSender<WriterOrder>,
 ) -> io::Result<(SyncSender<LookupRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
-    let looker = Looker { redis: shared.redis()?, shared: shared.clone(), writer, asked: HashMap::new() };
+    let looker = CodeLookup { redis: shared.redis()?, shared: shared.clone(), writer, asked: HashMap::new() };
     let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
     Ok((sender, thread))
 }
 
-struct Looker {
-    shared: Shared,
+struct CodeLookup {
+    shared: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     /// The look-ups that wait for each answer of Redis.
     asked: HashMap<RequestId, Vec<LookupRequest>>,
 }
 
-impl Looker {
+impl CodeLookup {
     fn run(mut self, receiver: &Receiver<LookupRequest>) {
         loop {
             let first = if self.asked.is_empty() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
 
-use super::Shared;
+use super::FleetContext;
 use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::replication::lease::{is_replicated, margin};
 use carom_telemetry::alarms::Alarm;
@@ -18,7 +18,7 @@ const LEASE_TIME: Duration = Duration::from_secs(1);
 
 /// The source of counter values for a node of a fleet.
 pub struct FleetCounter {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
     /// True if this node was part of the fleet when it started. If not, a counter below its own values is no surprise,
     /// until it has leased values of that length once.
@@ -32,7 +32,7 @@ impl FleetCounter {
     ///
     /// # Errors
     /// If the store cannot be read, or the certificates for Redis cannot be used.
-    pub fn new(shared: &Shared) -> io::Result<FleetCounter> {
+    pub fn new(shared: &FleetContext) -> io::Result<FleetCounter> {
         let was_here = shared.links.is_of_fleet().map_err(io::Error::other)?;
         Ok(FleetCounter {
             redis: shared.redis()?,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use carom_shards::Code;
 
-use super::{Shared, note_trouble};
+use super::{FleetContext, note_trouble};
 use crate::services::expiry::Removed;
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError};
 use carom_model::link::{DueEvent, Link};
@@ -24,7 +24,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// The connection of the expiry thread to Redis.
 pub struct FleetExpiry {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
 }
 
@@ -33,7 +33,7 @@ impl FleetExpiry {
     ///
     /// # Errors
     /// If the operating system refuses something, or the certificates for Redis cannot be used.
-    pub(super) fn new(shared: &Shared) -> io::Result<FleetExpiry> {
+    pub(super) fn new(shared: &FleetContext) -> io::Result<FleetExpiry> {
         Ok(FleetExpiry { redis: shared.redis()?, shared: shared.clone() })
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{Shared, note_trouble};
+use super::{FleetContext, note_trouble};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Redis, RedisError};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
@@ -54,7 +54,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Prepares the thread, and connects to nothing yet.
 pub(super) fn prepare(
-    shared: &Shared,
+    shared: &FleetContext,
     writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
 ) -> io::Result<Follower> {
@@ -78,7 +78,7 @@ pub(super) fn prepare(
 }
 
 pub(super) struct Follower {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,

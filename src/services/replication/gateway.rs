@@ -17,7 +17,7 @@ use carom_shards::Code;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use super::{Shared, note_trouble, reuse};
+use super::{FleetContext, note_trouble, reuse};
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
@@ -30,7 +30,10 @@ use carom_telemetry::clock::unix_ms;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread. It ends when all senders are gone.
-pub(super) fn start(shared: &Shared, writer: SyncSender<WriterOrder>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
+pub(super) fn start(
+    shared: &FleetContext,
+    writer: SyncSender<WriterOrder>,
+) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, claims) = (shared.redis()?, Claims::new()?);
     let (reuse, searching) = reuse::start(shared, writer.clone())?;
@@ -60,7 +63,7 @@ impl Claims {
 }
 
 struct Gateway {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     claims: Claims,
@@ -289,7 +292,7 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
 
 /// Returns what an answer of Redis means for the request that asked for a change.
 pub(super) fn ground(
-    shared: &Shared,
+    shared: &FleetContext,
     answer: Result<Changed, RedisError>,
     change: Option<&CodeChange>,
 ) -> FleetDecision {

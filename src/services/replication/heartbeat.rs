@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, CounterValue, Run};
 use serde_json::json;
 
-use super::{Shared, note_trouble};
+use super::{FleetContext, note_trouble};
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis};
 use carom_model::replication::members::Members;
 use carom_store::links::StoreError;
@@ -31,8 +31,8 @@ const BEAT_TIME: Duration = Duration::from_millis(500);
 const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts the thread.
-pub(super) fn start(shared: &Shared, lengths: Vec<CodeLength>, taken: Sender<Run>) -> io::Result<JoinHandle<()>> {
-    let heart = Heart {
+pub(super) fn start(shared: &FleetContext, lengths: Vec<CodeLength>, taken: Sender<Run>) -> io::Result<JoinHandle<()>> {
+    let heart = HeartbeatThread {
         redis: shared.redis()?,
         shared: shared.clone(),
         lengths,
@@ -55,8 +55,8 @@ pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-struct Heart {
-    shared: Shared,
+struct HeartbeatThread {
+    shared: FleetContext,
     redis: Redis,
     lengths: Vec<CodeLength>,
     members: Members,
@@ -65,7 +65,7 @@ struct Heart {
     has_joined: bool,
 }
 
-impl Heart {
+impl HeartbeatThread {
     fn run(mut self) {
         while !self.shared.is_stopping() {
             let heard = self.beat();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use carom_shards::{Code, DomainId};
 
-use super::visits::Visits;
+use super::visits::VisitSource;
 use super::walk::Run;
 use carom_limits::{
     LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
@@ -341,7 +341,7 @@ pub(super) fn add_visits(
     page: &mut TagPage,
     scope: &Scope,
     view: &View,
-    visits: &dyn Visits,
+    visits: &dyn VisitSource,
 ) -> Result<(), StoreError> {
     let mut left = LIST_SORTED_MAX as u64;
     for (tag, count) in &page.tags {

@@ -17,8 +17,8 @@ use super::filter_builder::work_once;
 use super::list::Finder;
 use super::ranked_page::count;
 use super::section::SIGNATURE_BYTES;
-use super::visits::Visits;
-use super::{Catalog, Relisted, start_signing};
+use super::visits::VisitSource;
+use super::{Catalog, IndexedChange, start_signing};
 use crate::services::testing::KEY;
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use carom_model::access::{AppName, Scope};
@@ -37,7 +37,7 @@ use carom_store::links::{Links, StoreError};
 /// Visits whose numbers follow from the code of a link.
 struct ByCode;
 
-impl Visits for ByCode {
+impl VisitSource for ByCode {
     fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         Ok(codes.iter().map(ByCode::of).collect())
     }
@@ -54,7 +54,7 @@ impl ByCode {
 /// Visits by code, with a ranking of the most visited links.
 struct Ranked(Vec<Code>);
 
-impl Visits for Ranked {
+impl VisitSource for Ranked {
     fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         ByCode.counts(codes)
     }
@@ -127,7 +127,7 @@ impl CatalogModel {
                 Some(link) => links.insert(code, Arc::clone(link)),
                 None => links.remove(&code),
             };
-            relisted.extend(Relisted::of(before.as_ref(), after.as_ref()));
+            relisted.extend(IndexedChange::of(before.as_ref(), after.as_ref()));
         }
         self.catalog.commit(batch, &relisted).unwrap();
     }

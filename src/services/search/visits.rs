@@ -11,7 +11,7 @@ use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 use carom_store::links::StoreError;
 
 /// A source of visit counts.
-pub trait Visits: Send + Sync {
+pub trait VisitSource: Send + Sync {
     /// Returns the visits of the links with these codes, in their order.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ pub trait Visits: Send + Sync {
     }
 }
 
-impl Visits for visits::Visits {
+impl VisitSource for visits::VisitReader {
     fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         self.counts(codes)
     }

@@ -4,7 +4,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::filter::Sifted;
+use super::filter::FilterResult;
 use carom_limits::{LIST_COUNTED_MAX, LIST_LOOKED_MAX};
 use carom_model::link::Link;
 use carom_model::query::{Behind, Filter, LinkPosition, ms_bytes};
@@ -228,7 +228,7 @@ impl Iterator for Common<'_> {
 
 /// The demand of a scan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ScanDemand {
     /// Number of matches to skip.
     pub(super) skip: u64,
     /// Number of matches to collect.
@@ -239,7 +239,7 @@ pub(super) struct Wanted {
 
 /// The result of a scan.
 #[derive(Debug)]
-pub(super) struct Walked {
+pub(super) struct ScanResult {
     pub(super) links: Vec<Arc<Link>>,
     /// Number of matches so far, including skipped ones.
     pub(super) matched: u64,
@@ -256,12 +256,12 @@ pub(super) struct Walked {
 /// If candidates or links cannot be read.
 pub(super) fn walk<T>(
     candidates: impl Iterator<Item = Result<T, StoreError>>,
-    wanted: Wanted,
+    wanted: ScanDemand,
     behind: impl Fn(&T) -> Behind,
-    mut sift: impl FnMut(&T, bool) -> Result<Sifted, StoreError>,
-) -> Result<Walked, StoreError> {
+    mut sift: impl FnMut(&T, bool) -> Result<FilterResult, StoreError>,
+) -> Result<ScanResult, StoreError> {
     let start = Instant::now();
-    let mut walked = Walked { links: Vec::new(), matched: 0, complete: true, next: None };
+    let mut walked = ScanResult { links: Vec::new(), matched: 0, complete: true, next: None };
     let mut last = None;
     for (looked, candidate) in (0..).zip(candidates) {
         let is_full = walked.links.len() >= wanted.count;
@@ -278,9 +278,9 @@ pub(super) fn walk<T>(
         let candidate = candidate?;
         let is_wanted = !is_full && walked.matched >= wanted.skip;
         let is_asked_for = match sift(&candidate, is_wanted)? {
-            Sifted::Other => false,
-            Sifted::One => true,
-            Sifted::Link(link) => {
+            FilterResult::Other => false,
+            FilterResult::One => true,
+            FilterResult::Link(link) => {
                 walked.links.push(link);
                 true
             }

@@ -25,7 +25,7 @@ use super::fold::{FOLD_STEP, Fold};
 use super::intake::Intake;
 use super::log::{self, Log};
 use super::parts::{Apps, Unstored};
-use super::top_links::Leaders;
+use super::top_links::TopLinks;
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::history::History;
@@ -97,7 +97,7 @@ pub(super) struct VisitAggregator {
     /// The position of the search for subjects with many rows, and the time from which it may start again.
     tidied: Vec<u8>,
     tidy_at_ms: u64,
-    leaders: Leaders,
+    leaders: TopLinks,
     /// The counts of the candidates when a ranking was last asked for, and that time.
     ranked: Vec<(Code, VisitCounts)>,
     ranked_ms: u64,
@@ -160,7 +160,7 @@ impl VisitAggregator {
             folded,
             tidied: Vec::new(),
             tidy_at_ms: 0,
-            leaders: Leaders::default(),
+            leaders: TopLinks::default(),
             ranked: Vec::new(),
             ranked_ms: 0,
             failed: false,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::Visits;
+use super::VisitReader;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::PartCounts;
 use carom_model::visits::tally::{Tally, VisitCounts, VisitGroup};
@@ -94,7 +94,7 @@ impl Unstored {
     }
 }
 
-impl Visits {
+impl VisitReader {
     /// Returns the visits of parts within `hours`, counted from 1970 UTC.
     ///
     /// # Errors
@@ -134,12 +134,12 @@ mod tests {
     const HOUR_MS: u64 = 3_600_000;
 
     /// Opens the counts of a directory as a process does, without the threads.
-    fn open(dir: &Path) -> (Visits, VisitSender) {
+    fn open(dir: &Path) -> (VisitReader, VisitSender) {
         let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
         let (sender, receiver) = ring();
         let book = VisitAggregator::open(&dir.join("visits"), links, vec![receiver], mpsc::channel().1, Arc::default())
             .unwrap();
-        (Visits { book: Arc::new(Mutex::new(book)) }, sender)
+        (VisitReader { book: Arc::new(Mutex::new(book)) }, sender)
     }
 
     /// Stores a link and returns its code.

@@ -37,7 +37,7 @@ impl Largest {
 
 /// The search and its results.
 #[derive(Debug, Default)]
-pub(super) struct Leaders {
+pub(super) struct TopLinks {
     /// The subject whose rows are being summed up.
     name: Vec<u8>,
     counts: VisitCounts,
@@ -49,7 +49,7 @@ pub(super) struct Leaders {
     rising: HashMap<Code, u64>,
 }
 
-impl Leaders {
+impl TopLinks {
     /// Adds a stored row to the search. The rows of one subject must follow each other.
     pub(super) fn look_at(&mut self, name: &[u8], is_together: bool, value: &[u8]) {
         if self.name != name {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_largest_are_found_and_what_rises_is_among_them() {
-        let mut leaders = Leaders::default();
+        let mut leaders = TopLinks::default();
         let code = |number: usize| Code::parse(format!("c{number:05}").as_bytes()).unwrap();
         for number in 0..3 * KEPT {
             // Two rows each, one of them merged. The last links have the most visits, by bots.

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use carom_shards::Code;
 
 pub use self::writes::{CodeState, CommitEffect, Conflict, Writes};
-use super::similar_urls::Alike;
+use super::similar_urls::ReuseCandidates;
 use crate::bridge::{
     FleetDecision, LinkChange, OutboxReply, StoreAnswer, StoreRequest, StreamBatch, StreamChange, Ticket, WriterOrder,
 };
-use crate::services::search::Relisted;
+use crate::services::search::IndexedChange;
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
 use carom_model::link::history::{Author, Edit};
@@ -127,7 +127,7 @@ impl<'o> CommitPlanner<'o> {
         &mut self,
         order: WriterOrder,
         look_up: impl Fn(&Code) -> CodeState,
-        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) {
         match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
@@ -219,7 +219,7 @@ impl<'o> CommitPlanner<'o> {
                 if before.is_limited() {
                     writes.limited.push((code, ended));
                 }
-                writes.relisted.extend(Relisted::of(link_of(&before), link_of(&after)));
+                writes.relisted.extend(IndexedChange::of(link_of(&before), link_of(&after)));
                 writes.created_with.extend(created_with(link_of(&before), link_of(&after), self.now_ms));
                 let state = if let CodeState::Held(state) = after { Some(state) } else { None };
                 writes.states.push((code, state));

@@ -6,7 +6,7 @@ use carom_shards::Code;
 
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{FleetDecision, LinkChange, StoreAnswer, Ticket};
-use crate::services::writer::similar_urls::{Alike, is_live_like};
+use crate::services::writer::similar_urls::{ReuseCandidates, is_live_like};
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
 use carom_store::links::UrlUse;
@@ -19,7 +19,7 @@ impl CommitPlanner<'_> {
         ticket: Ticket,
         ground: &FleetDecision,
         look_up: impl Fn(&Code) -> CodeState,
-        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> bool {
         let existing = match ground {
             FleetDecision::Existing { code, found, .. } => {
@@ -61,13 +61,13 @@ impl CommitPlanner<'_> {
         link: &Link,
         reuse: Reuse,
         look_up: impl Fn(&Code) -> CodeState,
-        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> Option<Arc<Link>> {
         let which = match (reuse, self.window_ms) {
             (Reuse::Any, _) if link.origin == Origin::Custom => return self.live_like(&link.code, link, look_up),
-            (Reuse::Any, _) => Alike::Oldest,
+            (Reuse::Any, _) => ReuseCandidates::Oldest,
             (Reuse::Recent, Some(window_ms)) if link.origin == Origin::Issued => {
-                Alike::UsedSince(self.now_ms.saturating_sub(window_ms).saturating_add(1))
+                ReuseCandidates::UsedSince(self.now_ms.saturating_sub(window_ms).saturating_add(1))
             }
             (Reuse::Never | Reuse::Recent, _) => return None,
         };
@@ -75,7 +75,7 @@ impl CommitPlanner<'_> {
         let mut found: Vec<UrlEntry> = alike(key, which).into_iter().map(|(entry, _)| entry).collect();
         found.extend(self.puts.get(&key).into_iter().flatten());
         found.sort_unstable();
-        if which != Alike::Oldest {
+        if which != ReuseCandidates::Oldest {
             found.reverse();
         }
         let admitted = |found: &Arc<Link>| which.admits(found.origin);
@@ -175,11 +175,11 @@ mod tests {
             (outcomes.into_iter().filter_map(answer).collect(), confirms_existing)
         }
 
-        fn alike(&self, key: UrlKey, which: Alike) -> Vec<UrlUse> {
+        fn alike(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
             let of_key = self.urls.iter().filter(|(entry, _)| entry.key == key).map(|(entry, used)| (*entry, *used));
             match which {
-                Alike::Oldest => of_key.collect(),
-                Alike::UsedSince(since) => of_key.rev().filter(|(_, used)| *used >= since).collect(),
+                ReuseCandidates::Oldest => of_key.collect(),
+                ReuseCandidates::UsedSince(since) => of_key.rev().filter(|(_, used)| *used >= since).collect(),
             }
         }
 

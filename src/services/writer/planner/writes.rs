@@ -3,7 +3,7 @@
 use carom_shards::Code;
 
 use crate::bridge::{LinkChange, StoreAnswer, Ticket};
-use crate::services::search::Relisted;
+use crate::services::search::IndexedChange;
 use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::link::history::Edit;
 use carom_model::link::{DueEvent, UrlEntry, Version};
@@ -96,7 +96,7 @@ pub struct Writes {
     /// Changes to the index of ends: an entry, with true to add it and false to remove it.
     pub ends: Vec<(EndKind, DueEvent, bool)>,
     /// Links that are new on lists, have moved there, or are removed.
-    pub relisted: Vec<Relisted>,
+    pub relisted: Vec<IndexedChange>,
     /// Changes to the outbox.
     pub outbox: OutboxWrites,
     /// New positions in the streams.
