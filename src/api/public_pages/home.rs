@@ -150,7 +150,7 @@ impl Context {
         let base_url = self.domains().base_url_of(domain);
         let code = link.code.as_slug().to_string();
         let elsewhere = if domain == self.domains().label_at(place).as_ref() { "" } else { &*base_url };
-        let page = self.pages().made(&pages::Made {
+        let page = self.pages().made(&pages::CreatedPage {
             short_url: format!("{base_url}/{code}"),
             path: format!("{elsewhere}/{code}"),
             code,
