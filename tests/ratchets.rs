@@ -50,11 +50,7 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
 ];
 
 /// Names that several public types of the workspace have. `Error` and `Result` of a crate would be no exceptions.
-const SHARED_NAMES: &[&str] = &[
-    "Address", "Answer", "Beat", "Change", "Counter", "Counts", "Domains", "Entry", "Expiry", "Fleet", "Heard",
-    "Hosts", "Identity", "Key", "KeyHash", "Kind", "Labels", "Made", "Order", "Outcome", "Pages", "Part", "Place",
-    "Position", "Row", "Service", "Shared", "Source", "Started", "Stored", "Ticket", "Told", "Visits",
-];
+const SHARED_NAMES: &[&str] = &[];
 
 /// Words that leave the reader of a doc comment without its subject.
 const DANGLING: [&str; 11] = [

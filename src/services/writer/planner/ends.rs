@@ -96,7 +96,7 @@ impl CommitPlanner<'_> {
     }
 
     /// Forgets these codes, unless something has happened to them since their grave was made. Only graves up to
-    /// `until_ms` are opened. The thread that gave the order is then the only one to know the codes, so the commit must
+    /// `until_ms` are removed. The thread that gave the order is then the only one to know the codes, so the commit must
     /// be durable before it hears of them.
     pub(super) fn unearth(&mut self, graves: Vec<DueEvent>, until_ms: u64, look_up: impl Fn(&Code) -> CodeState) {
         let mut codes = Vec::new();
