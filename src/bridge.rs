@@ -238,7 +238,7 @@ pub enum WriterOrder {
     /// with [`SweepResult`].
     ReleaseCodes {
         /// The codes, and the instants from which they are in quarantine.
-        graves: Vec<DueEvent>,
+        quarantined: Vec<DueEvent>,
         /// Codes with a later instant stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },

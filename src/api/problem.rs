@@ -349,7 +349,7 @@ impl Problem {
 
     /// Returns a response with another status and body, and the headers of this problem.
     pub(super) fn into_answer_with(self, status: StatusCode, kind: &'static str, body: String) -> ApiResponse {
-        self.dress(answer(status, kind, body))
+        self.add_headers(answer(status, kind, body))
     }
 
     /// Returns the members of the problem as a JSON object.
@@ -367,11 +367,11 @@ impl Problem {
     pub(super) fn into_answer(mut self) -> ApiResponse {
         let body = Value::Object(std::mem::take(&mut self.members)).to_string();
         let answer = answer(self.status, "application/problem+json", body);
-        self.dress(answer)
+        self.add_headers(answer)
     }
 
     /// Adds the headers of this problem to a response.
-    pub(super) fn dress(self, mut answer: ApiResponse) -> ApiResponse {
+    pub(super) fn add_headers(self, mut answer: ApiResponse) -> ApiResponse {
         if let Some(seconds) = self.retry_after {
             answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
         }

@@ -196,7 +196,7 @@ pub(super) struct HttpClient<'c> {
 impl MissLimit for HttpClient<'_> {
     fn is_limited(&mut self) -> bool {
         let guard = self.services.guard();
-        guard.is_throttling() && self.place.is_some_and(|place| guard.bars(place).is_some())
+        guard.is_throttling() && self.place.is_some_and(|place| guard.retry_after(place).is_some())
     }
 
     fn misses_too_often(&mut self) -> bool {

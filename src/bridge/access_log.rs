@@ -259,7 +259,7 @@ impl AccessSender {
     }
 
     /// Adds an entry to the ring. Returns false if the ring is full.
-    pub fn tell(&mut self, entry: &AccessEntry<'_>) -> bool {
+    pub fn send(&mut self, entry: &AccessEntry<'_>) -> bool {
         let mut bytes = [0; ENTRY_LEN_MAX];
         let len = entry.request.write(&mut bytes);
         entry.outcome.write(&mut bytes);
@@ -267,7 +267,7 @@ impl AccessSender {
     }
 
     /// Adds a request that was noted before. Returns false if the ring is full.
-    pub fn tell_noted(&mut self, mut noted: PendingEntry, outcome: RequestOutcome) -> bool {
+    pub fn send_noted(&mut self, mut noted: PendingEntry, outcome: RequestOutcome) -> bool {
         outcome.write(&mut noted.0);
         self.ring.push_entire_slice(&noted.0).is_ok()
     }
@@ -338,8 +338,8 @@ mod tests {
                 .collect();
             for (index, entry) in entries.iter().enumerate() {
                 let told = match index % 2 {
-                    0 => sender.tell(entry),
-                    _ => sender.tell_noted(PendingEntry::new(&entry.request), entry.outcome),
+                    0 => sender.send(entry),
+                    _ => sender.send_noted(PendingEntry::new(&entry.request), entry.outcome),
                 };
                 prop_assert!(told);
             }
@@ -367,13 +367,13 @@ mod tests {
         let (mut sender, mut receiver) = ring(1, true, 7);
         let entry = AccessEntry { request: Request { path: b"/abc", ..Request::default() }, ..AccessEntry::default() };
         let mut told = 0;
-        while sender.tell(&entry) {
+        while sender.send(&entry) {
             told += 1;
         }
         let mut heard = 0;
         receiver.drain(|entry| heard += usize::from(entry.request.path == b"/abc"));
         assert_eq!((heard, told > 10_000), (told, true));
-        assert!(sender.tell(&entry));
+        assert!(sender.send(&entry));
     }
 
     #[test]

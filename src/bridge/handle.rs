@@ -168,7 +168,7 @@ pub struct ServiceHandle {
     /// Durations of finished look-ups. The loop adds them to the core's latencies.
     look_up_times: RefCell<Vec<Duration>>,
     /// Connections whose stream has something for the loop.
-    kicks: RefCell<Vec<u32>>,
+    notified: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
     /// Recorders of visits and of the access log.
     told: RefCell<Recorders>,
@@ -240,7 +240,7 @@ impl ServiceHandle {
             next_token: Cell::new(0),
             look_ups: RefCell::default(),
             look_up_times: RefCell::default(),
-            kicks: RefCell::default(),
+            notified: RefCell::default(),
             codes: RefCell::new(codes),
             told: RefCell::new(told),
             allowed: RefCell::default(),
@@ -414,8 +414,8 @@ impl ServiceHandle {
     }
 
     /// Notifies the loop that a connection's stream has something for it.
-    pub fn kick(&self, slot: u32) {
-        self.kicks.borrow_mut().push(slot);
+    pub fn notify_loop(&self, slot: u32) {
+        self.notified.borrow_mut().push(slot);
         self.call_loop();
     }
 
@@ -527,8 +527,8 @@ impl ServiceHandle {
     }
 
     /// Appends the connections whose streams have something for the loop. Some may appear twice, or be gone.
-    pub fn take_kicks(&self, into: &mut Vec<u32>) {
-        into.append(&mut self.kicks.borrow_mut());
+    pub fn take_notified(&self, into: &mut Vec<u32>) {
+        into.append(&mut self.notified.borrow_mut());
     }
 
     /// Delivers the answer of the store.

@@ -50,14 +50,14 @@ fn request_of<'a>(services: &ServiceHandle, conn: &mut Conn, request: &RedirectR
 
 /// Logs a request that was answered immediately.
 #[cold]
-pub(super) fn tell(
+pub(super) fn log(
     services: &ServiceHandle,
     conn: &mut Conn,
     (request, head): (&RedirectRequest, &[u8]),
     response: &Response<'_>,
     since: Instant,
 ) {
-    services.tell_request(request_of(services, conn, request, head), response.status(), since.elapsed());
+    services.log_request(request_of(services, conn, request, head), response.status(), since.elapsed());
 }
 
 /// Keeps the access-log entry of a request until its answer.

@@ -134,7 +134,7 @@ mod tests {
             let shard = &self.work.data.as_ref().unwrap().shard;
             let domain = case.domain.and_then(|domain| case.domains.id_at(domain));
             let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
-            let of_owner = |code: &Code| [code.within(domain), *code].iter().all(|code| shard.locate(code).1 == owner);
+            let of_owner = |code: &Code| [code.within(domain), *code].iter().all(|code| shard.resolve(code).1 == owner);
             let code = codes.find(of_owner).unwrap();
             (code, code.within(domain))
         }

@@ -352,7 +352,7 @@ impl Conn {
     /// True if the client is over the rate limit for misses, and gets 429 for now.
     #[cold]
     pub(super) fn is_barred(&mut self, services: &ServiceHandle) -> bool {
-        self.place(services).is_some_and(|place| services.guard().bars(place).is_some())
+        self.place(services).is_some_and(|place| services.guard().retry_after(place).is_some())
     }
 
     /// Counts a miss of the client. Returns true if that exceeds the rate limit.

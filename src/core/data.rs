@@ -46,7 +46,7 @@ impl Data {
     /// The core to ask.
     #[inline]
     pub(super) fn find(&mut self, code: &Code, now_ms: u64) -> Result<BorrowedLookup<'_>, Remote> {
-        let (hash, owner) = self.shard.locate(code);
+        let (hash, owner) = self.shard.resolve(code);
         let Some((hot, seen)) = self.hot.as_mut().filter(|_| owner != self.shard.me) else {
             return Ok(self.shard.find(code, hash, now_ms));
         };
@@ -78,7 +78,7 @@ impl Data {
                 if let (Some(code), Lookup::Live(Destination { policy, target }), Some((hot, _))) =
                     (wanted, found, &mut *hot)
                 {
-                    hot.keep(&code, shard.locate(&code).0, policy, target);
+                    hot.keep(&code, shard.resolve(&code).0, policy, target);
                 }
             }
             PeerMessage::Recall { owner, number, hash } => {
@@ -235,7 +235,7 @@ mod tests {
         }
 
         fn owner(&self, number: usize) -> usize {
-            self.cores[0].shard.locate(&code(number)).1.index()
+            self.cores[0].shard.resolve(&code(number)).1.index()
         }
 
         fn take(&mut self, step: &Step) {
@@ -440,7 +440,7 @@ mod tests {
             weave(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect();
         let mut stored = Vec::new();
         for number in 0.. {
-            if cores[0].shard.locate(&code(number)).1 != CoreId(0) {
+            if cores[0].shard.resolve(&code(number)).1 != CoreId(0) {
                 continue;
             }
             let ticket = Ticket { core: CoreId(0), token: number as u64 };
@@ -463,7 +463,7 @@ mod tests {
         let (mut cores, stored) = full_core();
         let changed = code(stored[0]);
         // The neighbour has a copy.
-        let (hash, _) = cores[0].shard.locate(&changed);
+        let (hash, _) = cores[0].shard.resolve(&changed);
         cores[1].hot.as_mut().unwrap().0.keep(&changed, hash, Policy::default(), b"https://example.org/1");
         let ticket = Ticket { core: CoreId(0), token: 7 };
         let put = LinkChange::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));

@@ -340,8 +340,8 @@ impl Stream {
         }
     }
 
-    fn kick(&self) {
-        self.services.kick(self.slot);
+    fn notify_loop(&self) {
+        self.services.notify_loop(self.slot);
     }
 
     /// Waits until the request may go to a handler, or the connection is gone.
@@ -362,7 +362,7 @@ impl Stream {
         drop(state);
         // The loop can act on unsent bytes, but not on answers that the client does not take.
         if is_congested {
-            self.kick();
+            self.notify_loop();
         }
         Poll::Pending
     }
@@ -394,7 +394,7 @@ async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: HttpService)
             }
             flight.answer();
             if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
-                stream.services.tell_noted(noted, answer.status().as_u16(), since.elapsed());
+                stream.services.log_noted(noted, answer.status().as_u16(), since.elapsed());
             }
             let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
             if let Some(hsts) = hsts {
@@ -439,7 +439,7 @@ async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: HttpService)
     state.finished = true;
     state.in_flight = 0;
     drop(state);
-    stream.kick();
+    stream.notify_loop();
 }
 
 /// Returns the client of a request: the one that the proxies name, if they are trusted.
@@ -611,7 +611,7 @@ impl Read for End {
             }
             drop(state);
             if was_full {
-                self.0.kick();
+                self.0.notify_loop();
             }
             return Poll::Ready(Ok(()));
         }
@@ -641,7 +641,7 @@ impl Write for End {
         if state.write_blocked {
             state.writer = Some(context.waker().clone());
             drop(state);
-            self.0.kick();
+            self.0.notify_loop();
             return Poll::Pending;
         }
         // Takes no more bytes than the loop sends at once, however large the piece is.
@@ -649,7 +649,7 @@ impl Write for End {
         state.outbound.extend_from_slice(&bytes[..len]);
         state.reader.take().into_iter().for_each(Waker::wake);
         drop(state);
-        self.0.kick();
+        self.0.notify_loop();
         Poll::Ready(Ok(len))
     }
 

@@ -273,7 +273,7 @@ impl Core {
                     true => places.of_host(code, crate::wire::peek_host(self.ring.bytes(chunk))).1,
                     false => code,
                 };
-                let (hash, owner) = data.shard.locate(&code);
+                let (hash, owner) = data.shard.resolve(&code);
                 if owner == data.shard.me {
                     self.prefetched.push(hash);
                 }
@@ -533,7 +533,7 @@ impl Core {
         let Some(conn) = self.work.conns.get(slot) else { return };
         conn.dirty = false;
         if conn.state.is_closed() {
-            return self.bury(slot);
+            return self.remove_closed(slot);
         }
         let out = match conn.tls {
             _ if conn.in_flight.send => Vec::new(),
@@ -556,7 +556,7 @@ impl Core {
             let has_unread = conn.has_unread();
             if conn.peer_ended && !has_unread {
                 conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
-                return self.bury(slot);
+                return self.remove_closed(slot);
             }
             // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake our
             // answer. So we wait for the client's end, unless it has promised to send nothing more. Unread answers keep
@@ -572,7 +572,7 @@ impl Core {
         }
         if matches!(conn.state, ConnState::Lingering) && conn.peer_ended && !conn.has_unread() {
             conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
-            return self.bury(slot);
+            return self.remove_closed(slot);
         }
         let full = conn.state.is_live() && conn.unconsumed.len() >= conn.queued_max as usize;
         if conn.in_flight.receive && full && !conn.in_flight.cancel {
@@ -586,7 +586,7 @@ impl Core {
     }
 
     /// Closes a connection once no operation of it is in flight.
-    fn bury(&mut self, slot: u32) {
+    fn remove_closed(&mut self, slot: u32) {
         let Some(conn) = self.work.conns.get(slot) else { return };
         if conn.in_flight.receive || conn.in_flight.send {
             if !conn.in_flight.cancel || conn.in_flight.send {
@@ -600,7 +600,7 @@ impl Core {
         }
         if let Some(conn) = self.work.conns.remove(slot) {
             let ConnState::Closed { is_cut, .. } = conn.state else {
-                unreachable!("only closed connections are buried")
+                unreachable!("only closed connections are removed")
             };
             if is_cut && conn.has_unread() {
                 // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.

@@ -67,7 +67,7 @@ impl Shard {
 
     /// Returns the hash of a code and the core that owns it.
     #[inline]
-    pub(super) fn locate(&self, code: &Code) -> (CodeHash, CoreId) {
+    pub(super) fn resolve(&self, code: &Code) -> (CodeHash, CoreId) {
         let hash = self.hasher.hash(code);
         (hash, owner(hash, self.cores))
     }
@@ -175,7 +175,7 @@ impl Shard {
     /// Takes this core's links in a page of the map's image, except those that were changed since.
     pub(super) fn load_own(&mut self, loaded: &LoadedPage) {
         for (code, entry) in loaded.page.records() {
-            let (hash, owner) = self.locate(&code);
+            let (hash, owner) = self.resolve(&code);
             if owner != self.me || entry == MapEntry::Damaged || loaded.changed.has(&code, hash) {
                 continue;
             }

@@ -83,7 +83,7 @@ pub(super) struct Work {
     /// Tasks that answer all other requests.
     pub(super) tasks: Tasks,
     /// Slots whose streams asked for the loop's attention.
-    kicked: Vec<u32>,
+    notified: Vec<u32>,
 }
 
 impl Work {
@@ -124,7 +124,7 @@ impl Work {
             latencies: CoreLatencies::new(),
             draining: false,
             tasks: Tasks::default(),
-            kicked: Vec::new(),
+            notified: Vec::new(),
         }
     }
 
@@ -361,7 +361,7 @@ impl Work {
             self.now.unix_ms,
         );
         if self.services.picks() {
-            access::tell(&self.services, conn, (request, head), response, self.now.instant);
+            access::log(&self.services, conn, (request, head), response, self.now.instant);
         }
         !end_or_wait(conn, request, is_last)
     }
@@ -453,13 +453,13 @@ impl Work {
         self.services.take_calls();
         self.services.take_look_up_times(|time| self.latencies.record(time));
         let services = Rc::clone(&self.services);
-        let mut kicked = std::mem::take(&mut self.kicked);
-        services.take_kicks(&mut kicked);
-        let mut worked = !kicked.is_empty();
-        for slot in kicked.drain(..) {
+        let mut notified = std::mem::take(&mut self.notified);
+        services.take_notified(&mut notified);
+        let mut worked = !notified.is_empty();
+        for slot in notified.drain(..) {
             self.drained(slot);
         }
-        self.kicked = kicked;
+        self.notified = notified;
         while let Some((token, code)) = services.next_look_up() {
             worked = true;
             let (Some(data), Some(looks)) = (&mut self.data, &mut self.looks) else {
@@ -487,7 +487,7 @@ impl Work {
     /// Answers other cores' questions and takes their answers. Returns true if there were any.
     pub(super) fn serve_mesh(&mut self) -> bool {
         let Some(mut data) = self.data.take() else { return false };
-        let mut resumed = std::mem::take(&mut self.kicked);
+        let mut resumed = std::mem::take(&mut self.notified);
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
             PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
             PeerMessage::Recall { owner, number, .. } => {
@@ -500,7 +500,7 @@ impl Work {
         for slot in resumed.drain(..) {
             self.drained(slot);
         }
-        self.kicked = resumed;
+        self.notified = resumed;
         worked
     }
 
@@ -558,7 +558,7 @@ impl Work {
         let took = self.now.instant - since;
         self.latencies.record(took);
         if let Some(noted) = noted {
-            self.services.tell_noted(noted, response.status(), took);
+            self.services.log_noted(noted, response.status(), took);
         }
         Self::touch(&mut self.dirty, conn);
         if request.close {
@@ -663,7 +663,7 @@ impl Work {
             _ => {}
         }
         let redirects = self.stats.redirects.get();
-        let mut resumed = std::mem::take(&mut self.kicked);
+        let mut resumed = std::mem::take(&mut self.notified);
         self.take_answer(token, &found_now, false, &mut resumed);
         if !is_allowance {
             // Adds nothing if the client has left.
@@ -672,7 +672,7 @@ impl Work {
         for slot in resumed.drain(..) {
             self.drained(slot);
         }
-        self.kicked = resumed;
+        self.notified = resumed;
     }
 
     /// Confirms to the requester of a change that the change is durable and visible on every core.

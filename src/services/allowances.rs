@@ -146,14 +146,14 @@ impl Allowances {
     fn ask(&mut self, visit: VisitRequest) -> Option<Code> {
         if visit.since.elapsed() >= FETCH_TIME_MAX {
             // The client has already got an answer (timeout), so this visit must not be used up.
-            self.tell(&visit, Lookup::NotResident);
+            self.reply(&visit, Lookup::NotResident);
             return None;
         }
         if !self.limited.contains_key(&visit.code) {
             match self.load(&visit.code) {
                 Ok(limited) => _ = self.limited.insert(visit.code, limited),
                 Err(found) => {
-                    self.tell(&visit, found);
+                    self.reply(&visit, found);
                     return None;
                 }
             }
@@ -162,7 +162,7 @@ impl Allowances {
         limited.used = Instant::now();
         if limited.waiting.is_empty() && limited.share.take_one() {
             let found = Lookup::Live(Arc::clone(&limited.link));
-            self.tell(&visit, found);
+            self.reply(&visit, found);
             return None;
         }
         let code = visit.code;
@@ -297,11 +297,11 @@ impl Allowances {
             }
         }
         let still_wait = !limited.waiting.is_empty();
-        told.into_iter().for_each(|(visit, found)| self.tell(&visit, found));
+        told.into_iter().for_each(|(visit, found)| self.reply(&visit, found));
         still_wait
     }
 
-    fn tell(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
+    fn reply(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
         let VisitRequest { code, core, token, .. } = *visit;
         self.setup.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
     }

@@ -67,7 +67,7 @@ pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     // No stamp, and not stored: the file may have changed since it was read, and the fleet may have known more.
     let mut keeper =
         Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None, pruned: Instant::now() };
-    keeper.tell();
+    keeper.publish();
     let thread = std::thread::Builder::new().name("apps".to_owned()).spawn(move || keeper.run(&orders))?;
     Ok((queue, thread))
 }
@@ -145,7 +145,7 @@ impl Keeper {
     fn take(&mut self, all: &Registry) {
         self.setup.registry.prune(unix_ms());
         if self.setup.registry.merge(all) {
-            self.tell();
+            self.publish();
             self.shared = None;
         }
     }
@@ -190,7 +190,7 @@ impl Keeper {
                 let is_more = self.setup.registry.merge(&theirs);
                 if is_more || was_unsure {
                     self.is_stored = false;
-                    self.tell();
+                    self.publish();
                     self.look();
                 }
             }
@@ -200,7 +200,7 @@ impl Keeper {
         }
     }
 
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         let apps = &mut self.apps;
         let about =
             |name: &AppName| Arc::clone(apps.entry(name.clone()).or_insert_with(|| Arc::new(App::new(name.clone()))));

@@ -148,8 +148,8 @@ pub fn start(
 ) -> io::Result<Keeper> {
     let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut watch = Watch { certificates, doubted: None, post, cores, stats };
-    watch.tell_stats();
-    watch.tell_of_ends();
+    watch.update_stats();
+    watch.warn_of_expiry();
     let (until, question) = (Arc::clone(&stop), Arc::clone(&asked));
     let run = move || {
         loop {
@@ -158,7 +158,7 @@ pub fn start(
                 return;
             }
             watch.look(question.swap(false, Ordering::AcqRel));
-            watch.tell_of_ends();
+            watch.warn_of_expiry();
         }
     };
     let thread = std::thread::Builder::new().name("certificates".to_owned()).spawn(run)?;
@@ -199,7 +199,7 @@ impl Watch {
                 }
                 (self.certificates.read, self.certificates.identity) = (read, identity);
                 self.stats.tls.renewed.add_shared(1);
-                self.tell_stats();
+                self.update_stats();
                 tracing::info!("reloaded the certificates: new ones are in use");
             }
             Err(wrong) => self.refuse(wrong, is_asked),
@@ -215,7 +215,7 @@ impl Watch {
     }
 
     /// Raises the alarm for the certificate that expires first, or clears it.
-    fn tell_of_ends(&self) {
+    fn warn_of_expiry(&self) {
         let now = (unix_ms() / 1_000) as i64;
         let Certificates { files, identity, .. } = &self.certificates;
         let first = identity.about().iter().zip(&files.pairs).min_by_key(|(about, _)| about.until);
@@ -229,7 +229,7 @@ impl Watch {
         }
     }
 
-    fn tell_stats(&self) {
+    fn update_stats(&self) {
         let Certificates { files, identity, .. } = &self.certificates;
         let told = identity.about().iter().zip(&files.pairs).map(|(about, (file, _))| CertificateStats {
             file: file.display().to_string(),

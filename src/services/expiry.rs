@@ -7,8 +7,8 @@
 //! [`super::writer::planner`]). The rate limit is `links.expire_per_second`. In a fleet Redis is asked instead, and the removals
 //! that it accepts reach all nodes through the streams (see [`super::fleet::expiry`]).
 //!
-//! **Reuse of codes.** When an expired link with a generated code is removed, its code gets a grave, an entry in the
-//! index of ends. Once enough graves are old enough, four steps follow. First, the writer removes tombstones and graves
+//! **Reuse of codes.** When an expired link with a generated code is removed, its code gets an entry for its quarantine in
+//! the index of ends. Once enough of these are old enough, four steps follow. First, the writer removes tombstones and entries
 //! of the codes that nothing else has happened to, in one commit, and syncs. Second, it reports these codes. Third,
 //! they are shuffled and written to the id table as a segment. Fourth, the segment is used like any other, with its
 //! cursor on disk ahead of each code. Between the first and the third step the codes are only in memory. So a crash
@@ -55,8 +55,8 @@ const COUNT_EVERY: Duration = Duration::from_secs(60);
 /// Longest time for which fewer codes than a segment wait for more.
 const GATHER_TIME_MAX: Duration = Duration::from_secs(3_600);
 
-/// Shortest interval between two looks for enough graves.
-const GRAVES_EVERY: Duration = Duration::from_secs(10);
+/// Shortest interval between two looks for enough quarantine entries.
+const QUARANTINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Interval between two passes over a part of the history of links.
 const EDITS_EVERY: Duration = Duration::from_secs(10);
@@ -124,8 +124,8 @@ pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
         began: now,
         has_left: false,
         counted: None,
-        graves_behind: None,
-        graves_looked: None,
+        quarantine_behind: None,
+        quarantine_looked: None,
         edits_behind: Vec::new(),
         edits_looked: None,
         keys_looked: None,
@@ -158,10 +158,10 @@ struct Sweeper {
     has_left: bool,
     /// The time when due links were last counted.
     counted: Option<Instant>,
-    /// The grave that was opened last.
-    graves_behind: Option<DueEvent>,
-    /// The time of the last look for graves.
-    graves_looked: Option<Instant>,
+    /// The quarantine entry that was opened last.
+    quarantine_behind: Option<DueEvent>,
+    /// The time of the last look for quarantine entries.
+    quarantine_looked: Option<Instant>,
     /// The history entry that was looked at last.
     edits_behind: Vec<u8>,
     /// The time of the last pass over the history.
@@ -296,7 +296,7 @@ impl Sweeper {
         }
         let again = if self.has_left { LEFT_EVERY } else { ALL_EVERY };
         if self.began.elapsed() >= again {
-            (self.behind, self.graves_behind) = (None, None);
+            (self.behind, self.quarantine_behind) = (None, None);
             (self.began, self.has_left) = (Instant::now(), false);
         }
     }
@@ -345,19 +345,22 @@ impl Sweeper {
     fn recycle(&mut self) {
         let Some(after) = self.setup.recycle_after else { return };
         let patience = after.min(GATHER_TIME_MAX);
-        if self.graves_looked.is_some_and(|at| at.elapsed() < GRAVES_EVERY.min(patience / 4)) {
+        if self.quarantine_looked.is_some_and(|at| at.elapsed() < QUARANTINE_EVERY.min(patience / 4)) {
             return;
         }
-        self.graves_looked = Some(Instant::now());
+        self.quarantine_looked = Some(Instant::now());
         if self.setup.stats.expiry.recycled_left.get() >= RECYCLE_WHILE_BELOW {
             return;
         }
         let now_ms = unix_ms();
         let until_ms = now_ms.saturating_sub(after.as_millis() as u64);
-        let Ok(oldest) = self.setup.links.due(EndKind::Grave, self.graves_behind.as_ref(), until_ms, 1) else { return };
+        let Ok(oldest) = self.setup.links.due(EndKind::Quarantine, self.quarantine_behind.as_ref(), until_ms, 1) else {
+            return;
+        };
         let Some(oldest) = oldest.first() else { return };
         let has_waited = until_ms.saturating_sub(oldest.at_ms) >= patience.as_millis() as u64;
-        let count = || self.setup.links.count_due(EndKind::Grave, self.graves_behind.as_ref(), until_ms, RECYCLE_LEN);
+        let count =
+            || self.setup.links.count_due(EndKind::Quarantine, self.quarantine_behind.as_ref(), until_ms, RECYCLE_LEN);
         if has_waited || count().is_ok_and(|count| count == RECYCLE_LEN) {
             let codes = self.gather(until_ms);
             if !codes.is_empty() {
@@ -372,13 +375,14 @@ impl Sweeper {
     fn gather(&mut self, until_ms: u64) -> Vec<GeneratedCode> {
         let mut codes = Vec::new();
         while codes.len() < RECYCLE_LEN && !self.is_stopping() {
-            let graves = self.setup.links.due(EndKind::Grave, self.graves_behind.as_ref(), until_ms, RECYCLE_BATCH);
-            let Ok(mut graves) = graves else { break };
-            let Some(last) = graves.last().copied() else { break };
+            let quarantined =
+                self.setup.links.due(EndKind::Quarantine, self.quarantine_behind.as_ref(), until_ms, RECYCLE_BATCH);
+            let Ok(mut quarantined) = quarantined else { break };
+            let Some(last) = quarantined.last().copied() else { break };
             let shortest = self.setup.length.get();
-            graves.retain(|grave| grave.code.len() >= shortest);
-            let Some(swept) = self.order(WriterOrder::ReleaseCodes { graves, until_ms }) else { break };
-            self.graves_behind = Some(last);
+            quarantined.retain(|entry| entry.code.len() >= shortest);
+            let Some(swept) = self.order(WriterOrder::ReleaseCodes { quarantined, until_ms }) else { break };
+            self.quarantine_behind = Some(last);
             codes.extend(swept.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
         }
         codes

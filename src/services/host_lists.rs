@@ -139,7 +139,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
         Reader { kind, hosts, good: None, is_malformed: false, is_kept: false, told: None, data_dir, post, stats };
     let Some((mut source, named)) = source else {
         if !reader.hosts.is_empty() {
-            reader.tell();
+            reader.publish();
         }
         return Ok(HostList { stop, thread: None });
     };
@@ -148,13 +148,13 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     if is_read {
         reader.renew(&mut source, &named);
     }
-    reader.tell();
+    reader.publish();
     let until = Arc::clone(&stop);
     let run = move || {
         while !until.load(Ordering::Acquire) {
             if !std::mem::take(&mut is_read) {
                 reader.renew(&mut source, &named);
-                reader.tell();
+                reader.publish();
             }
             std::thread::park_timeout(READ_EVERY);
         }
@@ -329,7 +329,7 @@ impl Reader {
     }
 
     /// Sends the list to the cores, if it has changed.
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         let known = self.kind.stats(&self.stats);
         known.configured.store(true, Ordering::Relaxed);
         known.fixed.set(self.hosts.len() as u64);

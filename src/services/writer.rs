@@ -212,12 +212,12 @@ impl Writer {
                 self.setup.allowances.changed(writes.limited);
             }
             self.setup.stats.commits.record(begun.elapsed());
-            self.tell(outcomes, self.setup.links.commits());
-            self.tell_sweeper(swept);
+            self.publish(outcomes, self.setup.links.commits());
+            self.reply_to_sweeper(swept);
             self.hand_deliveries_over();
             return;
         }
-        self.tell_sweeper(swept.map(|_| SweepResult::default()));
+        self.reply_to_sweeper(swept.map(|_| SweepResult::default()));
         self.refuse_outcomes(&outcomes, FAILED);
     }
 
@@ -298,7 +298,7 @@ impl Writer {
     }
 
     /// Sends every core its messages after the commit with that number, in one bundle.
-    fn tell(&mut self, outcomes: Vec<CommitEffect>, commit: u64) {
+    fn publish(&mut self, outcomes: Vec<CommitEffect>, commit: u64) {
         let setup = &self.setup;
         for outcome in outcomes {
             match outcome {
@@ -314,7 +314,7 @@ impl Writer {
         self.post_bundles();
     }
 
-    fn tell_sweeper(&self, swept: Option<SweepResult>) {
+    fn reply_to_sweeper(&self, swept: Option<SweepResult>) {
         // Without a receiver the node is shutting down.
         let _ = swept.map(|swept| self.setup.sweeper.send(swept));
     }
@@ -339,7 +339,7 @@ impl Writer {
                 order,
                 WriterOrder::Expire { .. } | WriterOrder::Discard { .. } | WriterOrder::ReleaseCodes { .. }
             ) {
-                self.tell_sweeper(Some(SweepResult::default()));
+                self.reply_to_sweeper(Some(SweepResult::default()));
                 continue;
             }
             let WriterOrder::Client(request, ground) = order else {
@@ -516,7 +516,7 @@ mod tests {
         let stats = NodeStats::default();
         let at = |code: &str| look_up(&links, &stats, &Code::parse(code.as_bytes()).unwrap());
         let state = |code: &str| at(code).state().cloned().expect("a state");
-        assert!(state("code7").is_buried());
+        assert!(state("code7").is_tombstone());
         assert_eq!((state("slug").is_link(), state("slug").origin()), (true, Origin::Custom));
         assert_eq!((state("code8").is_link(), state("code8").origin()), (true, Origin::Issued));
     }

@@ -37,7 +37,7 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
 ///
 /// # Errors
 /// If the store cannot be read.
-pub(crate) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
+pub(crate) fn warn_of_hidden_links(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
     let name = &domains.all()[0].name;
     let shelf = tag_key(&domain_shelf(name.id()), &[]);
     if let Some(found) = links.view().keys_behind(IndexKind::Tags, &shelf).next() {

@@ -132,8 +132,8 @@ impl VisitSender {
 
     /// Reports a visit. Never waits.
     #[inline]
-    pub fn tell(&mut self, visit: &Visit) -> RecordOutcome {
-        self.ring.tell(visit)
+    pub fn record(&mut self, visit: &Visit) -> RecordOutcome {
+        self.ring.record(visit)
     }
 
     /// Caches [`is_bot`], whose search takes longer than a look into a table.

@@ -47,7 +47,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::{ChangedCodes, LogEnd};
 pub use self::changes::{ChangesSince, LogPosition};
-pub use self::ends::{EndKind, is_grave, stored_end};
+pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
 pub use self::indexes::{Index, complete_index};
 pub use self::urls::{UrlUse, stored_url};
 pub use self::visits::{Ended, TOGETHER, VisitRow};

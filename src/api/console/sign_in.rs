@@ -125,7 +125,7 @@ impl Context {
             Ok(read) => read,
             Err(problem) => {
                 let page = self.draw_sign_in(problem.status(), HOME, Some(&problem.detail()));
-                return problem.dress(page);
+                return problem.add_headers(page);
             }
         };
         let next = next_of(form.get("next"));
@@ -149,7 +149,7 @@ impl Context {
                     _ => problem.detail(),
                 };
                 let page = self.draw_sign_in(problem.status(), next, Some(&wrong));
-                return problem.dress(page);
+                return problem.add_headers(page);
             }
         };
         let app = context.caller.name().map(|name| name.as_str().to_owned()).unwrap_or_default();

@@ -217,7 +217,7 @@ impl Context {
                 }
                 let home = Home { values, errors, problem, is_open, needs_key: false };
                 let form = self.show_form(of.status(), home);
-                of.dress(form)
+                of.add_headers(form)
             }
         }
     }

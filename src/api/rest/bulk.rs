@@ -27,7 +27,7 @@ use super::create::Create;
 use super::describe::ShortUrl;
 use super::lines::{Line, Lines};
 use super::short_urls::{NewLink, Shown, refused};
-use super::streaming::{Outlet, breathe, stream};
+use super::streaming::{Outlet, stream, yield_once};
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::{ApiResponse, Context, answer_with};
@@ -244,7 +244,7 @@ impl Bulk {
                 Event::BodyBroken => return,
                 Event::Decided(answers) => {
                     if let Some(chunk) = self.waiting.pop_front() {
-                        self.tell(chunk, answers, &outlet).await;
+                        self.write_results(chunk, answers, &outlet).await;
                     }
                 }
                 Event::MustEnd => {
@@ -301,7 +301,7 @@ impl Bulk {
                 Line::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
             });
             if read.len().is_multiple_of(LINES_PER_TURN) {
-                breathe().await;
+                yield_once().await;
             }
         }
         if read.is_empty() { None } else { Some(self.ask(read, bytes).await) }
@@ -359,7 +359,7 @@ impl Bulk {
     }
 
     /// Writes the results of a chunk.
-    async fn tell(&mut self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
+    async fn write_results(&mut self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
         let Chunk { lines, answers: gathered, .. } = chunk;
         drop(gathered);
         let mut answers = answers.into_iter();
@@ -435,7 +435,7 @@ impl Bulk {
     async fn break_off(mut self, outlet: &Outlet, problem: Problem) {
         while let Some(mut chunk) = self.waiting.pop_front() {
             let answers = poll_fn(|context| chunk.answers.poll(context)).await;
-            self.tell(chunk, answers, outlet).await;
+            self.write_results(chunk, answers, outlet).await;
         }
         let mut out = Vec::new();
         push_problem(self.lines.number() + 1, problem, true, &mut out);

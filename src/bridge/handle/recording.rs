@@ -42,7 +42,7 @@ impl ServiceHandle {
     #[inline]
     fn send_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
-            match visits.tell(&Visit { code, visitor }) {
+            match visits.record(&Visit { code, visitor }) {
                 RecordOutcome::Whole => {}
                 RecordOutcome::WithoutReferrer => self.counters.node.referrers_dropped.add_shared(1),
                 RecordOutcome::Nothing => self.counters.node.visits_dropped.add_shared(1),
@@ -62,20 +62,20 @@ impl ServiceHandle {
     }
 
     /// Logs a picked request that was answered now, `took` after its beginning.
-    pub fn tell_request(&self, request: Request<'_>, status: u16, took: Duration) {
+    pub fn log_request(&self, request: Request<'_>, status: u16, took: Duration) {
         let entry = AccessEntry { request, outcome: outcome(status, took) };
-        let is_told = |access: &mut AccessSender| access.tell(&entry);
-        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
+        let is_sent = |access: &mut AccessSender| access.send(&entry);
+        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_sent));
     }
 
     /// Logs a request whose entry was kept when it came.
-    pub fn tell_noted(&self, noted: PendingEntry, status: u16, took: Duration) {
-        let is_told = |access: &mut AccessSender| access.tell_noted(noted, outcome(status, took));
-        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
+    pub fn log_noted(&self, noted: PendingEntry, status: u16, took: Duration) {
+        let is_sent = |access: &mut AccessSender| access.send_noted(noted, outcome(status, took));
+        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_sent));
     }
 
-    fn count_told(&self, is_told: bool) {
-        if !is_told {
+    fn count_told(&self, is_sent: bool) {
+        if !is_sent {
             self.counters.node.access_log.dropped.add_shared(1);
         }
     }

@@ -18,7 +18,7 @@ use carom_model::link::record::{self, RecordRef};
 use carom_store::backup::{RecordCounts, Section};
 use carom_store::links::catalog::IndexKind;
 use carom_store::links::dump::is_sound;
-use carom_store::links::{EndKind, Index, complete_index, is_grave, stored_end, stored_url};
+use carom_store::links::{EndKind, Index, complete_index, is_quarantine_entry, stored_end, stored_url};
 use carom_telemetry::readable;
 
 /// Number of errors that are described. Further ones are counted.
@@ -193,8 +193,8 @@ fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
 fn with_entry(section: Section, key: &[u8], value: &[u8], each: impl FnOnce(&[u8])) {
     match section {
         Section::Urls => each(key),
-        // Graves are entries of unused codes.
-        Section::Ends if !is_grave(key) => each(key),
+        // Quarantine entries are entries of unused codes.
+        Section::Ends if !is_quarantine_entry(key) => each(key),
         Section::Dates | Section::Tags => each(&listed(key, value)),
         _ => {}
     }

@@ -91,7 +91,7 @@ impl CodeFilterSetup {
     fn send_codes(&self, stop: &AtomicBool) {
         let start = Instant::now();
         // Before the read: a later commit reaches its owner as a change, after this message.
-        self.tell_all(|| StoredCodes::Begin);
+        self.broadcast(|| StoredCodes::Begin);
         let mut sending = Sending {
             setup: self,
             stop,
@@ -101,7 +101,7 @@ impl CodeFilterSetup {
         };
         let is_whole = sending.send_all();
         let codes = sending.sent;
-        self.tell_all(|| StoredCodes::End { is_whole });
+        self.broadcast(|| StoredCodes::End { is_whole });
         if is_whole {
             tracing::info!(
                 codes,
@@ -113,7 +113,7 @@ impl CodeFilterSetup {
         }
     }
 
-    fn tell_all(&self, message: impl Fn() -> StoredCodes) {
+    fn broadcast(&self, message: impl Fn() -> StoredCodes) {
         self.cores.cores().for_each(|core| self.post.to(core).post(ToCore::StoredCodes(message())));
     }
 }

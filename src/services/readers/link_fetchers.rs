@@ -59,7 +59,7 @@ pub fn start(setup: FetcherSetup) -> io::Result<(LookupQueue, Vec<JoinHandle<()>
                 setup.fetch(look_up);
             } else {
                 // This client has got a timeout already; requests that joined it may still wait.
-                setup.tell(&look_up, Lookup::NotResident);
+                setup.reply(&look_up, Lookup::NotResident);
             }
         },
     )
@@ -84,14 +84,14 @@ impl FetcherSetup {
                 let in_doubt = found == Lookup::NotResident;
                 let question = LookupRequest { since: Instant::now(), in_doubt, ..look_up };
                 if redis.try_send(question).is_err() {
-                    self.tell(&look_up, if in_doubt { Lookup::NotResident } else { Lookup::Unconfirmed });
+                    self.reply(&look_up, if in_doubt { Lookup::NotResident } else { Lookup::Unconfirmed });
                 }
             }
-            (found, _) => self.tell(&look_up, found),
+            (found, _) => self.reply(&look_up, found),
         }
     }
 
-    fn tell(&self, look_up: &LookupRequest, found: Lookup<Arc<Link>>) {
+    fn reply(&self, look_up: &LookupRequest, found: Lookup<Arc<Link>>) {
         let LookupRequest { code, core, token, .. } = *look_up;
         self.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: false });
     }

@@ -80,7 +80,7 @@ impl CodeLookup {
             // The ways to this thread and back take some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
             if is_late || !self.shared.has_same_key() {
-                self.tell(&look_up, &Lookup::Unconfirmed);
+                self.reply(&look_up, &Lookup::Unconfirmed);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
@@ -116,7 +116,7 @@ impl CodeLookup {
                     Lookup::Unconfirmed
                 }
             };
-            look_ups.iter().for_each(|look_up| self.tell(look_up, &found));
+            look_ups.iter().for_each(|look_up| self.reply(look_up, &found));
         }
         self.shared.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
@@ -125,7 +125,7 @@ impl CodeLookup {
         }
     }
 
-    fn tell(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>) {
+    fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>) {
         let LookupRequest { code, core, token, in_doubt, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);

@@ -146,7 +146,7 @@ impl Follower {
             if self.take_places().is_err() {
                 return Ok(Pace::Away);
             }
-            if self.tell(WriterOrder::Resume).is_err() {
+            if self.send_to_writer(WriterOrder::Resume).is_err() {
                 return Err(Ended);
             }
         }
@@ -155,7 +155,7 @@ impl Follower {
             // An expected entry that was lost may have an identifier ahead of all that come.
             self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
             self.ending.retain(|_, since| since.elapsed() < LATE);
-            if self.shared.stats.fleet.outbox.get() > 0 && self.tell(WriterOrder::Tick).is_err() {
+            if self.shared.stats.fleet.outbox.get() > 0 && self.send_to_writer(WriterOrder::Tick).is_err() {
                 return Err(Ended);
             }
         }
@@ -204,7 +204,7 @@ impl Follower {
     }
 
     /// Sends the writer an order. Blocks while too many wait: each may have hundreds of links.
-    fn tell(&self, order: WriterOrder) -> Result<(), Stopped> {
+    fn send_to_writer(&self, order: WriterOrder) -> Result<(), Stopped> {
         while self.told.get().saturating_sub(self.shared.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
             if self.shared.is_stopping() {
                 return Err(Stopped::Ended);
@@ -254,7 +254,7 @@ impl Follower {
                 let entries =
                     entries.into_iter().map(|entry| (StreamPosition::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
-                self.tell(WriterOrder::Followed(StreamBatch { partition, entries, to }))
+                self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, to }))
             }
             Read::Gap => {
                 self.positions.remove(&partition);
@@ -290,7 +290,7 @@ impl Follower {
             if let Some(compare) = &mut self.compare {
                 compare.again(partition);
             }
-            self.tell(WriterOrder::Gap { partition, at })?;
+            self.send_to_writer(WriterOrder::Gap { partition, at })?;
         }
         Ok(())
     }
@@ -327,7 +327,7 @@ impl Follower {
         }
         self.shared.stats.fleet.delivered.add(delivered.len() as u64);
         if !delivered.is_empty() {
-            self.tell(WriterOrder::Delivered(delivered))?;
+            self.send_to_writer(WriterOrder::Delivered(delivered))?;
         }
         match trouble {
             Some(trouble) => Err(Stopped::RedisError(trouble)),

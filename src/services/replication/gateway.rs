@@ -98,7 +98,7 @@ impl Gateway {
             let Some(request) = self.prepare(order) else { continue };
             if self.is_repeated(&request) {
                 // The writer has the link. If its idempotency key is forgotten just now, the create fails.
-                self.tell(request, FleetDecision::NoReply { asked: false, alone: false })?;
+                self.send_to_writer(request, FleetDecision::NoReply { asked: false, alone: false })?;
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
             }
@@ -152,7 +152,7 @@ impl Gateway {
         let deadline = Instant::now() + self.shared.settings.answer_time;
         if let Some(theirs) = self.of_another_app(&request) {
             // Redis may have lost the link. A request of another app must not replace or end it there.
-            return self.tell(request, FleetDecision::Held(theirs));
+            return self.send_to_writer(request, FleetDecision::Held(theirs));
         }
         if let Err(why) = self.shared.may_change() {
             return self.go_alone(request, why);
@@ -222,7 +222,7 @@ impl Gateway {
             },
             (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
                 Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
-                    self.tell(request, FleetDecision::Held(State::Link(link)))
+                    self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
                 Ok(state) => {
                     let claim = claim_to_remove(state, || self.mine(code));
@@ -255,12 +255,12 @@ impl Gateway {
                 Ok(())
             }
             // The link is gone or the change does not apply: the writer tells the client why.
-            (Some(state), None) => self.tell(request, FleetDecision::Held(state)),
-            (None, _) => self.tell(request, FleetDecision::Absent),
+            (Some(state), None) => self.send_to_writer(request, FleetDecision::Held(state)),
+            (None, _) => self.send_to_writer(request, FleetDecision::Absent),
         }
     }
 
-    fn tell(&self, request: StoreRequest, ground: FleetDecision) -> Result<(), Ended> {
+    fn send_to_writer(&self, request: StoreRequest, ground: FleetDecision) -> Result<(), Ended> {
         self.writer.send(WriterOrder::Client(request, ground)).map_err(|_| Ended)
     }
 
@@ -275,7 +275,7 @@ impl Gateway {
         change: Option<&CodeChange>,
     ) -> Result<(), Ended> {
         let ground = ground(&self.shared, answer, change);
-        self.tell(request, ground)
+        self.send_to_writer(request, ground)
     }
 }
 

@@ -130,7 +130,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
         let start = Instant::now();
         let counted = count_all(&catalog).map(|is_whole| {
             if is_whole {
-                tell(&catalog, start);
+                log_completion(&catalog, start);
             }
         });
         if let Err(error) = counted.and_then(|()| keep_counted(&catalog)) {
@@ -139,7 +139,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     })
 }
 
-fn tell(catalog: &Catalog, start: Instant) {
+fn log_completion(catalog: &Catalog, start: Instant) {
     let (_, (links, fences)) = catalog.look(|counts| {
         let whole = |counted: &Counted| counted.whole().map_or((0, 0), |all| (all.total(), all.len()));
         (whole(&counts.dates).0, whole(&counts.dates).1 + whole(&counts.tags).1)

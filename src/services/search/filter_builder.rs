@@ -66,13 +66,13 @@ fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
         tracing::info!(links, changed, seconds, "loaded the search index of the last run");
     }
     if sign_all(catalog, 0)? {
-        tell(catalog, start);
+        log_completion(catalog, start);
         keeping::save(catalog, restored.is_none());
     }
     Ok(())
 }
 
-fn tell(catalog: &Catalog, start: Instant) {
+fn log_completion(catalog: &Catalog, start: Instant) {
     let (links, sections, is_all) = catalog.signatures().coverage();
     let (bytes, seconds) = (sections * SIGNATURE_BYTES, start.elapsed().as_secs_f64());
     match is_all {

@@ -193,7 +193,7 @@ mod tests {
                 let visitor = sender.visitor(b"curl/8", b"");
                 for (code, times) in codes {
                     (0..times).for_each(|_| {
-                        assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), RecordOutcome::Whole)
+                        assert_eq!(sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Whole)
                     });
                 }
                 rounds += 1;
@@ -224,7 +224,7 @@ mod tests {
         for number in 0..=LOOKED_UP_MAX {
             let code = Code::parse(format!("n{number}").as_bytes()).unwrap();
             let visitor = sender.visitor(b"", b"");
-            assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), RecordOutcome::Whole);
+            assert_eq!(sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Whole);
             if number % 10_000 == 9_999 {
                 visits.book().collect(unix_ms());
             }

@@ -22,7 +22,7 @@ fn no_visit_is_dropped_while_the_store_syncs() {
         let _syncing = visits.book();
         for at in 0..VISITS {
             let begin = Instant::now();
-            while sender.tell(&Visit { code: Some(code), visitor }) == RecordOutcome::Nothing {
+            while sender.record(&Visit { code: Some(code), visitor }) == RecordOutcome::Nothing {
                 assert!(begin.elapsed() < PATIENCE, "the ring was full after {at} visits, and stayed so");
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -183,7 +183,7 @@ impl<'o> CommitPlanner<'o> {
             }
             WriterOrder::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
             WriterOrder::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
-            WriterOrder::ReleaseCodes { graves, until_ms } => self.unearth(graves, until_ms, look_up),
+            WriterOrder::ReleaseCodes { quarantined, until_ms } => self.release_codes(quarantined, until_ms, look_up),
             WriterOrder::Compared(partition) => _ = self.compare.insert(partition, false),
             WriterOrder::Tick => self.outbox.tick(),
             WriterOrder::Resume => {}

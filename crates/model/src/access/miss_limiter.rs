@@ -163,7 +163,7 @@ impl MissLimiter {
     }
 
     /// Returns the time until requests of that address are answered again; `None` if they are answered now.
-    pub fn bars(&self, place: ClientKey) -> Option<Duration> {
+    pub fn retry_after(&self, place: ClientKey) -> Option<Duration> {
         let now = self.now();
         if now > self.alert_until.get() {
             self.is_throttling.set(false);
@@ -262,16 +262,16 @@ mod tests {
     fn who_guesses_is_answered_nothing_unless_it_may_stand_for_many() {
         let guard = MissLimiter::new(1, 42, || 1);
         let (guesser, balancer) = (guard.place(address(1)), guard.place("10.0.0.1".parse().unwrap()));
-        assert!(!guard.is_throttling() && guard.bars(guesser).is_none());
+        assert!(!guard.is_throttling() && guard.retry_after(guesser).is_none());
         for place in [guesser, balancer] {
             let refused = (0..20).filter(|_| guard.miss(place).is_err()).count();
             assert!(refused >= 9, "{refused}");
         }
-        assert!(guard.is_throttling() && guard.bars(guesser).is_some());
-        assert_eq!((guard.bars(balancer), guard.bars(guard.place(address(2)))), (None, None));
+        assert!(guard.is_throttling() && guard.retry_after(guesser).is_some());
+        assert_eq!((guard.retry_after(balancer), guard.retry_after(guard.place(address(2)))), (None, None));
         guard.alert_until.set(0);
         std::thread::sleep(Duration::from_millis(2));
-        assert!(guard.bars(guesser).is_none() && !guard.is_throttling());
+        assert!(guard.retry_after(guesser).is_none() && !guard.is_throttling());
         let off = MissLimiter::new(0, 42, || 1);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
     }

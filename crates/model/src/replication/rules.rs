@@ -228,7 +228,7 @@ pub(crate) mod tests {
     fn a_removal_leaves_a_tombstone_once() {
         let mine = link(Origin::Issued, 4, 7);
         let Verdict::Accepted(gone) = remove(Some(&mine), 7, 9) else { panic!("a link can be removed") };
-        assert_eq!((gone.version(), gone.is_buried()), (Version { rev: 5, claim: 7, edit: 0 }, true));
+        assert_eq!((gone.version(), gone.is_tombstone()), (Version { rev: 5, claim: 7, edit: 0 }, true));
         assert_eq!(remove(Some(&mine), 8, 9), Verdict::Held(mine), "that was asked for of another link");
         assert_eq!(remove(Some(&gone), 7, 10), Verdict::Held(gone));
         assert_eq!(remove(None, 7, 10), Verdict::Absent);

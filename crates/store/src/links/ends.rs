@@ -39,7 +39,7 @@ pub enum EndKind {
     /// A link, at the instant of its expiry.
     Link,
     /// The quarantined code of an expired link, at the instant of its removal.
-    Grave,
+    Quarantine,
     /// A scheduled deletion of a link, at its instant.
     Deletion,
 }
@@ -48,7 +48,7 @@ impl EndKind {
     fn letter(self) -> u8 {
         match self {
             EndKind::Link => b'e',
-            EndKind::Grave => b'g',
+            EndKind::Quarantine => b'g',
             EndKind::Deletion => b'd',
         }
     }
@@ -161,8 +161,8 @@ impl Links {
 }
 
 /// True if a key is that of a quarantined code.
-pub fn is_grave(key: &[u8]) -> bool {
-    key.first() == Some(&EndKind::Grave.letter())
+pub fn is_quarantine_entry(key: &[u8]) -> bool {
+    key.first() == Some(&EndKind::Quarantine.letter())
 }
 
 /// Returns the stored key of an entry.
@@ -210,7 +210,7 @@ mod tests {
         for end in [due(300, "b"), due(200, "z"), due(300, "a"), due(70_000, "far"), due(u64::MAX, "never")] {
             batch.set_due(EndKind::Link, &end);
         }
-        batch.set_due(EndKind::Grave, &due(1, "grave"));
+        batch.set_due(EndKind::Quarantine, &due(1, "grave"));
         links.commit(batch).unwrap();
         let until = |at_ms| links.due(EndKind::Link, None, at_ms, 9).unwrap();
         assert_eq!(until(199), []);
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(links.due(EndKind::Link, Some(&due(300, "a")), 70_000, 1).unwrap(), [due(300, "b")]);
         assert_eq!(links.due(EndKind::Link, Some(&due(300, "a")), 200, 9).unwrap(), [], "what is behind lies before");
         assert_eq!(links.count_due(EndKind::Link, None, 70_000, 3).unwrap(), 3);
-        assert_eq!(links.due(EndKind::Grave, None, u64::MAX, 9).unwrap(), [due(1, "grave")]);
+        assert_eq!(links.due(EndKind::Quarantine, None, u64::MAX, 9).unwrap(), [due(1, "grave")]);
         let mut batch = links.batch();
         batch.remove_due(EndKind::Link, &due(300, "a"));
         links.commit(batch).unwrap();
@@ -238,7 +238,7 @@ mod tests {
         for at_ms in [500, 200, 300] {
             let mut batch = links.batch();
             batch.set_due(EndKind::Link, &due(at_ms, "a"));
-            batch.set_due(EndKind::Grave, &due(1, "b"));
+            batch.set_due(EndKind::Quarantine, &due(1, "b"));
             batch.remove_due(EndKind::Link, &due(100, "a"));
             links.commit(batch).unwrap();
         }

@@ -112,7 +112,7 @@ impl Follower {
             found.extend(self.leave_out(state)?.flatten().map(|state| (*code, state)));
         }
         if !found.is_empty() {
-            self.tell(WriterOrder::Found(found))?;
+            self.send_to_writer(WriterOrder::Found(found))?;
         }
         Ok(Some(Phase::Down(scan)))
     }
@@ -172,7 +172,7 @@ impl Follower {
                 _ => {}
             }
         }
-        if held.is_empty() { Ok(()) } else { self.tell(WriterOrder::Found(held)) }
+        if held.is_empty() { Ok(()) } else { self.send_to_writer(WriterOrder::Found(held)) }
     }
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {
@@ -192,7 +192,7 @@ impl Follower {
         self.must_compare.retain(|of| *of != partition);
         self.expected.remove(&partition);
         self.ending.remove(&partition);
-        self.tell(WriterOrder::Compared(partition))
+        self.send_to_writer(WriterOrder::Compared(partition))
     }
 
     /// Checks off the entries that a comparison has made, as they are read back.

@@ -24,8 +24,8 @@ pub(super) struct Sweep {
     /// Entries of deletions that were cancelled, or that another node carried out.
     called_off: Vec<DueEvent>,
     /// Codes that are unused from now on and may be reused later.
-    graves: Vec<DueEvent>,
-    /// Graves that are removed.
+    quarantined: Vec<DueEvent>,
+    /// Quarantine entries that are removed.
     opened: HashSet<DueEvent>,
     /// The report for the thread that gave the order, if one did.
     swept: Option<SweepResult>,
@@ -33,7 +33,7 @@ pub(super) struct Sweep {
 
 impl CommitPlanner<'_> {
     /// Removes those of these links that end as their entries say and have expired by `until_ms`. With `recycles`,
-    /// their generated codes get a grave in the index.
+    /// their generated codes get a quarantine entry in the index.
     pub(super) fn expire(
         &mut self,
         ends: Vec<DueEvent>,
@@ -46,7 +46,7 @@ impl CommitPlanner<'_> {
             match self.stored(&due.code, &look_up) {
                 CodeState::Held(State::Link(link)) if link.end() == Some(due) => {
                     if due.at_ms <= until_ms {
-                        self.bury(&link, recycles);
+                        self.tombstone(&link, recycles);
                         expired += 1;
                     }
                 }
@@ -69,7 +69,7 @@ impl CommitPlanner<'_> {
             match &before {
                 CodeState::Held(State::Link(link)) if link.deletion() == Some(due) => {
                     if due.at_ms <= until_ms {
-                        self.bury(link, false);
+                        self.tombstone(link, false);
                         self.note_edit(due.code, &before, &author);
                     }
                 }
@@ -80,7 +80,7 @@ impl CommitPlanner<'_> {
         self.sweep.swept.get_or_insert_default();
     }
 
-    fn bury(&mut self, link: &Arc<Link>, recycles: bool) {
+    fn tombstone(&mut self, link: &Arc<Link>, recycles: bool) {
         let code = link.code;
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
         if gone.is_free() {
@@ -89,30 +89,35 @@ impl CommitPlanner<'_> {
             self.set(code, CodeState::Held(gone));
             // Private codes and codes from elsewhere were not generated from the code space.
             if recycles && GeneratedCode::from_code(&code.within(None)).is_some() {
-                self.sweep.graves.push(DueEvent { at_ms: self.now_ms, code });
+                self.sweep.quarantined.push(DueEvent { at_ms: self.now_ms, code });
             }
         }
         self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
-    /// Forgets these codes, unless something has happened to them since their grave was made. Only graves up to
+    /// Forgets these codes, unless something has happened to them since the start of their quarantine. Only entries up to
     /// `until_ms` are removed. The thread that gave the order is then the only one to know the codes, so the commit must
     /// be durable before it hears of them.
-    pub(super) fn unearth(&mut self, graves: Vec<DueEvent>, until_ms: u64, look_up: impl Fn(&Code) -> CodeState) {
+    pub(super) fn release_codes(
+        &mut self,
+        quarantined: Vec<DueEvent>,
+        until_ms: u64,
+        look_up: impl Fn(&Code) -> CodeState,
+    ) {
         let mut codes = Vec::new();
-        for grave in graves {
-            match self.stored(&grave.code, &look_up) {
+        for entry in quarantined {
+            match self.stored(&entry.code, &look_up) {
                 CodeState::Held(State::Gone(gone))
-                    if (gone.deleted_ms, gone.origin) == (grave.at_ms, Origin::Issued) =>
+                    if (gone.deleted_ms, gone.origin) == (entry.at_ms, Origin::Issued) =>
                 {
-                    if grave.at_ms <= until_ms {
-                        self.set(grave.code, CodeState::Absent);
-                        self.sweep.opened.insert(grave);
-                        codes.push(grave.code);
+                    if entry.at_ms <= until_ms {
+                        self.set(entry.code, CodeState::Absent);
+                        self.sweep.opened.insert(entry);
+                        codes.push(entry.code);
                     }
                 }
                 CodeState::Unknown => {}
-                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => _ = self.sweep.opened.insert(grave),
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => _ = self.sweep.opened.insert(entry),
             }
         }
         self.needs_sync |= !codes.is_empty();
@@ -126,7 +131,7 @@ impl CommitPlanner<'_> {
 
     /// Returns the changes to the index of ends: each entry once, with true to add it and false to remove it.
     pub(super) fn end_writes(&mut self) -> Vec<(EndKind, DueEvent, bool)> {
-        let Sweep { stale, called_off, graves, opened, .. } = std::mem::take(&mut self.sweep);
+        let Sweep { stale, called_off, quarantined, opened, .. } = std::mem::take(&mut self.sweep);
         let mut writes = Vec::new();
         for LookedUpCode { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
             for (of, due_of) in
@@ -155,8 +160,8 @@ impl CommitPlanner<'_> {
             let stale: HashSet<DueEvent> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
             writes.extend(stale.into_iter().map(|due| (EndKind::Link, due, false)));
         }
-        writes.extend(graves.into_iter().map(|grave| (EndKind::Grave, grave, true)));
-        writes.extend(opened.into_iter().map(|grave| (EndKind::Grave, grave, false)));
+        writes.extend(quarantined.into_iter().map(|entry| (EndKind::Quarantine, entry, true)));
+        writes.extend(opened.into_iter().map(|entry| (EndKind::Quarantine, entry, false)));
         writes
     }
 }
@@ -198,15 +203,15 @@ mod tests {
     struct StoreModel {
         states: HashMap<Code, State>,
         ends: BTreeSet<DueEvent>,
-        graves: BTreeSet<DueEvent>,
+        quarantined: BTreeSet<DueEvent>,
         deletions: BTreeSet<DueEvent>,
         now_ms: u64,
     }
 
     impl Default for StoreModel {
         fn default() -> StoreModel {
-            let (states, ends, graves, deletions) = Default::default();
-            StoreModel { states, ends, graves, deletions, now_ms: NOW }
+            let (states, ends, quarantined, deletions) = Default::default();
+            StoreModel { states, ends, quarantined, deletions, now_ms: NOW }
         }
     }
 
@@ -232,7 +237,7 @@ mod tests {
             for (of, due, is_there) in ends {
                 let index = match of {
                     EndKind::Link => &mut self.ends,
-                    EndKind::Grave => &mut self.graves,
+                    EndKind::Quarantine => &mut self.quarantined,
                     EndKind::Deletion => &mut self.deletions,
                 };
                 if is_there {
@@ -259,15 +264,15 @@ mod tests {
             self.states.insert(link.code, State::Link(Arc::new(link)));
         }
 
-        /// Checks that the index has exactly the entries of the links and graves.
+        /// Checks that the index has exactly the entries of the links and of the quarantine.
         fn check(&self) {
             let end = |state: &State| if let State::Link(link) = state { link.end() } else { None };
             assert_eq!(self.ends, self.states.values().filter_map(end).collect());
             let deletion = |state: &State| if let State::Link(link) = state { link.deletion() } else { None };
             assert_eq!(self.deletions, self.states.values().filter_map(deletion).collect());
-            for grave in &self.graves {
-                let Some(State::Gone(gone)) = self.states.get(&grave.code) else { panic!("{grave:?} is empty") };
-                assert_eq!((gone.deleted_ms, gone.origin), (grave.at_ms, Origin::Issued));
+            for entry in &self.quarantined {
+                let Some(State::Gone(gone)) = self.states.get(&entry.code) else { panic!("{entry:?} is empty") };
+                assert_eq!((gone.deleted_ms, gone.origin), (entry.at_ms, Origin::Issued));
             }
         }
     }
@@ -290,8 +295,8 @@ mod tests {
         WriterOrder::Expire { ends: ends.to_vec(), until_ms, recycles: true }
     }
 
-    fn unearth(graves: &[DueEvent], until_ms: u64) -> WriterOrder {
-        WriterOrder::ReleaseCodes { graves: graves.to_vec(), until_ms }
+    fn release_codes(quarantined: &[DueEvent], until_ms: u64) -> WriterOrder {
+        WriterOrder::ReleaseCodes { quarantined: quarantined.to_vec(), until_ms }
     }
 
     fn extend(text: &str, end_ms: Option<u64>) -> WriterOrder {
@@ -353,7 +358,10 @@ mod tests {
         let mut expected = ["issued1", "slug", "noted"].map(code);
         expected.sort();
         assert_eq!((swept.unwrap().expired, removed), (0, expected.to_vec()));
-        assert!(shelf.states[&code("issued1")].is_buried() && shelf.graves.is_empty(), "its code is given to nobody");
+        assert!(
+            shelf.states[&code("issued1")].is_tombstone() && shelf.quarantined.is_empty(),
+            "its code is given to nobody"
+        );
         assert!(shelf.states[&code("back")].is_link() && shelf.states[&code("again")].is_link());
         shelf.check();
         // The deletion is cancelled, or scheduled again for the same instant, in the commit that would have carried it
@@ -388,10 +396,12 @@ mod tests {
         expected.sort();
         assert_eq!(removed, expected);
         let at = |text: &str| shelf.states.get(&code(text));
-        assert!(at("issued1").is_some_and(State::is_buried) && at("abcdefghijklmnop").is_some_and(State::is_buried));
+        assert!(
+            at("issued1").is_some_and(State::is_tombstone) && at("abcdefghijklmnop").is_some_and(State::is_tombstone)
+        );
         assert_eq!(at("slug"), None, "anybody may choose it");
         assert!(["later11", "moved11", "endless"].iter().all(|text| at(text).is_some_and(State::is_link)));
-        assert_eq!(shelf.graves, BTreeSet::from([due(NOW, "issued1")]), "a private code is nobody else's");
+        assert_eq!(shelf.quarantined, BTreeSet::from([due(NOW, "issued1")]), "a private code is nobody else's");
         // Entries that do not match their links are gone.
         shelf.check();
     }
@@ -420,10 +430,10 @@ mod tests {
         let (swept, answers, _) = shelf.commit(vec![again(), long()]);
         assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::NotFound][..]));
         shelf.check();
-        // A code whose link a person deleted has no grave: it is never reused.
+        // A code whose link a person deleted has no quarantine entry: it is never reused.
         let mut shelf = start(Origin::Issued);
         let (swept, ..) = shelf.commit(vec![delete("abcdefg"), again()]);
-        assert_eq!((swept.unwrap().expired, shelf.graves.len()), (0, 0));
+        assert_eq!((swept.unwrap().expired, shelf.quarantined.len()), (0, 0));
         shelf.check();
         // A slug expires and is taken again in the same commit, with the same end or another one.
         for end_ms in [100, 300] {
@@ -449,24 +459,24 @@ mod tests {
         shelf.commit(vec![expire(&[due(100, "expired")], 100), delete("deleted")]);
         let taken = |shelf: &mut StoreModel| shelf.commit(vec![create(link("abcdefg", Origin::Issued))]).1;
         assert_eq!(taken(&mut shelf), [StoreAnswer::Taken], "it is buried");
-        let graves = [due(NOW, "abcdefg"), due(NOW + 1, "expired"), due(NOW + 1, "deleted")];
-        shelf.graves.insert(graves[2]);
-        let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW - 1)]);
+        let quarantined = [due(NOW, "abcdefg"), due(NOW + 1, "expired"), due(NOW + 1, "deleted")];
+        shelf.quarantined.insert(quarantined[2]);
+        let (swept, ..) = shelf.commit(vec![release_codes(&quarantined[..2], NOW - 1)]);
         assert_eq!(swept.unwrap().codes, [], "not yet");
         let mut outbox = Outbox::default();
         let mut plan = CommitPlanner::new(&mut outbox, NOW);
-        plan.add(unearth(&graves[..2], NOW), |code| CodeState::Held(shelf.states[code].clone()));
+        plan.add(release_codes(&quarantined[..2], NOW), |code| CodeState::Held(shelf.states[code].clone()));
         assert!(plan.needs_sync(), "it must be durable before anybody uses the code");
-        let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW)]);
+        let (swept, ..) = shelf.commit(vec![release_codes(&quarantined[..2], NOW)]);
         assert_eq!(swept.unwrap().codes, [code("abcdefg")]);
-        assert_eq!((shelf.states.get(&code("abcdefg")), shelf.graves.len()), (None, 2));
+        assert_eq!((shelf.states.get(&code("abcdefg")), shelf.quarantined.len()), (None, 2));
         assert_eq!(taken(&mut shelf), [StoreAnswer::Created]);
-        // The same grave appears again, as after a power failure, and the code has a link by now.
+        // The same quarantine entry appears again, as after a power failure, and the code has a link by now.
         for _ in 0..2 {
-            shelf.graves.insert(graves[0]);
-            let (swept, ..) = shelf.commit(vec![unearth(&graves[..1], u64::MAX)]);
+            shelf.quarantined.insert(quarantined[0]);
+            let (swept, ..) = shelf.commit(vec![release_codes(&quarantined[..1], u64::MAX)]);
             assert_eq!(swept.unwrap().codes, []);
-            assert!(!shelf.graves.contains(&graves[0]));
+            assert!(!shelf.quarantined.contains(&quarantined[0]));
             // Then one whose link a person has deleted.
             shelf.now_ms += 1;
             shelf.commit(vec![delete("abcdefg")]);
@@ -495,7 +505,7 @@ mod tests {
                         2 => extend(text, (end > 0).then_some(end_ms)),
                         3 => delete(text),
                         4 | 5 => expire(&shelf.ends.iter().copied().collect::<Vec<_>>(), shelf.now_ms),
-                        _ => unearth(&shelf.graves.iter().copied().collect::<Vec<_>>(), shelf.now_ms - 2),
+                        _ => release_codes(&shelf.quarantined.iter().copied().collect::<Vec<_>>(), shelf.now_ms - 2),
                     }
                 }).collect();
                 let is_alone = chunk.len() == 1;
@@ -509,7 +519,7 @@ mod tests {
                     deleted.insert(code(CODES[at]));
                 }
                 for code in swept.iter().flat_map(|swept| &swept.codes) {
-                    assert!(before.states.get(code).is_some_and(State::is_buried), "{code} was not unused");
+                    assert!(before.states.get(code).is_some_and(State::is_tombstone), "{code} was not unused");
                     assert!(!deleted.contains(code), "{code} was deleted by a person");
                 }
                 if is_alone && swept.is_some() {
@@ -574,8 +584,8 @@ mod tests {
                     self.removed.extend(removed.into_iter().map(|code| (code, now_ms)));
                 }
                 5 | 6 => {
-                    let graves: Vec<DueEvent> = self.shelf.graves.iter().copied().collect();
-                    let (swept, ..) = self.commit(unearth(&graves, now_ms - AFTER_MS), true);
+                    let quarantined: Vec<DueEvent> = self.shelf.quarantined.iter().copied().collect();
+                    let (swept, ..) = self.commit(release_codes(&quarantined, now_ms - AFTER_MS), true);
                     self.gathered.extend(swept.unwrap().codes);
                 }
                 7 if !self.gathered.is_empty() => {
