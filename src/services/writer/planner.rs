@@ -7,6 +7,7 @@
 //! changes of other nodes come in through the streams, and [`carom_model::replication`] resolves conflicts. Nothing here writes or
 //! answers; see [`super::writer`].
 
+mod answers;
 mod ends;
 mod reuse;
 mod writes;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
+pub(super) use self::answers::refused;
+use self::answers::{change_of, changed, created_or_deleted};
 pub use self::writes::{CodeState, CommitEffect, Conflict, Writes};
 use super::similar_urls::ReuseCandidates;
 use crate::bridge::{
@@ -660,33 +663,6 @@ fn created_with(
     let is_known = before.is_some_and(|before| before.labels.idempotency == Some(idempotency));
     let is_recent = link.created_ms.saturating_add(WINDOW.as_millis() as u64) > now_ms;
     (!is_known && is_recent).then_some((idempotency.key, link.created_ms, link.code))
-}
-
-/// Returns the answer to a create or a delete.
-fn created_or_deleted(state: &State) -> StoreAnswer {
-    if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted }
-}
-
-/// Returns the answer to a change.
-fn changed(state: &State) -> StoreAnswer {
-    match state {
-        State::Link(link) => StoreAnswer::Changed(Arc::clone(link)),
-        State::Gone(_) => StoreAnswer::NotFound,
-    }
-}
-
-/// Returns the answer to a request that the store cannot decide: unconfirmed if Redis may have done it already,
-/// otherwise refused.
-pub(super) fn refused(ground: &FleetDecision, reason: &'static str) -> StoreAnswer {
-    if ground.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
-}
-
-/// Returns the message for the owner of a code about its new state.
-fn change_of(code: Code, state: &State) -> LinkChange {
-    match state {
-        State::Link(link) => LinkChange::Put(Arc::clone(link)),
-        State::Gone(_) => LinkChange::Remove(code),
-    }
 }
 
 /// Returns the version of a new link that replaces the stored state; `None` if the code is taken.
