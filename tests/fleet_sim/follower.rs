@@ -146,7 +146,7 @@ impl Node {
                     let Some(answer) = ask(redis, &Command::Offer(*index, mine.clone())) else { return false };
                     match (answer.verdict, answer.echo) {
                         (Verdict::Held(state), _) => {
-                            orders.push_back(WriterOrder::Found(vec![(code_at(*index), state)]))
+                            orders.push_back(WriterOrder::Found(vec![(code_at(*index), state)]));
                         }
                         (_, Some(echo)) => follower.expected.push(echo),
                         _ => {}

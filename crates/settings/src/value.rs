@@ -299,8 +299,7 @@ pub(super) fn kept(written: &Written) -> Result<Option<Duration>, InvalidValue> 
 /// Reads a time from 0 to an hour.
 pub(super) fn delay(written: &Written) -> Result<Duration, InvalidValue> {
     const RIGHT: &str = "write a time from \"0s\" to \"1h\", such as \"10s\"";
-    let time =
-        span(written, "0s").map_err(|wrong| InvalidValue { right: RIGHT.to_owned(), ..wrong })?.unwrap_or_default();
+    let time = span(written, "0s").map_err(|wrong| InvalidValue { right: RIGHT.into(), ..wrong })?.unwrap_or_default();
     match time.as_secs() {
         0..=3_600 => Ok(time),
         _ => Err(InvalidValue::new(format!("{} is more than an hour", quoted(&window_text(time))), RIGHT)),
@@ -458,8 +457,7 @@ pub(super) fn domain(text: &str) -> Result<Domain, InvalidValue> {
     let mut words = text.split_ascii_whitespace();
     let base_url = base_url(&Written::Word(words.next().unwrap_or_default().to_owned()))?;
     let host = host_of(base_url.as_str().as_bytes());
-    let name =
-        DomainName::parse(host).map_err(|error| InvalidValue::new(format!("{} {error}", quoted(host)), RIGHT))?;
+    let name = DomainName::parse(host).map_err(|why| InvalidValue::new(format!("{} {why}", quoted(host)), RIGHT))?;
     let mut targets = Targets::default();
     for word in words {
         let wrong = |reason: String| InvalidValue::new(format!("{} {reason}", quoted(word)), RIGHT);
