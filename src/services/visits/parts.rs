@@ -193,7 +193,7 @@ mod tests {
                 let visitor = sender.visitor(b"curl/8", b"");
                 for (code, times) in codes {
                     (0..times).for_each(|_| {
-                        assert_eq!(sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Whole)
+                        assert_eq!(sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Whole);
                     });
                 }
                 rounds += 1;

@@ -38,7 +38,7 @@ impl Desk {
     fn visit(&mut self, name: &str, times: usize) {
         let visitor = self.sender.visitor(b"curl/8", b"https://a.example/");
         (0..times).for_each(|_| {
-            assert_eq!(self.sender.record(&Visit { code: Some(code(name)), visitor }), RecordOutcome::Whole)
+            assert_eq!(self.sender.record(&Visit { code: Some(code(name)), visitor }), RecordOutcome::Whole);
         });
     }
 
