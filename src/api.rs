@@ -19,7 +19,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 
 pub use self::context::{Interfaces, Site};
-use self::response::Answer;
+use self::response::ApiResponse;
 
 pub mod admin;
 mod auth;
@@ -41,7 +41,7 @@ mod rest;
 mod uptime;
 
 /// The handler of all requests of one listener. It runs on the thread of the core that owns the connection.
-pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer>>>>;
+pub type ApiService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = ApiResponse>>>>;
 
 /// Starts the clock of the uptime that the status reports.
 pub fn start_clock() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::console::session::SessionLife;
 use super::problem::Problem;
 use super::uptime::uptime;
-use carom_model::access::key::KeyHash;
+use carom_model::access::key::ApiKeyHash;
 use carom_model::access::usage::{App, Quota};
 use carom_model::access::{AppName, KeyDomains, Role, Scope};
 use carom_model::domains::DomainName;
@@ -24,7 +24,7 @@ pub(super) struct Caller {
     /// Domain of a request that names none; `None`: the default domain.
     pub(super) meant: Option<DomainName>,
     /// Hash of the API key of the request.
-    pub(super) key: Option<KeyHash>,
+    pub(super) key: Option<ApiKeyHash>,
     /// Session at the console, if the caller has one.
     pub(super) session: Option<SessionLife>,
     /// Version that the app reports of itself.
@@ -61,7 +61,7 @@ impl Caller {
     }
 
     /// Returns the hash of the API key of the request.
-    pub(super) fn key(&self) -> Option<KeyHash> {
+    pub(super) fn key(&self) -> Option<ApiKeyHash> {
         self.key
     }
 

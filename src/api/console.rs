@@ -30,14 +30,19 @@ use self::session::Session;
 use super::context::Context;
 use super::problem::Problem;
 use super::query::percent_decoded;
-use super::response::{Answer, empty, json as json_answer};
-use carom_model::access::key::KeyHash;
+use super::response::{ApiResponse, empty, json as json_answer};
+use carom_model::access::key::ApiKeyHash;
 use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// Answers a path below `/admin`.
-    pub(super) async fn console(&self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> Answer {
+    pub(super) async fn console(
+        &self,
+        console: &Rc<Console>,
+        segments: &[&str],
+        request: Request<Incoming>,
+    ) -> ApiResponse {
         let allowed = match segments {
             ["sign-in"] => "GET, HEAD, POST",
             ["api", "session"] => "GET, HEAD, DELETE",
@@ -68,7 +73,7 @@ impl Context {
 
 impl Admitted {
     /// Answers the endpoints that only pages of the console use.
-    async fn answer(self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> Answer {
+    async fn answer(self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
         let query = request.uri().query();
         let context = &self.context;
         match *segments {
@@ -95,10 +100,10 @@ impl Admitted {
     }
 
     /// Handles `GET /admin/api/session`: describes the signed-in user and the service to the pages.
-    fn describe(&self, console: &Console) -> Answer {
+    fn describe(&self, console: &Console) -> ApiResponse {
         let now_ms = unix_ms();
         let keys = self.context.services.keys();
-        let holds = |key: KeyHash| keys.find_hash(key, now_ms).is_some();
+        let holds = |key: ApiKeyHash| keys.find_hash(key, now_ms).is_some();
         let own = self.session.as_ref();
         let shown = |session: &Session| {
             json!({
@@ -117,7 +122,7 @@ impl Admitted {
             StatusCode::OK,
             &json!({
                 "app": self.context.caller.name().map(carom_model::access::AppName::as_str),
-                "keyId": self.context.caller.key().map(KeyHash::id),
+                "keyId": self.context.caller.key().map(ApiKeyHash::id),
                 "since": own.map(|session| dates::format(session.life.since_ms())),
                 "ends": own.map(|session| dates::format(session.life.ends_ms())),
                 "csrf": own.map(|session| &session.csrf),

@@ -1,4 +1,4 @@
-//! What handlers work with: facts about the service, and the context of a request.
+//! The context of a request, and facts about the service, with which handlers work.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::header::HeaderName;
 
-use super::response::{Answer, with};
+use super::response::{ApiResponse, with};
 use carom_model::access::usage::Quota;
 
 const LIMIT_FIELDS: [HeaderName; 3] = [
@@ -14,7 +14,7 @@ const LIMIT_FIELDS: [HeaderName; 3] = [
 ];
 
 /// Adds the headers with the remainder of a rate limit to a response.
-pub(super) fn with_quota(answer: Answer, quota: Option<Quota>) -> Answer {
+pub(super) fn with_quota(answer: ApiResponse, quota: Option<Quota>) -> ApiResponse {
     let Some(quota) = quota else { return answer };
     let reset = seconds(quota.reset);
     let values = [quota.limit.into(), quota.remaining.into(), reset];

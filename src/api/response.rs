@@ -13,15 +13,15 @@ use hyper::{Response, StatusCode};
 pub(super) type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
 /// A response of the API or of a page.
-pub(super) type Answer = Response<Content>;
+pub(super) type ApiResponse = Response<Content>;
 
 /// Returns a response whose body has the content type `kind`.
-pub(super) fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+pub(super) fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> ApiResponse {
     answer_with(status, kind, Box::pin(Full::new(body.into())))
 }
 
 /// Returns a response with the body `content` of the content type `kind`.
-pub(super) fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> Answer {
+pub(super) fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> ApiResponse {
     let mut answer = Response::new(content);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -32,19 +32,19 @@ pub(super) fn answer_with(status: StatusCode, kind: &'static str, content: Conte
 }
 
 /// Returns a response without a body.
-pub(super) fn empty(status: StatusCode) -> Answer {
+pub(super) fn empty(status: StatusCode) -> ApiResponse {
     let mut answer = Response::new(Box::pin(Full::default()) as Content);
     *answer.status_mut() = status;
     answer
 }
 
 /// Returns a JSON response.
-pub(super) fn json(status: StatusCode, body: &impl serde::Serialize) -> Answer {
+pub(super) fn json(status: StatusCode, body: &impl serde::Serialize) -> ApiResponse {
     json_text(status, to_json(body))
 }
 
 /// Returns a response with JSON that is serialised already.
-pub(super) fn json_text(status: StatusCode, text: Vec<u8>) -> Answer {
+pub(super) fn json_text(status: StatusCode, text: Vec<u8>) -> ApiResponse {
     answer(status, "application/json", text)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn to_json(body: &impl serde::Serialize) -> Vec<u8> {
 }
 
 /// Adds a header to a response. A value that no header can carry is left out.
-pub(super) fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
+pub(super) fn with(mut answer: ApiResponse, name: HeaderName, value: &str) -> ApiResponse {
     if let Ok(value) = HeaderValue::from_str(value) {
         answer.headers_mut().insert(name, value);
     }

@@ -13,24 +13,24 @@ pub use listeners::on_loopback;
 
 use super::cpus::{self, Cores};
 use super::keys::{Key, SETTINGS};
-use super::problem::{Problem, Source, Warning, Wrong};
+use super::problem::{InvalidValue, Problem, ValueSource, Warning};
 use super::raw::Raw;
 use super::redis_url;
 use super::value::hosts::host_name;
 use super::value::{self, Written, domains, logs, quantities};
-use super::{Fleet, Settings};
+use super::{FleetSettings, Settings};
 
 /// Parses the raw settings and collects their mistakes.
 pub(super) struct Checker<'a> {
     pub(super) raw: &'a Raw,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<Warning>,
-    sources: [Source; SETTINGS.len()],
+    sources: [ValueSource; SETTINGS.len()],
 }
 
 impl<'a> Checker<'a> {
     pub(super) fn new(raw: &'a Raw, problems: Vec<Problem>, warnings: Vec<Warning>) -> Checker<'a> {
-        Checker { raw, problems, warnings, sources: [const { Source::Default }; SETTINGS.len()] }
+        Checker { raw, problems, warnings, sources: [const { ValueSource::Default }; SETTINGS.len()] }
     }
 
     /// Returns the checked settings; `None` if there are mistakes.
@@ -104,7 +104,7 @@ impl<'a> Checker<'a> {
 
     /// Returns the value of the strongest source, or the default. Values of weaker sources are parsed, too, so that
     /// their mistakes are reported although they have no effect today.
-    pub(super) fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, Wrong>) -> Option<T> {
+    pub(super) fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, InvalidValue>) -> Option<T> {
         let mut best = None;
         for found in self.raw.of(key) {
             match read(&found.written) {
@@ -127,13 +127,17 @@ impl<'a> Checker<'a> {
         &mut self,
         key: Key,
         right: &str,
-        read: impl Fn(&str) -> Result<T, Wrong>,
-    ) -> Option<Vec<(T, Source)>> {
+        read: impl Fn(&str) -> Result<T, InvalidValue>,
+    ) -> Option<Vec<(T, ValueSource)>> {
         let mut best = None;
         for found in self.raw.of(key) {
             let items = value::items(found);
             if items.is_empty() {
-                self.problems.push(Problem::of(found.source.clone(), key, Wrong::new("is an empty list", right)));
+                self.problems.push(Problem::of(
+                    found.source.clone(),
+                    key,
+                    InvalidValue::new("is an empty list", right),
+                ));
             }
             let mut values = Vec::new();
             for item in items {
@@ -167,14 +171,14 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn fleet(&mut self) -> Option<Fleet> {
+    fn fleet(&mut self) -> Option<FleetSettings> {
         let redis = self.one(Key::Redis, redis_url::url);
         let password = self.one(Key::FleetPassword, |written| {
-            let wrong = |_| super::problem::Wrong::new("is not text", "write the Redis password as text");
+            let wrong = |_| super::problem::InvalidValue::new("is not text", "write the Redis password as text");
             value::text(written).map(str::to_owned).map_err(wrong)
         });
         if redis.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
-            let wrong = Wrong::new("is set, but the Redis URL also contains a password", "keep one of the two");
+            let wrong = InvalidValue::new("is set, but the Redis URL also contains a password", "keep one of the two");
             let source = self.sources[Key::FleetPassword as usize].clone();
             self.problems.push(Problem::of(source, Key::FleetPassword, wrong));
         }
@@ -185,7 +189,7 @@ impl<'a> Checker<'a> {
         let accept_without_redis = self.one(Key::FleetAcceptWithoutRedis, value::boolean);
         let reclaim = self.one(Key::FleetReclaimSeconds, |written| value::integer(written, 10, 31_536_000));
         let entries = self.one(Key::FleetStreamEntries, |written| value::integer(written, 1_024, 1_000_000_000));
-        Some(Fleet {
+        Some(FleetSettings {
             redis,
             password: password.map(super::Secret),
             node,

@@ -9,7 +9,7 @@ use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{SETTINGS, Setting};
 use super::value::quantities;
-use super::{Hosts, ListSource, Settings};
+use super::{HostListSettings, ListSource, Settings};
 
 /// A setting as it may be shown to people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -165,7 +165,7 @@ pub(crate) fn redis(settings: &Settings) -> Shown {
 }
 
 /// Shows the source of the dynamic part of a list of hosts.
-pub(crate) fn source(list: &Hosts) -> Shown {
+pub(crate) fn source(list: &HostListSettings) -> Shown {
     match &list.source {
         // The query may contain a secret.
         Some(ListSource::Http(url)) if url.contains('?') => Shown::Hidden,

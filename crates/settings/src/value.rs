@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use carom_shards::{CodeLength, CodeSecret};
 
-use super::problem::{Source, Wrong, quoted};
+use super::problem::{InvalidValue, ValueSource, quoted};
 
 /// A value as a source wrote it, not yet parsed.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,7 +36,7 @@ pub(super) enum Written {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Found {
     pub(super) written: Written,
-    pub(super) source: Source,
+    pub(super) source: ValueSource,
 }
 
 impl Written {
@@ -52,88 +52,92 @@ impl Written {
 }
 
 /// Reads a text that is not empty.
-pub(super) fn text(written: &Written) -> Result<&str, Wrong> {
+pub(super) fn text(written: &Written) -> Result<&str, InvalidValue> {
     const RIGHT: &str = "write text in quotes";
     match written {
-        Written::Word(text) | Written::Text(text) if text.is_empty() => Err(Wrong::new("is empty", RIGHT)),
+        Written::Word(text) | Written::Text(text) if text.is_empty() => Err(InvalidValue::new("is empty", RIGHT)),
         Written::Word(text) | Written::Text(text) => Ok(text),
-        other => Err(Wrong::new(format!("is {}", other.type_name()), RIGHT)),
+        other => Err(InvalidValue::new(format!("is {}", other.type_name()), RIGHT)),
     }
 }
 
 /// Reads the path of a file or directory.
-pub(super) fn path(written: &Written) -> Result<PathBuf, Wrong> {
+pub(super) fn path(written: &Written) -> Result<PathBuf, InvalidValue> {
     let name = text(written)?;
     if name.contains('\0') {
-        return Err(Wrong::new("contains a zero byte", "write a path without zero bytes"));
+        return Err(InvalidValue::new("contains a zero byte", "write a path without zero bytes"));
     }
     Ok(PathBuf::from(name))
 }
 
 /// Reads a boolean.
-pub(super) fn boolean(written: &Written) -> Result<bool, Wrong> {
+pub(super) fn boolean(written: &Written) -> Result<bool, InvalidValue> {
     match written {
         Written::Bool(truth) => Ok(*truth),
         Written::Word(word) => match word.trim().to_ascii_lowercase().as_str() {
             "true" | "1" => Ok(true),
             "false" | "0" => Ok(false),
-            _ => Err(Wrong::new(format!("{} is neither true nor false", quoted(word)), "write true or false")),
+            _ => Err(InvalidValue::new(format!("{} is neither true nor false", quoted(word)), "write true or false")),
         },
-        other => Err(Wrong::new(format!("is {}", other.type_name()), "write true or false")),
+        other => Err(InvalidValue::new(format!("is {}", other.type_name()), "write true or false")),
     }
 }
 
 /// Reads an integer from `least` to `most`.
-pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, Wrong> {
+pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, InvalidValue> {
     let right = || format!("write a whole number from {least} to {most}");
     let digits = match written {
         Written::Integer(digits) => digits,
         Written::Word(word) => word.trim(),
         Written::Text(text) => {
-            return Err(Wrong::new(
+            return Err(InvalidValue::new(
                 format!("{} is text; expected a number", quoted(text)),
                 right() + " without quotes",
             ));
         }
-        other => return Err(Wrong::new(format!("is {}", other.type_name()), right())),
+        other => return Err(InvalidValue::new(format!("is {}", other.type_name()), right())),
     };
     match digits.parse::<u64>() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
-        Ok(number) if number < least => Err(Wrong::new(format!("{number} is too small"), right())),
-        Ok(number) => Err(Wrong::new(format!("{number} is too large"), right())),
+        Ok(number) if number < least => Err(InvalidValue::new(format!("{number} is too small"), right())),
+        Ok(number) => Err(InvalidValue::new(format!("{number} is too large"), right())),
         Err(_) if digits.parse::<i128>().is_ok() => {
-            Err(Wrong::new(format!("{} is out of range", quoted(digits)), right()))
+            Err(InvalidValue::new(format!("{} is out of range", quoted(digits)), right()))
         }
-        Err(_) => Err(Wrong::new(format!("{} is not a whole number", quoted(digits)), right())),
+        Err(_) => Err(InvalidValue::new(format!("{} is not a whole number", quoted(digits)), right())),
     }
 }
 
 /// Reads the length of new codes. Shorter codes exist, but could be guessed.
-pub(super) fn code_length(written: &Written) -> Result<CodeLength, Wrong> {
+pub(super) fn code_length(written: &Written) -> Result<CodeLength, InvalidValue> {
     let characters = integer(written, 6, CodeLength::MAX.get() as u64)?;
-    CodeLength::new(characters as usize)
-        .ok_or_else(|| Wrong::new(format!("{characters} is not a valid code length"), "write a number from 6 to 10"))
+    CodeLength::new(characters as usize).ok_or_else(|| {
+        InvalidValue::new(format!("{characters} is not a valid code length"), "write a number from 6 to 10")
+    })
 }
 
 /// Reads the residency: true if only links in use are kept in memory.
-pub(super) fn is_hot(written: &Written) -> Result<bool, Wrong> {
+pub(super) fn is_hot(written: &Written) -> Result<bool, InvalidValue> {
     match text(written)?.trim() {
         "all" => Ok(false),
         "hot" => Ok(true),
-        other => Err(Wrong::new(format!("{} is neither all nor hot", quoted(other)), "write \"all\" or \"hot\"")),
+        other => {
+            Err(InvalidValue::new(format!("{} is neither all nor hot", quoted(other)), "write \"all\" or \"hot\""))
+        }
     }
 }
 
 /// Reads a code secret. Messages never quote it.
-pub(super) fn space_key(written: &Written) -> Result<CodeSecret, Wrong> {
-    let wrong = |reason: String| Wrong::new(reason, "write 64 hexadecimal digits, as printed by `carom key new`");
+pub(super) fn space_key(written: &Written) -> Result<CodeSecret, InvalidValue> {
+    let wrong =
+        |reason: String| InvalidValue::new(reason, "write 64 hexadecimal digits, as printed by `carom key new`");
     let digits = text(written).map_err(|_| wrong("is not text".into()))?;
     CodeSecret::from_hex(digits).map_err(|error| wrong(error.to_string()))
 }
 
 /// Splits a list into its texts: the elements of an array or of a repeated flag, and the parts between commas in a
 /// text.
-pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Source)>> {
+pub(super) fn items(found: &Found) -> Vec<Result<(String, ValueSource), (InvalidValue, ValueSource)>> {
     match &found.written {
         Written::List(list) => list.iter().flat_map(items).collect(),
         written => match text(written) {
@@ -144,9 +148,9 @@ pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Sourc
 }
 
 /// Reads the path of a file in a list.
-pub(super) fn file(text: &str) -> Result<PathBuf, Wrong> {
+pub(super) fn file(text: &str) -> Result<PathBuf, InvalidValue> {
     if text.trim().is_empty() {
-        return Err(Wrong::new("is empty", "write the path of a file"));
+        return Err(InvalidValue::new("is empty", "write the path of a file"));
     }
     Ok(PathBuf::from(text))
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::admission::{Admitted, Console};
 use crate::api::admin::status;
-use crate::api::response::{Answer, answer_with};
+use crate::api::response::{ApiResponse, answer_with};
 use crate::api::rest::streaming::stream;
 use carom_telemetry::stats::LatencySummary;
 
@@ -22,7 +22,7 @@ const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 impl Admitted {
     /// Handles `GET /admin/api/events`: streams the status about once a second.
-    pub(super) fn events(self, console: &Rc<Console>) -> Answer {
+    pub(super) fn events(self, console: &Rc<Console>) -> ApiResponse {
         let watcher = console.watchers.join();
         let content = stream(|outlet| async move {
             let services = Rc::clone(&self.context.services);

@@ -9,13 +9,13 @@ use carom_limits::PICTURES_KEPT_BYTES;
 
 /// Parameters of a requested QR code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(in crate::api) struct Wanted {
+pub(in crate::api) struct QrParams {
     pub(super) is_svg: bool,
     pub(super) drawing: Drawing,
 }
 
 /// A short URL and the parameters of its QR code.
-type PictureKey = (String, Wanted);
+type PictureKey = (String, QrParams);
 
 /// The cache of QR codes of a core: the most recently used ones, up to a number of bytes.
 #[derive(Debug, Default)]
@@ -67,8 +67,8 @@ mod tests {
     use super::*;
     use crate::pages::qr::Correction;
 
-    const WANTED: Wanted =
-        Wanted { is_svg: false, drawing: Drawing { size: 300, margin: None, correction: Correction::Medium } };
+    const WANTED: QrParams =
+        QrParams { is_svg: false, drawing: Drawing { size: 300, margin: None, correction: Correction::Medium } };
 
     #[test]
     fn pictures_that_were_used_last_are_kept_within_their_bytes() {

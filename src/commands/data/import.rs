@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use carom_shards::{Code, CodeLength, Counter, GeneratedCode, Issuer, Segment};
+use carom_shards::{Code, CodeLength, CounterValue, GeneratedCode, Issuer, Segment};
 
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::import_setup::{ImportError, ImportSetup, ImportSummary};
@@ -118,7 +118,7 @@ impl<'s> Committer<'s> {
     ) -> Result<Committer<'s>, ImportError> {
         let mut marks = Vec::new();
         for length in CodeLength::MIN.and_longer() {
-            marks.push((length, Counter(setup.links.high_water(length.get())?)));
+            marks.push((length, CounterValue(setup.links.high_water(length.get())?)));
         }
         Ok(Committer {
             setup,

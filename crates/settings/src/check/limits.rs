@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Checker;
 use crate::Limits;
 use crate::keys::Key;
-use crate::problem::Wrong;
+use crate::problem::InvalidValue;
 use crate::value::{self, Written, quantities};
 use carom_limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
 
@@ -59,11 +59,12 @@ impl Checker<'_> {
 }
 
 /// Reads the connection limit of an address: `None` for the default, which carom chooses.
-fn per_address(written: &Written) -> Result<Option<u64>, Wrong> {
+fn per_address(written: &Written) -> Result<Option<u64>, InvalidValue> {
     match written {
         Written::Text(text) | Written::Word(text) if text.trim() == "auto" => Ok(None),
         other => {
-            let or_auto = |wrong: Wrong| Wrong { right: format!("{}, or \"auto\"", wrong.right), ..wrong };
+            let or_auto =
+                |wrong: InvalidValue| InvalidValue { right: format!("{}, or \"auto\"", wrong.right), ..wrong };
             value::integer(other, 0, 4_000_000).map(Some).map_err(or_auto)
         }
     }

@@ -7,9 +7,9 @@ use carom_shards::CodeLength;
 use super::Checker;
 use crate::cpus::Cores;
 use crate::keys::Key;
-use crate::problem::{Problem, Wrong};
+use crate::problem::{InvalidValue, Problem};
 use crate::value::{self, quantities};
-use crate::{Expiry, KeySource, Residency};
+use crate::{ExpirySettings, KeySource, Residency};
 use carom_telemetry::readable;
 
 /// Minimum memory for links that one core can work with, in bytes.
@@ -25,7 +25,7 @@ pub(super) struct LinkSettings {
     pub(super) search_memory: u64,
     pub(super) dedupe: Option<Duration>,
     pub(super) default_ttl: Option<Duration>,
-    pub(super) expiry: Expiry,
+    pub(super) expiry: ExpirySettings,
 }
 
 impl Checker<'_> {
@@ -57,7 +57,8 @@ impl Checker<'_> {
             (None, Some(secret)) => KeySource::Given(secret),
             (Some(_), Some(secret)) => {
                 let other = &self.sources[Key::SpaceKeyFile as usize];
-                let wrong = Wrong::new(format!("is set together with space_key_file ({other})"), "keep one of the two");
+                let wrong =
+                    InvalidValue::new(format!("is set together with space_key_file ({other})"), "keep one of the two");
                 let source = self.sources[Key::CodeSecret as usize].clone();
                 self.problems.push(Problem::of(source, Key::CodeSecret, wrong));
                 KeySource::Given(secret)
@@ -82,26 +83,26 @@ impl Checker<'_> {
                 let shown = quantities::show_size(limit);
                 let cores = readable::count(count, "core");
                 let wrong = match limit < least {
-                    true => Wrong::new(format!("{shown} is too small for {cores}"), right),
-                    false => Wrong::new(format!("{shown} is too large for {cores}"), too_much),
+                    true => InvalidValue::new(format!("{shown} is too small for {cores}"), right),
+                    false => InvalidValue::new(format!("{shown} is too large for {cores}"), too_much),
                 };
                 (Key::LinksMemoryLimit, wrong)
             }
             (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
             (true, None) => {
                 let right = "set links.memory_limit to a size such as 8GiB";
-                (Key::LinksResidency, Wrong::new("hot requires a memory limit", right))
+                (Key::LinksResidency, InvalidValue::new("hot requires a memory limit", right))
             }
             (false, Some(_)) => {
                 let right = "set links.residency = \"hot\", or remove this setting";
-                (Key::LinksMemoryLimit, Wrong::new("has no effect while all links are kept in memory", right))
+                (Key::LinksMemoryLimit, InvalidValue::new("has no effect while all links are kept in memory", right))
             }
         };
         self.problems.push(Problem::of(source(key), key, wrong));
         None
     }
 
-    fn expiry(&mut self, of_fleet: bool) -> Option<Expiry> {
+    fn expiry(&mut self, of_fleet: bool) -> Option<ExpirySettings> {
         let keep = self.one(Key::LinksKeepExpired, quantities::kept);
         let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
         let recycle_after = self.one(Key::LinksRecycleAfter, quantities::window);
@@ -115,11 +116,11 @@ impl Checker<'_> {
                 "set links.keep_expired to a time, or remove this setting",
             ),
             (keep, recycle_after) => {
-                return Some(Expiry { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
+                return Some(ExpirySettings { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
             }
         };
         let source = self.sources[Key::LinksRecycleAfter as usize].clone();
-        self.problems.push(Problem::of(source, Key::LinksRecycleAfter, Wrong::new(reason, right)));
+        self.problems.push(Problem::of(source, Key::LinksRecycleAfter, InvalidValue::new(reason, right)));
         None
     }
 }

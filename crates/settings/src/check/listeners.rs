@@ -6,7 +6,7 @@ use super::Checker;
 use crate::Tls;
 use crate::exit::Reason;
 use crate::keys::Key;
-use crate::problem::{Problem, Source, Warning, Wrong};
+use crate::problem::{InvalidValue, Problem, ValueSource, Warning};
 use crate::value::addresses::Chosen;
 use crate::value::{self, addresses, quantities};
 use carom_model::clients::forwarded::{Field, Trust};
@@ -16,7 +16,7 @@ use carom_telemetry::readable;
 /// The listeners, as far as their settings are valid.
 pub(super) struct Listeners {
     /// The public addresses, each with its source.
-    pub(super) public: Option<Vec<(SocketAddr, Source)>>,
+    pub(super) public: Option<Vec<(SocketAddr, ValueSource)>>,
     /// The address of the admin listener.
     pub(super) admin: Option<SocketAddr>,
     /// True for each public address that requires a PROXY header.
@@ -27,7 +27,7 @@ pub(super) struct Listeners {
 
 impl Listeners {
     /// Returns the public addresses, none if they are invalid.
-    pub(super) fn public(&self) -> &[(SocketAddr, Source)] {
+    pub(super) fn public(&self) -> &[(SocketAddr, ValueSource)] {
         self.public.as_deref().unwrap_or_default()
     }
 }
@@ -50,15 +50,15 @@ impl Checker<'_> {
     }
 
     /// Returns the public addresses, each with its source.
-    fn listen(&mut self) -> Option<Vec<(SocketAddr, Source)>> {
+    fn listen(&mut self) -> Option<Vec<(SocketAddr, ValueSource)>> {
         self.list(Key::Listen, "name at least one IP:PORT", addresses::address).or_else(|| {
             let default = Key::Listen.setting().default?;
-            Some(vec![(addresses::address(default).ok()?, Source::Default)])
+            Some(vec![(addresses::address(default).ok()?, ValueSource::Default)])
         })
     }
 
     /// Returns the listeners that require a PROXY header, and the trusted proxies.
-    fn proxies(&mut self, listen: &[(SocketAddr, Source)]) -> (Vec<bool>, Trust) {
+    fn proxies(&mut self, listen: &[(SocketAddr, ValueSource)]) -> (Vec<bool>, Trust) {
         let named = self.list(Key::ProxyProtocol, "write off, require, or addresses of listen", addresses::proxied);
         let trusted = self.list(Key::TrustedProxies, "write at least one, or remove the setting", addresses::network);
         let trusted: Vec<Network> = trusted.unwrap_or_default().into_iter().map(|(network, _)| network).collect();
@@ -69,12 +69,12 @@ impl Checker<'_> {
         let asks = named.iter().find(|(chosen, _)| *chosen != Chosen::Off);
         if let Some((_, source)) = asks.filter(|_| trusted.is_empty()) {
             let right = "list your load balancers in trusted_proxies, as in 10.0.0.0/8";
-            let wrong = Wrong::new("requires trusted proxies", right);
+            let wrong = InvalidValue::new("requires trusted proxies", right);
             self.problems.push(Problem::of(source.clone(), Key::ProxyProtocol, wrong));
         }
         let field = self.one(Key::ForwardedField, addresses::forwarded_field).unwrap_or_default();
         if field != Field::Off && trusted.is_empty() {
-            let wrong = Wrong::new("requires trusted proxies", "list your proxies in trusted_proxies");
+            let wrong = InvalidValue::new("requires trusted proxies", "list your proxies in trusted_proxies");
             self.problems.push(Problem::of(
                 self.sources[Key::ForwardedField as usize].clone(),
                 Key::ForwardedField,
@@ -89,8 +89,8 @@ impl Checker<'_> {
     fn chosen(
         &mut self,
         key: Key,
-        named: &[(Chosen, Source)],
-        listen: &[(SocketAddr, Source)],
+        named: &[(Chosen, ValueSource)],
+        listen: &[(SocketAddr, ValueSource)],
         alone: (&str, &str),
     ) -> Vec<bool> {
         for (chosen, source) in named {
@@ -101,14 +101,14 @@ impl Checker<'_> {
                 Chosen::Off | Chosen::All if named.len() > 1 => (alone.0.to_owned(), alone.1),
                 _ => continue,
             };
-            self.problems.push(Problem::of(source.clone(), key, Wrong::new(reason, right)));
+            self.problems.push(Problem::of(source.clone(), key, InvalidValue::new(reason, right)));
         }
         let is_meant = |address| named.iter().any(|(chosen, _)| [Chosen::All, Chosen::At(address)].contains(chosen));
         listen.iter().map(|(address, _)| is_meant(*address)).collect()
     }
 
     /// Returns the TLS settings; `None` if one of them is invalid.
-    pub(super) fn tls(&mut self, listen: &[(SocketAddr, Source)]) -> Option<Tls> {
+    pub(super) fn tls(&mut self, listen: &[(SocketAddr, ValueSource)]) -> Option<Tls> {
         let right = "write at least one file, or remove the setting";
         let certificates = self.list(Key::TlsCert, right, value::file).unwrap_or_default();
         let keys = self.list(Key::TlsKey, right, value::file).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Checker<'_> {
         let has_problems = !self.problems.is_empty();
         let mut wrong = |key: Key, reason: &str, right: &str| {
             let source = self.sources[key as usize].clone();
-            self.problems.push(Problem::of(source, key, Wrong::new(reason, right)));
+            self.problems.push(Problem::of(source, key, InvalidValue::new(reason, right)));
         };
         match (certificates.len(), keys.len()) {
             // The lists may only differ because an invalid item is missing.
@@ -139,7 +139,7 @@ impl Checker<'_> {
                 wrong(key, "has no effect without a certificate", right);
             }
         }
-        let named = named.unwrap_or_else(|| vec![(Chosen::All, Source::Default)]);
+        let named = named.unwrap_or_else(|| vec![(Chosen::All, ValueSource::Default)]);
         let alone = ("all cannot be combined with addresses", "write \"all\", or only addresses");
         let mut secure = self.chosen(Key::TlsListen, &named, listen, alone);
         let pairs: Vec<_> = certificates.into_iter().zip(keys).map(|((file, _), (key, _))| (file, key)).collect();
@@ -148,19 +148,23 @@ impl Checker<'_> {
     }
 
     /// Reports two listeners whose addresses overlap: either could get a connection.
-    fn listeners_apart(&mut self, listen: &[(SocketAddr, Source)], admin: SocketAddr) {
+    fn listeners_apart(&mut self, listen: &[(SocketAddr, ValueSource)], admin: SocketAddr) {
         for (place, (address, source)) in listen.iter().enumerate() {
             if let Some((first, _)) = listen[..place].iter().find(|(first, _)| overlap(*first, *address)) {
                 let reason = match first == address {
                     true => format!("{address} is listed twice"),
                     false => format!("{address} and {first} overlap"),
                 };
-                self.problems.push(Problem::of(source.clone(), Key::Listen, Wrong::new(reason, "keep one of the two")));
+                self.problems.push(Problem::of(
+                    source.clone(),
+                    Key::Listen,
+                    InvalidValue::new(reason, "keep one of the two"),
+                ));
             }
         }
         if let Some((public, _)) = listen.iter().find(|(public, _)| overlap(*public, admin)) {
             let source = self.sources[Key::AdminListen as usize].clone();
-            let wrong = Wrong::new(format!("{admin} conflicts with listen ({public})"), "choose another port");
+            let wrong = InvalidValue::new(format!("{admin} conflicts with listen ({public})"), "choose another port");
             self.problems.push(Problem::of(source, Key::AdminListen, wrong));
         }
     }
@@ -176,7 +180,7 @@ impl Checker<'_> {
 
     /// Returns the mistakes of a node without API keys: a listener that other machines reach lets them create, change
     /// and delete links, or read the status.
-    fn listeners_exposed(&self, listen: &[(SocketAddr, Source)], admin: SocketAddr) -> Vec<Problem> {
+    fn listeners_exposed(&self, listen: &[(SocketAddr, ValueSource)], admin: SocketAddr) -> Vec<Problem> {
         let admin = (admin, self.sources[Key::AdminListen as usize].clone());
         let all = listen.iter().map(|listener| (Key::Listen, listener)).chain([(Key::AdminListen, &admin)]);
         let exposed = all.filter(|(_, (address, _))| !on_loopback(*address)).map(|(key, (address, source))| {
@@ -184,7 +188,7 @@ impl Checker<'_> {
                 Key::AdminListen => ("read the status of this node", "127.0.0.1:8081"),
                 _ => ("create, change and delete links", "127.0.0.1:8080"),
             };
-            let wrong = Wrong::new(
+            let wrong = InvalidValue::new(
                 format!("{address} is reachable from other machines while no API key exists, so anyone could {who}"),
                 format!(
                     "create an API key with `carom app add NAME`, listen on {instead}, or allow it with --open, CAROM_OPEN=true or open = true"

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 
 use super::{Written, text};
-use crate::problem::{Wrong, quoted};
+use crate::problem::{InvalidValue, quoted};
 use carom_model::clients::forwarded::Field;
 use carom_model::clients::networks::Network;
 
 /// Reads an IP address and a port. Names are not resolved: a name server could change the networks that can reach the
 /// node.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, Wrong> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     let text = text.trim();
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -32,21 +32,21 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, Wrong> {
             "write IP:PORT, such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
         )
     };
-    Err(Wrong::new(reason, right))
+    Err(InvalidValue::new(reason, right))
 }
 
 /// Reads a network of addresses.
-pub(crate) fn network(text: &str) -> Result<Network, Wrong> {
+pub(crate) fn network(text: &str) -> Result<Network, InvalidValue> {
     let right = "write an IP address, or a network such as 10.0.0.0/8";
-    Network::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
+    Network::parse(text).map_err(|error| InvalidValue::new(format!("{} {error}", quoted(text)), right))
 }
 
 /// Reads the field in which proxies name the client.
-pub(crate) fn forwarded_field(written: &Written) -> Result<Field, Wrong> {
+pub(crate) fn forwarded_field(written: &Written) -> Result<Field, InvalidValue> {
     let text = text(written)?.trim();
     Field::ALL.into_iter().find(|field| field.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
         let reason = format!("{} is not off, x-forwarded-for or forwarded", quoted(text));
-        Wrong::new(reason, "write the header that your proxies set")
+        InvalidValue::new(reason, "write the header that your proxies set")
     })
 }
 
@@ -62,25 +62,25 @@ pub(crate) enum Chosen {
 }
 
 /// Reads an item of the listeners that require a PROXY header.
-pub(crate) fn proxied(text: &str) -> Result<Chosen, Wrong> {
+pub(crate) fn proxied(text: &str) -> Result<Chosen, InvalidValue> {
     match text {
         "off" => Ok(Chosen::Off),
         "require" => Ok(Chosen::All),
         text => text.parse().map(Chosen::At).map_err(|_| {
             let reason = format!("{} is neither off, require, nor an address", quoted(text));
-            Wrong::new(reason, "write \"off\", \"require\", or addresses of listen")
+            InvalidValue::new(reason, "write \"off\", \"require\", or addresses of listen")
         }),
     }
 }
 
 /// Reads an item of the listeners that use TLS.
-pub(crate) fn secure(text: &str) -> Result<Chosen, Wrong> {
+pub(crate) fn secure(text: &str) -> Result<Chosen, InvalidValue> {
     if text == "all" {
         return Ok(Chosen::All);
     }
     text.parse().map(Chosen::At).map_err(|_| {
         let reason = format!("{} is neither all nor an address", quoted(text));
-        Wrong::new(reason, "write \"all\" or addresses of listen")
+        InvalidValue::new(reason, "write \"all\" or addresses of listen")
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::{Written, text};
-use crate::problem::{Wrong, quoted};
+use crate::problem::{InvalidValue, quoted};
 use carom_model::destination::hosts::host_of;
 use carom_model::destination::long_url::LongUrl;
 use carom_model::domains::{Domain, DomainName, Targets, UnknownHost};
@@ -27,10 +27,10 @@ impl fmt::Display for BaseUrl {
 }
 
 /// Reads a base URL.
-pub(crate) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
+pub(crate) fn base_url(written: &Written) -> Result<BaseUrl, InvalidValue> {
     let written = text(written)?.trim();
     let wrong = |reason: &str| {
-        Err(Wrong::new(format!("{} {reason}", quoted(written)), "write a URL such as https://example.org"))
+        Err(InvalidValue::new(format!("{} {reason}", quoted(written)), "write a URL such as https://example.org"))
     };
     let lower = written.to_ascii_lowercase();
     if !lower.starts_with("http://") && !lower.starts_with("https://") {
@@ -56,15 +56,16 @@ pub(crate) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
 }
 
 /// Reads a domain: its base URL, then its redirect targets for requests that find no link.
-pub(crate) fn domain(text: &str) -> Result<Domain, Wrong> {
+pub(crate) fn domain(text: &str) -> Result<Domain, InvalidValue> {
     const RIGHT: &str = "write https://go.example, optionally followed by home=URL, not_found=URL and expired=URL";
     let mut words = text.split_ascii_whitespace();
     let base_url = base_url(&Written::Word(words.next().unwrap_or_default().to_owned()))?;
     let host = host_of(base_url.as_str().as_bytes());
-    let name = DomainName::parse(host).map_err(|error| Wrong::new(format!("{} {error}", quoted(host)), RIGHT))?;
+    let name =
+        DomainName::parse(host).map_err(|error| InvalidValue::new(format!("{} {error}", quoted(host)), RIGHT))?;
     let mut targets = Targets::default();
     for word in words {
-        let wrong = |reason: String| Wrong::new(format!("{} {reason}", quoted(word)), RIGHT);
+        let wrong = |reason: String| InvalidValue::new(format!("{} {reason}", quoted(word)), RIGHT);
         let (which, url) = word.split_once('=').ok_or_else(|| wrong("is not home=, not_found= or expired=".into()))?;
         let target = match which {
             "home" => &mut targets.home,
@@ -95,7 +96,7 @@ pub(crate) fn wrong_with_domain(
     other: Option<&Domain>,
     default: Option<&BaseUrl>,
     own: &HashSet<String>,
-) -> Vec<Wrong> {
+) -> Vec<InvalidValue> {
     let mut all = Vec::new();
     if let Some(other) = other {
         let reason = match other.name == domain.name {
@@ -105,33 +106,33 @@ pub(crate) fn wrong_with_domain(
                 domain.name, other.name
             ),
         };
-        all.push(Wrong::new(reason, "remove one of the two"));
+        all.push(InvalidValue::new(reason, "remove one of the two"));
     }
     if let Some(default) = default
         && host_of(default.as_str().as_bytes()) == domain.name.as_str()
         && default.as_str() != domain.base_url
     {
         let reason = format!("{} is the host of base_url, but base_url is {default}", domain.base_url);
-        all.push(Wrong::new(reason, "write the same scheme and port in both"));
+        all.push(InvalidValue::new(reason, "write the same scheme and port in both"));
     }
     let Targets { home, not_found, expired } = &domain.targets;
     for (which, url) in [("home", home), ("not_found", not_found), ("expired", expired)] {
         if let Some(url) = url.as_ref().filter(|url| own.contains(host_of(url.as_bytes()))) {
             let reason = format!("{which}={url} is on a host of this service, so the redirect would loop");
-            all.push(Wrong::new(reason, "use a page on another server"));
+            all.push(InvalidValue::new(reason, "use a page on another server"));
         }
     }
     all
 }
 
 /// Reads the response to a request for an unknown host.
-pub(crate) fn unknown_host(written: &Written) -> Result<UnknownHost, Wrong> {
+pub(crate) fn unknown_host(written: &Written) -> Result<UnknownHost, InvalidValue> {
     match text(written)?.trim() {
         "not_found" => Ok(UnknownHost::NotFound),
         "misdirected" => Ok(UnknownHost::Misdirected),
         other => {
             let wrong = format!("{} is neither not_found nor misdirected", quoted(other));
-            Err(Wrong::new(wrong, "write \"not_found\" or \"misdirected\""))
+            Err(InvalidValue::new(wrong, "write \"not_found\" or \"misdirected\""))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The level and the format of the log.
 
 use super::{Written, text};
-use crate::problem::{Wrong, quoted};
+use crate::problem::{InvalidValue, quoted};
 
 /// The format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,11 +20,13 @@ impl LogFormat {
 }
 
 /// Reads a log format.
-pub(crate) fn log_format(written: &Written) -> Result<LogFormat, Wrong> {
+pub(crate) fn log_format(written: &Written) -> Result<LogFormat, InvalidValue> {
     let name = text(written)?.trim();
     let known =
         [LogFormat::Text, LogFormat::Json].into_iter().find(|format| format.as_str().eq_ignore_ascii_case(name));
-    known.ok_or_else(|| Wrong::new(format!("{} is neither text nor json", quoted(name)), "write \"text\" or \"json\""))
+    known.ok_or_else(|| {
+        InvalidValue::new(format!("{} is neither text nor json", quoted(name)), "write \"text\" or \"json\"")
+    })
 }
 
 /// The log level.
@@ -58,10 +60,10 @@ impl LogLevel {
 }
 
 /// Reads a log level.
-pub(crate) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
+pub(crate) fn log_level(written: &Written) -> Result<LogLevel, InvalidValue> {
     let name = text(written)?.trim();
     let known = LogLevel::ALL.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(name));
     known.ok_or_else(|| {
-        Wrong::new(format!("{} is not a log level", quoted(name)), "write error, warn, info, debug or trace")
+        InvalidValue::new(format!("{} is not a log level", quoted(name)), "write error, warn, info, debug or trace")
     })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Written, text};
-use crate::problem::{Wrong, quoted};
+use crate::problem::{InvalidValue, quoted};
 use carom_limits::SEARCH_MEMORY_MIN;
 
 /// Units of sizes, binary and then decimal, each the largest first. The decimal ones are accepted as well, because
@@ -21,7 +21,7 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 /// Reads a size of at least `least` bytes.
-pub(crate) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
+pub(crate) fn size(written: &Written, least: u64) -> Result<u64, InvalidValue> {
     let right = || format!("write a size of at least {}, such as 512MiB or 8GiB", show_size(least));
     let text = match written {
         Written::Integer(digits) => digits,
@@ -36,31 +36,31 @@ pub(crate) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
         unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| *factor),
     };
     let Some((number, factor)) = number.parse::<u64>().ok().zip(factor) else {
-        return Err(Wrong::new(format!("{} is not a size", quoted(text)), right()));
+        return Err(InvalidValue::new(format!("{} is not a size", quoted(text)), right()));
     };
     match number.checked_mul(factor) {
         Some(bytes) if bytes >= least => Ok(bytes),
-        Some(_) => Err(Wrong::new(format!("{} is too small", quoted(text)), right())),
-        None => Err(Wrong::new(format!("{} is too large", quoted(text)), right())),
+        Some(_) => Err(InvalidValue::new(format!("{} is too small", quoted(text)), right())),
+        None => Err(InvalidValue::new(format!("{} is too large", quoted(text)), right())),
     }
 }
 
 /// Reads the memory for searches in bytes, or `off` for 0.
-pub(crate) fn search_memory(written: &Written) -> Result<u64, Wrong> {
+pub(crate) fn search_memory(written: &Written) -> Result<u64, InvalidValue> {
     match written {
         Written::Text(text) | Written::Word(text) if text.trim() == "off" => Ok(0),
         other => {
-            let or_off = |wrong: Wrong| Wrong { right: format!("{}, or \"off\"", wrong.right), ..wrong };
+            let or_off = |wrong: InvalidValue| InvalidValue { right: format!("{}, or \"off\"", wrong.right), ..wrong };
             size(other, SEARCH_MEMORY_MIN).map_err(or_off)
         }
     }
 }
 
 /// Reads a size from `least` to `most` bytes.
-pub(crate) fn size_within(written: &Written, least: u64, most: u64) -> Result<u64, Wrong> {
+pub(crate) fn size_within(written: &Written, least: u64, most: u64) -> Result<u64, InvalidValue> {
     match size(written, least)? {
         bytes if bytes <= most => Ok(bytes),
-        bytes => Err(Wrong::new(
+        bytes => Err(InvalidValue::new(
             format!("{} is too large", show_size(bytes)),
             format!("write a size of at most {}", show_size(most)),
         )),
@@ -80,44 +80,45 @@ const TIME_UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('
 const WINDOW_MAX: u64 = 3_650 * 86_400;
 
 /// Reads a time, or `off`.
-pub(crate) fn window(written: &Written) -> Result<Option<Duration>, Wrong> {
+pub(crate) fn window(written: &Written) -> Result<Option<Duration>, InvalidValue> {
     span(written, "off")
 }
 
 /// Reads a time, or `forever`.
-pub(crate) fn kept(written: &Written) -> Result<Option<Duration>, Wrong> {
+pub(crate) fn kept(written: &Written) -> Result<Option<Duration>, InvalidValue> {
     span(written, "forever")
 }
 
 /// Reads a time from 0 to an hour.
-pub(crate) fn delay(written: &Written) -> Result<Duration, Wrong> {
+pub(crate) fn delay(written: &Written) -> Result<Duration, InvalidValue> {
     const RIGHT: &str = "write a time from \"0s\" to \"1h\", such as \"10s\"";
-    let time = span(written, "0s").map_err(|wrong| Wrong { right: RIGHT.to_owned(), ..wrong })?.unwrap_or_default();
+    let time =
+        span(written, "0s").map_err(|wrong| InvalidValue { right: RIGHT.to_owned(), ..wrong })?.unwrap_or_default();
     match time.as_secs() {
         0..=3_600 => Ok(time),
-        _ => Err(Wrong::new(format!("{} is more than an hour", quoted(&window_text(time))), RIGHT)),
+        _ => Err(InvalidValue::new(format!("{} is more than an hour", quoted(&window_text(time))), RIGHT)),
     }
 }
 
 /// Reads a time, or a word for no limit.
-fn span(written: &Written, word: &str) -> Result<Option<Duration>, Wrong> {
+fn span(written: &Written, word: &str) -> Result<Option<Duration>, InvalidValue> {
     let right = format!("write \"{word}\", or a time such as \"90s\", \"30m\", \"12h\" or \"1d\"");
     let text = match written {
-        Written::Integer(digits) => return Err(Wrong::new(format!("{} has no unit", quoted(digits)), right)),
-        written => text(written).map_err(|wrong| Wrong { right: right.clone(), ..wrong })?.trim(),
+        Written::Integer(digits) => return Err(InvalidValue::new(format!("{} has no unit", quoted(digits)), right)),
+        written => text(written).map_err(|wrong| InvalidValue { right: right.clone(), ..wrong })?.trim(),
     };
     if text.eq_ignore_ascii_case(word) {
         return Ok(None);
     }
     let unit = |(unit, seconds)| text.strip_suffix(unit).map(|number| (number, seconds));
     let Some((number, unit)) = TIME_UNITS.into_iter().find_map(unit) else {
-        return Err(Wrong::new(format!("{} is not a time", quoted(text)), right));
+        return Err(InvalidValue::new(format!("{} is not a time", quoted(text)), right));
     };
     match number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
         Some(seconds @ 1..=WINDOW_MAX) => Ok(Some(Duration::from_secs(seconds))),
-        Some(0) => Err(Wrong::new(format!("{} is zero", quoted(text)), right)),
-        Some(_) => Err(Wrong::new(format!("{} is longer than ten years", quoted(text)), right)),
-        None => Err(Wrong::new(format!("{} is not a time", quoted(text)), right)),
+        Some(0) => Err(InvalidValue::new(format!("{} is zero", quoted(text)), right)),
+        Some(_) => Err(InvalidValue::new(format!("{} is longer than ten years", quoted(text)), right)),
+        None => Err(InvalidValue::new(format!("{} is not a time", quoted(text)), right)),
     }
 }
 
