@@ -48,3 +48,38 @@ pub(super) fn cookie(name: &str, token: &str) -> String {
     let secure = if name == SECURE_COOKIE { "; Secure" } else { "" };
     format!("{name}={token}; Path=/; HttpOnly; SameSite=Strict{secure}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_found_among_others() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, HeaderValue::from_static("a=b; carom-console-8081=one;carom-console=two"));
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("__Host-carom-console=three; xcarom-console=no; carom-console"),
+        );
+        let found: Vec<_> =
+            tokens(&headers).map(|(name, token)| [name, token].map(|it| it.escape_ascii().to_string())).collect();
+        let expected = [["carom-console-8081", "one"], ["carom-console", "two"], ["__Host-carom-console", "three"]];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_cookie_is_for_tls_where_that_is_spoken() {
+        let of = |fields: &[(&str, &str)]| {
+            let request = Request::builder().uri("/").header("host", "ops.example:8081");
+            cookie_name(
+                &fields.iter().fold(request, |request, (name, value)| request.header(*name, *value)).body(()).unwrap(),
+            )
+        };
+        assert_eq!(of(&[]), "carom-console-8081");
+        assert_eq!(of(&[("origin", "http://ops.example:8081")]), "carom-console-8081");
+        assert_eq!(of(&[("origin", "https://ops.example:8081")]), SECURE_COOKIE);
+        assert_eq!(of(&[("x-forwarded-proto", "https")]), SECURE_COOKIE);
+        assert!(cookie(SECURE_COOKIE, "x").ends_with("; Path=/; HttpOnly; SameSite=Strict; Secure"));
+        assert!(!cookie("carom-console", "x").contains("Secure"));
+    }
+}
