@@ -23,11 +23,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("node", &["api", "bridge", "core", "pages", "services", "startup"]),
     ("commands", &["bridge", "services", "startup"]),
     ("startup", &["pages", "services"]),
-    ("core", &["bridge", "wire"]),
+    ("core", &["bridge", "pages", "wire"]),
     ("api", &["bridge", "pages", "wire"]),
     ("services", &["bridge"]),
     ("bridge", &["pages"]),
-    ("wire", &["pages"]),
+    ("wire", &[]),
     ("pages", &[]),
 ];
 

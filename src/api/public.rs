@@ -17,12 +17,11 @@ use super::rest::domains::lead_to;
 use super::rest::{openapi, routes};
 use super::{Answer, Context, Service, Site, empty, is_read, with};
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::{Place, Source};
 use carom_model::access::usage::Quota;
-use carom_model::redirect::Notice;
+use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 
 /// Returns the handler for the requests of a core that hyper serves.

@@ -1,16 +1,14 @@
 //! Responses in bytes: heads prebuilt for each status, with the date rendered once a second.
+//!
+//! The caller brings the texts of error pages and rejections. This module knows only how they are framed.
 
 use std::time::{Duration, SystemTime};
 
 use carom_shards::{Policy, RedirectStatus};
-use serde_json::json;
 
 use super::connection::RedirectRequest;
 use super::forward;
 use super::head::Rejection;
-use crate::pages::{CONTENT_SECURITY_POLICY, Drawn, Pages};
-use carom_model::redirect::Notice;
-use carom_model::redirect::{Destination, Response};
 
 /// Bytes of an HTTP date (RFC 9110, section 5.6.7), which follows the status line and `Date: ` in every prebuilt head.
 const DATE_LEN: usize = 29;
@@ -43,78 +41,84 @@ impl Prebuilt {
     }
 }
 
-/// The head of an error page in both forms.
-#[derive(Debug)]
-struct PageHeads {
-    page: Drawn,
-    html: Prebuilt,
-    text: Prebuilt,
+/// A body with the fields that describe it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Representation {
+    /// The value of `Content-Type`.
+    pub content_type: &'static str,
+    /// Further fields as complete lines. `Date`, `Content-Length` and `Connection` are added to them.
+    pub fields: String,
+    /// The body.
+    pub body: String,
 }
 
-impl PageHeads {
-    /// Builds both heads. `more` has further fields as complete lines.
-    fn new(pages: &Pages, notice: Notice, hsts: Option<&str>, more: &str) -> PageHeads {
-        let page = pages.notice(notice).clone();
-        let retry = notice.retry_after().map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
-        let fields = |kind: &str, len: usize| {
-            format!(
-                "Content-Type: {kind}; charset=utf-8\r\nContent-Length: {len}\r\nCache-Control: no-store\r\nVary: Accept\r\n{retry}{more}\
-                 X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
-            )
-        };
-        let policy = format!("Content-Security-Policy: {CONTENT_SECURITY_POLICY}\r\n");
-        PageHeads {
-            html: Prebuilt::new(notice.status(), hsts, &(fields("text/html", page.html.len()) + &policy)),
-            text: Prebuilt::new(notice.status(), hsts, &fields("text/plain", page.text.len())),
-            page,
-        }
+/// A page that is sent in place of a redirect, as HTML and as text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ErrorPage {
+    /// Number and phrase of the status line.
+    pub status: &'static str,
+    /// The form for clients that accept HTML.
+    pub html: Representation,
+    /// The form for all other clients.
+    pub text: Representation,
+}
+
+/// One form of an error page, or a rejection: a head without its end, and a body.
+#[derive(Debug)]
+struct Document {
+    head: Prebuilt,
+    body: String,
+}
+
+impl Document {
+    fn new(status: &str, hsts: Option<&str>, of: Representation) -> Document {
+        let Representation { content_type, fields, body } = of;
+        let len = body.len();
+        let fields = format!("Content-Type: {content_type}\r\nContent-Length: {len}\r\n{fields}");
+        Document { head: Prebuilt::new(status, hsts, &fields), body }
     }
 
-    fn write(&self, out: &mut Vec<u8>, request: &RedirectRequest) {
-        let (head, body) =
-            if request.accepts_html { (&self.html, &self.page.html) } else { (&self.text, &self.page.text) };
-        out.extend_from_slice(&head.bytes);
-        end_head(out, request.close);
-        if !request.head_only {
-            out.extend_from_slice(body.as_bytes());
+    fn write(&self, out: &mut Vec<u8>, head_only: bool, close: bool) {
+        out.extend_from_slice(&self.head.bytes);
+        end_head(out, close);
+        if !head_only {
+            out.extend_from_slice(self.body.as_bytes());
         }
     }
 }
 
-/// Seconds after which an address over the rate limit for misses may miss once more. Any limit allows one per second.
-pub const MISS_WAIT_SECONDS: u64 = 1;
-
-/// The prebuilt responses of one core.
+/// The prebuilt responses of one core, for plain connections or for TLS.
 #[derive(Debug)]
-pub struct Answers {
+pub struct PrebuiltResponses {
     redirects: [Prebuilt; RedirectStatus::ALL.len()],
-    /// By the place of their notice in [`Notice::ALL`].
-    pages: [PageHeads; Notice::ALL.len()],
-    rejections: Vec<(Rejection, Prebuilt)>,
+    /// Each page as HTML and as text.
+    pages: Vec<[Document; 2]>,
+    rejections: Vec<(Rejection, Document)>,
 }
 
-impl Answers {
-    /// Builds all responses of a service with these pages, dated `unix_seconds` after 1970 UTC.
+impl PrebuiltResponses {
+    /// Builds all responses, dated `unix_seconds` after 1970 UTC.
     ///
-    /// `misses_per_second` is the rate limit of an address. `hsts` is the value of `Strict-Transport-Security`, as
+    /// `rejected` returns the response to a rejected request. `hsts` is the value of `Strict-Transport-Security`, as
     /// [`max_age`] returns it; `None` leaves the field out.
-    pub fn new(pages: &Pages, unix_seconds: u64, misses_per_second: u32, hsts: Option<&str>) -> Answers {
-        let limit = format!(
-            "X-RateLimit-Limit: {misses_per_second}\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {MISS_WAIT_SECONDS}\r\n"
-        );
-        let mut answers = Answers {
+    pub fn new(
+        pages: impl IntoIterator<Item = ErrorPage>,
+        rejected: impl Fn(Rejection) -> Representation,
+        unix_seconds: u64,
+        hsts: Option<&str>,
+    ) -> PrebuiltResponses {
+        let page = |ErrorPage { status, html, text }| [html, text].map(|form| Document::new(status, hsts, form));
+        let rejection = |rejection: Rejection| Document::new(rejection.status(), hsts, rejected(rejection));
+        let mut responses = PrebuiltResponses {
             redirects: RedirectStatus::ALL.map(|status| {
                 let line = format!("{} {}", status.number(), redirect_phrase(status));
                 Prebuilt::new(&line, hsts, "Content-Length: 0\r\nCache-Control: private, max-age=")
             }),
-            pages: Notice::ALL.map(|notice| {
-                let more = if notice == Notice::TooMany { &limit[..] } else { "" };
-                PageHeads::new(pages, notice, hsts, more)
-            }),
-            rejections: Rejection::ALL.map(|rejection| (rejection, rejection_head(rejection, hsts))).into(),
+            pages: pages.into_iter().map(page).collect(),
+            rejections: Rejection::ALL.map(|of| (of, rejection(of))).into(),
         };
-        answers.tick(unix_seconds);
-        answers
+        responses.tick(unix_seconds);
+        responses
     }
 
     /// Renders the date again. The caller calls it at least once per second.
@@ -123,49 +127,40 @@ impl Answers {
         let date = date.as_bytes();
         assert_eq!(date.len(), DATE_LEN, "an HTTP date has a fixed length until the year 9999");
         self.redirects.iter_mut().for_each(|head| head.set_date(date));
-        for page in &mut self.pages {
-            page.html.set_date(date);
-            page.text.set_date(date);
-        }
-        self.rejections.iter_mut().for_each(|(_, head)| head.set_date(date));
+        self.pages.iter_mut().flatten().for_each(|form| form.head.set_date(date));
+        self.rejections.iter_mut().for_each(|(_, response)| response.head.set_date(date));
     }
 
-    /// Appends the response to `ask`, a request with this query string.
+    /// Appends a redirect to `target`, with the query string of the request if the policy forwards it.
     ///
     /// `now_ms` is the present instant in milliseconds since 1970 UTC, because no client may cache a redirect for
     /// longer than the link lives.
     #[inline]
-    pub fn write(
+    pub fn redirect(
         &self,
         out: &mut Vec<u8>,
         request: &RedirectRequest,
         query: &[u8],
-        response: &Response<'_>,
+        (policy, target): (&Policy, &[u8]),
         now_ms: u64,
     ) {
-        match response {
-            Response::Redirect(Destination { policy, target }) => {
-                out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
-                match cache_seconds(policy, now_ms) {
-                    0 => out.push(b'0'),
-                    seconds => write_number(out, seconds),
-                }
-                out.extend_from_slice(b"\r\nLocation: ");
-                if policy.forward_query && !query.is_empty() {
-                    forward::push(out, target, query);
-                } else {
-                    out.extend_from_slice(target);
-                }
-                out.extend_from_slice(b"\r\n");
-                end_head(out, request.close);
-            }
-            Response::DomainFallback(target) => self.write_away(out, request, target),
-            Response::Notice(notice) => self.pages[*notice as usize].write(out, request),
+        out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
+        match cache_seconds(policy, now_ms) {
+            0 => out.push(b'0'),
+            seconds => write_number(out, seconds),
         }
+        out.extend_from_slice(b"\r\nLocation: ");
+        if policy.forward_query && !query.is_empty() {
+            forward::push(out, target, query);
+        } else {
+            out.extend_from_slice(target);
+        }
+        out.extend_from_slice(b"\r\n");
+        end_head(out, request.close);
     }
 
     /// Appends a redirect that no client caches.
-    fn write_away(&self, out: &mut Vec<u8>, request: &RedirectRequest, target: &str) {
+    pub fn uncached_redirect(&self, out: &mut Vec<u8>, request: &RedirectRequest, target: &str) {
         out.extend_from_slice(&self.redirects[status_index(RedirectStatus::Found)].bytes);
         out.extend_from_slice(b"0\r\nLocation: ");
         out.extend_from_slice(target.as_bytes());
@@ -173,10 +168,20 @@ impl Answers {
         end_head(out, request.close);
     }
 
+    /// Appends the error page with this index among those that [`PrebuiltResponses::new`] got.
+    ///
+    /// # Panics
+    /// If there is no such page.
+    pub fn page(&self, out: &mut Vec<u8>, request: &RedirectRequest, index: usize) {
+        let [html, text] = &self.pages[index];
+        let form = if request.accepts_html { html } else { text };
+        form.write(out, request.head_only, request.close);
+    }
+
     /// Appends the response to a rejected request, after which the connection is closed.
     pub fn reject(&self, out: &mut Vec<u8>, rejection: Rejection) {
-        if let Some((_, head)) = self.rejections.iter().find(|(of, _)| *of == rejection) {
-            out.extend_from_slice(&head.bytes);
+        if let Some((_, response)) = self.rejections.iter().find(|(of, _)| *of == rejection) {
+            response.write(out, false, true);
         }
     }
 }
@@ -213,25 +218,6 @@ fn status_index(status: RedirectStatus) -> usize {
         RedirectStatus::TemporaryRedirect => 3,
         RedirectStatus::PermanentRedirect => 4,
     }
-}
-
-/// Builds the complete response to a rejected request, with a problem (RFC 9457) like those of the API. No response
-/// follows it.
-fn rejection_head(rejection: Rejection, hsts: Option<&str>) -> Prebuilt {
-    let (_, phrase) = rejection.status().split_once(' ').expect("a status is a number and a phrase");
-    let (kind, title) = match rejection {
-        Rejection::BodyTooLarge => ("urn:carom:problem:body-too-large", "Request body too large"),
-        Rejection::Unavailable => ("urn:carom:problem:unavailable", "Temporarily unavailable"),
-        _ => ("about:blank", phrase),
-    };
-    let (detail, status) = (rejection.explanation(), rejection.number());
-    let body = json!({"title": title, "type": kind, "detail": detail, "status": status}).to_string();
-    let retry = if rejection == Rejection::Unavailable { "Retry-After: 1\r\n" } else { "" };
-    let fields = format!(
-        "Content-Type: application/problem+json\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{retry}Connection: close\r\n\r\n{body}",
-        body.len()
-    );
-    Prebuilt::new(rejection.status(), hsts, &fields)
 }
 
 #[inline]
@@ -276,9 +262,23 @@ mod tests {
         }
     }
 
-    fn written(request: &RedirectRequest, response: &Response<'_>) -> String {
+    fn form(content_type: &'static str) -> Representation {
+        Representation {
+            content_type,
+            fields: "Vary: Accept\r\n".to_owned(),
+            body: format!("a body of {content_type}"),
+        }
+    }
+
+    fn responses(hsts: Option<&str>) -> PrebuiltResponses {
+        let page = |status| ErrorPage { status, html: form("text/html"), text: form("text/plain") };
+        let pages = ["404 Not Found", "410 Gone"].map(page);
+        PrebuiltResponses::new(pages, |_| form("application/problem+json"), 784_111_777, hsts)
+    }
+
+    fn redirected(policy: &Policy, target: &[u8]) -> String {
         let mut out = Vec::new();
-        Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, request, b"q=1", response, 5_000);
+        responses(None).redirect(&mut out, &request(), b"q=1", (policy, target), 5_000);
         String::from_utf8(out).unwrap()
     }
 
@@ -286,16 +286,15 @@ mod tests {
     fn the_query_goes_along_where_that_is_wanted() {
         for (forward_query, location) in [(false, "https://a/?b#c"), (true, "https://a/?b&q=1#c")] {
             let policy = Policy { forward_query, ..Policy::default() };
-            let text = written(&request(), &Response::Redirect(Destination { policy, target: b"https://a/?b#c" }));
+            let text = redirected(&policy, b"https://a/?b#c");
             assert!(text.ends_with(&format!("\r\nLocation: {location}\r\n\r\n")), "{text}");
         }
     }
 
     #[test]
     fn a_redirect_is_exactly_this() {
-        let found = Response::Redirect(Destination { policy: Policy::default(), target: &b"https://example.com/"[..] });
         assert_eq!(
-            written(&request(), &found),
+            redirected(&Policy::default(), b"https://example.com/"),
             "HTTP/1.1 302 Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 0\r\n\
              Cache-Control: private, max-age=0\r\nLocation: https://example.com/\r\n\r\n"
         );
@@ -305,7 +304,7 @@ mod tests {
     fn every_status_has_its_own_line() {
         for status in RedirectStatus::ALL {
             let policy = Policy { status, cache_seconds: Some(4_294_967_295), ..Policy::default() };
-            let text = written(&request(), &Response::Redirect(Destination { policy, target: b"http://a/" }));
+            let text = redirected(&policy, b"http://a/");
             assert!(
                 text.starts_with(&format!("HTTP/1.1 {} {}\r\n", status.number(), redirect_phrase(status))),
                 "{text}"
@@ -323,29 +322,29 @@ mod tests {
     }
 
     #[test]
-    fn every_notice_has_its_page() {
-        for notice in Notice::ALL {
-            let text = written(&request(), &Response::Notice(notice));
-            assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", notice.status())), "{text}");
-            assert_eq!(text.contains("X-RateLimit-Limit"), notice == Notice::TooMany);
-        }
+    fn a_page_is_exactly_this() {
+        let mut out = Vec::new();
+        let request = RedirectRequest { accepts_html: true, ..request() };
+        responses(Some("max-age=9")).page(&mut out, &request, 1);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "HTTP/1.1 410 Gone\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nStrict-Transport-Security: max-age=9\r\n\
+             Content-Type: text/html\r\nContent-Length: 19\r\nVary: Accept\r\n\r\na body of text/html"
+        );
     }
 
     #[test]
     fn pages_announce_the_length_they_have() {
         for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
-            for notice in Notice::ALL {
-                let text = written(
-                    &RedirectRequest { accepts_html, head_only, close: true, ..request() },
-                    &Response::Notice(notice),
-                );
-                let (head, body) = text.split_once("\r\n\r\n").unwrap();
-                let len: usize =
-                    head.split("Content-Length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
-                assert!(head.ends_with("Connection: close"));
-                assert_eq!(body.len(), if head_only { 0 } else { len });
-                assert_eq!(head.contains("text/html"), accepts_html);
-            }
+            let mut out = Vec::new();
+            let request = RedirectRequest { accepts_html, head_only, close: true, ..request() };
+            responses(None).page(&mut out, &request, 0);
+            let text = String::from_utf8(out).unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            let len: usize = head.split("Content-Length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+            assert!(head.ends_with("Connection: close"));
+            assert_eq!(body.len(), if head_only { 0 } else { len });
+            assert_eq!(head.contains("text/html"), accepts_html);
         }
     }
 
@@ -353,13 +352,10 @@ mod tests {
     fn every_rejection_has_an_answer_that_closes() {
         for rejection in Rejection::ALL {
             let mut out = Vec::new();
-            Answers::new(&Pages::plain(), 0, 10, None).reject(&mut out, rejection);
+            responses(None).reject(&mut out, rejection);
             let text = String::from_utf8(out).unwrap();
             assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", rejection.status())));
-            assert!(text.contains("\r\nConnection: close\r\n"));
-            let problem: serde_json::Value = serde_json::from_str(text.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-            assert!(rejection.status().starts_with(&problem["status"].to_string()));
-            assert_eq!(problem["detail"], rejection.explanation());
+            assert!(text.ends_with("\r\nConnection: close\r\n\r\na body of application/problem+json"), "{text}");
         }
     }
 }
