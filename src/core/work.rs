@@ -27,7 +27,7 @@ use super::tls::Secure;
 use super::vhosts::HostRouter;
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::count_response;
-use crate::bridge::{StoreAnswer, Ticket, ToCore};
+use crate::bridge::{BULK_PATH, StoreAnswer, Ticket, ToCore};
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
 use crate::wire::{Action, Bounds, Connection, RedirectRequest};
@@ -145,7 +145,7 @@ impl Work {
             (false, false) => Connection::fast(),
         };
         let ConnectionLimits { head_len: head, body_len: body, requests, queued_len, .. } = self.limits;
-        let mut machine = machine.within(Bounds { head, body, requests });
+        let mut machine = machine.within(Bounds { head, body, requests, stream_path: BULK_PATH });
         if self.draining {
             machine.close_after_next();
         }

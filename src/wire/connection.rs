@@ -15,9 +15,6 @@ use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use super::proxy;
 use carom_limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
 
-/// Path of the bulk import: the one path that accepts a body of any length, for as long as it makes progress.
-pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
-
 /// A range of bytes in a request's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span {
@@ -125,11 +122,13 @@ pub struct Bounds {
     pub body: u32,
     /// Requests on a connection; 0 means no limit.
     pub requests: u32,
+    /// The one path that accepts a body of any length, for as long as it makes progress. Empty if none does.
+    pub stream_path: &'static str,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0 }
+        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0, stream_path: "" }
     }
 }
 
@@ -307,7 +306,7 @@ impl Connection {
         self.scan = HeadScan::default();
         self.heads = self.heads.wrapping_add(1);
         self.last |= head.close;
-        self.endless = is_bulk(&head);
+        self.endless = is_stream(&head, self.bounds.stream_path);
         self.mode = match head.body {
             Body::Length(len) if len > u64::from(self.bounds.body) && !self.endless => {
                 return self.reject(Rejection::BodyTooLarge);
@@ -333,10 +332,12 @@ impl Connection {
     }
 }
 
-/// True if a request may create any number of links.
-fn is_bulk(head: &Head<'_>) -> bool {
-    let behind = head.target.strip_prefix(BULK_PATH.as_bytes());
-    head.method == Method::Other && behind.is_some_and(|rest| matches!(rest.first(), None | Some(b'?')))
+/// True if a request may have a body of any length, because its path is `stream_path`.
+fn is_stream(head: &Head<'_>, stream_path: &str) -> bool {
+    let behind = head.target.strip_prefix(stream_path.as_bytes());
+    !stream_path.is_empty()
+        && head.method == Method::Other
+        && behind.is_some_and(|rest| matches!(rest.first(), None | Some(b'?')))
 }
 
 /// Returns the code that bytes seem to ask for, if they begin as most requests do. It is only a guess for prefetching:
@@ -625,14 +626,16 @@ mod tests {
     }
 
     #[test]
-    fn only_bodies_of_many_links_have_no_end() {
+    fn only_the_stream_path_has_bodies_of_any_length() {
+        const STREAM_PATH: &str = "/rest/v3/short-urls/bulk";
         let limit = "Content-Length: 99999999999";
         let begin = |line: &str, fields: &str| {
-            let mut connection = Connection::slow();
+            let bounds = Bounds { stream_path: STREAM_PATH, ..Bounds::default() };
+            let mut connection = Connection::slow().within(bounds);
             let head = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
             (connection.step(head.as_bytes()).action, connection)
         };
-        for line in [&format!("POST {BULK_PATH}")[..], &format!("POST {BULK_PATH}?dryRun=true")] {
+        for line in [&format!("POST {STREAM_PATH}")[..], &format!("POST {STREAM_PATH}?dryRun=true")] {
             assert_eq!(begin(line, limit).0, Action::Pass);
             let (_, mut connection) = begin(line, "Transfer-Encoding: chunked");
             for _ in 0..100 {
@@ -649,8 +652,10 @@ mod tests {
         for line in ["POST /rest/v3/short-urls", "POST /rest/v3/short-urls/bulk/", "GET /rest/v3/short-urls/bulk"] {
             assert_eq!(begin(line, limit).0, Action::Reject(Rejection::BodyTooLarge), "{line}");
         }
+        let head = format!("POST {STREAM_PATH} HTTP/1.1\r\nHost: a\r\n{limit}\r\n\r\n");
+        assert_eq!(Connection::slow().step(head.as_bytes()).action, Action::Reject(Rejection::BodyTooLarge));
         // A body that consists of framing alone is rejected.
-        let (_, mut connection) = begin(&format!("POST {BULK_PATH}"), "Transfer-Encoding: chunked");
+        let (_, mut connection) = begin(&format!("POST {STREAM_PATH}"), "Transfer-Encoding: chunked");
         let extension = format!("1;{}", "x".repeat(2 * BODY_LEN_MAX));
         connection.step(extension.as_bytes());
         assert_eq!(connection.step(b"x").action, Action::Reject(Rejection::BodyTooLarge));
