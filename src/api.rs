@@ -163,7 +163,7 @@ fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
 /// True if the `Accept` header names HTML.
 fn accepts_html<B>(request: &Request<B>) -> bool {
     let accepted = request.headers().get_all(header::ACCEPT);
-    accepted.iter().any(|value| crate::wire::head::accepts_html(value.as_bytes()))
+    accepted.iter().any(|value| carom_http::head::accepts_html(value.as_bytes()))
 }
 
 /// Returns the limit on the length of a request body, in bytes.

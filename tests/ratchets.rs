@@ -11,6 +11,7 @@ const FILE_LINES_MAX: usize = 600;
 
 /// Files with more lines, each with its number of lines rounded up to the next ten.
 const LONG_FILES: &[(&str, usize)] = &[
+    ("crates/http/src/connection.rs", 710),
     ("crates/limits/src/lib.rs", 620),
     ("crates/model/src/access/registry.rs", 690),
     ("crates/model/src/link/record.rs", 680),
@@ -28,7 +29,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("src/services/writer.rs", 620),
     ("src/services/writer/planner.rs", 700),
     ("src/services/writer/planner/ends.rs", 650),
-    ("src/wire/connection.rs", 710),
     ("tests/e2e/access/apps.rs", 620),
     ("tests/e2e/console/server.rs", 690),
     ("tests/e2e/links/openapi.rs", 620),

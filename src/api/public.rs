@@ -17,7 +17,7 @@ use super::rest::domains::lead_to;
 use super::rest::{openapi, routes};
 use super::{Answer, Context, Service, Site, empty, is_read, with};
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::forward;
+use carom_http::forward;
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::{Place, Source};
 use carom_model::access::usage::Quota;
@@ -169,7 +169,7 @@ impl Context {
             Response::Redirect(Destination { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = carom_telemetry::clock::unix_ms();
-                let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
+                let seconds = carom_http::answer::cache_seconds(&policy, now_ms);
                 // For HEAD hyper would omit the length, which GET and the fast path send.
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));

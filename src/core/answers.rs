@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::pages::{CONTENT_SECURITY_POLICY, Pages};
-use crate::wire::answer::{ErrorPage, PrebuiltResponses, Representation};
-use crate::wire::{RedirectRequest, Rejection};
+use carom_http::answer::{ErrorPage, PrebuiltResponses, Representation};
+use carom_http::{RedirectRequest, Rejection};
 use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
 use carom_model::redirect::{Destination, Response};
 
@@ -99,7 +99,7 @@ fn problem(rejection: Rejection) -> Representation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::connection::Span;
+    use carom_http::connection::Span;
     use carom_shards::Code;
 
     fn request() -> RedirectRequest {

@@ -242,7 +242,7 @@ fn write_number(out: &mut Vec<u8>, mut number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::connection::Span;
+    use crate::connection::Span;
     use carom_shards::Code;
 
     fn request() -> RedirectRequest {
