@@ -99,7 +99,7 @@ fn problem(rejection: Rejection) -> Representation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_http::connection::Span;
+    use carom_http::Span;
     use carom_shards::Code;
 
     fn request() -> RedirectRequest {

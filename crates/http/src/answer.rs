@@ -2,13 +2,13 @@
 //!
 //! The caller brings the texts of error pages and rejections. This module knows only how they are framed.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use carom_shards::{Policy, RedirectStatus};
 
-use super::connection::RedirectRequest;
 use super::forward;
 use super::head::Rejection;
+use super::redirect::RedirectRequest;
 
 /// Bytes of an HTTP date (RFC 9110, section 5.6.7), which follows the status line and `Date: ` in every prebuilt head.
 const DATE_LEN: usize = 29;
@@ -123,7 +123,7 @@ impl PrebuiltResponses {
 
     /// Renders the date again. The caller calls it at least once per second.
     pub fn tick(&mut self, unix_seconds: u64) {
-        let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(unix_seconds));
+        let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_seconds));
         let date = date.as_bytes();
         assert_eq!(date.len(), DATE_LEN, "an HTTP date has a fixed length until the year 9999");
         self.redirects.iter_mut().for_each(|head| head.set_date(date));
@@ -242,7 +242,7 @@ fn write_number(out: &mut Vec<u8>, mut number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Span;
+    use crate::redirect::Span;
     use carom_shards::Code;
 
     fn request() -> RedirectRequest {
