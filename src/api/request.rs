@@ -7,7 +7,7 @@ use carom_limits::{BODY_LEN_MAX, ConnectionLimits};
 /// True if the `Accept` header names HTML.
 pub(super) fn accepts_html<B>(request: &Request<B>) -> bool {
     let accepted = request.headers().get_all(header::ACCEPT);
-    accepted.iter().any(|value| crate::wire::head::accepts_html(value.as_bytes()))
+    accepted.iter().any(|value| carom_http::head::accepts_html(value.as_bytes()))
 }
 
 /// Returns the limit on the length of a request body, in bytes.
