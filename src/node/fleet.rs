@@ -89,6 +89,7 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
     let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
     let client = ClientSettings {
+        sentinel: None,
         seeds: url.servers.iter().map(|(host, port)| Address { host: host.clone(), port: *port }).collect(),
         username: url.username.clone(),
         password,
