@@ -103,7 +103,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
             return Shown::Note(choice, note);
         }
         Key::Redis => match &settings.fleet.redis {
-            Some(url) if url.password.is_some() => {
+            Some(url) if url.has_password() => {
                 return Shown::Note(quote(&url.to_string()), "password hidden".to_owned());
             }
             Some(url) => quote(&url.to_string()),

@@ -37,7 +37,7 @@ pub use describe::ShownSetting;
 pub use pages::Pages;
 pub use problem::{ConfigErrors, Problem, Source, Warning};
 pub use raw::Flags;
-pub use redis_url::{RedisUrl, is_name};
+pub use redis_url::{RedisUrl, SentinelService, is_name};
 pub use value::{BaseUrl, LogFormat, LogLevel};
 
 use check::Checker;

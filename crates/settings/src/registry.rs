@@ -81,10 +81,10 @@ pub static SETTINGS: [Setting; 70] = [
         name: "redis",
         env: "CAROM_REDIS",
         flag: Some("--redis"),
-        kind: "redis:// or rediss://, then one or more HOST:PORT separated by commas",
+        kind: "redis:// or rediss://, then one or more HOST:PORT separated by commas; or redis+sentinel:// or rediss+sentinel://, then the same and /SERVICE",
         default: None,
         secret: false,
-        doc: "Redis server, or seed servers of a Redis Cluster, shared by all nodes of a fleet. If not set, the node runs alone.",
+        doc: "Redis server, seed servers of a Redis Cluster, or sentinels, shared by all nodes of a fleet. If not set, the node runs alone.",
     },
     Setting {
         key: Key::BaseUrl,
@@ -314,7 +314,7 @@ pub static SETTINGS: [Setting; 70] = [
         kind: "a file",
         default: None,
         secret: false,
-        doc: "CA certificates to trust for rediss://, in PEM. If not set, the CA certificates of the system.",
+        doc: "CA certificates to trust for rediss:// and rediss+sentinel://, in PEM. If not set, the CA certificates of the system.",
     },
     Setting {
         key: Key::FleetPrefix,
