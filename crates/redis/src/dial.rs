@@ -20,8 +20,8 @@ use rustls::ClientConfig;
 use super::connection::{Connection, late};
 use super::scripts::Scripts;
 use super::sentinel::{self, SentinelSettings, told_of_sentinel};
-use super::topology::{Told, told};
-use super::{Address, RedisError};
+use super::topology::{ServerRole, told};
+use super::{RedisError, ServerAddress};
 
 /// Timeout of a new connection, until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
@@ -40,17 +40,17 @@ pub(super) struct Login {
 
 /// The result of an attempt to connect.
 pub(super) struct Dialed {
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     /// The number of the attempt.
     pub(super) attempt: u64,
-    pub(super) result: Result<(Connection, Told), RedisError>,
+    pub(super) result: Result<(Connection, ServerRole), RedisError>,
 }
 
 /// Opens connections on threads of their own.
 pub(super) struct Dialer {
     login: Arc<Login>,
     scripts: Arc<Scripts>,
-    names: HashMap<Address, Arc<Name>>,
+    names: HashMap<ServerAddress, Arc<Name>>,
     attempts: u64,
     sender: Sender<Dialed>,
     receiver: Receiver<Dialed>,
@@ -66,7 +66,7 @@ impl Dialer {
     }
 
     /// Begins to connect. Returns the number of the attempt.
-    pub(super) fn start(&mut self, address: &Address, is_sentinel: bool) -> io::Result<u64> {
+    pub(super) fn start(&mut self, address: &ServerAddress, is_sentinel: bool) -> io::Result<u64> {
         self.attempts += 1;
         let attempt = self.attempts;
         let name = self.names.entry(address.clone()).or_insert_with(|| Arc::new(Name::new(address.clone())));
@@ -96,7 +96,7 @@ impl Dialer {
     }
 }
 
-fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, Told), RedisError> {
+fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, ServerRole), RedisError> {
     let address = &name.address;
     let away = |error: io::Error| RedisError::away(address, &error, false);
     let (mut connection, deadline) = open(name, login)?;
@@ -123,7 +123,7 @@ fn dial_sentinel(
     name: &Arc<Name>,
     login: &Login,
     sentinel: &SentinelSettings,
-) -> Result<(Connection, Told), RedisError> {
+) -> Result<(Connection, ServerRole), RedisError> {
     let address = &name.address;
     let (mut connection, deadline) = open(name, login)?;
     let mut greeting: Vec<Cmd> = auth(sentinel.username.as_ref(), sentinel.password.as_ref()).into_iter().collect();
@@ -154,7 +154,7 @@ fn auth(username: Option<&String>, password: Option<&String>) -> Option<Cmd> {
 }
 
 /// Checks the replies to the commands that log in.
-fn logged_in(address: &Address, mut replies: impl Iterator<Item = Value>) -> Result<(), RedisError> {
+fn logged_in(address: &ServerAddress, mut replies: impl Iterator<Item = Value>) -> Result<(), RedisError> {
     if let Some(Value::ServerError(error)) = replies.find(|reply| matches!(reply, Value::ServerError(_))) {
         // Only the code: a server that does not know the command repeats its arguments in the text.
         return Err(RedisError::Refused(format!("{address} rejects the login: {}", error.code())));
@@ -164,14 +164,14 @@ fn logged_in(address: &Address, mut replies: impl Iterator<Item = Value>) -> Res
 
 /// A host name, and its last known addresses.
 struct Name {
-    address: Address,
+    address: ServerAddress,
     known: Mutex<Vec<SocketAddr>>,
     /// True while a thread asks the name server, which may take long.
     is_asked: AtomicBool,
 }
 
 impl Name {
-    fn new(address: Address) -> Name {
+    fn new(address: ServerAddress) -> Name {
         Name { address, known: Mutex::new(Vec::new()), is_asked: AtomicBool::new(false) }
     }
 

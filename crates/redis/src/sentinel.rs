@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
-use super::topology::{Told, text};
-use super::{Address, Client, RedisError};
+use super::topology::{ServerRole, text};
+use super::{Client, RedisError, ServerAddress};
 
 /// Interval in which a client in use asks for the current master, although its requests succeed.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(500);
@@ -39,15 +39,19 @@ pub(super) fn question(service: &str) -> Cmd {
 }
 
 /// Returns the master that a sentinel names, from its answer to [`question`].
-pub(super) fn told_of_sentinel(address: &Address, service: &str, answer: &Value) -> Result<Told, RedisError> {
+pub(super) fn told_of_sentinel(
+    address: &ServerAddress,
+    service: &str,
+    answer: &Value,
+) -> Result<ServerRole, RedisError> {
     match answer {
         Value::Array(parts) => {
             let master = match &parts[..] {
-                [host, port] => text(port).parse().ok().map(|port| Address { host: text(host), port }),
+                [host, port] => text(port).parse().ok().map(|port| ServerAddress { host: text(host), port }),
                 _ => None,
             };
-            let is_address = |master: &Address| !master.host.is_empty() && master.port != 0;
-            master.filter(is_address).map(Told::Named).ok_or_else(|| RedisError::Away {
+            let is_address = |master: &ServerAddress| !master.host.is_empty() && master.port != 0;
+            master.filter(is_address).map(ServerRole::Named).ok_or_else(|| RedisError::Away {
                 what: format!("{address} names no usable master of {service}"),
                 asked: false,
             })
@@ -67,7 +71,7 @@ pub(super) fn told_of_sentinel(address: &Address, service: &str, answer: &Value)
 
 impl Client {
     /// True for the address of a sentinel.
-    pub(super) fn is_sentinel(&self, address: &Address) -> bool {
+    pub(super) fn is_sentinel(&self, address: &ServerAddress) -> bool {
         self.sentinels.contains(address)
     }
 
@@ -81,7 +85,7 @@ impl Client {
 
     /// Takes the master that a sentinel has named, which is asked for its role next. This sentinel is the first one to be
     /// asked from now on.
-    pub(super) fn named(&mut self, sentinel: &Address, master: Address) {
+    pub(super) fn named(&mut self, sentinel: &ServerAddress, master: ServerAddress) {
         if let Some(at) = self.sentinels.iter().position(|known| known == sentinel) {
             self.sentinels[..=at].rotate_right(1);
         }
@@ -97,16 +101,18 @@ impl Client {
 mod tests {
     use super::*;
 
-    fn told(reply: &str) -> Result<Told, RedisError> {
-        let address = Address { host: "s".to_owned(), port: 26_379 };
+    fn told(reply: &str) -> Result<ServerRole, RedisError> {
+        let address = ServerAddress { host: "s".to_owned(), port: 26_379 };
         told_of_sentinel(&address, "main", &redis::parse_redis_value(reply.as_bytes()).unwrap())
     }
 
     #[test]
     fn sentinel_names_a_master() {
-        let Ok(Told::Named(master)) = told("*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6380\r\n") else { panic!("an address") };
-        assert_eq!(master, Address { host: "127.0.0.1".to_owned(), port: 6380 });
-        let Ok(Told::Named(master)) = told("*2\r\n$3\r\n::1\r\n$4\r\n6380\r\n") else { panic!("an address") };
+        let Ok(ServerRole::Named(master)) = told("*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6380\r\n") else {
+            panic!("an address")
+        };
+        assert_eq!(master, ServerAddress { host: "127.0.0.1".to_owned(), port: 6380 });
+        let Ok(ServerRole::Named(master)) = told("*2\r\n$3\r\n::1\r\n$4\r\n6380\r\n") else { panic!("an address") };
         assert_eq!(master.to_string(), "[::1]:6380");
     }
 

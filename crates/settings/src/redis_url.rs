@@ -4,7 +4,7 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
-use super::problem::{Wrong, quoted};
+use super::problem::{InvalidValue, quoted};
 use super::value::{self, Written};
 
 /// Default port of a server.
@@ -81,10 +81,10 @@ const RIGHT_SENTINEL: &str = "write redis+sentinel://HOST:PORT,HOST:PORT/SERVICE
                               ?sentinel_password=PASSWORD and &sentinel_username=USER";
 
 /// Reads the URL of Redis. Messages never quote it, since it may contain a password.
-pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
+pub(super) fn url(written: &Written) -> Result<RedisUrl, InvalidValue> {
     let written = value::text(written)?.trim();
     let unknown =
-        || Wrong::new("does not start with redis://, rediss://, redis+sentinel:// or rediss+sentinel://", RIGHT);
+        || InvalidValue::new("does not start with redis://, rediss://, redis+sentinel:// or rediss+sentinel://", RIGHT);
     let (scheme, rest) = written.split_once("://").ok_or_else(unknown)?;
     match scheme.to_ascii_lowercase().as_str() {
         "redis" => server_url(rest, false),
@@ -96,8 +96,8 @@ pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
 }
 
 /// Reads the URL of a server, or of servers of a cluster, behind its scheme.
-fn server_url(rest: &str, tls: bool) -> Result<RedisUrl, Wrong> {
-    let wrong = |reason: &str| Wrong::new(reason, RIGHT);
+fn server_url(rest: &str, tls: bool) -> Result<RedisUrl, InvalidValue> {
+    let wrong = |reason: &str| InvalidValue::new(reason, RIGHT);
     let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
     let (listed, path) = rest.split_once('/').unwrap_or((rest, ""));
     let database = database(path).ok_or_else(|| wrong("has a database that is not a number"))?;
@@ -107,8 +107,8 @@ fn server_url(rest: &str, tls: bool) -> Result<RedisUrl, Wrong> {
 }
 
 /// Reads the URL of sentinels, behind its scheme. Its options begin at the first question mark.
-fn sentinel_url(rest: &str, tls: bool) -> Result<RedisUrl, Wrong> {
-    let wrong = |reason: &str| Wrong::new(reason, RIGHT_SENTINEL);
+fn sentinel_url(rest: &str, tls: bool) -> Result<RedisUrl, InvalidValue> {
+    let wrong = |reason: &str| InvalidValue::new(reason, RIGHT_SENTINEL);
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
     let (listed, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -175,12 +175,12 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// Reads the key prefix in Redis, or the name of a node. Neither needs escapes anywhere.
-pub(super) fn name(written: &Written) -> Result<String, Wrong> {
+pub(super) fn name(written: &Written) -> Result<String, InvalidValue> {
     let name = value::text(written)?.trim();
     if is_name(name) {
         return Ok(name.to_owned());
     }
-    Err(Wrong::new(
+    Err(InvalidValue::new(
         format!("{} is not a valid name", quoted(name)),
         "write at most 64 letters, digits, dots, dashes or underscores",
     ))
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(text: &str) -> Result<RedisUrl, Wrong> {
+    fn read(text: &str) -> Result<RedisUrl, InvalidValue> {
         url(&Written::Text(text.to_owned()))
     }
 
