@@ -23,7 +23,7 @@ use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
-use carom_redis::ClientSettings;
+use carom_redis::{ClientSettings, SentinelSettings};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, Settings, is_name};
 
@@ -87,7 +87,13 @@ fn other_key(theirs: &str, ours: &str) -> Exit {
 fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
     let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
+    let sentinel = url.sentinel.as_ref().map(|sentinel| SentinelSettings {
+        service: sentinel.service.clone(),
+        username: sentinel.username.clone(),
+        password: sentinel.password.clone(),
+    });
     let client = ClientSettings {
+        sentinel,
         seeds: url.servers.iter().map(|(host, port)| ServerAddress { host: host.clone(), port: *port }).collect(),
         username: url.username.clone(),
         password,

@@ -159,7 +159,7 @@ pub(crate) fn cores(settings: &Settings) -> Shown {
 /// Shows the Redis servers without their password.
 pub(crate) fn redis(settings: &Settings) -> Shown {
     match &settings.fleet.redis {
-        Some(url) if url.password.is_some() => Shown::Note(quote(&url.to_string()), "password hidden".to_owned()),
+        Some(url) if url.has_password() => Shown::Note(quote(&url.to_string()), "password hidden".to_owned()),
         url => Shown::optional(url.as_ref()),
     }
 }

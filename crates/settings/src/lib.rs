@@ -37,7 +37,7 @@ pub use describe::ShownSetting;
 pub use pages::PageSettings;
 pub use problem::{ConfigErrors, Problem, ValueSource, Warning};
 pub use raw::Flags;
-pub use redis_url::{RedisUrl, is_name};
+pub use redis_url::{RedisUrl, SentinelService, is_name};
 pub use value::domains::BaseUrl;
 pub use value::logs::{LogFormat, LogLevel};
 

@@ -34,7 +34,7 @@ pub(super) const FLEET: [Setting; 8] = [
         kind: "a file",
         default: None,
         secret: false,
-        doc: "CA certificates to trust for rediss://, in PEM. If not set, the CA certificates of the system.",
+        doc: "CA certificates to trust for rediss:// and rediss+sentinel://, in PEM. If not set, the CA certificates of the system.",
         show: |settings| Shown::optional(settings.fleet.ca_file.as_ref().map(|path| path.display())),
     },
     Setting {

@@ -87,10 +87,10 @@ pub(super) const TOP_LEVEL: [Setting; 12] = [
         name: "redis",
         env: "CAROM_REDIS",
         flag: Some("--redis"),
-        kind: "redis:// or rediss://, then one or more HOST:PORT separated by commas",
+        kind: "redis:// or rediss://, then one or more HOST:PORT separated by commas; or redis+sentinel:// or rediss+sentinel://, then the same and /SERVICE",
         default: None,
         secret: false,
-        doc: "Redis server, or seed servers of a Redis Cluster, shared by all nodes of a fleet. If not set, the node runs alone.",
+        doc: "Redis server, seed servers of a Redis Cluster, or sentinels, shared by all nodes of a fleet. If not set, the node runs alone.",
         show: redis,
     },
     Setting {
