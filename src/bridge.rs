@@ -370,6 +370,16 @@ pub enum Change {
     Remove(Code),
 }
 
+impl Change {
+    /// Returns the code whose link changes.
+    pub fn code(&self) -> &Code {
+        match self {
+            Change::Put(link) => &link.code,
+            Change::Remove(code) => code,
+        }
+    }
+}
+
 /// A message to a core.
 #[derive(Debug)]
 pub enum ToCore {

@@ -91,10 +91,7 @@ impl Shard {
     /// Makes a change visible that is durable with commit number `commit`. Returns the hash of the code, whether it may
     /// have had a link of which others hold copies, and whether redirects find the new one.
     pub(super) fn apply(&mut self, change: &Change, commit: u64) -> (CodeHash, Placed) {
-        let code = match change {
-            Change::Put(link) => &link.code,
-            Change::Remove(code) => code,
-        };
+        let code = change.code();
         let hash = self.hasher.hash(code);
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
         let placed = match change {

@@ -102,6 +102,7 @@ impl<'o> Plan<'o> {
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
     /// stay valid, because this commit has not written yet.
     pub fn prefetch(&mut self, orders: &[Order], look_up: impl Fn(&Code) -> Stored) {
+        assert!(self.outcomes.is_empty(), "a decision was made before the states were looked up");
         let code = |order: &Order| match order {
             Order::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
             _ => None,
@@ -122,6 +123,18 @@ impl<'o> Plan<'o> {
     /// Decides one order. `look_up` returns the stored state of a code, and is called once for each code. `alike`
     /// returns entries of the index of long URLs.
     pub fn decide(
+        &mut self,
+        order: Order,
+        look_up: impl Fn(&Code) -> Stored,
+        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+    ) {
+        let (is_of_client, decided) = (matches!(order, Order::Client(..)), self.outcomes.len());
+        self.decide_one(order, look_up, alike);
+        let answers = self.outcomes[decided..].iter().filter(|outcome| outcome.answer().is_some()).count();
+        assert_eq!(answers, usize::from(is_of_client), "each request of a client gets exactly one answer");
+    }
+
+    fn decide_one(
         &mut self,
         order: Order,
         look_up: impl Fn(&Code) -> Stored,
@@ -209,8 +222,9 @@ impl<'o> Plan<'o> {
         let (urls, ends) = (self.url_writes(), self.end_writes());
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
         let mut writes = Writes { urls, ends, outbox, edits, ..Writes::default() };
-        for (code, Looked { before, after, is_new, ended, .. }) in self.codes {
+        for (code, Looked { before, after, entry, is_new, ended }) in self.codes {
             if is_new {
+                debug_assert_eq!(entry, reuse::entry_of(&after), "the index of long URLs would name another link");
                 if ended && before.state().is_none_or(State::is_link) {
                     writes.ended.push(code);
                 }
@@ -226,6 +240,10 @@ impl<'o> Plan<'o> {
         // Neighbours share most of the path through the store's memtables.
         writes.states.sort_unstable_by_key(|(code, _)| *code);
         writes.urls.sort_unstable_by_key(|(entry, _)| *entry);
+        debug_assert!(
+            writes.urls.is_sorted_by(|(one, _), (next, _)| one < next),
+            "an entry of the index of long URLs is both set and removed"
+        );
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);
         (writes, self.outcomes)
@@ -241,18 +259,25 @@ impl<'o> Plan<'o> {
 
     /// Sets the state of a code that was looked up before.
     fn set(&mut self, code: Code, after: Stored) {
+        assert!(
+            matches!(after, Stored::Absent | Stored::Held(_)),
+            "a state that could not be read would be written, which removes the record"
+        );
+        if let Some(link) = link_of(&after) {
+            assert_eq!(link.code, code, "the link would be stored under another code");
+        }
         let entry = reuse::entry_of(&after);
         if let Some(entry) = entry {
             self.puts.entry(entry.key).or_default().push(entry);
         }
-        let unseen =
-            || Looked { before: Stored::Absent, after: Stored::Absent, entry: None, is_new: false, ended: false };
-        let looked = self.codes.entry(code).or_insert_with(unseen);
+        let looked = self.codes.get_mut(&code);
+        let looked = looked.expect("a code is looked up before it is set: the indexes follow from its state before");
         looked.ended |= entry.is_none();
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
     fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: FleetDecision, before: &Stored) {
+        debug_assert_eq!(self.codes.get(&link.code).map(|looked| &looked.after), Some(before), "the state is outdated");
         match ground {
             FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == Stored::Unknown => {
                 self.answer(ticket, refused(&ground, UNREADABLE));

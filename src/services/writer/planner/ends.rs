@@ -72,6 +72,10 @@ impl Plan<'_> {
     fn bury(&mut self, link: &Arc<Link>, recycles: bool) {
         let code = link.code;
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
+        assert!(
+            matches!(gone, State::Gone(tombstone) if tombstone.deleted_ms == self.now_ms),
+            "the grave would not match its tombstone, so the code would stay unused for ever"
+        );
         if gone.is_free() {
             self.set(code, Stored::Absent);
         } else {
@@ -102,6 +106,11 @@ impl Plan<'_> {
                 Stored::Absent | Stored::Held(_) | Stored::Damaged => _ = self.sweep.opened.insert(grave),
             }
         }
+        debug_assert_eq!(
+            codes.iter().collect::<HashSet<_>>().len(),
+            codes.len(),
+            "a code that is freed twice would be issued twice"
+        );
         self.needs_sync |= !codes.is_empty();
         self.sweep.swept.get_or_insert_default().codes.extend(codes);
     }
@@ -142,6 +151,11 @@ impl Plan<'_> {
         }
         writes.extend(graves.into_iter().map(|grave| (Of::Grave, grave, true)));
         writes.extend(opened.into_iter().map(|grave| (Of::Grave, grave, false)));
+        debug_assert_eq!(
+            writes.iter().map(|(of, due, _)| (*of as u8, *due)).collect::<HashSet<_>>().len(),
+            writes.len(),
+            "an entry of the index of ends is both added and removed"
+        );
         writes
     }
 }
