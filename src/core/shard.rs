@@ -81,6 +81,7 @@ impl Shard {
     /// Returns the link or its absence for a code of this core at the instant `now_ms`, in milliseconds since 1970 UTC.
     #[inline]
     pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> BorrowedLookup<'_> {
+        debug_assert_eq!(owner(hash, self.cores), self.me, "this core would answer 404 for the link of another");
         match self.links.get(code, hash) {
             Lookup::Live(destination) => destination.at(now_ms),
             Lookup::Missing if self.damaged.iter().any(|range| range.may_hold(code)) => Lookup::Damaged,
