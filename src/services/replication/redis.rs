@@ -173,8 +173,15 @@ const SCRIPTS: &[&str] = &[
     include_str!("redis/allow.lua"),
 ];
 
+const _: () = assert!(SCRIPTS.len() == Script::Allow as usize + 1, "each script has its text");
+
 impl Script {
     fn call(self, keys: Vec<String>, arguments: Vec<Vec<u8>>) -> Question {
+        debug_assert!(
+            keys.iter()
+                .all(|key| key.split_once('}').map(|(tag, _)| tag) == keys[0].split_once('}').map(|(tag, _)| tag)),
+            "a cluster refuses a script whose keys are in several slots"
+        );
         Question::Script(self as usize, keys, arguments)
     }
 }
@@ -214,7 +221,10 @@ impl Redis {
     /// The hash tag that the keys of a place share.
     fn tag(&self, place: Place) -> String {
         match place {
-            Place::Partition(Partition(number)) => format!("{{{}:{number:02x}}}", self.settings.prefix),
+            Place::Partition(Partition(number)) => {
+                assert!(number < PARTITIONS, "no node follows the partition");
+                format!("{{{}:{number:02x}}}", self.settings.prefix)
+            }
             Place::Space => format!("{{{}}}", self.settings.prefix),
         }
     }
@@ -224,8 +234,11 @@ impl Redis {
     }
 
     fn ask_all(&mut self, questions: Vec<(Place, Question)>, within: Duration) -> Vec<Result<Value, RedisError>> {
-        let routed = questions.into_iter().map(|(place, question)| (self.route(place), question)).collect();
-        self.client.ask_all(routed, within)
+        let routed: Vec<_> = questions.into_iter().map(|(place, question)| (self.route(place), question)).collect();
+        let asked = routed.len();
+        let answers = self.client.ask_all(routed, within);
+        assert_eq!(answers.len(), asked, "the answer to one question would be taken for that to another");
+        answers
     }
 
     fn ask(&mut self, place: Place, question: Question, within: Duration) -> Result<Value, RedisError> {
@@ -271,6 +284,7 @@ impl Redis {
         if let Change::Expire { state, .. } = change {
             let mut head = state.to_text(code);
             head.truncate(COMPARED_LEN);
+            assert_eq!(head.len(), COMPARED_LEN, "Redis would delete a link of which it compares a part");
             arguments.push(head);
         }
         let keys = vec![self.key(code), self.stream(partition)];
@@ -288,7 +302,9 @@ impl Redis {
     pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, RedisError>> {
         let deadline = Instant::now() + within;
         let tickets: Vec<Ticket> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
-        let answers = self.client.await_all(&tickets, deadline).into_iter().map(Answer);
+        let answers = self.client.await_all(&tickets, deadline);
+        assert_eq!(answers.len(), codes.len(), "the state of one code would be taken for that of another");
+        let answers = answers.into_iter().map(Answer);
         codes.iter().zip(answers).map(|(code, answer)| answer.state(*code)).collect()
     }
 
