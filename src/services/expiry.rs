@@ -115,6 +115,7 @@ impl Expiry {
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
+    assert!(setup.per_second > 0, "the pause after a batch would have no end");
     let stop = Arc::new(AtomicBool::new(false));
     let now = Instant::now();
     let sweeper = Sweeper {
@@ -336,6 +337,7 @@ impl Sweeper {
 
     /// Sends the writer an order and waits for its report. Returns `None` if it was not done.
     fn order(&self, order: Order) -> Option<Swept> {
+        assert!(self.setup.swept.try_recv().is_err(), "the report on an earlier order would be taken for this one's");
         self.setup.writer.send(order).ok()?;
         self.setup.swept.recv().ok().filter(|swept| swept.is_done)
     }
@@ -376,7 +378,9 @@ impl Sweeper {
             let Some(last) = graves.last().copied() else { break };
             let shortest = self.setup.length.get();
             graves.retain(|grave| grave.code.len() >= shortest);
+            let opened = graves.len();
             let Some(swept) = self.order(Order::ReleaseCodes { graves, until_ms }) else { break };
+            assert!(swept.codes.len() <= opened, "a code was freed that has no grave");
             self.graves_behind = Some(last);
             codes.extend(swept.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
         }

@@ -50,7 +50,9 @@ impl CodeSource {
         if self.codes.len() < self.low.load(Ordering::Relaxed) {
             self.bell.ask();
         }
-        code.and_then(GeneratedCode::from_bits)
+        let generated = code.and_then(GeneratedCode::from_bits);
+        debug_assert_eq!(generated.is_some(), code.is_some(), "the queue has a number that is no code");
+        generated
     }
 
     /// Returns the number of codes in the queue.
@@ -154,7 +156,9 @@ fn failed(error: impl std::fmt::Display) -> ReplenishError {
 /// # Errors
 /// If the marks or the id table cannot be read, or the operating system cannot start a thread.
 pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
+    assert_eq!(setup.core_stats.len(), setup.cores.get(), "a core that uses codes has no counters");
     let (issuer, rows) = resume(&setup)?;
+    debug_assert!(rows.is_sorted_by(|one, next| one.id < next.id), "a new row would replace one of these");
     let asked = Arc::new(AtomicBool::new(true));
     let stop = Arc::new(AtomicBool::new(false));
     let mut supplies = Vec::new();
@@ -352,6 +356,7 @@ impl Worker {
     fn move_codes(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
         let mut moved = false;
         while let Some(row) = supply.rows.front_mut() {
+            assert!(row.cursor <= row.codes.len(), "codes beyond the row count as used");
             let room = supply.queue.capacity() - supply.queue.len();
             let count = room.min(row.codes.len() - row.cursor);
             if room < MOVE_MIN {
@@ -384,6 +389,11 @@ impl Worker {
         let mut sizer = supply.sizer;
         supply.leased.iter().for_each(|leased| sizer.lasted(leased.elapsed()));
         let run = self.next_run(sizer.next_len(self.issuer.remaining()))?;
+        assert!(run.len > 0, "a segment without codes would be leased again and again");
+        assert!(
+            self.issuer.mark(run.length) >= run.end() || cfg!(feature = "faults"),
+            "the values of this segment would be issued again"
+        );
         (supply.sizer, supply.leased) = (sizer, Some(Instant::now()));
         let mut batch = self.setup.links.batch();
         batch.set_high_water(run.length.get(), run.end().0);
@@ -437,6 +447,14 @@ impl Worker {
     }
 
     fn add_row(&mut self, supply: &mut Supply, run: Run, codes: Vec<GeneratedCode>) -> Result<(), ReplenishError> {
+        assert!(
+            supply.rows.back().is_none_or(|last| last.id < self.next_id),
+            "the row would replace one whose codes are still in use"
+        );
+        debug_assert!(
+            run.len == 0 || codes.iter().all(|code| code.len() == run.length.get()),
+            "the row has codes of another length than its counter values"
+        );
         let row = Row { id: self.next_id, core: supply.core, run, codes, cursor: 0 };
         self.next_id += 1;
         self.setup.ids.add(&row).map_err(failed)?;
@@ -456,6 +474,7 @@ impl Worker {
         let as_codes: Vec<Code> = all.iter().map(|code| code.to_code()).collect();
         let fleet = self.setup.fleet.as_mut().expect("it was there a moment ago");
         let used = fleet.counter.are_used(&as_codes).map_err(failed)?;
+        assert_eq!(used.len(), all.len(), "codes in use would be taken for free ones");
         let mut free = Vec::new();
         for ((generated, code), used) in all.into_iter().zip(&as_codes).zip(used) {
             if !used && self.setup.links.get(code).map_err(failed)?.is_none() {
