@@ -98,7 +98,7 @@ impl Work {
         let took = self.now.instant - pending.since;
         self.latencies.record(took);
         if let Some(noted) = pending.noted {
-            self.services.tell_noted(noted, response.status(), took);
+            self.services.log_noted(noted, response.status(), took);
         }
         conn.enter(ConnState::Draining { said_last: false });
     }
