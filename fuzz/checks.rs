@@ -6,9 +6,9 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use carom::wire::head::{self, HeadScan, Rejection};
-use carom::wire::tls::{ReceiveState, Session};
-use carom::wire::{Action, Connection, RedirectRequest};
+use carom_http::head::{self, HeadScan, Rejection};
+use carom_http::tls::{ReceiveState, Session};
+use carom_http::{Action, Bounds, Connection, RedirectRequest};
 use carom_limits::HEAD_LEN_MAX;
 use carom_model::link::record::{self, RecordRef};
 use carom_shards::{Code, GeneratedCode};
@@ -52,8 +52,10 @@ enum Seen {
 /// Checks connections: a stream causes the same actions as a whole and in the pieces that its first bytes choose.
 pub(crate) fn check_connection(input: &[u8]) {
     let (cuts, stream) = input.split_at(input.len().min(4));
+    // A body of any length is a mode of its own.
+    let bounds = Bounds { stream_path: "/rest/v3/short-urls/bulk", ..Bounds::default() };
     for begin in [Connection::fast(), Connection::proxied()] {
-        check_pieces(begin, cuts, stream);
+        check_pieces(begin.within(bounds), cuts, stream);
     }
 }
 

@@ -43,6 +43,9 @@ use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
 use carom_tls::identity::TlsIdentity;
 
+/// Path of the bulk import, whose requests may have bodies of any length.
+pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
+
 /// The address of a waiting task: its core and the number that the core gave to it. The core of the admin listener
 /// counts as one more core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 
 use std::hint::black_box;
 
-use carom::wire::head::{self, HeadScan};
-use carom::wire::{Action, Connection};
+use carom_http::head::{self, HeadScan};
+use carom_http::{Action, Connection};
 use carom_shards::segment::{Run, Segment};
 use carom_shards::{
     Code, CodeHash, CodeHasher, CodeLength, CodeSecret, CodeSpace, CounterValue, LinkMap, MapEntry, Policy,

@@ -10,19 +10,21 @@ use hyper::body::Incoming;
 use hyper::header;
 use hyper::{Method, Request, StatusCode};
 
-use super::auth::with_quota;
+use super::ApiService;
+use super::context::{Context, Site};
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
+use super::rate_limit::with_quota;
+use super::request::is_read;
+use super::response::{ApiResponse, empty, with};
 use super::rest::domains::lead_to;
 use super::rest::{openapi, routes};
-use super::{ApiResponse, ApiService, Context, Site, empty, is_read, with};
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::answer::MISS_WAIT_SECONDS;
-use crate::wire::forward;
+use carom_http::forward;
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::access::usage::Quota;
-use carom_model::redirect::Notice;
+use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 
 /// Returns the handler for the requests of a core that hyper serves.
@@ -170,7 +172,7 @@ impl Context {
             Response::Redirect(Destination { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = carom_telemetry::clock::unix_ms();
-                let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
+                let seconds = carom_http::answer::cache_seconds(&policy, now_ms);
                 // For HEAD hyper would omit the length, which GET and the fast path send.
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
@@ -228,7 +230,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Interfaces;
+    use crate::api::context::Interfaces;
     use crate::bridge::handle::recording_handle;
     use carom_model::link::creator_links::CreatorLinks;
     use carom_model::testing::redirects::{Case, any_case, kind_of};

@@ -8,7 +8,7 @@ use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 use super::connection::Conn;
 use crate::bridge::access_log::{PendingEntry, Protocol, Request};
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::RedirectRequest;
+use carom_http::RedirectRequest;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::redirect::Response;
 use carom_model::visits::host_of;

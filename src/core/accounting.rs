@@ -8,7 +8,7 @@ use carom_shards::Code;
 use super::connection::{Conn, ConnState};
 use super::late_answers::LookupQueues;
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::RedirectRequest;
+use carom_http::RedirectRequest;
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup, MissLimit};
 use carom_model::visits::Visitor;
 

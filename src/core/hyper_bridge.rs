@@ -2,7 +2,7 @@
 //! buffers.
 //!
 //! The loop puts bytes in and takes answers out; hyper and the handler run as a task of the same core. Of HTTP/1.1,
-//! hyper sees only heads and bodies that `wire::connection` has passed. Of HTTP/2 it sees everything, within the limits
+//! hyper sees only heads and bodies that `carom_http::connection` has passed. Of HTTP/2 it sees everything, within the limits
 //! that are set here.
 
 use std::cell::RefCell;

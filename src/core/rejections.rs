@@ -6,7 +6,7 @@ use super::access;
 use super::connection::{ConnState, PendingRejection};
 use super::hyper_bridge::Ending;
 use super::work::{TICKS_PER_SECOND, Work};
-use crate::wire::Rejection;
+use carom_http::Rejection;
 
 impl Work {
     /// Rejects what a connection sent, which begins with `head`. The connection ends after the answers to earlier

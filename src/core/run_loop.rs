@@ -266,11 +266,11 @@ impl Core {
         self.prefetched.clear();
         for completion in &self.completions {
             if let Completion::Received { result: Ok(Some(chunk)), .. } = completion
-                && let Some(code) = crate::wire::peek(self.ring.bytes(chunk))
+                && let Some(code) = carom_http::peek(self.ring.bytes(chunk))
             {
                 let places = &self.work.places;
                 let code = match places.are_many() {
-                    true => places.of_host(code, crate::wire::peek_host(self.ring.bytes(chunk))).1,
+                    true => places.of_host(code, carom_http::peek_host(self.ring.bytes(chunk))).1,
                     false => code,
                 };
                 let (hash, owner) = data.shard.resolve(&code);

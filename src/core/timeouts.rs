@@ -5,8 +5,8 @@ use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::hyper_bridge::{Ending, Verdict};
 use super::work::{TICKS_PER_SECOND, Work};
 use crate::bridge::handle::count_response;
-use crate::wire::connection::Expects;
-use crate::wire::{RedirectRequest, Rejection};
+use carom_http::connection::Expects;
+use carom_http::{RedirectRequest, Rejection};
 use carom_limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
 use carom_model::redirect::{Decision, Lookup, Policies, decide};
 

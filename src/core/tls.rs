@@ -12,10 +12,10 @@ use hyper::header::HeaderValue;
 
 use super::connection::{Conn, ConnState};
 use super::work::Work;
-use crate::wire::Rejection;
-use crate::wire::answer::max_age;
-use crate::wire::connection::Expects;
-use crate::wire::tls::{ReceiveState, Session, is_plain_request};
+use carom_http::Rejection;
+use carom_http::answer::max_age;
+use carom_http::connection::Expects;
+use carom_http::tls::{ReceiveState, Session, is_plain_request};
 use carom_limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
 use carom_tls::identity::TlsIdentity;
 

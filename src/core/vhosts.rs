@@ -8,7 +8,7 @@ use super::connection::{Awaits, ConnState};
 use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
-use crate::wire::RedirectRequest;
+use carom_http::RedirectRequest;
 use carom_model::domains::{DomainIndex, Domains};
 
 /// The domains of a service, or `None` inside if it has only the default one, which then serves any host.

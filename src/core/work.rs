@@ -14,6 +14,7 @@ use carom_shards::Code;
 use super::access;
 use super::accounting::{ConnClient, end_or_wait, go_on, may_step, visitor_of};
 use super::admission::ConnectionLimiter;
+use super::answers::Answers;
 use super::connection::{Awaits, Conn, ConnState, Conns, PendingLookup};
 use super::data::{Data, Remote};
 use super::hyper_bridge::{ConnectionInfo, Ending, HttpService, Stream};
@@ -26,11 +27,10 @@ use super::tls::TlsConnections;
 use super::vhosts::HostRouter;
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::count_response;
-use crate::bridge::{StoreAnswer, Ticket, ToCore};
-use crate::wire::answer::Answers;
-use crate::wire::connection::Expects;
-use crate::wire::head::all_of;
-use crate::wire::{Action, Bounds, Connection, RedirectRequest};
+use crate::bridge::{BULK_PATH, StoreAnswer, Ticket, ToCore};
+use carom_http::connection::Expects;
+use carom_http::head::all_of;
+use carom_http::{Action, Bounds, Connection, RedirectRequest};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::{Field, Trust};
 use carom_model::link::Link;
@@ -146,7 +146,7 @@ impl Work {
             (false, false) => Connection::fast(),
         };
         let ConnectionLimits { head_len: head, body_len: body, requests, queued_len, .. } = self.limits;
-        let mut machine = machine.within(Bounds { head, body, requests });
+        let mut machine = machine.within(Bounds { head, body, requests, stream_path: BULK_PATH });
         if self.draining {
             machine.close_after_next();
         }

@@ -36,8 +36,6 @@ pub struct HeartbeatReply {
     pub about: Vec<(NodeId, String)>,
     /// The highest counter value of each length that any node knows.
     pub floors: Vec<(CodeLength, u64)>,
-    /// The leases: length, first value, number of values, node.
-    pub leases: Vec<(CodeLength, u64, u64, NodeId)>,
 }
 
 impl Redis {
@@ -186,7 +184,7 @@ impl Redis {
     /// # Errors
     /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
     pub fn beat(&mut self, beat: &Heartbeat<'_>, within: Duration) -> Result<HeartbeatReply, RedisError> {
-        let keys = ["beats", "nodes", "space", "leases"].map(|name| self.space(name)).to_vec();
+        let keys = ["beats", "nodes", "space"].map(|name| self.space(name)).to_vec();
         let mut arguments: Vec<Vec<u8>> =
             [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
         for (length, seen) in beat.seen {
@@ -200,7 +198,7 @@ impl Redis {
     /// another node does the same, or if the node has returned.
     ///
     /// # Errors
-    /// [`RedisError`]; leases that were taken over appear with the next heartbeat.
+    /// [`RedisError`]; if Redis did it and the answer was lost, nobody uses the values of these leases.
     pub fn reclaim(
         &mut self,
         me: &str,
@@ -223,17 +221,12 @@ impl Redis {
 
 fn heard(answer: &Value) -> Option<HeartbeatReply> {
     let Value::Array(parts) = answer else { return None };
-    let [fingerprint, beats, about, floors, leases] = &parts[..] else { return None };
+    let [fingerprint, beats, about, floors] = &parts[..] else { return None };
     let length = |text: &str| CodeLength::new(text.parse().ok()?);
-    let lease = |(field, value): (String, String)| {
-        let ((of, start), (want, node)) = (field.split_once(':')?, value.split_once(':')?);
-        Some((length(of)?, start.parse().ok()?, want.parse().ok()?, node.to_owned()))
-    };
     Some(HeartbeatReply {
         fingerprint: text(fingerprint),
         beats: pairs(beats).into_iter().filter_map(|(node, beat)| Some((node, beat.parse().ok()?))).collect(),
         about: pairs(about),
         floors: pairs(floors).into_iter().filter_map(|(of, seen)| Some((length(&of)?, seen.parse().ok()?))).collect(),
-        leases: pairs(leases).into_iter().filter_map(lease).collect(),
     })
 }
