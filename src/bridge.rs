@@ -373,6 +373,16 @@ pub enum LinkChange {
     Remove(Code),
 }
 
+impl LinkChange {
+    /// Returns the code whose link changes.
+    pub fn code(&self) -> &Code {
+        match self {
+            LinkChange::Put(link) => &link.code,
+            LinkChange::Remove(code) => code,
+        }
+    }
+}
+
 /// A message to a core.
 #[derive(Debug)]
 pub enum ToCore {

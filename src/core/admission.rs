@@ -56,8 +56,13 @@ impl ConnectionLimiter {
 
     /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
+        assert!(
+            self.leaving > 0 || !matches!(conn.state, ConnState::Closed { is_evicted: true, .. }),
+            "more connections were evicted than counted"
+        );
         self.leaving -= usize::from(matches!(conn.state, ConnState::Closed { is_evicted: true, .. }));
         let Some(place) = conn.counted else { return };
+        assert!(self.of_address.contains_key(&place.hash()), "the connection does not count for its address");
         if let Some(count) = self.of_address.get_mut(&place.hash()) {
             *count -= 1;
             if *count == 0 {
@@ -70,6 +75,7 @@ impl ConnectionLimiter {
 impl Work {
     /// Returns true if one more connection may open. Evicts an idle connection for it if needed.
     pub(super) fn has_room(&mut self) -> bool {
+        assert!(self.crowd.leaving <= self.conns.len(), "a connection that is gone still counts as leaving");
         let count = self.conns.len() - self.crowd.leaving;
         if count >= self.crowd.full_from {
             // Below the limit, connections that have only just come are kept.
@@ -103,6 +109,7 @@ impl Work {
     pub(super) fn count_address(&mut self, slot: u32) -> bool {
         let most = self.limits.per_address;
         let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
+        assert!(conn.counted.is_none(), "the connection would count twice, and be forgotten once");
         let Some(address) = conn.known_address() else { return true };
         let place = self.services.guard().place(address);
         // A proxy stands for many clients.

@@ -487,11 +487,13 @@ impl Conns {
             (self.slots.len() - 1) as u32
         });
         let place = &mut self.slots[slot as usize];
+        assert!(place.conn.is_none(), "the slot has a connection, whose descriptor would be closed");
         // Completions of the slot's last connection carry another generation. 24 bits fit the ring's user data.
         place.generation = (place.generation + 1) & 0x00ff_ffff;
         let tag = Tag { slot, generation: place.generation };
         place.conn = Some(Box::new(Conn::new(socket, tag, machine, (tick, queued_max))));
         self.open += 1;
+        assert_eq!(self.open + self.free.len(), self.slots.len(), "a slot is neither free nor in use");
         slot
     }
 
@@ -510,8 +512,13 @@ impl Conns {
     /// Removes a connection and frees its slot.
     pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
         let conn = self.slots.get_mut(slot as usize)?.conn.take()?;
+        assert!(
+            !conn.in_flight.receive && !conn.in_flight.send,
+            "the kernel still uses the descriptor, whose number another connection would get"
+        );
         self.free.push(slot);
         self.open -= 1;
+        assert_eq!(self.open + self.free.len(), self.slots.len(), "a slot is neither free nor in use");
         Some(conn)
     }
 }

@@ -78,10 +78,12 @@ impl Data {
                 if let (Some(code), Lookup::Live(Destination { policy, target }), Some((hot, _))) =
                     (wanted, found, &mut *hot)
                 {
+                    debug_assert_ne!(shard.resolve(&code).1, shard.me, "nobody recalls a copy of an own link");
                     hot.keep(&code, shard.resolve(&code).0, policy, target);
                 }
             }
             PeerMessage::Recall { owner, number, hash } => {
+                debug_assert_ne!(owner, shard.me, "a core recalls its own links itself");
                 if let Some((hot, _)) = hot {
                     hot.forget(hash);
                 }
@@ -110,6 +112,7 @@ impl Data {
             return notify;
         }
         self.mesh.recall(self.recalls.begin(hash, peers, notify), hash);
+        debug_assert!(self.recalls.concern(hash), "a later change would be acknowledged before this one");
         None
     }
 

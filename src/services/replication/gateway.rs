@@ -103,6 +103,7 @@ impl Gateway {
                 self.ask(request)?;
             }
         }
+        assert!(self.asked.len() <= WRITE_QUEUE_LEN, "requests that wait for Redis have no bound");
         for (ticket, answer) in self.redis.turn(Instant::now() + LOOK_EVERY) {
             if let Some(asked) = self.asked.remove(&ticket) {
                 self.go_on(asked, answer)?;
@@ -165,7 +166,7 @@ impl Gateway {
             StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
                 // First the current state: a change or delete concerns the link as it is now, not a later one.
                 let ticket = self.redis.put_state(code, deadline);
-                self.asked.insert(ticket, Asked { request, deadline, change: None });
+                self.wait(ticket, Asked { request, deadline, change: None });
             }
             StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. } => {
                 return self.go_alone(request, "it is not for Redis");
@@ -199,7 +200,13 @@ impl Gateway {
 
     fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
         let ticket = self.redis.put_change(&change.0, &change.1, deadline);
-        self.asked.insert(ticket, Asked { request, deadline, change: Some(change) });
+        self.wait(ticket, Asked { request, deadline, change: Some(change) });
+    }
+
+    /// Notes a request that waits for an answer of Redis.
+    fn wait(&mut self, ticket: RequestId, asked: Asked) {
+        let other = self.asked.insert(ticket, asked);
+        assert!(other.is_none(), "two requests wait for one answer, so one of them would wait for ever");
     }
 
     /// Continues with an answer of Redis: passes the request to the writer, or asks the next question.
@@ -250,6 +257,7 @@ impl Gateway {
         match (now, changed) {
             (Some(_), Some(link)) => {
                 let version = link.version.edited();
+                assert_eq!(link.code, *code, "a change of one link would be offered as the state of another");
                 let change = (*code, CodeChange::Offer(State::Link(Arc::new(Link { version, ..link }))));
                 self.put(request, deadline, change);
                 Ok(())

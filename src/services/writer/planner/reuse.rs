@@ -43,6 +43,10 @@ impl CommitPlanner<'_> {
         if self.window_ms.is_some() && reuse == Reuse::Recent {
             self.used.insert(existing.code);
         }
+        debug_assert!(
+            is_live_like(&State::Link(Arc::clone(&existing)), link, self.now_ms),
+            "another link would answer"
+        );
         self.confirms_existing = true;
         let spare = match ground {
             FleetDecision::Existing { spare, .. } => *spare,
