@@ -7,9 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use carom_ring::Tag;
-
 use super::connection::{Conn, ConnState};
+use super::driver::Tag;
 use super::listen::Begins;
 use super::work::Work;
 use carom_limits::ConnectionLimits;

@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use carom_ring::Tag;
 use hyper::header::HeaderValue;
 
 use super::connection::{Conn, ConnState};
+use super::driver::Tag;
 use super::work::Work;
 use crate::wire::Rejection;
 use crate::wire::answer::max_age;
