@@ -55,9 +55,12 @@ impl ConnectionLimiter {
 
     /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
-        self.leaving -= usize::from(matches!(conn.state, ConnState::Closed { is_evicted: true, .. }));
+        let is_evicted = matches!(conn.state, ConnState::Closed { is_evicted: true, .. });
+        debug_assert!(!is_evicted || self.leaving > 0, "each evicted connection was counted");
+        self.leaving -= usize::from(is_evicted);
         let Some(place) = conn.counted else { return };
         if let Some(count) = self.of_address.get_mut(&place.hash()) {
+            debug_assert!(*count > 0, "an address without connections has no entry");
             *count -= 1;
             if *count == 0 {
                 self.of_address.remove(&place.hash());
@@ -69,6 +72,7 @@ impl ConnectionLimiter {
 impl Work {
     /// Returns true if one more connection may open. Evicts an idle connection for it if needed.
     pub(super) fn has_room(&mut self) -> bool {
+        debug_assert!(self.crowd.leaving <= self.conns.len(), "connections that leave are still there");
         let count = self.conns.len() - self.crowd.leaving;
         if count >= self.crowd.full_from {
             // Below the limit, connections that have only just come are kept.

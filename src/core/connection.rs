@@ -366,6 +366,7 @@ impl Conn {
 
     /// Hands bytes to hyper, and ends its input after the last ones.
     pub(super) fn pass(&self, bytes: &[u8]) {
+        debug_assert!(self.state.is_live() || self.slow.is_none(), "nothing is passed on after the end");
         let Some(stream) = &self.slow else { return };
         stream.put(bytes, self.machine.heads());
         if self.machine.is_ended() {
@@ -472,6 +473,7 @@ impl Conns {
         // Completions of the slot's last connection carry another generation. 24 bits fit the ring's user data.
         place.generation = (place.generation + 1) & 0x00ff_ffff;
         let tag = Tag { slot, generation: place.generation };
+        debug_assert!(place.conn.is_none(), "a slot has one connection");
         place.conn = Some(Box::new(Conn::new(transport, tag, machine, (tick, queued_max))));
         self.open += 1;
         slot
@@ -492,6 +494,7 @@ impl Conns {
     /// Removes a connection and frees its slot.
     pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
         let conn = self.slots.get_mut(slot as usize)?.conn.take()?;
+        debug_assert!(self.open > 0 && !self.free.contains(&slot), "a slot is freed once");
         self.free.push(slot);
         self.open -= 1;
         Some(conn)

@@ -23,7 +23,7 @@ pub(super) enum Event {
         transport: Transport,
         /// The index of the listener.
         listener: usize,
-        /// True if the listener goes on to accept without being armed again.
+        /// True if the listener keeps accepting without being armed again.
         continues: bool,
     },
     /// A listener has stopped accepting, for example because that was cancelled.
@@ -32,7 +32,7 @@ pub(super) enum Event {
         listener: usize,
         /// True if file descriptors or memory are short.
         is_exhausted: bool,
-        /// True if the listener goes on to accept without being armed again.
+        /// True if the listener keeps accepting without being armed again.
         continues: bool,
     },
     /// A receive has brought something.
@@ -41,7 +41,7 @@ pub(super) enum Event {
         tag: Tag,
         /// The bytes, or the end.
         received: Received,
-        /// True if the receive goes on without being armed again.
+        /// True if the receive continues without being armed again.
         continues: bool,
     },
     /// A send has ended.

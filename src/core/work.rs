@@ -221,6 +221,7 @@ impl Work {
         loop {
             let Some(conn) = self.conns.get(slot) else { return input.len() };
             let step = conn.machine.step(&input[at..]);
+            debug_assert!(step.consumed <= input.len() - at, "the machine consumes what it was given");
             let taken = &input[at..at + step.consumed];
             at += step.consumed;
             match step.action {

@@ -156,6 +156,7 @@ impl Stream {
             let read = std::mem::take(&mut state.read);
             state.inbound.drain(..read);
         }
+        debug_assert!(!matches!(state.ending, Some(Ending::Last | Ending::Cut)), "nothing comes after the end");
         state.inbound.extend_from_slice(bytes);
         state.put_heads = heads;
         state.arrived += bytes.len();
@@ -311,6 +312,7 @@ impl Stream {
     pub(super) fn poll_room(&self, flight: &mut InFlightRequest, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
         if state.has_room(self.queued_max) {
+            debug_assert!(!flight.is_admitted, "a request is admitted once");
             state.admitted += 1;
             flight.is_admitted = true;
             if self.is_http2 {
@@ -364,6 +366,7 @@ impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let mut state = self.stream.state.borrow_mut();
         state.in_flight = state.in_flight.saturating_sub(1);
+        debug_assert!(state.admitted >= usize::from(self.is_admitted), "each admitted request was counted");
         state.admitted -= usize::from(self.is_admitted);
         state.long_bodies -= usize::from(self.body == BodyKind::Long);
         state.unanswered.retain(|(number, _)| *number != self.number);
