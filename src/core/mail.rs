@@ -4,7 +4,7 @@ use std::io;
 
 use super::run_loop::{Core, CoreEvent};
 use super::shard::Shard;
-use crate::bridge::{StoreAnswer, Ticket, ToCore};
+use crate::bridge::{LentCodes, Reply, StoreAnswer, Ticket, ToCore};
 
 /// Messages of the mailbox handled in one turn. A batch of a starting node takes a core some hundred microseconds.
 const MAIL_PER_TURN: usize = 64;
@@ -38,9 +38,7 @@ impl Core {
                 let done = redirects.data.as_mut().and_then(|data| data.dropped(number));
                 self.acknowledge(done);
             }
-            ToCore::Answer { token, answer } => services.bring_stored(token, answer),
-            ToCore::Page { token, page } => services.bring_page(token, page),
-            ToCore::Made { token, made } => services.bring_made(token, made),
+            ToCore::Reply { token, reply } => services.bring(token, reply),
             ToCore::LookedUp { code, token, found, is_allowance } => {
                 self.work.take_look_up(&code, token, &found, is_allowance);
             }
@@ -64,17 +62,10 @@ impl Core {
             ToCore::Identity(identity) => self.work.secure.take(identity),
             ToCore::Keys(keys) => services.take_keys(keys),
             ToCore::CodesReady => services.bring_codes(),
-            ToCore::Lend(ticket) => {
-                let lent = ToCore::Lent { token: ticket.token, codes: services.lend_codes() };
-                services.counters().post.to(ticket.core).post(lent);
+            ToCore::Lend(ticket) => services.counters().post.answer(ticket, LentCodes(services.lend_codes())),
+            ToCore::Report(ticket) => {
+                services.counters().post.answer(ticket, Box::new(redirects.latencies.summary()));
             }
-            ToCore::Lent { token, codes } => services.bring_lent(token, codes),
-            ToCore::Report(Ticket { core, token }) => {
-                let latency = Box::new(redirects.latencies.summary());
-                let report = ToCore::Reported { token, core: services.core(), latency };
-                services.counters().post.to(core).post(report);
-            }
-            ToCore::Reported { token, latency, .. } => services.bring_latency(token, latency),
             ToCore::Open => self.open()?,
             ToCore::Drain { within } => self.begin_drain(within),
         }
@@ -93,7 +84,7 @@ impl Core {
         let Some((ticket, answer)) = done else { return };
         let services = &self.work.services;
         if ticket.core == services.core() {
-            services.bring_stored(ticket.token, answer);
+            services.bring(ticket.token, Reply::Stored(answer));
         } else {
             services.counters().post.answer(ticket, answer);
         }

@@ -12,7 +12,9 @@ use carom_shards::{CodeHasher, CoreCount, CoreId};
 use super::readers::link_fetchers::FetcherSetup;
 use super::search::Catalog;
 use super::writer::WriterSetup;
-use crate::bridge::{AllowanceQueue, FleetDecision, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
+use crate::bridge::{
+    AllowanceQueue, FleetDecision, Mailbox, Order, Post, Reply, StoreAnswer, StoreRequest, Ticket, ToCore,
+};
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
 use carom_model::link::{Link, Reuse};
@@ -92,7 +94,7 @@ impl TestNode {
                 while let Ok(message) = mail.try_recv() {
                     let (token, answer) = match message {
                         ToCore::Apply { notify: Some((ticket, answer)), .. } => (ticket.token, answer),
-                        ToCore::Answer { token, answer } => (token, answer),
+                        ToCore::Reply { token, reply: Reply::Stored(answer) } => (token, answer),
                         other => panic!("unexpected mail {other:?}"),
                     };
                     assert!(answers.insert(token, answer).is_none(), "ticket {token} was answered twice");
@@ -109,7 +111,7 @@ impl TestNode {
 
 /// Returns the order to create a link, for the ticket of `token` at core 0.
 pub(crate) fn create(link: Link, token: u64) -> Order {
-    let ticket = Ticket { core: CoreId(0), token };
+    let ticket = Ticket::new(CoreId(0), token);
     let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket };
     Order::Client(request, FleetDecision::Alone)
 }
@@ -117,11 +119,7 @@ pub(crate) fn create(link: Link, token: u64) -> Order {
 /// Returns the order to delete a link, for the ticket of `token` at core 0.
 pub(crate) fn delete(code: &str, token: u64) -> Order {
     let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
-    let request = StoreRequest::Delete {
-        code,
-        by: Scope::ALL,
-        author: Author::default(),
-        ticket: Ticket { core: CoreId(0), token },
-    };
+    let request =
+        StoreRequest::Delete { code, by: Scope::ALL, author: Author::default(), ticket: Ticket::new(CoreId(0), token) };
     Order::Client(request, FleetDecision::Alone)
 }

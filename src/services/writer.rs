@@ -305,7 +305,7 @@ impl Writer {
                     self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
                 }
                 Outcome::Answer { ticket, answer } => {
-                    self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+                    self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
                 }
             }
         }
@@ -324,7 +324,7 @@ impl Writer {
                 true => StoreAnswer::Unconfirmed(reason),
                 false => StoreAnswer::Refused(reason),
             };
-            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();
     }
@@ -345,12 +345,9 @@ impl Writer {
             };
             let (StoreRequest::Create { ticket, .. }
             | StoreRequest::Change { ticket, .. }
-            | StoreRequest::Delete { ticket, .. }
-            | StoreRequest::Read { ticket, .. }
-            | StoreRequest::ReadEdits { ticket, .. }
-            | StoreRequest::ReadVisits { ticket, .. }) = request;
+            | StoreRequest::Delete { ticket, .. }) = request;
             let answer = refused(&ground, reason);
-            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();
     }
@@ -472,6 +469,7 @@ fn is_of_fleet(order: &Order) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bridge::Reply;
     use crate::services::testing::{KEY, TestNode, create, delete};
     use carom_model::link::Origin;
     use carom_model::testing::link;
@@ -521,7 +519,8 @@ mod tests {
         let first = node.mail[owning.index()].recv().unwrap();
         assert!(matches!(first, ToCore::Apply { notify: Some((_, StoreAnswer::Created)), .. }));
         queue.send(create(link, 2)).unwrap();
-        assert!(matches!(node.mail[0].recv().unwrap(), ToCore::Answer { token: 2, answer: StoreAnswer::Taken }));
+        let second = node.mail[0].recv().unwrap();
+        assert!(matches!(second, ToCore::Reply { token: 2, reply: Reply::Stored(StoreAnswer::Taken) }));
     }
 
     #[test]

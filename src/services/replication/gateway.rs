@@ -159,13 +159,10 @@ impl Gateway {
                 let change = (link.code, Change::Claim(State::Link(Arc::clone(link))));
                 self.put(request, deadline, change);
             }
-            StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
+            StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } => {
                 // First the current state: a change or delete concerns the link as it is now, not a later one.
                 let ticket = self.redis.put_state(code, deadline);
                 self.asked.insert(ticket, Asked { request, deadline, change: None });
-            }
-            StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. } => {
-                return self.go_alone(request, "it is not for Redis");
             }
         }
         Ok(())
@@ -217,7 +214,7 @@ impl Gateway {
                 Err(trouble @ RedisError::Refused(_)) => self.decide(request, Err(trouble), None),
                 Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
             },
-            (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
+            (None, StoreRequest::Delete { code, .. }) => match answer.state(*code) {
                 Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
                     self.tell(request, FleetDecision::Held(State::Link(link)))
                 }
@@ -229,9 +226,8 @@ impl Gateway {
                 }
                 Err(_) => self.go_alone(request, "the link to delete could not be looked up in Redis"),
             },
-            (None, StoreRequest::Create { .. } | StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. }) => {
-                Ok(())
-            }
+            // A create asks for its change at once, so this answer is of no use to it.
+            (None, StoreRequest::Create { .. }) => self.go_alone(request, "the code could not be claimed in Redis"),
         }
     }
 

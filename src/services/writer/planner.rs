@@ -152,15 +152,6 @@ impl<'o> Plan<'o> {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            Order::Client(
-                StoreRequest::Read { ticket, .. }
-                | StoreRequest::ReadVisits { ticket, .. }
-                | StoreRequest::ReadEdits { ticket, .. },
-                _,
-            ) => {
-                // Reads have their own queue, but one that comes here still gets an answer.
-                self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
-            }
             Order::Followed(followed) => self.follow(followed, look_up),
             Order::Found(states) => {
                 for (code, state) in states {

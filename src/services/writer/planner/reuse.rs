@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> Order {
-        let ticket = Ticket { core: CoreId(0), token };
+        let ticket = Ticket::new(CoreId(0), token);
         Order::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
     }
 
@@ -216,7 +216,7 @@ mod tests {
                 code,
                 by: Scope::ALL,
                 author: Author::default(),
-                ticket: Ticket { core: CoreId(0), token: 99 },
+                ticket: Ticket::new(CoreId(0), 99),
             },
             FleetDecision::Alone,
         )
