@@ -5,7 +5,7 @@ use std::sync::Arc;
 use carom_model::link::Link;
 use carom_model::link::history::Edit;
 use carom_model::visits::history::History;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 
 /// The result of a [`super::StoreRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,7 +74,7 @@ impl StoreAnswer {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkAnswer {
     /// The link and its visit counts.
-    Found(Arc<Link>, Counts),
+    Found(Arc<Link>, VisitCounts),
     /// No link has that code.
     NotFound,
     /// A record exists, but it cannot be decoded.

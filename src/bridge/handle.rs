@@ -33,7 +33,7 @@ pub use self::recording::{Recorders, count_response};
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, EditsAnswer, JobQueues, LinkAnswer,
-    ListQueues, LookUpQueue, Page, PageQueue, PageRequest, Post, ReadRequest, ReaderQueue, Reply, StoreAnswer,
+    ListQueues, LookupQueue, Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, StoreAnswer,
     StoreRequest, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
@@ -42,7 +42,7 @@ use carom_model::access::idempotency::{PendingCreate, PendingCreates};
 use carom_model::access::miss_limiter::MissLimiter;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
-use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
@@ -81,7 +81,7 @@ pub struct NodeContext {
     /// Queues to the threads for work that is too long for a core.
     pub jobs: JobQueues,
     /// Queue to the thread that looks up codes in Redis; `None` if the node is not in a fleet.
-    pub look_ups: Option<LookUpQueue>,
+    pub look_ups: Option<LookupQueue>,
     /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
     /// Misses per second that an address may cause on one core; 0 means no limit.
@@ -89,9 +89,9 @@ pub struct NodeContext {
     /// Queue to the thread that grants the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Queue to the threads that read links which are not in memory; `None` if all are.
-    pub fetches: Option<LookUpQueue>,
+    pub fetches: Option<LookupQueue>,
     /// The mailboxes of all cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// Creates in flight that have an idempotency key.
     pub pending_creates: PendingCreates,
     /// NodeContext of each core.
@@ -101,19 +101,19 @@ pub struct NodeContext {
 }
 
 /// A task's place among the waiters for an answer of type `A`. Dropping it removes the waiter.
-struct Place<'a, A: Answer> {
+struct WaiterGuard<'a, A: Answer> {
     services: &'a ServiceHandle,
     token: u64,
     answer: PhantomData<fn() -> A>,
 }
 
-impl<A: Answer> Drop for Place<'_, A> {
+impl<A: Answer> Drop for WaiterGuard<'_, A> {
     fn drop(&mut self) {
         A::waiters(&mut self.services.waiting.borrow_mut()).remove(self.token);
     }
 }
 
-impl<A: Answer> Place<'_, A> {
+impl<A: Answer> WaiterGuard<'_, A> {
     /// Returns the ticket by which a service answers.
     fn ticket(&self) -> Ticket<A> {
         Ticket::new(self.services.me, self.token)
@@ -154,14 +154,14 @@ pub struct ServiceHandle {
     /// Durations of finished look-ups. The loop adds them to the core's latencies.
     look_up_times: RefCell<Vec<Duration>>,
     /// Connections whose stream has something for the loop.
-    kicks: RefCell<Vec<u32>>,
+    notified: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
     /// Recorders of visits and of the access log.
     told: RefCell<Recorders>,
     /// The hosts that new links may lead to; `None` if any host is allowed.
-    allowed: RefCell<Option<Arc<Hosts>>>,
+    allowed: RefCell<Option<Arc<HostSet>>>,
     /// The hosts on the block list; `None` if it is empty.
-    blocked: RefCell<Option<Arc<Hosts>>>,
+    blocked: RefCell<Option<Arc<HostSet>>>,
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
     /// The rate limit for misses and failed keys.
@@ -224,7 +224,7 @@ impl ServiceHandle {
             next_token: Cell::new(0),
             look_ups: RefCell::default(),
             look_up_times: RefCell::default(),
-            kicks: RefCell::default(),
+            notified: RefCell::default(),
             codes: RefCell::new(codes),
             told: RefCell::new(told),
             allowed: RefCell::default(),
@@ -396,7 +396,7 @@ impl ServiceHandle {
     /// `within`.
     pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
         let cores = self.counters.cores.len() - 1;
-        let places: Vec<Place<'_, _>> = (0..cores).map(|_| self.expect_within(within)).collect();
+        let places: Vec<WaiterGuard<'_, _>> = (0..cores).map(|_| self.expect_within(within)).collect();
         for (mailbox, place) in self.counters.post.all().iter().zip(&places) {
             mailbox.post(ToCore::Report(place.ticket()));
         }
@@ -408,16 +408,16 @@ impl ServiceHandle {
     }
 
     /// Notifies the loop that a connection's stream has something for it.
-    pub fn kick(&self, slot: u32) {
-        self.kicks.borrow_mut().push(slot);
+    pub fn notify_loop(&self, slot: u32) {
+        self.notified.borrow_mut().push(slot);
         self.call_loop();
     }
 
-    fn expect_within<A: Answer>(&self, within: Duration) -> Place<'_, A> {
+    fn expect_within<A: Answer>(&self, within: Duration) -> WaiterGuard<'_, A> {
         let token = self.next_token.get();
         self.next_token.set(token + 1);
         A::waiters(&mut self.waiting.borrow_mut()).insert(token, Instant::now() + within);
-        Place { services: self, token, answer: PhantomData }
+        WaiterGuard { services: self, token, answer: PhantomData }
     }
 
     fn call_loop(&self) {
@@ -425,12 +425,12 @@ impl ServiceHandle {
     }
 
     /// Returns the hosts that links may lead to; `None` if any host is allowed. Must not be held across an `await`.
-    pub fn allowed(&self) -> Ref<'_, Option<Arc<Hosts>>> {
+    pub fn allowed(&self) -> Ref<'_, Option<Arc<HostSet>>> {
         self.allowed.borrow()
     }
 
     /// Returns the hosts on the block list; `None` if it is empty. Must not be held across an `await`.
-    pub fn blocked(&self) -> Ref<'_, Option<Arc<Hosts>>> {
+    pub fn blocked(&self) -> Ref<'_, Option<Arc<HostSet>>> {
         self.blocked.borrow()
     }
 
@@ -477,12 +477,12 @@ impl ServiceHandle {
     // For the loop.
 
     /// Restricts new links to these hosts from now on.
-    pub fn allow(&self, hosts: Arc<Hosts>) {
+    pub fn allow(&self, hosts: Arc<HostSet>) {
         self.allowed.replace(Some(hosts));
     }
 
     /// Replaces the block list.
-    pub fn block(&self, hosts: Arc<Hosts>) {
+    pub fn block(&self, hosts: Arc<HostSet>) {
         self.blocked.replace(Some(hosts).filter(|hosts| !hosts.is_empty()));
     }
 
@@ -517,8 +517,8 @@ impl ServiceHandle {
     }
 
     /// Appends the connections whose streams have something for the loop. Some may appear twice, or be gone.
-    pub fn take_kicks(&self, into: &mut Vec<u32>) {
-        into.append(&mut self.kicks.borrow_mut());
+    pub fn take_notified(&self, into: &mut Vec<u32>) {
+        into.append(&mut self.notified.borrow_mut());
     }
 
     /// Delivers an answer.

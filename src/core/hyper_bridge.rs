@@ -34,19 +34,19 @@ use carom_limits::{
     ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ConnectionLimits, HEADERS_MAX, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX,
     STREAMS_WINDOW,
 };
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::clients::forwarded::{Field, Trust};
 
 /// The body of an answer: complete, or produced while it is sent.
 type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
 /// Answers the requests of a core, except redirects. Its futures run as tasks of the core.
-pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
+pub type HttpService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
 
 /// Parameters of hyper for one client.
 pub(super) struct ConnectionInfo {
     /// Address that the requests come from.
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<RequestOrigin>,
     /// Proxies that may name another client address.
     pub(super) trust: Arc<Trust>,
     /// True if the connection is encrypted.
@@ -62,7 +62,7 @@ pub(super) struct ConnectionInfo {
 }
 
 /// Runs hyper until the connection ends in any way.
-async fn drive(stream: Rc<Stream>, info: ConnectionInfo, service: Service) {
+async fn drive(stream: Rc<Stream>, info: ConnectionInfo, service: HttpService) {
     let limits = info.limits;
     let handler = service_fn(|request| respond(&stream, &info, &service, request));
     // An error here is the client's: it went away, or its body broke off. Nothing is left to report to.
@@ -98,14 +98,14 @@ async fn drive(stream: Rc<Stream>, info: ConnectionInfo, service: Service) {
     state.finished = true;
     state.in_flight = 0;
     drop(state);
-    stream.kick();
+    stream.notify_loop();
 }
 
 /// Answers one request: has it wait for its admission, and passes it to the service.
 fn respond(
     stream: &Rc<Stream>,
     info: &ConnectionInfo,
-    service: &Service,
+    service: &HttpService,
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Answering>, Infallible>> + use<> {
     if let Some(source) = info.source {
@@ -132,7 +132,7 @@ fn respond(
         }
         flight.answer();
         if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
-            stream.services.tell_noted(noted, answer.status().as_u16(), since.elapsed());
+            stream.services.log_noted(noted, answer.status().as_u16(), since.elapsed());
         }
         let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
         if let Some(hsts) = hsts {
@@ -146,12 +146,12 @@ fn respond(
 }
 
 /// Returns the client of a request: the one that the proxies name, if they are trusted.
-fn client_of(trust: &Trust, source: Source, fields: &HeaderMap) -> Source {
+fn client_of(trust: &Trust, source: RequestOrigin, fields: &HeaderMap) -> RequestOrigin {
     if trust.field == Field::Off || source.is_final {
         return source;
     }
     let values: Vec<&[u8]> = fields.get_all(trust.field.as_str()).iter().map(HeaderValue::as_bytes).collect();
-    Source { address: trust.client(source.address, &values.join(&b","[..])), is_final: true }
+    RequestOrigin { address: trust.client(source.address, &values.join(&b","[..])), is_final: true }
 }
 
 /// True if a request names several hosts (RFC 9113, section 8.3.1), which two programs could take for different

@@ -47,6 +47,6 @@ mod tls;
 mod vhosts;
 mod work;
 
-pub use hyper_bridge::Service;
+pub use hyper_bridge::HttpService;
 pub use link_memory::MemoryBudget;
 pub use run_loop::{CoreEvent, CoreParts, CoreSeed, Seeds, start};

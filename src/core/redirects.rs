@@ -14,7 +14,7 @@ use super::access;
 use super::accounting::{ConnClient, end_or_wait, go_on, visitor_of};
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::data::{Data, Remote};
-use super::late_answers::Looks;
+use super::late_answers::LookupQueues;
 use super::latencies::CoreLatencies;
 use super::mesh::Question;
 use super::vhosts::HostRouter;
@@ -52,7 +52,7 @@ pub(super) struct Redirects {
     /// The links of the core and the way to those of others; `None` for the core of the admin listener.
     pub(super) data: Option<Box<Data>>,
     /// Look-ups in the store and in Redis; `None` without a shard.
-    looks: Option<Looks>,
+    looks: Option<LookupQueues>,
     /// Codes that tasks of the core have asked other cores for, by token.
     forwarded: HashMap<u64, Code>,
     /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
@@ -79,7 +79,7 @@ impl Redirects {
         let answers =
             [None, hsts].map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.misses_per_second, hsts));
         Redirects {
-            looks: data.as_ref().map(|data| Looks::new(services.core(), data.shard.hasher(), context)),
+            looks: data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), context)),
             data,
             forwarded: HashMap::new(),
             answers,
@@ -157,7 +157,7 @@ impl Redirects {
         self.services.record_visit(decision.visit, code, || visitor_of(&self.services, request, head));
         self.answers[conn.scheme_index()].write(&mut conn.out, request, request.query.of(head), response, now.unix_ms);
         if self.services.picks() {
-            access::tell(&self.services, conn, (request, head), response, now.instant);
+            access::log(&self.services, conn, (request, head), response, now.instant);
         }
         !end_or_wait(conn, request, is_last)
     }
@@ -197,7 +197,7 @@ impl Redirects {
         Some(Late::Answered(kept))
     }
 
-    /// Looks up the link of the default domain that may stand in for a missing one, if it is the turn of that.
+    /// LookupQueues up the link of the default domain that may stand in for a missing one, if it is the turn of that.
     pub(super) fn look_up_again(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
         let token = conn.token();
         let ConnState::LookingUp(pending) = &mut conn.state else { return None };
@@ -242,7 +242,7 @@ impl Redirects {
         let took = now.instant - since;
         self.latencies.record(took);
         if let Some(noted) = noted {
-            self.services.tell_noted(noted, response.status(), took);
+            self.services.log_noted(noted, response.status(), took);
         }
     }
 

@@ -47,7 +47,7 @@ impl Work {
         let ticks = self.now.tick.wrapping_sub(conn.wait.since);
         let took = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)) * ticks;
         if let Some(noted) = noted {
-            self.services.tell_noted(noted, rejection.number(), took);
+            self.services.log_noted(noted, rejection.number(), took);
         }
     }
 }

@@ -14,20 +14,20 @@ use super::admission::EVICTED_FOR_FILES;
 use super::data::Data;
 use super::driver::{Driver, Event, Received, SendOutcome, Tag, Transport};
 use super::executor::{self, Running};
-use super::hyper_bridge::Service;
+use super::hyper_bridge::HttpService;
 use super::link_memory::MemoryBudget;
 use super::listen::Listener;
 use super::mesh::{self, Mesh};
 use super::settle::KEPT_CAPACITY;
 use super::shard::Shard;
-use super::tls::Secure;
+use super::tls::TlsConnections;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
 use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 /// The first period of a drain. Connections whose TCP handshake is under way still get in, and kept-alive connections
 /// may send another request. Then listeners and idle connections are closed.
@@ -57,7 +57,7 @@ pub struct CoreParts {
     /// Limits and timeouts of connections.
     pub limits: ConnectionLimits,
     /// Certificate and key of the service, if it speaks TLS.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
     /// The `max-age` of `Strict-Transport-Security`, if it is sent.
     pub hsts: Option<Duration>,
     /// The core's segment of fresh codes.
@@ -65,7 +65,7 @@ pub struct CoreParts {
     /// Recorders of visits and of the access log.
     pub told: Recorders,
     /// Makes the service that answers all requests but redirects on this core.
-    pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> Service + Send>,
+    pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
     /// Receives the events of the core's life.
     pub events: Sender<CoreEvent>,
 }
@@ -176,7 +176,7 @@ impl Core {
                 service,
                 stats,
                 (parts.limits, parts.trust),
-                Secure::new(parts.identity, parts.hsts),
+                TlsConnections::new(parts.identity, parts.hsts),
             ),
             is_pausing: false,
             mail: parts.mail,
@@ -254,7 +254,7 @@ impl Core {
         for bytes in self.driver.received() {
             let Some(code) = crate::wire::peek(bytes) else { continue };
             let code = if places.are_many() { places.of_host(code, crate::wire::peek_host(bytes)).1 } else { code };
-            let (hash, owner) = data.shard.locate(&code);
+            let (hash, owner) = data.shard.resolve(&code);
             if owner == data.shard.me {
                 self.prefetched.push(hash);
             }

@@ -27,7 +27,7 @@ impl Core {
         let Some(conn) = self.work.conns.get(slot) else { return };
         conn.dirty = false;
         if conn.state.is_closed() {
-            return self.close(slot);
+            return self.remove_closed(slot);
         }
         let is_sending = conn.transport.is_sending();
         let out = match conn.tls {
@@ -44,7 +44,7 @@ impl Core {
             conn.out = out;
         }
         if end_if_sent(conn, self.work.now.tick) {
-            return self.close(slot);
+            return self.remove_closed(slot);
         }
         let is_full = conn.state.is_live() && conn.unconsumed.len() >= conn.queued_max as usize;
         if is_full || !conn.peer_ended {
@@ -53,7 +53,7 @@ impl Core {
     }
 
     /// Closes a connection once no operation of it is in flight.
-    fn close(&mut self, slot: u32) {
+    fn remove_closed(&mut self, slot: u32) {
         let Some(conn) = self.work.conns.get(slot) else { return };
         if !self.driver.end(conn.tag, &mut conn.transport) {
             return;

@@ -15,12 +15,12 @@ use super::admission::ConnectionLimiter;
 use super::connection::{Conn, ConnState, Conns};
 use super::data::Data;
 use super::driver::Transport;
-use super::hyper_bridge::{ConnectionInfo, Ending, Service, Stream};
+use super::hyper_bridge::{ConnectionInfo, Ending, HttpService, Stream};
 use super::listen::Begins;
 use super::mesh::PeerMessage;
 use super::redirects::{Late, Redirects, is_of_task};
 use super::tasks::Tasks;
-use super::tls::Secure;
+use super::tls::TlsConnections;
 use crate::bridge::ToCore;
 use crate::bridge::handle::ServiceHandle;
 use crate::wire::connection::Expects;
@@ -51,10 +51,10 @@ pub(super) struct Work {
     /// Slots to settle in this turn.
     pub(super) dirty: Vec<u32>,
     pub(super) redirects: Redirects,
-    pub(super) secure: Secure,
+    pub(super) secure: TlsConnections,
     pub(super) crowd: ConnectionLimiter,
     pub(super) services: Rc<ServiceHandle>,
-    pub(super) service: Service,
+    pub(super) service: HttpService,
     pub(super) stats: Arc<CoreStats>,
     pub(super) limits: ConnectionLimits,
     /// Proxies that may name the client.
@@ -63,7 +63,7 @@ pub(super) struct Work {
     /// Tasks that answer all other requests.
     pub(super) tasks: Tasks,
     /// Slots whose streams asked for the loop's attention.
-    kicked: Vec<u32>,
+    notified: Vec<u32>,
 }
 
 impl Work {
@@ -71,10 +71,10 @@ impl Work {
         now: Now,
         data: Option<Box<Data>>,
         services: Rc<ServiceHandle>,
-        service: Service,
+        service: HttpService,
         stats: Arc<CoreStats>,
         (limits, trust): (ConnectionLimits, Arc<Trust>),
-        secure: Secure,
+        secure: TlsConnections,
     ) -> Work {
         let hsts = secure.hsts().and_then(|hsts| hsts.to_str().ok());
         let redirects = Redirects::new(data, &services, hsts, &trust, now.unix_ms);
@@ -92,7 +92,7 @@ impl Work {
             trust,
             draining: false,
             tasks: Tasks::default(),
-            kicked: Vec::new(),
+            notified: Vec::new(),
         }
     }
 
@@ -331,7 +331,7 @@ impl Work {
         self.finish_input(slot);
     }
 
-    /// Looks up the link of the default domain that may stand in for a missing one.
+    /// LookupQueues up the link of the default domain that may stand in for a missing one.
     fn look_up_again(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         // The caller resumes the connection.
@@ -365,13 +365,13 @@ impl Work {
         self.services.take_calls();
         self.services.take_look_up_times(|time| self.redirects.latencies.record(time));
         let services = Rc::clone(&self.services);
-        let mut kicked = std::mem::take(&mut self.kicked);
-        services.take_kicks(&mut kicked);
-        let mut worked = !kicked.is_empty();
-        for slot in kicked.drain(..) {
+        let mut notified = std::mem::take(&mut self.notified);
+        services.take_notified(&mut notified);
+        let mut worked = !notified.is_empty();
+        for slot in notified.drain(..) {
             self.drained(slot);
         }
-        self.kicked = kicked;
+        self.notified = notified;
         while let Some((token, code)) = services.next_look_up() {
             worked = true;
             self.redirects.find_for_task(token, code, &self.now);
@@ -382,7 +382,7 @@ impl Work {
     /// Answers other cores' questions and takes their answers. Returns true if there were any.
     pub(super) fn serve_mesh(&mut self) -> bool {
         let Some(mut data) = self.redirects.data.take() else { return false };
-        let mut resumed = std::mem::take(&mut self.kicked);
+        let mut resumed = std::mem::take(&mut self.notified);
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
             PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
             PeerMessage::Recall { owner, number, .. } => {
@@ -395,7 +395,7 @@ impl Work {
         for slot in resumed.drain(..) {
             self.drained(slot);
         }
-        self.kicked = resumed;
+        self.notified = resumed;
         worked
     }
 
@@ -435,7 +435,7 @@ impl Work {
             return;
         };
         let redirects = self.stats.redirects.get();
-        let mut resumed = std::mem::take(&mut self.kicked);
+        let mut resumed = std::mem::take(&mut self.notified);
         self.take_answer(token, &found, false, &mut resumed);
         if !is_allowance {
             // Adds nothing if the client has left.
@@ -444,7 +444,7 @@ impl Work {
         for slot in resumed.drain(..) {
             self.drained(slot);
         }
-        self.kicked = resumed;
+        self.notified = resumed;
     }
 
     /// Runs the tasks for a bounded time.

@@ -13,7 +13,7 @@ use super::readers::link_fetchers::FetcherSetup;
 use super::search::Catalog;
 use super::writer::WriterSetup;
 use crate::bridge::{
-    AllowanceQueue, FleetDecision, Mailbox, Order, Post, Reply, StoreAnswer, StoreRequest, Ticket, ToCore,
+    AllowanceQueue, FleetDecision, Mailbox, Mailboxes, Reply, StoreAnswer, StoreRequest, Ticket, ToCore, WriterOrder,
 };
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
@@ -27,7 +27,7 @@ pub(crate) const KEY: &str = "0123456789abcdef";
 /// A node's mail, and the state that control threads share.
 pub(crate) struct TestNode {
     pub(crate) links: Links,
-    pub(crate) post: Post,
+    pub(crate) post: Mailboxes,
     pub(crate) mail: Vec<Receiver<ToCore>>,
     pub(crate) hasher: CodeHasher,
     pub(crate) cores: CoreCount,
@@ -42,7 +42,7 @@ impl TestNode {
         let (boxes, mail) = (0..=cores).map(|_| Mailbox::new(Arc::clone(&bell))).unzip();
         TestNode {
             links,
-            post: Post::new(boxes),
+            post: Mailboxes::new(boxes),
             mail,
             hasher: CodeHasher::new(1),
             cores: CoreCount::new(cores).unwrap(),
@@ -110,16 +110,16 @@ impl TestNode {
 }
 
 /// Returns the order to create a link, for the ticket of `token` at core 0.
-pub(crate) fn create(link: Link, token: u64) -> Order {
+pub(crate) fn create(link: Link, token: u64) -> WriterOrder {
     let ticket = Ticket::new(CoreId(0), token);
     let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket };
-    Order::Client(request, FleetDecision::Alone)
+    WriterOrder::Client(request, FleetDecision::Alone)
 }
 
 /// Returns the order to delete a link, for the ticket of `token` at core 0.
-pub(crate) fn delete(code: &str, token: u64) -> Order {
+pub(crate) fn delete(code: &str, token: u64) -> WriterOrder {
     let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
     let request =
         StoreRequest::Delete { code, by: Scope::ALL, author: Author::default(), ticket: Ticket::new(CoreId(0), token) };
-    Order::Client(request, FleetDecision::Alone)
+    WriterOrder::Client(request, FleetDecision::Alone)
 }

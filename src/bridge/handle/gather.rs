@@ -12,7 +12,7 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::{ServiceHandle, fresh_code_of};
-use crate::bridge::{FleetDecision, LinkAnswer, Order, ReadRequest, StoreAnswer, StoreRequest, Ticket};
+use crate::bridge::{FleetDecision, LinkAnswer, ReadRequest, StoreAnswer, StoreRequest, Ticket, WriterOrder};
 use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 
 /// Bit that marks the token of a request of a batch. The bit above marks look-ups.
@@ -101,7 +101,7 @@ impl<A> Default for Gathers<A> {
 
 #[derive(Debug)]
 struct Gather<A> {
-    places: Vec<Place<A>>,
+    places: Vec<AnswerSlot<A>>,
     /// Requests without an answer.
     left: usize,
     waker: Option<Waker>,
@@ -111,13 +111,13 @@ struct Gather<A> {
 }
 
 #[derive(Debug)]
-struct Place<A> {
+struct AnswerSlot<A> {
     answer: Option<A>,
     /// The code that the request brings, if it can go to another link should this one not need it.
     code: Option<Code>,
 }
 
-impl<A: BatchAnswer> Place<A> {
+impl<A: BatchAnswer> AnswerSlot<A> {
     /// Takes the code that is free after this answer.
     fn take_spare(&mut self) -> Option<Code> {
         let is_free = self.answer.as_mut().is_some_and(A::free_code);
@@ -179,7 +179,7 @@ impl<A: BatchAnswer> Gathered<A> {
             gather.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
+        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(AnswerSlot::take_spare));
         // Later answers still count, so their places stay.
         Poll::Ready(gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(A::late)).collect())
     }
@@ -191,7 +191,7 @@ impl<A: BatchAnswer> Drop for Gathered<A> {
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return };
         gather.abandoned = true;
         gather.waker = None;
-        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
+        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(AnswerSlot::take_spare));
         if gather.left == 0 {
             gathers.by_number.remove(&self.number);
         }
@@ -233,7 +233,7 @@ impl ServiceHandle {
             let token = GATHER_TOKEN | number << PLACE_BITS | at as u64;
             let (sent, code) = send(at, Ticket::new(self.me, token));
             gather.left += usize::from(sent.is_ok());
-            gather.places.push(Place { answer: sent.err().map(A::refused), code });
+            gather.places.push(AnswerSlot { answer: sent.err().map(A::refused), code });
         }
         debug_assert!(gather.left <= gather.places.len(), "each request has one place");
         gathers.by_number.insert(number, gather);
@@ -245,7 +245,7 @@ impl ServiceHandle {
         if self.removed_while_loading() >= REMOVED_WHILE_LOADING_MAX {
             return Err(super::LOADING);
         }
-        let order = Order::Client(request, FleetDecision::Alone);
+        let order = WriterOrder::Client(request, FleetDecision::Alone);
         self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
     }
 
@@ -264,11 +264,11 @@ impl ServiceHandle {
 pub(super) mod tests {
     use super::*;
     use crate::bridge::handle::{Codes, NodeContext, Recorders};
-    use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Post, Reply};
+    use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes, Reply};
     use crate::pages::Pages;
     use carom_model::access::idempotency::PendingCreates;
     use carom_model::domains::{Domains, UnknownHost};
-    use carom_model::link::labels::Labels;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Reuse, Version};
     use carom_shards::{CoreId, Policy};
     use std::sync::Arc;
@@ -287,17 +287,17 @@ pub(super) mod tests {
     }
 
     /// Returns a handle whose writer is the test, with a queue of `len` requests.
-    pub(in crate::bridge::handle) fn services(len: usize) -> (Rc<ServiceHandle>, Receiver<Order>) {
-        handle_of(CoreId(0), Box::new(NoCodes), Post::new(Vec::new()), len)
+    pub(in crate::bridge::handle) fn services(len: usize) -> (Rc<ServiceHandle>, Receiver<WriterOrder>) {
+        handle_of(CoreId(0), Box::new(NoCodes), Mailboxes::new(Vec::new()), len)
     }
 
     /// Returns a handle like [`services`], of a core (0, or 1 for the admin listener), with these codes and mailboxes.
     pub(in crate::bridge::handle) fn handle_of(
         core: CoreId,
         codes: Box<dyn Codes>,
-        post: Post,
+        post: Mailboxes,
         len: usize,
-    ) -> (Rc<ServiceHandle>, Receiver<Order>) {
+    ) -> (Rc<ServiceHandle>, Receiver<WriterOrder>) {
         let (writer, orders) = sync_channel(len);
         let domains = Domains::new("https://s.test", &[], false, UnknownHost::NotFound);
         let counters = NodeContext {
@@ -323,7 +323,7 @@ pub(super) mod tests {
 
     fn link(at: usize, origin: Origin) -> Arc<Link> {
         let code = Code::parse(format!("c{at}").as_bytes()).unwrap();
-        let (policy, labels, version) = (Policy::default(), Labels::default(), Version::default());
+        let (policy, labels, version) = (Policy::default(), LinkLabels::default(), Version::default());
         Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
     }
 
@@ -333,8 +333,9 @@ pub(super) mod tests {
         services.store_all(count, make)
     }
 
-    fn answer(services: &ServiceHandle, orders: &Receiver<Order>, spare: bool) {
-        let Ok(Order::Client(StoreRequest::Create { link, ticket, .. }, FleetDecision::Alone)) = orders.try_recv()
+    fn answer(services: &ServiceHandle, orders: &Receiver<WriterOrder>, spare: bool) {
+        let Ok(WriterOrder::Client(StoreRequest::Create { link, ticket, .. }, FleetDecision::Alone)) =
+            orders.try_recv()
         else {
             panic!("no request")
         };
@@ -420,7 +421,7 @@ pub(super) mod tests {
         ] {
             let (services, orders) = services(9);
             let mut gathered = ask(&services, 2);
-            while let Ok(Order::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
+            while let Ok(WriterOrder::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
                 services.bring(ticket.token, Reply::Stored(answer.clone()));
             }
             assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);

@@ -13,7 +13,7 @@ use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use super::{ConnectionInfo, Service};
+use super::{ConnectionInfo, HttpService};
 use crate::bridge::handle::ServiceHandle;
 use crate::core::tasks::Tasks;
 use carom_limits::{
@@ -137,7 +137,7 @@ impl Stream {
         heads: u32,
         manner: ConnectionInfo,
         services: Rc<ServiceHandle>,
-        service: Service,
+        service: HttpService,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
@@ -304,8 +304,8 @@ impl Stream {
         }
     }
 
-    pub(super) fn kick(&self) {
-        self.services.kick(self.slot);
+    pub(super) fn notify_loop(&self) {
+        self.services.notify_loop(self.slot);
     }
 
     /// Waits until the request may go to a handler, or the connection is gone.
@@ -327,7 +327,7 @@ impl Stream {
         drop(state);
         // The loop can act on unsent bytes, but not on answers that the client does not take.
         if is_congested {
-            self.kick();
+            self.notify_loop();
         }
         Poll::Pending
     }
@@ -401,7 +401,7 @@ impl Read for End {
             }
             drop(state);
             if was_full {
-                self.0.kick();
+                self.0.notify_loop();
             }
             return Poll::Ready(Ok(()));
         }
@@ -431,7 +431,7 @@ impl Write for End {
         if state.write_blocked {
             state.writer = Some(context.waker().clone());
             drop(state);
-            self.0.kick();
+            self.0.notify_loop();
             return Poll::Pending;
         }
         // Takes no more bytes than the loop sends at once, however large the piece is.
@@ -439,7 +439,7 @@ impl Write for End {
         state.outbound.extend_from_slice(&bytes[..len]);
         state.reader.take().into_iter().for_each(Waker::wake);
         drop(state);
-        self.0.kick();
+        self.0.notify_loop();
         Poll::Ready(Ok(len))
     }
 

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use crate::bridge::{LinkAnswer, Post, ReadRequest, ReaderQueue, VisitsAnswer};
+use crate::bridge::{LinkAnswer, Mailboxes, ReadRequest, ReaderQueue, VisitsAnswer};
 use crate::services::threads::pool;
-use crate::services::visits::Visits;
+use crate::services::visits::VisitReader;
 use carom_limits::{READ_QUEUE_LEN, READERS};
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
@@ -24,9 +24,9 @@ use carom_telemetry::stats::NodeStats;
 /// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
-    post: &Post,
+    post: &Mailboxes,
     stats: &Arc<NodeStats>,
-    visits: &Visits,
+    visits: &VisitReader,
 ) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
     let (links, post, stats, visits) = (links.clone(), post.clone(), Arc::clone(stats), visits.clone());
     pool::start(
@@ -79,7 +79,7 @@ pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
     }
 }
 
-fn answer(links: &Links, stats: &NodeStats, visits: &Visits, code: Code) -> LinkAnswer {
+fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) -> LinkAnswer {
     match read(links, stats, &code) {
         Read::Link(link) => match visits.counts(&[code]) {
             Ok(counts) => LinkAnswer::Found(link, counts.first().copied().unwrap_or_default()),
@@ -92,7 +92,7 @@ fn answer(links: &Links, stats: &NodeStats, visits: &Visits, code: Code) -> Link
 }
 
 /// Returns the visits of an existing link, or of all links.
-fn answer_visits(links: &Links, stats: &NodeStats, visits: &Visits, subject: Subject) -> VisitsAnswer {
+fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject: Subject) -> VisitsAnswer {
     if let Subject::Link(code) = subject {
         match read(links, stats, &code) {
             Read::Link(_) | Read::Damaged(_) => {}
@@ -120,7 +120,7 @@ mod tests {
     use crate::services::testing::TestNode;
     use carom_model::link::Origin;
     use carom_model::testing::link;
-    use carom_model::visits::tally::Counts;
+    use carom_model::visits::tally::VisitCounts;
     use carom_shards::CoreId;
     use std::collections::HashMap;
 
@@ -151,7 +151,7 @@ mod tests {
             let ToCore::Reply { token, reply: Reply::Link(answer) } = node.next_mail() else { panic!("no link") };
             answers.insert(token, answer);
         }
-        assert_eq!(answers[&0], LinkAnswer::Found(Arc::new(link), Counts::default()));
+        assert_eq!(answers[&0], LinkAnswer::Found(Arc::new(link), VisitCounts::default()));
         assert_eq!(answers[&1], LinkAnswer::Damaged);
         assert_eq!((&answers[&2], &answers[&3]), (&LinkAnswer::NotFound, &LinkAnswer::NotFound));
         drop(queue);
