@@ -80,7 +80,7 @@ struct LineReport<'t> {
 /// State of a line before the store has replied.
 enum Read {
     /// The store was asked for this link, and its reply is due.
-    Asked(Wanted),
+    Asked(NewLink),
     /// The line is valid, and needs no reply of the store.
     Good,
     /// The line is invalid.
@@ -362,7 +362,7 @@ impl Bulk {
         };
         let lines: Vec<(u64, Read)> =
             read.into_iter().map(|(number, create)| (number, decide(create).unwrap_or_else(Read::Bad))).collect();
-        let asked: Vec<&Wanted> = lines
+        let asked: Vec<&NewLink> = lines
             .iter()
             .filter_map(|(_, read)| if let Read::Asked(wanted) = read { Some(wanted) } else { None })
             .collect();
@@ -425,7 +425,7 @@ impl Bulk {
         self.send(&results, outlet).await;
     }
 
-    async fn send(&self, results: &[(u64, Told)], outlet: &Outlet) {
+    async fn send(&self, results: &[(u64, LineResult)], outlet: &Outlet) {
         for results in results.chunks(LINES_PER_TURN) {
             let mut out = Vec::with_capacity(LINES_PER_TURN * 512);
             results.iter().for_each(|(line, result)| self.write(*line, result, &mut out));

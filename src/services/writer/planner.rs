@@ -157,7 +157,7 @@ impl<'o> CommitPlanner<'o> {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            WriterOrder::StreamBatch(followed) => self.follow(followed, look_up),
+            WriterOrder::Followed(followed) => self.follow(followed, look_up),
             WriterOrder::Found(states) => {
                 for (code, state) in states {
                     self.adopt(code, state, &look_up);
