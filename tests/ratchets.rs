@@ -10,18 +10,13 @@ use std::path::{Path, PathBuf};
 const FILE_LINES_MAX: usize = 600;
 
 /// Files with more lines, each with its number of lines rounded up to the next ten.
-const LONG_FILES: &[(&str, usize)] = &[
-    ("crates/ring/src/lib.rs", 630),
-    ("src/core/hyper_bridge.rs", 670),
-    ("src/core/run_loop.rs", 640),
-    ("src/core/work.rs", 710),
-];
+const LONG_FILES: &[(&str, usize)] = &[("crates/ring/src/lib.rs", 630)];
 
 /// Most lines of a function.
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Functions with more lines.
-const LONG_FUNCTIONS: &[(&str, &str)] = &[("src/core/hyper_bridge.rs", "drive"), ("src/core/work.rs", "take_mail")];
+const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 
 /// Least number of assertions outside of tests: it may only grow.
 const ASSERTIONS_MIN: usize = 270;

@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn the_last_core_releases_the_answer() {
         let mut recalls = PendingInvalidations::default();
-        let ticket = |token| Ticket { core: CoreId(0), token };
+        let ticket = |token| Ticket::new(CoreId(0), token);
         let (one, other) = (CodeHash(1), CodeHash(2));
         let first = recalls.begin(one, 2, Some((ticket(1), StoreAnswer::Deleted)));
         let second = recalls.begin(one, 1, Some((ticket(2), StoreAnswer::Deleted)));

@@ -325,7 +325,7 @@ impl Writer {
                     self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
                 }
                 CommitEffect::Answer { ticket, answer } => {
-                    self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+                    self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
                 }
             }
         }
@@ -345,7 +345,7 @@ impl Writer {
                 true => StoreAnswer::Unconfirmed(reason),
                 false => StoreAnswer::Refused(reason),
             };
-            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();
     }
@@ -369,12 +369,9 @@ impl Writer {
             };
             let (StoreRequest::Create { ticket, .. }
             | StoreRequest::Change { ticket, .. }
-            | StoreRequest::Delete { ticket, .. }
-            | StoreRequest::Read { ticket, .. }
-            | StoreRequest::ReadEdits { ticket, .. }
-            | StoreRequest::ReadVisits { ticket, .. }) = request;
+            | StoreRequest::Delete { ticket, .. }) = request;
             let answer = refused(&ground, reason);
-            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();
     }

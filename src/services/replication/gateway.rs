@@ -163,13 +163,10 @@ impl Gateway {
                 let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link))));
                 self.put(request, deadline, change);
             }
-            StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
+            StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } => {
                 // First the current state: a change or delete concerns the link as it is now, not a later one.
                 let ticket = self.redis.put_state(code, deadline);
                 self.wait(ticket, Asked { request, deadline, change: None });
-            }
-            StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. } => {
-                return self.go_alone(request, "it is not for Redis");
             }
         }
         Ok(())
@@ -227,7 +224,7 @@ impl Gateway {
                 Err(trouble @ RedisError::Refused(_)) => self.decide(request, Err(trouble), None),
                 Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
             },
-            (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
+            (None, StoreRequest::Delete { code, .. }) => match answer.state(*code) {
                 Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
@@ -239,9 +236,8 @@ impl Gateway {
                 }
                 Err(_) => self.go_alone(request, "the link to delete could not be looked up in Redis"),
             },
-            (None, StoreRequest::Create { .. } | StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. }) => {
-                Ok(())
-            }
+            // A create asks for its change at once, so this answer is of no use to it.
+            (None, StoreRequest::Create { .. }) => self.go_alone(request, "the code could not be claimed in Redis"),
         }
     }
 

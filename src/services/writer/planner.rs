@@ -168,15 +168,6 @@ impl<'o> CommitPlanner<'o> {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            WriterOrder::Client(
-                StoreRequest::Read { ticket, .. }
-                | StoreRequest::ReadVisits { ticket, .. }
-                | StoreRequest::ReadEdits { ticket, .. },
-                _,
-            ) => {
-                // Reads have their own queue, but one that comes here still gets an answer.
-                self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
-            }
             WriterOrder::Followed(followed) => self.follow(followed, look_up),
             WriterOrder::Found(states) => {
                 for (code, state) in states {

@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> WriterOrder {
-        let ticket = Ticket { core: CoreId(0), token };
+        let ticket = Ticket::new(CoreId(0), token);
         WriterOrder::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
     }
 
@@ -220,7 +220,7 @@ mod tests {
                 code,
                 by: Scope::ALL,
                 author: Author::default(),
-                ticket: Ticket { core: CoreId(0), token: 99 },
+                ticket: Ticket::new(CoreId(0), 99),
             },
             FleetDecision::Alone,
         )

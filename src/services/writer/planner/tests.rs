@@ -14,7 +14,7 @@ const NOW: u64 = 1_700_000_000_000;
 const HERE: Partition = Partition(1);
 
 fn ticket(token: u64) -> Ticket {
-    Ticket { core: CoreId(0), token }
+    Ticket::new(CoreId(0), token)
 }
 
 fn state(origin: Origin, rev: u32, claim: u64) -> State {
