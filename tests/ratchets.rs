@@ -15,7 +15,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("crates/model/src/access/registry.rs", 690),
     ("crates/model/src/link/record.rs", 680),
     ("crates/model/src/visits/tally.rs", 620),
-    ("crates/ring/src/lib.rs", 630),
     ("crates/settings/src/registry.rs", 700),
     ("crates/settings/src/value.rs", 710),
     ("src/core/hyper_bridge.rs", 670),
