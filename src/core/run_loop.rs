@@ -309,7 +309,7 @@ impl Core {
             Completion::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
             Completion::Tick => self.tick(),
             // A core opens no connections itself.
-            Completion::Bell | Completion::Connected { .. } => {}
+            Completion::Bell | Completion::Connected { .. } | Completion::Readable { .. } => {}
         }
     }
 

@@ -1,5 +1,5 @@
 //! The io_uring of one thread, as a safe interface: accepts, connects, receives into a ring of shared buffers, sends,
-//! timers and doorbells. The server's cores and the load generator's threads each drive one.
+//! polls, timers and doorbells. The server's cores and the load generator's threads each drive one.
 //!
 //! This is the only file of the workspace that has `unsafe`. These rules make it safe as a whole:
 //!
@@ -96,6 +96,15 @@ pub enum Completion {
         result: Result<usize, i32>,
         /// The buffer of the send.
         buffer: Vec<u8>,
+    },
+    /// A polled descriptor has become readable, or the error number. Without `more` the poll has ended.
+    Readable {
+        /// The tag that was given to [`Ring::poll`].
+        tag: Tag,
+        /// Success, or the error number.
+        result: Result<(), i32>,
+        /// True if the poll continues.
+        more: bool,
     },
     /// The interval of the timer is over. The timer continues by itself.
     Tick,
@@ -216,6 +225,18 @@ impl Ring {
     /// Ends the receive of a connection; its last completion comes without `more`.
     pub fn cancel_receive(&mut self, tag: Tag) {
         self.cancel(tag.user_data(Kind::Receive));
+    }
+
+    /// Completes a [`Completion::Readable`] each time that a descriptor becomes readable, until cancelled. One that stays
+    /// readable completes once: the caller must read it until it is empty.
+    pub fn poll(&mut self, descriptor: &impl AsRawFd, tag: Tag) {
+        let entry = opcode::PollAdd::new(Fd(descriptor.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
+        self.push(entry.user_data(tag.user_data(Kind::Poll)));
+    }
+
+    /// Ends the poll of a descriptor; its last completion comes without `more`.
+    pub fn cancel_poll(&mut self, tag: Tag) {
+        self.cancel(tag.user_data(Kind::Poll));
     }
 
     /// Sends `buffer` from byte `from` on. At most one send of a slot is in flight.
@@ -381,6 +402,9 @@ impl Ring {
                     let buffer = self.sends[tag.slot as usize].take().expect("a send in flight has its buffer here");
                     let result = result(entry.result()).map(|sent| sent as usize);
                     into.push(Completion::Sent { tag, result, buffer });
+                }
+                Kind::Poll => {
+                    into.push(Completion::Readable { tag, result: result(entry.result()).map(|_| ()), more });
                 }
                 Kind::Timer => {
                     timer_ended |= !more;

@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     Connect = 7,
     /// A doorbell rung by another ring.
     RungByRing = 8,
+    Poll = 9,
     /// Cancels, shutdowns and doorbells that we rang: their outcome changes nothing.
     Ignored = 6,
 }
@@ -46,6 +47,7 @@ impl Kind {
             5 => Kind::Bell,
             7 => Kind::Connect,
             8 => Kind::RungByRing,
+            9 => Kind::Poll,
             _ => Kind::Ignored,
         }
     }
