@@ -5,6 +5,8 @@
 //! matches, nor HTTP, nor how cores work. It reads no clock: time is passed in.
 
 pub mod config;
+mod netlink;
+pub mod next_hops;
 pub mod program;
 pub mod socket;
 mod sys;

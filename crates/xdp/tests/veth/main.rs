@@ -3,6 +3,7 @@
 
 mod faults;
 mod frames;
+mod next_hops;
 mod pair;
 mod passing;
 mod redirecting;
