@@ -5,8 +5,10 @@
 //! matches, nor HTTP, nor how cores work. It reads no clock: time is passed in.
 
 pub mod config;
+pub mod interface;
 mod netlink;
 pub mod next_hops;
+pub mod preflight;
 pub mod program;
 pub mod socket;
 mod sys;
