@@ -48,10 +48,10 @@ mod rest;
 pub type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
 /// A response of the API or of a page.
-pub type Answer = Response<Content>;
+pub type ApiResponse = Response<Content>;
 
 /// The handler of all requests of one listener. It runs on the thread of the core that owns the connection.
-pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer>>>>;
+pub type ApiService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = ApiResponse>>>>;
 
 /// Starts the clock of the uptime that the status reports.
 pub fn start_clock() {
@@ -115,12 +115,12 @@ impl Context {
 }
 
 /// Returns a response whose body has the content type `kind`.
-fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> ApiResponse {
     answer_with(status, kind, Box::pin(Full::new(body.into())))
 }
 
 /// Returns a response with the body `content` of the content type `kind`.
-fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> Answer {
+fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> ApiResponse {
     let mut answer = Response::new(content);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -131,19 +131,19 @@ fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> Answ
 }
 
 /// Returns a response without a body.
-fn empty(status: StatusCode) -> Answer {
+fn empty(status: StatusCode) -> ApiResponse {
     let mut answer = Response::new(Box::pin(Full::default()) as Content);
     *answer.status_mut() = status;
     answer
 }
 
 /// Returns a JSON response.
-fn json(status: StatusCode, body: &impl serde::Serialize) -> Answer {
+fn json(status: StatusCode, body: &impl serde::Serialize) -> ApiResponse {
     json_text(status, to_json(body))
 }
 
 /// Returns a response with JSON that is serialised already.
-fn json_text(status: StatusCode, text: Vec<u8>) -> Answer {
+fn json_text(status: StatusCode, text: Vec<u8>) -> ApiResponse {
     answer(status, "application/json", text)
 }
 
@@ -153,7 +153,7 @@ fn to_json(body: &impl serde::Serialize) -> Vec<u8> {
 }
 
 /// Adds a header to a response. A value that no header can carry is left out.
-fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
+fn with(mut answer: ApiResponse, name: HeaderName, value: &str) -> ApiResponse {
     if let Ok(value) = HeaderValue::from_str(value) {
         answer.headers_mut().insert(name, value);
     }
@@ -163,7 +163,7 @@ fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
 /// True if the `Accept` header names HTML.
 fn accepts_html<B>(request: &Request<B>) -> bool {
     let accepted = request.headers().get_all(header::ACCEPT);
-    accepted.iter().any(|value| crate::wire::head::accepts_html(value.as_bytes()))
+    accepted.iter().any(|value| carom_http::head::accepts_html(value.as_bytes()))
 }
 
 /// Returns the limit on the length of a request body, in bytes.

@@ -11,14 +11,14 @@ use hyper::{HeaderMap, Request};
 use super::admin::status;
 use super::console::SessionLife;
 use super::problem::Problem;
-use super::{Answer, Context, with};
-use carom_model::access::key::KeyHash;
-use carom_model::access::miss_limiter::Source;
-use carom_model::access::registry::Entry;
+use super::{ApiResponse, Context, with};
+use carom_model::access::key::ApiKeyHash;
+use carom_model::access::miss_limiter::RequestOrigin;
+use carom_model::access::registry::KeyEntry;
 use carom_model::access::usage::{App, Quota};
 use carom_model::access::{AppName, KeyDomains, Role, Scope, is_app_version};
 use carom_model::domains::DomainName;
-use carom_model::link::history::{Author, Way};
+use carom_model::link::history::{Author, ChangeOrigin};
 use carom_telemetry::clock::unix_ms;
 
 /// Request header that carries an API key.
@@ -49,7 +49,7 @@ pub(super) struct Caller {
     /// Domain of a request that names none; `None`: the default domain.
     meant: Option<DomainName>,
     /// Hash of the API key of the request.
-    key: Option<KeyHash>,
+    key: Option<ApiKeyHash>,
     /// Session at the console, if the caller has one.
     session: Option<SessionLife>,
     /// Version that the app reports of itself.
@@ -86,7 +86,7 @@ impl Caller {
     }
 
     /// Returns the hash of the API key of the request.
-    pub(super) fn key(&self) -> Option<KeyHash> {
+    pub(super) fn key(&self) -> Option<ApiKeyHash> {
         self.key
     }
 
@@ -173,7 +173,7 @@ impl Context {
     /// # Errors
     /// 401 if the key is missing or invalid, 429 if its address sent too many invalid keys.
     pub(super) fn authenticate<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
-        let source = request.extensions().get::<Source>().copied();
+        let source = request.extensions().get::<RequestOrigin>().copied();
         self.identify(key_in(request.headers()), source, version_in(request.headers())?)
     }
 
@@ -184,7 +184,7 @@ impl Context {
     pub(super) fn identify(
         &self,
         key: Option<&[u8]>,
-        source: Option<Source>,
+        source: Option<RequestOrigin>,
         version: Option<String>,
     ) -> Result<Context, Problem> {
         let keys = self.services.keys();
@@ -206,7 +206,7 @@ impl Context {
     }
 
     /// Returns the context for the API key with that hash; `None` if the key is no longer valid.
-    pub(super) fn of_key(&self, hash: KeyHash) -> Option<Context> {
+    pub(super) fn of_key(&self, hash: ApiKeyHash) -> Option<Context> {
         let keys = self.services.keys();
         let now_ms = unix_ms();
         let (entry, app) = keys.find_hash(hash, now_ms)?;
@@ -214,7 +214,7 @@ impl Context {
         Some(self.of_entry(entry, app, None))
     }
 
-    fn of_entry(&self, entry: &Entry, app: &Arc<App>, version: Option<String>) -> Context {
+    fn of_entry(&self, entry: &KeyEntry, app: &Arc<App>, version: Option<String>) -> Context {
         let creates = entry.creates.map_or(self.site.app_creates, std::num::NonZeroU32::get);
         let key = Some(entry.hash);
         let (app, role, domains) = (Some(Arc::clone(app)), entry.role, entry.domains.clone());
@@ -227,8 +227,8 @@ impl Context {
 impl Context {
     /// Returns the author that the history records for changes of this caller.
     pub(super) fn author(&self) -> Author {
-        let way = if self.services.is_of_admin() { Way::Admin } else { Way::Api };
-        Author { app: self.caller.name().cloned(), key: self.caller.key.map(KeyHash::id), way }
+        let way = if self.services.is_of_admin() { ChangeOrigin::Admin } else { ChangeOrigin::Api };
+        Author { app: self.caller.name().cloned(), key: self.caller.key.map(ApiKeyHash::id), way }
     }
 
     /// True if the caller's key and session are still valid: a request with many links may run for hours. Renews
@@ -280,7 +280,7 @@ fn version_in(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 }
 
 /// Adds the headers with the remainder of a rate limit to a response.
-pub(super) fn with_quota(answer: Answer, quota: Option<Quota>) -> Answer {
+pub(super) fn with_quota(answer: ApiResponse, quota: Option<Quota>) -> ApiResponse {
     let Some(quota) = quota else { return answer };
     let reset = seconds(quota.reset);
     let values = [quota.limit.into(), quota.remaining.into(), reset];

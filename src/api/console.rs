@@ -27,9 +27,9 @@ use self::session::{Session, Sessions};
 use super::auth::shows_key;
 use super::problem::Problem;
 use super::query::percent_decoded;
-use super::{Answer, Context, empty, is_read, json as json_answer, with};
+use super::{ApiResponse, Context, empty, is_read, json as json_answer, with};
 use carom_model::access::Role;
-use carom_model::access::key::KeyHash;
+use carom_model::access::key::ApiKeyHash;
 use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
@@ -92,7 +92,12 @@ impl Context {
     }
 
     /// Answers a path below `/admin`.
-    pub(super) async fn console(&self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> Answer {
+    pub(super) async fn console(
+        &self,
+        console: &Rc<Console>,
+        segments: &[&str],
+        request: Request<Incoming>,
+    ) -> ApiResponse {
         let allowed = match segments {
             ["sign-in"] => "GET, HEAD, POST",
             ["api", "session"] => "GET, HEAD, DELETE",
@@ -123,7 +128,7 @@ impl Context {
 
 impl Admitted {
     /// Answers the endpoints that only pages of the console use.
-    async fn answer(self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> Answer {
+    async fn answer(self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
         let query = request.uri().query();
         let context = &self.context;
         match *segments {
@@ -150,10 +155,10 @@ impl Admitted {
     }
 
     /// Handles `GET /admin/api/session`: describes the signed-in user and the service to the pages.
-    fn describe(&self, console: &Console) -> Answer {
+    fn describe(&self, console: &Console) -> ApiResponse {
         let now_ms = unix_ms();
         let keys = self.context.services.keys();
-        let holds = |key: KeyHash| keys.find_hash(key, now_ms).is_some();
+        let holds = |key: ApiKeyHash| keys.find_hash(key, now_ms).is_some();
         let own = self.session.as_ref();
         let shown = |session: &Session| {
             json!({
@@ -172,7 +177,7 @@ impl Admitted {
             StatusCode::OK,
             &json!({
                 "app": self.context.caller.name().map(carom_model::access::AppName::as_str),
-                "keyId": self.context.caller.key().map(KeyHash::id),
+                "keyId": self.context.caller.key().map(ApiKeyHash::id),
                 "since": own.map(|session| dates::format(session.life.since_ms())),
                 "ends": own.map(|session| dates::format(session.life.ends_ms())),
                 "csrf": own.map(|session| &session.csrf),
@@ -187,7 +192,7 @@ impl Admitted {
 }
 
 /// Returns a page of the console.
-fn page(status: StatusCode, html: String) -> Answer {
+fn page(status: StatusCode, html: String) -> ApiResponse {
     let answer = super::answer(status, "text/html; charset=utf-8", html);
     // With `no-referrer` a browser would send `Origin: null` with the console's own forms.
     with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "same-origin")

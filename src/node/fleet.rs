@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use carom_shards::CodeLength;
 
-use crate::bridge::{LookUpQueue, Post, WriterQueue};
+use crate::bridge::{LookupQueue, Mailboxes, WriterQueue};
 use crate::services::allowances::SharedVisits;
 use crate::services::ids::FleetSource;
 use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::{boot_id, since_boot};
-use crate::services::replication::redis::{Address, Redis, RedisSettings};
-use crate::services::replication::{self, Fleet, FleetSettings, Shared};
+use crate::services::replication::redis::{Redis, RedisSettings, ServerAddress};
+use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads};
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use carom_model::replication::members::Lease;
@@ -89,7 +89,7 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
     let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
     let client = ClientSettings {
-        seeds: url.servers.iter().map(|(host, port)| Address { host: host.clone(), port: *port }).collect(),
+        seeds: url.servers.iter().map(|(host, port)| ServerAddress { host: host.clone(), port: *port }).collect(),
         username: url.username.clone(),
         password,
         database: i64::from(url.database),
@@ -122,11 +122,11 @@ pub(super) fn redis(settings: &Settings) -> Result<Option<(Redis, String)>, Exit
 
 /// The handles of a node that is in a fleet.
 pub(super) struct Joined {
-    pub(super) fleet: Option<Fleet>,
+    pub(super) fleet: Option<FleetThreads>,
     /// Queue to which cores send changes.
     pub(super) gateway: WriterQueue,
     /// Queue to which cores send codes that they do not know.
-    pub(super) look_ups: Option<LookUpQueue>,
+    pub(super) look_ups: Option<LookupQueue>,
     /// Handle by which the expiry thread asks Redis to remove links.
     pub(super) expiry: Option<FleetExpiry>,
     /// The replenisher's source of counter values.
@@ -136,7 +136,7 @@ pub(super) struct Joined {
 /// The parts of a node that share the store, before the fleet's threads run.
 pub(super) struct Parts<'a> {
     pub(super) links: &'a Links,
-    pub(super) post: &'a Post,
+    pub(super) post: &'a Mailboxes,
     pub(super) stats: &'a Arc<NodeStats>,
     pub(super) fingerprint: String,
     pub(super) writer: &'a WriterQueue,
@@ -164,8 +164,8 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit
     let heard = parts.links.heard(&boot_id()).map_err(|error| store_exit(&error))?;
     let lease = Lease::resume(heard, since_boot(), reclaim_after);
     parts.stats.fleet.configured.store(true, Ordering::Release);
-    let shared = Shared {
-        settings: Arc::new(FleetSettings {
+    let shared = FleetContext {
+        settings: Arc::new(FleetSetup {
             redis,
             node: name(settings)?,
             answer_time: settings.fleet.answer_time,

@@ -19,8 +19,8 @@ use rustls::ClientConfig;
 
 use super::connection::{Connection, late};
 use super::scripts::Scripts;
-use super::topology::{Told, told};
-use super::{Address, RedisError};
+use super::topology::{ServerRole, told};
+use super::{RedisError, ServerAddress};
 
 /// Timeout of a new connection, until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
@@ -38,17 +38,17 @@ pub(super) struct Login {
 
 /// The result of an attempt to connect.
 pub(super) struct Dialed {
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     /// The number of the attempt.
     pub(super) attempt: u64,
-    pub(super) result: Result<(Connection, Told), RedisError>,
+    pub(super) result: Result<(Connection, ServerRole), RedisError>,
 }
 
 /// Opens connections on threads of their own.
 pub(super) struct Dialer {
     login: Arc<Login>,
     scripts: Arc<Scripts>,
-    names: HashMap<Address, Arc<Name>>,
+    names: HashMap<ServerAddress, Arc<Name>>,
     attempts: u64,
     sender: Sender<Dialed>,
     receiver: Receiver<Dialed>,
@@ -64,7 +64,7 @@ impl Dialer {
     }
 
     /// Begins to connect. Returns the number of the attempt.
-    pub(super) fn start(&mut self, address: &Address) -> io::Result<u64> {
+    pub(super) fn start(&mut self, address: &ServerAddress) -> io::Result<u64> {
         self.attempts += 1;
         let attempt = self.attempts;
         let name = self.names.entry(address.clone()).or_insert_with(|| Arc::new(Name::new(address.clone())));
@@ -91,7 +91,7 @@ impl Dialer {
     }
 }
 
-fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, Told), RedisError> {
+fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, ServerRole), RedisError> {
     let address = &name.address;
     let away = |error: io::Error| RedisError::away(address, &error, false);
     let sockets = name.sockets().map_err(away)?;
@@ -129,14 +129,14 @@ fn is_error(value: &Value) -> bool {
 
 /// A host name, and its last known addresses.
 struct Name {
-    address: Address,
+    address: ServerAddress,
     known: Mutex<Vec<SocketAddr>>,
     /// True while a thread asks the name server, which may take long.
     is_asked: AtomicBool,
 }
 
 impl Name {
-    fn new(address: Address) -> Name {
+    fn new(address: ServerAddress) -> Name {
         Name { address, known: Mutex::new(Vec::new()), is_asked: AtomicBool::new(false) }
     }
 

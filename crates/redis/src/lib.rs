@@ -36,8 +36,8 @@ use rustix::event::{PollFd, PollFlags};
 
 use self::dial::{Dialed, Dialer, Login};
 use self::scripts::Scripts;
-use self::server::{Approach, FailedRequest, Server, ServerReply};
-use self::topology::{Search, Told, Topology};
+use self::server::{FailedRequest, Readiness, Server, ServerReply};
+use self::topology::{Search, ServerRole, Topology};
 use carom_tls::trust;
 
 pub use redis::{Cmd, Value, cmd};
@@ -52,14 +52,14 @@ const BETWEEN_ROUNDS: Duration = Duration::from_millis(5);
 
 /// The address of a server.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Address {
+pub struct ServerAddress {
     /// Host name or IP address.
     pub host: String,
     /// TCP port.
     pub port: u16,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
@@ -73,7 +73,7 @@ impl fmt::Display for Address {
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientSettings {
     /// Servers for the first contact: a single one, or some of a cluster.
-    pub seeds: Vec<Address>,
+    pub seeds: Vec<ServerAddress>,
     /// The user name; `None` for the default user.
     pub username: Option<String>,
     /// The Redis password, if any.
@@ -88,7 +88,7 @@ pub struct ClientSettings {
 
 impl fmt::Display for ClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<String> = self.seeds.iter().map(Address::to_string).collect();
+        let servers: Vec<String> = self.seeds.iter().map(ServerAddress::to_string).collect();
         f.write_str(&servers.join(", "))
     }
 }
@@ -114,7 +114,7 @@ pub enum RedisError {
 }
 
 impl RedisError {
-    fn away(address: &Address, error: &io::Error, asked: bool) -> RedisError {
+    fn away(address: &ServerAddress, error: &io::Error, asked: bool) -> RedisError {
         RedisError::Away { what: format!("{address}: {error}"), asked }
     }
 
@@ -140,7 +140,7 @@ pub enum Route {
     /// The master of a slot of a cluster; a single server has all slots. See [`slot`].
     Slot(u16),
     /// This very server.
-    Server(Address),
+    Server(ServerAddress),
 }
 
 /// A command.
@@ -163,7 +163,7 @@ impl Question {
 
 /// Identifies a request until its response arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Ticket(u64);
+pub struct RequestId(u64);
 
 /// The replies to the commands of one request, in their order.
 pub type Replies = Result<Vec<Value>, RedisError>;
@@ -171,7 +171,7 @@ pub type Replies = Result<Vec<Value>, RedisError>;
 /// Commands that belong together: one server gets them in one batch on one connection. If that was the wrong server,
 /// all of them are sent again.
 struct Asked {
-    ticket: Ticket,
+    ticket: RequestId,
     route: Route,
     questions: Vec<Question>,
     deadline: Instant,
@@ -180,14 +180,14 @@ struct Asked {
     /// The earliest instant of the next attempt.
     not_before: Option<Instant>,
     /// The server to ask in place of the one in the map of slots, because the slot is being migrated.
-    at: Option<Address>,
+    at: Option<ServerAddress>,
 }
 
 /// The outcome of a request to a server.
 enum Reply {
     Is(Vec<Value>),
     /// The slot is being migrated, and this server may have the key already (ASK).
-    At(Address),
+    At(ServerAddress),
     /// Another server has the slot (MOVED). The request was not carried out.
     Moved,
     /// The server is a replica, or cannot serve now. The request was not carried out.
@@ -208,10 +208,10 @@ pub struct Client {
     search: Option<Search>,
     /// The instant at which the last topology search began.
     searched: Option<Instant>,
-    servers: HashMap<Address, Server>,
+    servers: HashMap<ServerAddress, Server>,
     /// Requests that wait for a server, or for the topology.
     open: Vec<Asked>,
-    answers: Vec<(Ticket, Result<Vec<Value>, RedisError>)>,
+    answers: Vec<(RequestId, Result<Vec<Value>, RedisError>)>,
     tickets: u64,
 }
 
@@ -243,7 +243,7 @@ impl Client {
     }
 
     /// Drives all requests until a response arrives or the instant has come. Returns the responses.
-    pub fn turn(&mut self, until: Instant) -> Vec<(Ticket, Replies)> {
+    pub fn turn(&mut self, until: Instant) -> Vec<(RequestId, Replies)> {
         loop {
             self.step();
             if !self.answers.is_empty() || Instant::now() >= until {
@@ -255,9 +255,9 @@ impl Client {
     }
 
     /// Begins a request. Its response arrives at `deadline` at the latest.
-    pub fn put(&mut self, route: Route, questions: Vec<Question>, deadline: Instant) -> Ticket {
+    pub fn put(&mut self, route: Route, questions: Vec<Question>, deadline: Instant) -> RequestId {
         self.tickets += 1;
-        let ticket = Ticket(self.tickets);
+        let ticket = RequestId(self.tickets);
         self.open.push(Asked { ticket, route, questions, deadline, round: 0, not_before: None, at: None });
         ticket
     }
@@ -272,14 +272,14 @@ impl Client {
     /// Sends groups of commands that belong together, like [`Redis::ask_all`].
     pub fn ask_together(&mut self, questions: Vec<(Route, Vec<Question>)>, within: Duration) -> Vec<Replies> {
         let deadline = Instant::now() + within;
-        let tickets: Vec<Ticket> =
+        let tickets: Vec<RequestId> =
             questions.into_iter().map(|(route, together)| self.put(route, together, deadline)).collect();
         self.await_all(&tickets, deadline)
     }
 
     /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Responses to others are
     /// kept for [`Client::turn`].
-    pub fn await_all(&mut self, tickets: &[Ticket], deadline: Instant) -> Vec<Replies> {
+    pub fn await_all(&mut self, tickets: &[RequestId], deadline: Instant) -> Vec<Replies> {
         let (mut ours, mut others) = (HashMap::new(), Vec::new());
         while ours.len() < tickets.len() {
             for (ticket, answer) in self.turn(deadline) {
@@ -324,7 +324,7 @@ impl Client {
         if self.servers.values().any(Server::is_dialing) {
             self.dialer.take().into_iter().for_each(|dialed| self.dialed(dialed));
         }
-        let up: Vec<Address> =
+        let up: Vec<ServerAddress> =
             self.servers.iter().filter(|(_, server)| server.is_up()).map(|(address, _)| address.clone()).collect();
         for address in up {
             let Some(server) = self.servers.get_mut(&address) else { continue };
@@ -346,7 +346,7 @@ impl Client {
         let Some(server) = self.servers.get_mut(&address) else { return };
         match result {
             Ok((connection, told)) => {
-                if server.dialed(attempt, Ok((connection, matches!(told, Told::Cluster(_))))) {
+                if server.dialed(attempt, Ok((connection, matches!(told, ServerRole::Cluster(_))))) {
                     self.told(&address, Ok(told));
                 }
             }
@@ -360,21 +360,21 @@ impl Client {
     }
 
     /// Handles a failed connection.
-    fn broken(&mut self, address: &Address, error: &io::Error) {
+    fn broken(&mut self, address: &ServerAddress, error: &io::Error) {
         self.lose(address, None, &RedisError::away(address, error, true));
         // In a cluster, another server may take its place.
         self.search_sometimes();
     }
 
     /// Closes a connection and fails its requests. With `rest`, the server is avoided for a moment.
-    fn lose(&mut self, address: &Address, rest: Option<&RedisError>, trouble: &RedisError) {
+    fn lose(&mut self, address: &ServerAddress, rest: Option<&RedisError>, trouble: &RedisError) {
         let Some(server) = self.servers.get_mut(address) else { return };
         for unsaid in server.lose(rest) {
             self.unsaid(address, unsaid, trouble);
         }
     }
 
-    fn unsaid(&mut self, address: &Address, unsaid: FailedRequest, trouble: &RedisError) {
+    fn unsaid(&mut self, address: &ServerAddress, unsaid: FailedRequest, trouble: &RedisError) {
         match unsaid {
             FailedRequest::Asked(asked) => self.answers.push((asked.ticket, Err(trouble.clone()))),
             FailedRequest::Map => self.told(address, Err(trouble.clone())),
@@ -382,7 +382,7 @@ impl Client {
     }
 
     /// Interprets the replies to a request.
-    fn settle(&mut self, address: &Address, mut asked: Asked, values: Vec<Value>) {
+    fn settle(&mut self, address: &ServerAddress, mut asked: Asked, values: Vec<Value>) {
         let was_moving = asked.at.take().is_some();
         match topology::sort(address, values) {
             Reply::Is(values) => self.answers.push((asked.ticket, Ok(values))),
@@ -425,7 +425,7 @@ impl Client {
     }
 
     /// Returns the server for a request, if it is known.
-    fn server_of(&self, asked: &Asked) -> Option<Address> {
+    fn server_of(&self, asked: &Asked) -> Option<ServerAddress> {
         let named = || match &asked.route {
             Route::Server(address) => Some(address),
             Route::Slot(slot) => self.topology.as_ref()?.server_of(*slot),
@@ -461,11 +461,11 @@ impl Client {
         }
     }
 
-    fn give(&mut self, address: &Address, asked: Asked) {
+    fn give(&mut self, address: &ServerAddress, asked: Asked) {
         let server = self.servers.entry(address.clone()).or_default();
         match server.approach(address, &mut self.dialer) {
-            Ok(Approach::Ready) => server.ask(asked, &self.scripts),
-            Ok(Approach::Soon) => self.open.push(asked),
+            Ok(Readiness::Ready) => server.ask(asked, &self.scripts),
+            Ok(Readiness::Soon) => self.open.push(asked),
             Err(trouble) => {
                 self.answers.push((asked.ticket, Err(trouble)));
                 self.search_sometimes();
@@ -485,7 +485,7 @@ impl Client {
     }
 
     fn write(&mut self) {
-        let failed: Vec<(Address, io::Error)> = self
+        let failed: Vec<(ServerAddress, io::Error)> = self
             .servers
             .iter_mut()
             .filter_map(|(address, server)| Some((address.clone(), server.flush().err()?)))
@@ -517,7 +517,7 @@ impl Client {
             self.answers.push((asked.ticket, Err(trouble)));
         }
         let servers = self.servers.iter_mut();
-        let unsaid: Vec<(Address, FailedRequest)> = servers
+        let unsaid: Vec<(ServerAddress, FailedRequest)> = servers
             .flat_map(|(address, server)| server.expire(now).into_iter().map(|unsaid| (address.clone(), unsaid)))
             .collect();
         for (address, unsaid) in unsaid {
@@ -528,7 +528,7 @@ impl Client {
     }
 
     /// Returns the known servers, each with true if it is connected.
-    pub fn servers(&self) -> Vec<(Address, bool)> {
+    pub fn servers(&self) -> Vec<(ServerAddress, bool)> {
         let mut servers: Vec<_> =
             self.servers.iter().map(|(address, server)| (address.clone(), server.is_up())).collect();
         servers.sort();

@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags};
 use super::connection::Connection;
 use super::dial::Dialer;
 use super::scripts::Scripts;
-use super::topology::{Told, told_of_cluster, told_of_one};
-use super::{Address, Asked, RedisError};
+use super::topology::{ServerRole, told_of_cluster, told_of_one};
+use super::{Asked, RedisError, ServerAddress};
 
 /// Time for which a server that did not answer is avoided.
 const REST: Duration = Duration::from_millis(250);
@@ -82,7 +82,7 @@ enum What {
 /// A complete response of a server.
 pub(super) enum ServerReply {
     Answer(Asked, Vec<Value>),
-    Map(Result<Told, RedisError>),
+    Map(Result<ServerRole, RedisError>),
 }
 
 /// A request that failed without a response.
@@ -92,7 +92,7 @@ pub(super) enum FailedRequest {
 }
 
 /// The readiness of a server for a request.
-pub(super) enum Approach {
+pub(super) enum Readiness {
     Ready,
     /// After the connection is established.
     Soon,
@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// Ensures that a connection exists or is being opened, unless the server does not answer.
-    pub(super) fn approach(&mut self, address: &Address, dialer: &mut Dialer) -> Result<Approach, RedisError> {
+    pub(super) fn approach(&mut self, address: &ServerAddress, dialer: &mut Dialer) -> Result<Readiness, RedisError> {
         let silent = || RedisError::Away { what: format!("{address} did not answer the last request"), asked: false };
         if matches!(&self.link, Link::Up(talk) if talk.is_lost()) {
             self.link = Link::Down(None);
@@ -134,14 +134,14 @@ impl Server {
         }
         match &self.link {
             Link::Up(talk) if talk.is_left_alone() => Err(silent()),
-            Link::Up(_) => Ok(Approach::Ready),
-            Link::Dialing { is_slow: false, .. } => Ok(Approach::Soon),
+            Link::Up(_) => Ok(Readiness::Ready),
+            Link::Dialing { is_slow: false, .. } => Ok(Readiness::Soon),
             Link::Dialing { .. } => Err(silent()),
             Link::Down(Some((until, why))) if Instant::now() < *until => Err(why.clone()),
             Link::Down(_) => {
                 let attempt = dialer.start(address).map_err(|error| RedisError::away(address, &error, false))?;
                 self.link = Link::Dialing { attempt, is_slow: false };
-                Ok(Approach::Soon)
+                Ok(Readiness::Soon)
             }
         }
     }
@@ -173,7 +173,7 @@ impl Server {
         talk.awaited.into_iter().filter_map(|awaited| awaited.what.unsaid()).collect()
     }
 
-    /// Sends a request. Only after [`Server::approach`] has returned [`Approach::Ready`].
+    /// Sends a request. Only after [`Server::approach`] has returned [`Readiness::Ready`].
     pub(super) fn ask(&mut self, asked: Asked, scripts: &Scripts) {
         let Link::Up(talk) = &mut self.link else { unreachable!("it is ready") };
         let moving = asked.at.is_some();
@@ -212,7 +212,7 @@ impl Server {
     }
 
     /// Returns the responses that have arrived. After an error the connection is lost, but earlier responses are valid.
-    pub(super) fn listen(&mut self, address: &Address) -> (Vec<ServerReply>, io::Result<()>) {
+    pub(super) fn listen(&mut self, address: &ServerAddress) -> (Vec<ServerReply>, io::Result<()>) {
         let mut said = Vec::new();
         let Link::Up(talk) = &mut self.link else { return (said, Ok(())) };
         let pumped = talk.connection.pump();
@@ -271,7 +271,7 @@ impl Talk {
     }
 
     /// Takes the replies that have arrived.
-    fn take(&mut self, address: &Address, said: &mut Vec<ServerReply>) -> io::Result<()> {
+    fn take(&mut self, address: &ServerAddress, said: &mut Vec<ServerReply>) -> io::Result<()> {
         while let Some(value) = self.connection.next()? {
             (self.heard, self.silent_since) = (Instant::now(), None);
             let unasked = || io::Error::new(io::ErrorKind::InvalidData, "the server sent a response without a request");
@@ -294,7 +294,7 @@ impl Awaited {
         }
     }
 
-    fn said(self, address: &Address, in_cluster: bool) -> Option<ServerReply> {
+    fn said(self, address: &ServerAddress, in_cluster: bool) -> Option<ServerReply> {
         let mut values = self.values;
         if self.moving {
             values = values.into_iter().skip(1).step_by(2).collect();

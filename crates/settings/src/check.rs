@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use super::cpus::{self, Cores};
 use super::keys::{Key, SETTINGS};
-use super::problem::{Problem, Source, Warning, Wrong};
+use super::problem::{InvalidValue, Problem, ValueSource, Warning};
 use super::raw::Raw;
 use super::redis_url;
 use super::value::{self, Chosen, Written};
-use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings, Tls};
+use super::{
+    BaseUrl, DomainSettings, ExpirySettings, FleetSettings, HostListSettings, KeySource, Limits, ListSource, Residency,
+    Settings, Tls,
+};
 use crate::exit::Reason;
 use carom_limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
 use carom_model::clients::forwarded::{Field, Trust};
@@ -30,12 +33,12 @@ pub(super) struct Checker<'a> {
     pub(super) raw: &'a Raw,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<Warning>,
-    sources: [Source; SETTINGS.len()],
+    sources: [ValueSource; SETTINGS.len()],
 }
 
 impl<'a> Checker<'a> {
     pub(super) fn new(raw: &'a Raw, problems: Vec<Problem>, warnings: Vec<Warning>) -> Checker<'a> {
-        Checker { raw, problems, warnings, sources: [const { Source::Default }; SETTINGS.len()] }
+        Checker { raw, problems, warnings, sources: [const { ValueSource::Default }; SETTINGS.len()] }
     }
 
     /// Returns the checked settings; `None` if there are mistakes.
@@ -127,7 +130,7 @@ impl<'a> Checker<'a> {
 
     /// Returns the value of the strongest source, or the default. Values of weaker sources are parsed, too, so that
     /// their mistakes are reported although they have no effect today.
-    pub(super) fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, Wrong>) -> Option<T> {
+    pub(super) fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, InvalidValue>) -> Option<T> {
         let mut best = None;
         for found in self.raw.of(key) {
             match read(&found.written) {
@@ -150,13 +153,17 @@ impl<'a> Checker<'a> {
         &mut self,
         key: Key,
         right: &str,
-        read: impl Fn(&str) -> Result<T, Wrong>,
-    ) -> Option<Vec<(T, Source)>> {
+        read: impl Fn(&str) -> Result<T, InvalidValue>,
+    ) -> Option<Vec<(T, ValueSource)>> {
         let mut best = None;
         for found in self.raw.of(key) {
             let items = value::items(found);
             if items.is_empty() {
-                self.problems.push(Problem::of(found.source.clone(), key, Wrong::new("is an empty list", right)));
+                self.problems.push(Problem::of(
+                    found.source.clone(),
+                    key,
+                    InvalidValue::new("is an empty list", right),
+                ));
             }
             let mut values = Vec::new();
             for item in items {
@@ -176,15 +183,15 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns the public addresses, each with its source.
-    fn listen(&mut self) -> Option<Vec<(SocketAddr, Source)>> {
+    fn listen(&mut self) -> Option<Vec<(SocketAddr, ValueSource)>> {
         self.list(Key::Listen, "name at least one IP:PORT", value::address).or_else(|| {
             let default = Key::Listen.setting().default?;
-            Some(vec![(value::address(default).ok()?, Source::Default)])
+            Some(vec![(value::address(default).ok()?, ValueSource::Default)])
         })
     }
 
     /// Returns the listeners that require a PROXY header, and the trusted proxies.
-    fn proxies(&mut self, listen: &[(SocketAddr, Source)]) -> (Vec<bool>, Trust) {
+    fn proxies(&mut self, listen: &[(SocketAddr, ValueSource)]) -> (Vec<bool>, Trust) {
         let named = self.list(Key::ProxyProtocol, "write off, require, or addresses of listen", value::proxied);
         let trusted = self.list(Key::TrustedProxies, "write at least one, or remove the setting", value::network);
         let trusted: Vec<Network> = trusted.unwrap_or_default().into_iter().map(|(network, _)| network).collect();
@@ -195,12 +202,12 @@ impl<'a> Checker<'a> {
         let asks = named.iter().find(|(chosen, _)| *chosen != Chosen::Off);
         if let Some((_, source)) = asks.filter(|_| trusted.is_empty()) {
             let right = "list your load balancers in trusted_proxies, as in 10.0.0.0/8";
-            let wrong = Wrong::new("requires trusted proxies", right);
+            let wrong = InvalidValue::new("requires trusted proxies", right);
             self.problems.push(Problem::of(source.clone(), Key::ProxyProtocol, wrong));
         }
         let field = self.one(Key::ForwardedField, value::forwarded_field).unwrap_or_default();
         if field != Field::Off && trusted.is_empty() {
-            let wrong = Wrong::new("requires trusted proxies", "list your proxies in trusted_proxies");
+            let wrong = InvalidValue::new("requires trusted proxies", "list your proxies in trusted_proxies");
             self.problems.push(Problem::of(
                 self.sources[Key::ForwardedField as usize].clone(),
                 Key::ForwardedField,
@@ -215,8 +222,8 @@ impl<'a> Checker<'a> {
     fn chosen(
         &mut self,
         key: Key,
-        named: &[(Chosen, Source)],
-        listen: &[(SocketAddr, Source)],
+        named: &[(Chosen, ValueSource)],
+        listen: &[(SocketAddr, ValueSource)],
         alone: (&str, &str),
     ) -> Vec<bool> {
         for (chosen, source) in named {
@@ -227,14 +234,14 @@ impl<'a> Checker<'a> {
                 Chosen::Off | Chosen::All if named.len() > 1 => (alone.0.to_owned(), alone.1),
                 _ => continue,
             };
-            self.problems.push(Problem::of(source.clone(), key, Wrong::new(reason, right)));
+            self.problems.push(Problem::of(source.clone(), key, InvalidValue::new(reason, right)));
         }
         let is_meant = |address| named.iter().any(|(chosen, _)| [Chosen::All, Chosen::At(address)].contains(chosen));
         listen.iter().map(|(address, _)| is_meant(*address)).collect()
     }
 
     /// Returns the TLS settings; `None` if one of them is invalid.
-    fn tls(&mut self, listen: &[(SocketAddr, Source)]) -> Option<Tls> {
+    fn tls(&mut self, listen: &[(SocketAddr, ValueSource)]) -> Option<Tls> {
         let right = "write at least one file, or remove the setting";
         let certificates = self.list(Key::TlsCert, right, value::file).unwrap_or_default();
         let keys = self.list(Key::TlsKey, right, value::file).unwrap_or_default();
@@ -244,7 +251,7 @@ impl<'a> Checker<'a> {
         let has_problems = !self.problems.is_empty();
         let mut wrong = |key: Key, reason: &str, right: &str| {
             let source = self.sources[key as usize].clone();
-            self.problems.push(Problem::of(source, key, Wrong::new(reason, right)));
+            self.problems.push(Problem::of(source, key, InvalidValue::new(reason, right)));
         };
         match (certificates.len(), keys.len()) {
             // The lists may only differ because an invalid item is missing.
@@ -265,7 +272,7 @@ impl<'a> Checker<'a> {
                 wrong(key, "has no effect without a certificate", right);
             }
         }
-        let named = named.unwrap_or_else(|| vec![(Chosen::All, Source::Default)]);
+        let named = named.unwrap_or_else(|| vec![(Chosen::All, ValueSource::Default)]);
         let alone = ("all cannot be combined with addresses", "write \"all\", or only addresses");
         let mut secure = self.chosen(Key::TlsListen, &named, listen, alone);
         let pairs: Vec<_> = certificates.into_iter().zip(keys).map(|((file, _), (key, _))| (file, key)).collect();
@@ -339,26 +346,26 @@ impl<'a> Checker<'a> {
                 let shown = value::show_size(limit);
                 let cores = readable::count(count, "core");
                 let wrong = match limit < least {
-                    true => Wrong::new(format!("{shown} is too small for {cores}"), right),
-                    false => Wrong::new(format!("{shown} is too large for {cores}"), too_much),
+                    true => InvalidValue::new(format!("{shown} is too small for {cores}"), right),
+                    false => InvalidValue::new(format!("{shown} is too large for {cores}"), too_much),
                 };
                 (Key::LinksMemoryLimit, wrong)
             }
             (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
             (true, None) => {
                 let right = "set links.memory_limit to a size such as 8GiB";
-                (Key::LinksResidency, Wrong::new("hot requires a memory limit", right))
+                (Key::LinksResidency, InvalidValue::new("hot requires a memory limit", right))
             }
             (false, Some(_)) => {
                 let right = "set links.residency = \"hot\", or remove this setting";
-                (Key::LinksMemoryLimit, Wrong::new("has no effect while all links are kept in memory", right))
+                (Key::LinksMemoryLimit, InvalidValue::new("has no effect while all links are kept in memory", right))
             }
         };
         self.problems.push(Problem::of(source(key), key, wrong));
         None
     }
 
-    fn expiry(&mut self, of_fleet: bool) -> Option<Expiry> {
+    fn expiry(&mut self, of_fleet: bool) -> Option<ExpirySettings> {
         let keep = self.one(Key::LinksKeepExpired, value::kept);
         let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
         let recycle_after = self.one(Key::LinksRecycleAfter, value::window);
@@ -372,48 +379,49 @@ impl<'a> Checker<'a> {
                 "set links.keep_expired to a time, or remove this setting",
             ),
             (keep, recycle_after) => {
-                return Some(Expiry { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
+                return Some(ExpirySettings { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
             }
         };
         let source = self.sources[Key::LinksRecycleAfter as usize].clone();
-        self.problems.push(Problem::of(source, Key::LinksRecycleAfter, Wrong::new(reason, right)));
+        self.problems.push(Problem::of(source, Key::LinksRecycleAfter, InvalidValue::new(reason, right)));
         None
     }
 
-    fn hosts(&mut self, (hosts, source_key): (Key, Key), has_redis: bool) -> Hosts {
+    fn hosts(&mut self, (hosts, source_key): (Key, Key), has_redis: bool) -> HostListSettings {
         let source = self.one(source_key, value::list_source);
         if source == Some(ListSource::Redis) && !has_redis {
             let place = self.sources[source_key as usize].clone();
-            let wrong = Wrong::new("is redis, but the setting redis is not set", "set redis, or write a file or a URL");
+            let wrong =
+                InvalidValue::new("is redis, but the setting redis is not set", "set redis, or write a file or a URL");
             self.problems.push(Problem::of(place, source_key, wrong));
         }
         let hosts = self.list(hosts, "write at least one host, or remove the setting", value::host);
-        Hosts { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
+        HostListSettings { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
     }
 
     /// Returns the domains besides the default one. A redirect target must not be an address of the service: its
     /// visitors would be led in circles.
-    fn domains(&mut self, base_url: Option<&BaseUrl>) -> Option<Domains> {
+    fn domains(&mut self, base_url: Option<&BaseUrl>) -> Option<DomainSettings> {
         let right = "write at least one domain, or remove the setting";
         let listed = self.list(Key::DomainsServe, right, value::domain).unwrap_or_default();
         let fallback = self.one(Key::DomainsFallback, value::boolean);
         let unknown_host = self.one(Key::DomainsUnknownHost, value::unknown_host);
         let urls = listed.iter().map(|(domain, _)| &*domain.base_url).chain(base_url.map(BaseUrl::as_str));
         let own: HashSet<String> = urls.map(|url| host_of(url.as_bytes()).to_owned()).collect();
-        let mut wrong = |key: Key, wrong: Wrong| {
+        let mut wrong = |key: Key, wrong: InvalidValue| {
             self.problems.push(Problem::of(self.sources[key as usize].clone(), key, wrong));
         };
         if !listed.is_empty() && base_url.is_none() {
             let right = "set base_url to the start of short URLs of the default domain";
-            wrong(Key::DomainsServe, Wrong::new("requires base_url, the default domain", right));
+            wrong(Key::DomainsServe, InvalidValue::new("requires base_url, the default domain", right));
         }
         if listed.is_empty() && fallback == Some(true) {
             let right = "list the domains in domains.serve, or remove this setting";
-            wrong(Key::DomainsFallback, Wrong::new("has no effect without other domains", right));
+            wrong(Key::DomainsFallback, InvalidValue::new("has no effect without other domains", right));
         }
         if listed.is_empty() && unknown_host == Some(UnknownHost::Misdirected) {
             let right = "list the domains in domains.serve, or remove this setting";
-            wrong(Key::DomainsUnknownHost, Wrong::new("has no effect without other domains", right));
+            wrong(Key::DomainsUnknownHost, InvalidValue::new("has no effect without other domains", right));
         }
         let mut by_id = HashMap::new();
         for (domain, source) in &listed {
@@ -423,21 +431,22 @@ impl<'a> Checker<'a> {
             }
         }
         if listed.len() > DOMAINS_MAX {
-            let wrong = Wrong::new(format!("has {} domains", listed.len()), format!("list at most {DOMAINS_MAX}"));
+            let wrong =
+                InvalidValue::new(format!("has {} domains", listed.len()), format!("list at most {DOMAINS_MAX}"));
             self.problems.push(Problem::of(self.sources[Key::DomainsServe as usize].clone(), Key::DomainsServe, wrong));
         }
         let serve = listed.into_iter().map(|(domain, _)| domain).collect();
-        Some(Domains { serve, fallback: fallback?, unknown_host: unknown_host? })
+        Some(DomainSettings { serve, fallback: fallback?, unknown_host: unknown_host? })
     }
 
-    fn fleet(&mut self) -> Option<Fleet> {
+    fn fleet(&mut self) -> Option<FleetSettings> {
         let redis = self.one(Key::Redis, redis_url::url);
         let password = self.one(Key::FleetPassword, |written| {
-            let wrong = |_| super::problem::Wrong::new("is not text", "write the Redis password as text");
+            let wrong = |_| super::problem::InvalidValue::new("is not text", "write the Redis password as text");
             value::text(written).map(str::to_owned).map_err(wrong)
         });
         if redis.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
-            let wrong = Wrong::new("is set, but the Redis URL also contains a password", "keep one of the two");
+            let wrong = InvalidValue::new("is set, but the Redis URL also contains a password", "keep one of the two");
             let source = self.sources[Key::FleetPassword as usize].clone();
             self.problems.push(Problem::of(source, Key::FleetPassword, wrong));
         }
@@ -448,7 +457,7 @@ impl<'a> Checker<'a> {
         let accept_without_redis = self.one(Key::FleetAcceptWithoutRedis, value::boolean);
         let reclaim = self.one(Key::FleetReclaimSeconds, |written| value::integer(written, 10, 31_536_000));
         let entries = self.one(Key::FleetStreamEntries, |written| value::integer(written, 1_024, 1_000_000_000));
-        Some(Fleet {
+        Some(FleetSettings {
             redis,
             password: password.map(super::Secret),
             node,
@@ -470,7 +479,8 @@ impl<'a> Checker<'a> {
             (None, Some(secret)) => KeySource::Given(secret),
             (Some(_), Some(secret)) => {
                 let other = &self.sources[Key::SpaceKeyFile as usize];
-                let wrong = Wrong::new(format!("is set together with space_key_file ({other})"), "keep one of the two");
+                let wrong =
+                    InvalidValue::new(format!("is set together with space_key_file ({other})"), "keep one of the two");
                 let source = self.sources[Key::CodeSecret as usize].clone();
                 self.problems.push(Problem::of(source, Key::CodeSecret, wrong));
                 KeySource::Given(secret)
@@ -479,19 +489,23 @@ impl<'a> Checker<'a> {
     }
 
     /// Reports two listeners whose addresses overlap: either could get a connection.
-    fn listeners_apart(&mut self, listen: &[(SocketAddr, Source)], admin: SocketAddr) {
+    fn listeners_apart(&mut self, listen: &[(SocketAddr, ValueSource)], admin: SocketAddr) {
         for (place, (address, source)) in listen.iter().enumerate() {
             if let Some((first, _)) = listen[..place].iter().find(|(first, _)| overlap(*first, *address)) {
                 let reason = match first == address {
                     true => format!("{address} is listed twice"),
                     false => format!("{address} and {first} overlap"),
                 };
-                self.problems.push(Problem::of(source.clone(), Key::Listen, Wrong::new(reason, "keep one of the two")));
+                self.problems.push(Problem::of(
+                    source.clone(),
+                    Key::Listen,
+                    InvalidValue::new(reason, "keep one of the two"),
+                ));
             }
         }
         if let Some((public, _)) = listen.iter().find(|(public, _)| overlap(*public, admin)) {
             let source = self.sources[Key::AdminListen as usize].clone();
-            let wrong = Wrong::new(format!("{admin} conflicts with listen ({public})"), "choose another port");
+            let wrong = InvalidValue::new(format!("{admin} conflicts with listen ({public})"), "choose another port");
             self.problems.push(Problem::of(source, Key::AdminListen, wrong));
         }
     }
@@ -507,7 +521,7 @@ impl<'a> Checker<'a> {
 
     /// Returns the mistakes of a node without API keys: a listener that other machines reach lets them create, change
     /// and delete links, or read the status.
-    fn listeners_exposed(&self, listen: &[(SocketAddr, Source)], admin: SocketAddr) -> Vec<Problem> {
+    fn listeners_exposed(&self, listen: &[(SocketAddr, ValueSource)], admin: SocketAddr) -> Vec<Problem> {
         let admin = (admin, self.sources[Key::AdminListen as usize].clone());
         let all = listen.iter().map(|listener| (Key::Listen, listener)).chain([(Key::AdminListen, &admin)]);
         let exposed = all.filter(|(_, (address, _))| !on_loopback(*address)).map(|(key, (address, source))| {
@@ -515,7 +529,7 @@ impl<'a> Checker<'a> {
                 Key::AdminListen => ("read the status of this node", "127.0.0.1:8081"),
                 _ => ("create, change and delete links", "127.0.0.1:8080"),
             };
-            let wrong = Wrong::new(
+            let wrong = InvalidValue::new(
                 format!("{address} is reachable from other machines while no API key exists, so anyone could {who}"),
                 format!(
                     "create an API key with `carom app add NAME`, listen on {instead}, or allow it with --open, CAROM_OPEN=true or open = true"
@@ -543,11 +557,12 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
 }
 
 /// Reads the connection limit of an address: `None` for the default, which carom chooses.
-fn per_address(written: &Written) -> Result<Option<u64>, Wrong> {
+fn per_address(written: &Written) -> Result<Option<u64>, InvalidValue> {
     match written {
         Written::Text(text) | Written::Word(text) if text.trim() == "auto" => Ok(None),
         other => {
-            let or_auto = |wrong: Wrong| Wrong { right: format!("{}, or \"auto\"", wrong.right), ..wrong };
+            let or_auto =
+                |wrong: InvalidValue| InvalidValue { right: format!("{}, or \"auto\"", wrong.right), ..wrong };
             value::integer(other, 0, 4_000_000).map(Some).map_err(or_auto)
         }
     }

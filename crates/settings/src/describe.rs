@@ -6,7 +6,7 @@ use super::access_log::STANDARD_OUTPUT;
 use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
-use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
+use super::{HostListSettings, KeySource, ListSource, Residency, Settings, value};
 use crate::access_log::terms::LogPlace;
 use carom_limits::ConnectionLimits;
 use carom_model::domains::UnknownHost;
@@ -240,12 +240,12 @@ fn list_of(texts: impl Iterator<Item = String>) -> String {
     format!("[{}]", texts.map(|text| quote(&text)).collect::<Vec<_>>().join(", "))
 }
 
-fn list_of_hosts(list: &Hosts) -> Shown {
+fn list_of_hosts(list: &HostListSettings) -> Shown {
     let hosts: Vec<String> = list.hosts.iter().map(|host| quote(&host.to_string())).collect();
     if hosts.is_empty() { Shown::Unset } else { Shown::Value(format!("[{}]", hosts.join(", "))) }
 }
 
-fn source_of_hosts(list: &Hosts) -> Shown {
+fn source_of_hosts(list: &HostListSettings) -> Shown {
     match &list.source {
         // The query may contain a secret.
         Some(ListSource::Http(url)) if url.contains('?') => Shown::Hidden,

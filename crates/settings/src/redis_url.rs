@@ -4,7 +4,7 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
-use super::problem::{Wrong, quoted};
+use super::problem::{InvalidValue, quoted};
 use super::value::{self, Written};
 
 /// Default port of a server.
@@ -45,11 +45,11 @@ impl fmt::Debug for RedisUrl {
 }
 
 /// Reads the URL of Redis. Messages never quote it, since it may contain a password.
-pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
+pub(super) fn url(written: &Written) -> Result<RedisUrl, InvalidValue> {
     const RIGHT: &str =
         "write redis://127.0.0.1:6379, or redis://HOST:PORT,HOST:PORT for servers of a cluster; rediss:// uses TLS";
     let written = value::text(written)?.trim();
-    let wrong = |reason: &str| Wrong::new(reason, RIGHT);
+    let wrong = |reason: &str| InvalidValue::new(reason, RIGHT);
     let (scheme, rest) = written.split_once("://").ok_or_else(|| wrong("does not start with redis:// or rediss://"))?;
     let tls = match scheme.to_ascii_lowercase().as_str() {
         "redis" => false,
@@ -96,12 +96,12 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// Reads the key prefix in Redis, or the name of a node. Neither needs escapes anywhere.
-pub(super) fn name(written: &Written) -> Result<String, Wrong> {
+pub(super) fn name(written: &Written) -> Result<String, InvalidValue> {
     let name = value::text(written)?.trim();
     if is_name(name) {
         return Ok(name.to_owned());
     }
-    Err(Wrong::new(
+    Err(InvalidValue::new(
         format!("{} is not a valid name", quoted(name)),
         "write at most 64 letters, digits, dots, dashes or underscores",
     ))
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(text: &str) -> Result<RedisUrl, Wrong> {
+    fn read(text: &str) -> Result<RedisUrl, InvalidValue> {
         url(&Written::Text(text.to_owned()))
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use carom_shards::{CodeLength, CodeSecret};
 
 use super::ListSource;
-use super::problem::{Source, Wrong, quoted};
+use super::problem::{InvalidValue, ValueSource, quoted};
 use carom_limits::SEARCH_MEMORY_MIN;
 use carom_model::clients::forwarded::Field;
 use carom_model::clients::networks::Network;
@@ -38,7 +38,7 @@ pub(super) enum Written {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Found {
     pub(super) written: Written,
-    pub(super) source: Source,
+    pub(super) source: ValueSource,
 }
 
 /// The beginning of short URLs: scheme, host and port, without a trailing slash.
@@ -75,20 +75,22 @@ impl LogFormat {
 }
 
 /// Reads a log format.
-pub(super) fn log_format(written: &Written) -> Result<LogFormat, Wrong> {
+pub(super) fn log_format(written: &Written) -> Result<LogFormat, InvalidValue> {
     let name = text(written)?.trim();
     let known =
         [LogFormat::Text, LogFormat::Json].into_iter().find(|format| format.as_str().eq_ignore_ascii_case(name));
-    known.ok_or_else(|| Wrong::new(format!("{} is neither text nor json", quoted(name)), "write \"text\" or \"json\""))
+    known.ok_or_else(|| {
+        InvalidValue::new(format!("{} is neither text nor json", quoted(name)), "write \"text\" or \"json\"")
+    })
 }
 
 /// Reads a host name, and converts it to lower case.
-pub(super) fn host_name(text: &str) -> Result<String, Wrong> {
+pub(super) fn host_name(text: &str) -> Result<String, InvalidValue> {
     let name = text.trim().to_ascii_lowercase();
     let is_fit = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
     if name.is_empty() || name.len() > 253 || !name.bytes().all(is_fit) {
         let wrong = format!("{} is not a host name", quoted(text));
-        return Err(Wrong::new(wrong, "write a host name without scheme and port, such as carom1.example"));
+        return Err(InvalidValue::new(wrong, "write a host name without scheme and port, such as carom1.example"));
     }
     Ok(name)
 }
@@ -136,75 +138,78 @@ impl Written {
 }
 
 /// Reads a text that is not empty.
-pub(super) fn text(written: &Written) -> Result<&str, Wrong> {
+pub(super) fn text(written: &Written) -> Result<&str, InvalidValue> {
     const RIGHT: &str = "write text in quotes";
     match written {
-        Written::Word(text) | Written::Text(text) if text.is_empty() => Err(Wrong::new("is empty", RIGHT)),
+        Written::Word(text) | Written::Text(text) if text.is_empty() => Err(InvalidValue::new("is empty", RIGHT)),
         Written::Word(text) | Written::Text(text) => Ok(text),
-        other => Err(Wrong::new(format!("is {}", other.type_name()), RIGHT)),
+        other => Err(InvalidValue::new(format!("is {}", other.type_name()), RIGHT)),
     }
 }
 
 /// Reads the path of a file or directory.
-pub(super) fn path(written: &Written) -> Result<PathBuf, Wrong> {
+pub(super) fn path(written: &Written) -> Result<PathBuf, InvalidValue> {
     let name = text(written)?;
     if name.contains('\0') {
-        return Err(Wrong::new("contains a zero byte", "write a path without zero bytes"));
+        return Err(InvalidValue::new("contains a zero byte", "write a path without zero bytes"));
     }
     Ok(PathBuf::from(name))
 }
 
 /// Reads a boolean.
-pub(super) fn boolean(written: &Written) -> Result<bool, Wrong> {
+pub(super) fn boolean(written: &Written) -> Result<bool, InvalidValue> {
     match written {
         Written::Bool(truth) => Ok(*truth),
         Written::Word(word) => match word.trim().to_ascii_lowercase().as_str() {
             "true" | "1" => Ok(true),
             "false" | "0" => Ok(false),
-            _ => Err(Wrong::new(format!("{} is neither true nor false", quoted(word)), "write true or false")),
+            _ => Err(InvalidValue::new(format!("{} is neither true nor false", quoted(word)), "write true or false")),
         },
-        other => Err(Wrong::new(format!("is {}", other.type_name()), "write true or false")),
+        other => Err(InvalidValue::new(format!("is {}", other.type_name()), "write true or false")),
     }
 }
 
 /// Reads an integer from `least` to `most`.
-pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, Wrong> {
+pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, InvalidValue> {
     let right = || format!("write a whole number from {least} to {most}");
     let digits = match written {
         Written::Integer(digits) => digits,
         Written::Word(word) => word.trim(),
         Written::Text(text) => {
-            return Err(Wrong::new(
+            return Err(InvalidValue::new(
                 format!("{} is text; expected a number", quoted(text)),
                 right() + " without quotes",
             ));
         }
-        other => return Err(Wrong::new(format!("is {}", other.type_name()), right())),
+        other => return Err(InvalidValue::new(format!("is {}", other.type_name()), right())),
     };
     match digits.parse::<u64>() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
-        Ok(number) if number < least => Err(Wrong::new(format!("{number} is too small"), right())),
-        Ok(number) => Err(Wrong::new(format!("{number} is too large"), right())),
+        Ok(number) if number < least => Err(InvalidValue::new(format!("{number} is too small"), right())),
+        Ok(number) => Err(InvalidValue::new(format!("{number} is too large"), right())),
         Err(_) if digits.parse::<i128>().is_ok() => {
-            Err(Wrong::new(format!("{} is out of range", quoted(digits)), right()))
+            Err(InvalidValue::new(format!("{} is out of range", quoted(digits)), right()))
         }
-        Err(_) => Err(Wrong::new(format!("{} is not a whole number", quoted(digits)), right())),
+        Err(_) => Err(InvalidValue::new(format!("{} is not a whole number", quoted(digits)), right())),
     }
 }
 
 /// Reads the length of new codes. Shorter codes exist, but could be guessed.
-pub(super) fn code_length(written: &Written) -> Result<CodeLength, Wrong> {
+pub(super) fn code_length(written: &Written) -> Result<CodeLength, InvalidValue> {
     let characters = integer(written, 6, CodeLength::MAX.get() as u64)?;
-    CodeLength::new(characters as usize)
-        .ok_or_else(|| Wrong::new(format!("{characters} is not a valid code length"), "write a number from 6 to 10"))
+    CodeLength::new(characters as usize).ok_or_else(|| {
+        InvalidValue::new(format!("{characters} is not a valid code length"), "write a number from 6 to 10")
+    })
 }
 
 /// Reads the residency: true if only links in use are kept in memory.
-pub(super) fn is_hot(written: &Written) -> Result<bool, Wrong> {
+pub(super) fn is_hot(written: &Written) -> Result<bool, InvalidValue> {
     match text(written)?.trim() {
         "all" => Ok(false),
         "hot" => Ok(true),
-        other => Err(Wrong::new(format!("{} is neither all nor hot", quoted(other)), "write \"all\" or \"hot\"")),
+        other => {
+            Err(InvalidValue::new(format!("{} is neither all nor hot", quoted(other)), "write \"all\" or \"hot\""))
+        }
     }
 }
 
@@ -223,7 +228,7 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 /// Reads a size of at least `least` bytes.
-pub(super) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
+pub(super) fn size(written: &Written, least: u64) -> Result<u64, InvalidValue> {
     let right = || format!("write a size of at least {}, such as 512MiB or 8GiB", show_size(least));
     let text = match written {
         Written::Integer(digits) => digits,
@@ -238,31 +243,31 @@ pub(super) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
         unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| *factor),
     };
     let Some((number, factor)) = number.parse::<u64>().ok().zip(factor) else {
-        return Err(Wrong::new(format!("{} is not a size", quoted(text)), right()));
+        return Err(InvalidValue::new(format!("{} is not a size", quoted(text)), right()));
     };
     match number.checked_mul(factor) {
         Some(bytes) if bytes >= least => Ok(bytes),
-        Some(_) => Err(Wrong::new(format!("{} is too small", quoted(text)), right())),
-        None => Err(Wrong::new(format!("{} is too large", quoted(text)), right())),
+        Some(_) => Err(InvalidValue::new(format!("{} is too small", quoted(text)), right())),
+        None => Err(InvalidValue::new(format!("{} is too large", quoted(text)), right())),
     }
 }
 
 /// Reads the memory for searches in bytes, or `off` for 0.
-pub(super) fn search_memory(written: &Written) -> Result<u64, Wrong> {
+pub(super) fn search_memory(written: &Written) -> Result<u64, InvalidValue> {
     match written {
         Written::Text(text) | Written::Word(text) if text.trim() == "off" => Ok(0),
         other => {
-            let or_off = |wrong: Wrong| Wrong { right: format!("{}, or \"off\"", wrong.right), ..wrong };
+            let or_off = |wrong: InvalidValue| InvalidValue { right: format!("{}, or \"off\"", wrong.right), ..wrong };
             size(other, SEARCH_MEMORY_MIN).map_err(or_off)
         }
     }
 }
 
 /// Reads a size from `least` to `most` bytes.
-pub(super) fn size_within(written: &Written, least: u64, most: u64) -> Result<u64, Wrong> {
+pub(super) fn size_within(written: &Written, least: u64, most: u64) -> Result<u64, InvalidValue> {
     match size(written, least)? {
         bytes if bytes <= most => Ok(bytes),
-        bytes => Err(Wrong::new(
+        bytes => Err(InvalidValue::new(
             format!("{} is too large", show_size(bytes)),
             format!("write a size of at most {}", show_size(most)),
         )),
@@ -282,44 +287,44 @@ const TIME_UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('
 const WINDOW_MAX: u64 = 3_650 * 86_400;
 
 /// Reads a time, or `off`.
-pub(super) fn window(written: &Written) -> Result<Option<Duration>, Wrong> {
+pub(super) fn window(written: &Written) -> Result<Option<Duration>, InvalidValue> {
     span(written, "off")
 }
 
 /// Reads a time, or `forever`.
-pub(super) fn kept(written: &Written) -> Result<Option<Duration>, Wrong> {
+pub(super) fn kept(written: &Written) -> Result<Option<Duration>, InvalidValue> {
     span(written, "forever")
 }
 
 /// Reads a time from 0 to an hour.
-pub(super) fn delay(written: &Written) -> Result<Duration, Wrong> {
+pub(super) fn delay(written: &Written) -> Result<Duration, InvalidValue> {
     const RIGHT: &str = "write a time from \"0s\" to \"1h\", such as \"10s\"";
-    let time = span(written, "0s").map_err(|wrong| Wrong { right: RIGHT.to_owned(), ..wrong })?.unwrap_or_default();
+    let time = span(written, "0s").map_err(|wrong| InvalidValue { right: RIGHT.into(), ..wrong })?.unwrap_or_default();
     match time.as_secs() {
         0..=3_600 => Ok(time),
-        _ => Err(Wrong::new(format!("{} is more than an hour", quoted(&window_text(time))), RIGHT)),
+        _ => Err(InvalidValue::new(format!("{} is more than an hour", quoted(&window_text(time))), RIGHT)),
     }
 }
 
 /// Reads a time, or a word for no limit.
-fn span(written: &Written, word: &str) -> Result<Option<Duration>, Wrong> {
+fn span(written: &Written, word: &str) -> Result<Option<Duration>, InvalidValue> {
     let right = format!("write \"{word}\", or a time such as \"90s\", \"30m\", \"12h\" or \"1d\"");
     let text = match written {
-        Written::Integer(digits) => return Err(Wrong::new(format!("{} has no unit", quoted(digits)), right)),
-        written => text(written).map_err(|wrong| Wrong { right: right.clone(), ..wrong })?.trim(),
+        Written::Integer(digits) => return Err(InvalidValue::new(format!("{} has no unit", quoted(digits)), right)),
+        written => text(written).map_err(|wrong| InvalidValue { right: right.clone(), ..wrong })?.trim(),
     };
     if text.eq_ignore_ascii_case(word) {
         return Ok(None);
     }
     let unit = |(unit, seconds)| text.strip_suffix(unit).map(|number| (number, seconds));
     let Some((number, unit)) = TIME_UNITS.into_iter().find_map(unit) else {
-        return Err(Wrong::new(format!("{} is not a time", quoted(text)), right));
+        return Err(InvalidValue::new(format!("{} is not a time", quoted(text)), right));
     };
     match number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
         Some(seconds @ 1..=WINDOW_MAX) => Ok(Some(Duration::from_secs(seconds))),
-        Some(0) => Err(Wrong::new(format!("{} is zero", quoted(text)), right)),
-        Some(_) => Err(Wrong::new(format!("{} is longer than ten years", quoted(text)), right)),
-        None => Err(Wrong::new(format!("{} is not a time", quoted(text)), right)),
+        Some(0) => Err(InvalidValue::new(format!("{} is zero", quoted(text)), right)),
+        Some(_) => Err(InvalidValue::new(format!("{} is longer than ten years", quoted(text)), right)),
+        None => Err(InvalidValue::new(format!("{} is not a time", quoted(text)), right)),
     }
 }
 
@@ -332,26 +337,27 @@ pub(super) fn window_text(window: Duration) -> String {
 }
 
 /// Reads a log level.
-pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
+pub(super) fn log_level(written: &Written) -> Result<LogLevel, InvalidValue> {
     let name = text(written)?.trim();
     let known = LogLevel::ALL.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(name));
     known.ok_or_else(|| {
-        Wrong::new(format!("{} is not a log level", quoted(name)), "write error, warn, info, debug or trace")
+        InvalidValue::new(format!("{} is not a log level", quoted(name)), "write error, warn, info, debug or trace")
     })
 }
 
 /// Reads a code secret. Messages never quote it.
-pub(super) fn space_key(written: &Written) -> Result<CodeSecret, Wrong> {
-    let wrong = |reason: String| Wrong::new(reason, "write 64 hexadecimal digits, as printed by `carom key new`");
+pub(super) fn space_key(written: &Written) -> Result<CodeSecret, InvalidValue> {
+    let wrong =
+        |reason: String| InvalidValue::new(reason, "write 64 hexadecimal digits, as printed by `carom key new`");
     let digits = text(written).map_err(|_| wrong("is not text".into()))?;
     CodeSecret::from_hex(digits).map_err(|error| wrong(error.to_string()))
 }
 
 /// Reads a base URL.
-pub(super) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
+pub(super) fn base_url(written: &Written) -> Result<BaseUrl, InvalidValue> {
     let written = text(written)?.trim();
     let wrong = |reason: &str| {
-        Err(Wrong::new(format!("{} {reason}", quoted(written)), "write a URL such as https://example.org"))
+        Err(InvalidValue::new(format!("{} {reason}", quoted(written)), "write a URL such as https://example.org"))
     };
     let lower = written.to_ascii_lowercase();
     if !lower.starts_with("http://") && !lower.starts_with("https://") {
@@ -378,7 +384,7 @@ pub(super) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
 
 /// Splits a list into its texts: the elements of an array or of a repeated flag, and the parts between commas in a
 /// text.
-pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Source)>> {
+pub(super) fn items(found: &Found) -> Vec<Result<(String, ValueSource), (InvalidValue, ValueSource)>> {
     match &found.written {
         Written::List(list) => list.iter().flat_map(items).collect(),
         written => match text(written) {
@@ -400,61 +406,61 @@ pub(super) enum Chosen {
 }
 
 /// Reads an item of the listeners that require a PROXY header.
-pub(super) fn proxied(text: &str) -> Result<Chosen, Wrong> {
+pub(super) fn proxied(text: &str) -> Result<Chosen, InvalidValue> {
     match text {
         "off" => Ok(Chosen::Off),
         "require" => Ok(Chosen::All),
         text => text.parse().map(Chosen::At).map_err(|_| {
             let reason = format!("{} is neither off, require, nor an address", quoted(text));
-            Wrong::new(reason, "write \"off\", \"require\", or addresses of listen")
+            InvalidValue::new(reason, "write \"off\", \"require\", or addresses of listen")
         }),
     }
 }
 
 /// Reads an item of the listeners that use TLS.
-pub(super) fn secure(text: &str) -> Result<Chosen, Wrong> {
+pub(super) fn secure(text: &str) -> Result<Chosen, InvalidValue> {
     if text == "all" {
         return Ok(Chosen::All);
     }
     text.parse().map(Chosen::At).map_err(|_| {
         let reason = format!("{} is neither all nor an address", quoted(text));
-        Wrong::new(reason, "write \"all\" or addresses of listen")
+        InvalidValue::new(reason, "write \"all\" or addresses of listen")
     })
 }
 
 /// Reads the path of a file in a list.
-pub(super) fn file(text: &str) -> Result<PathBuf, Wrong> {
+pub(super) fn file(text: &str) -> Result<PathBuf, InvalidValue> {
     if text.trim().is_empty() {
-        return Err(Wrong::new("is empty", "write the path of a file"));
+        return Err(InvalidValue::new("is empty", "write the path of a file"));
     }
     Ok(PathBuf::from(text))
 }
 
 /// Reads the field in which proxies name the client.
-pub(super) fn forwarded_field(written: &Written) -> Result<Field, Wrong> {
+pub(super) fn forwarded_field(written: &Written) -> Result<Field, InvalidValue> {
     let text = text(written)?.trim();
     Field::ALL.into_iter().find(|field| field.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
         let reason = format!("{} is not off, x-forwarded-for or forwarded", quoted(text));
-        Wrong::new(reason, "write the header that your proxies set")
+        InvalidValue::new(reason, "write the header that your proxies set")
     })
 }
 
 /// Reads a network of addresses.
-pub(super) fn network(text: &str) -> Result<Network, Wrong> {
+pub(super) fn network(text: &str) -> Result<Network, InvalidValue> {
     let right = "write an IP address, or a network such as 10.0.0.0/8";
-    Network::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
+    Network::parse(text).map_err(|error| InvalidValue::new(format!("{} {error}", quoted(text)), right))
 }
 
 /// Reads a domain: its base URL, then its redirect targets for requests that find no link.
-pub(super) fn domain(text: &str) -> Result<Domain, Wrong> {
+pub(super) fn domain(text: &str) -> Result<Domain, InvalidValue> {
     const RIGHT: &str = "write https://go.example, optionally followed by home=URL, not_found=URL and expired=URL";
     let mut words = text.split_ascii_whitespace();
     let base_url = base_url(&Written::Word(words.next().unwrap_or_default().to_owned()))?;
     let host = host_of(base_url.as_str().as_bytes());
-    let name = DomainName::parse(host).map_err(|error| Wrong::new(format!("{} {error}", quoted(host)), RIGHT))?;
+    let name = DomainName::parse(host).map_err(|why| InvalidValue::new(format!("{} {why}", quoted(host)), RIGHT))?;
     let mut targets = Targets::default();
     for word in words {
-        let wrong = |reason: String| Wrong::new(format!("{} {reason}", quoted(word)), RIGHT);
+        let wrong = |reason: String| InvalidValue::new(format!("{} {reason}", quoted(word)), RIGHT);
         let (which, url) = word.split_once('=').ok_or_else(|| wrong("is not home=, not_found= or expired=".into()))?;
         let target = match which {
             "home" => &mut targets.home,
@@ -485,7 +491,7 @@ pub(super) fn wrong_with_domain(
     other: Option<&Domain>,
     default: Option<&BaseUrl>,
     own: &HashSet<String>,
-) -> Vec<Wrong> {
+) -> Vec<InvalidValue> {
     let mut all = Vec::new();
     if let Some(other) = other {
         let reason = match other.name == domain.name {
@@ -495,48 +501,51 @@ pub(super) fn wrong_with_domain(
                 domain.name, other.name
             ),
         };
-        all.push(Wrong::new(reason, "remove one of the two"));
+        all.push(InvalidValue::new(reason, "remove one of the two"));
     }
     if let Some(default) = default
         && host_of(default.as_str().as_bytes()) == domain.name.as_str()
         && default.as_str() != domain.base_url
     {
         let reason = format!("{} is the host of base_url, but base_url is {default}", domain.base_url);
-        all.push(Wrong::new(reason, "write the same scheme and port in both"));
+        all.push(InvalidValue::new(reason, "write the same scheme and port in both"));
     }
     let Targets { home, not_found, expired } = &domain.targets;
     for (which, url) in [("home", home), ("not_found", not_found), ("expired", expired)] {
         if let Some(url) = url.as_ref().filter(|url| own.contains(host_of(url.as_bytes()))) {
             let reason = format!("{which}={url} is on a host of this service, so the redirect would loop");
-            all.push(Wrong::new(reason, "use a page on another server"));
+            all.push(InvalidValue::new(reason, "use a page on another server"));
         }
     }
     all
 }
 
 /// Reads the response to a request for an unknown host.
-pub(super) fn unknown_host(written: &Written) -> Result<UnknownHost, Wrong> {
+pub(super) fn unknown_host(written: &Written) -> Result<UnknownHost, InvalidValue> {
     match text(written)?.trim() {
         "not_found" => Ok(UnknownHost::NotFound),
         "misdirected" => Ok(UnknownHost::Misdirected),
         other => {
             let wrong = format!("{} is neither not_found nor misdirected", quoted(other));
-            Err(Wrong::new(wrong, "write \"not_found\" or \"misdirected\""))
+            Err(InvalidValue::new(wrong, "write \"not_found\" or \"misdirected\""))
         }
     }
 }
 
 /// Reads a host, or a pattern for all hosts below one.
-pub(super) fn host(text: &str) -> Result<HostPattern, Wrong> {
+pub(super) fn host(text: &str) -> Result<HostPattern, InvalidValue> {
     let right = "write a host such as shop.example, or *.shop.example for all its subdomains";
-    HostPattern::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
+    HostPattern::parse(text).map_err(|error| InvalidValue::new(format!("{} {error}", quoted(text)), right))
 }
 
 /// Reads the source of the dynamic part of a list of hosts.
-pub(super) fn list_source(written: &Written) -> Result<ListSource, Wrong> {
+pub(super) fn list_source(written: &Written) -> Result<ListSource, InvalidValue> {
     let text = text(written)?;
     let wrong = |reason: &str| {
-        Err(Wrong::new(format!("{} {reason}", quoted(text)), "write a file, an http:// or https:// URL, or redis"))
+        Err(InvalidValue::new(
+            format!("{} {reason}", quoted(text)),
+            "write a file, an http:// or https:// URL, or redis",
+        ))
     };
     match text.split_once("://") {
         None if text == "redis" => Ok(ListSource::Redis),
@@ -545,7 +554,7 @@ pub(super) fn list_source(written: &Written) -> Result<ListSource, Wrong> {
             Err(_) => wrong("is not a URL"),
             // The password would appear among the settings and in alarms.
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                Err(Wrong::new("contains a user name or password", "use a URL without credentials"))
+                Err(InvalidValue::new("contains a user name or password", "use a URL without credentials"))
             }
             Ok(url) => Ok(ListSource::Http(url.into())),
         },
@@ -555,7 +564,7 @@ pub(super) fn list_source(written: &Written) -> Result<ListSource, Wrong> {
 
 /// Reads an IP address and a port. Names are not resolved: a name server could change the networks that can reach the
 /// node.
-pub(super) fn address(text: &str) -> Result<SocketAddr, Wrong> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     let text = text.trim();
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -578,7 +587,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, Wrong> {
             "write IP:PORT, such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
         )
     };
-    Err(Wrong::new(reason, right))
+    Err(InvalidValue::new(reason, right))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Report, Row};
+use super::{LatencyRow, Report};
 use crate::record::Summary;
 use crate::units::{show_count, show_micros};
 
@@ -29,7 +29,7 @@ impl Report {
             "\n{:<22}{:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
             "latency", "mean", "p50", "p80", "p90", "p99", "p99.9", "p99.99", "max"
         )?;
-        for Row { name, intended, actual } in &self.rows {
+        for LatencyRow { name, intended, actual } in &self.rows {
             if self.is_open() {
                 write_summary(out, &format!("{name}, corrected"), intended)?;
                 write_summary(out, &format!("{name}, uncorrected"), actual)?;

@@ -7,7 +7,7 @@ use hyper::header::{self, HeaderMap};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::api::problem::Problem;
-use crate::api::{Answer, answer, empty, with};
+use crate::api::{ApiResponse, answer, empty, with};
 
 /// HTML of every page of the console; the script renders the rest.
 pub(super) const SHELL: &str = include_str!("web/index.html");
@@ -102,7 +102,7 @@ static TAGS: LazyLock<Vec<String>> =
     LazyLock::new(|| ASSETS.iter().map(|asset| format!("\"{:016x}\"", xxh3_64(asset.text.as_bytes()))).collect());
 
 /// Handles `GET /admin/assets/NAME`: returns a file of the console.
-pub(super) fn asset(name: &str, headers: &HeaderMap) -> Answer {
+pub(super) fn asset(name: &str, headers: &HeaderMap) -> ApiResponse {
     let Some(at) = ASSETS.iter().position(|asset| asset.name == name) else {
         return Problem::no_route().because("The console has no such file.").into_answer();
     };

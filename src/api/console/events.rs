@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Admitted, Console};
 use crate::api::admin::status;
 use crate::api::rest::streaming::stream;
-use crate::api::{Answer, answer_with};
+use crate::api::{ApiResponse, answer_with};
 use carom_limits::WATCHERS_MAX;
 use carom_telemetry::stats::LatencySummary;
 
@@ -68,7 +68,7 @@ impl Drop for Watcher {
 
 impl Admitted {
     /// Handles `GET /admin/api/events`: streams the status about once a second.
-    pub(super) fn events(self, console: &Rc<Console>) -> Answer {
+    pub(super) fn events(self, console: &Rc<Console>) -> ApiResponse {
         let watcher = console.watchers.join();
         let content = stream(|outlet| async move {
             let services = Rc::clone(&self.context.services);

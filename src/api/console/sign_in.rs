@@ -13,7 +13,7 @@ use crate::api::compat::form::read_form;
 use crate::api::problem::Problem;
 use crate::api::query::{Params, percent_encoded};
 use crate::api::rest::domains::host_of;
-use crate::api::{Answer, Context, empty, with};
+use crate::api::{ApiResponse, Context, empty, with};
 use crate::pages::SignIn;
 use carom_model::access::Role;
 use carom_telemetry::clock::unix_ms;
@@ -55,12 +55,12 @@ pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])
 }
 
 /// Redirects the request for a page to the sign-in form, which returns to that page.
-pub(super) fn lead_there<B>(request: &Request<B>) -> Answer {
+pub(super) fn lead_there<B>(request: &Request<B>) -> ApiResponse {
     let path = request.uri().path_and_query().map_or(HOME, |path| path.as_str());
     go_to(&format!("/admin/sign-in?next={}", percent_encoded(path)))
 }
 
-fn go_to(path: &str) -> Answer {
+fn go_to(path: &str) -> ApiResponse {
     with(with(empty(StatusCode::SEE_OTHER), header::LOCATION, path), header::CACHE_CONTROL, "no-store")
 }
 
@@ -97,7 +97,7 @@ fn cookie(name: &str, token: &str) -> String {
 
 impl Context {
     /// Handles `GET /admin/sign-in`: shows the sign-in form.
-    pub(super) fn show_sign_in(&self, console: &Console, request: &Request<Incoming>) -> Answer {
+    pub(super) fn show_sign_in(&self, console: &Console, request: &Request<Incoming>) -> ApiResponse {
         let params = Params::of(request.uri().query());
         let next = next_of(params.text("next").unwrap_or_default());
         match self.admit(console, request) {
@@ -106,14 +106,14 @@ impl Context {
         }
     }
 
-    fn draw_sign_in(&self, status: StatusCode, next: &str, wrong: Option<&str>) -> Answer {
+    fn draw_sign_in(&self, status: StatusCode, next: &str, wrong: Option<&str>) -> ApiResponse {
         let is_open = !self.services.keys().had_keys() && !self.services.keys().is_unsure();
         let html = self.pages().sign_in(&SignIn { next, notice: is_open.then_some(NO_KEYS), error: wrong });
         page(status, html)
     }
 
     /// Handles `POST /admin/sign-in`: signs in with an API key.
-    pub(super) async fn sign_in(&self, console: &Rc<Console>, request: Request<Incoming>) -> Answer {
+    pub(super) async fn sign_in(&self, console: &Rc<Console>, request: Request<Incoming>) -> ApiResponse {
         if is_foreign(&request) {
             return Problem::forbidden("This form was sent from another site.").into_answer();
         }
@@ -125,7 +125,7 @@ impl Context {
             Ok(read) => read,
             Err(problem) => {
                 let page = self.draw_sign_in(problem.status(), HOME, Some(&problem.detail()));
-                return problem.dress(page);
+                return problem.add_headers(page);
             }
         };
         let next = next_of(form.get("next"));
@@ -149,7 +149,7 @@ impl Context {
                     _ => problem.detail(),
                 };
                 let page = self.draw_sign_in(problem.status(), next, Some(&wrong));
-                return problem.dress(page);
+                return problem.add_headers(page);
             }
         };
         let app = context.caller.name().map(|name| name.as_str().to_owned()).unwrap_or_default();
@@ -174,7 +174,7 @@ impl Context {
 
 impl Admitted {
     /// Handles `DELETE /admin/api/session`: signs out.
-    pub(super) fn sign_out<B>(&self, console: &Console, request: &Request<B>) -> Answer {
+    pub(super) fn sign_out<B>(&self, console: &Console, request: &Request<B>) -> ApiResponse {
         // The cookie may have another name, from a sign-in over another path to this node. Cookies of other nodes
         // stay.
         let ended = tokens(request.headers()).filter(|(_, token)| console.sessions.end_of_token(token));

@@ -7,7 +7,7 @@ use hyper::{Request, StatusCode, header};
 
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::{Params, percent_decoded};
-use crate::api::{Answer, Context, answer, with};
+use crate::api::{ApiResponse, Context, answer, with};
 use crate::bridge::JobKind;
 use crate::pages::qr::{self, Correction, Drawing};
 use carom_limits::PICTURES_KEPT_BYTES;
@@ -32,12 +32,12 @@ const FITS: &str = "a short URL fits into a QR code";
 
 /// Parameters of a requested QR code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Wanted {
+struct QrParams {
     is_svg: bool,
     drawing: Drawing,
 }
 
-fn read(query: Option<&str>) -> Result<Wanted, Vec<Invalid>> {
+fn read(query: Option<&str>) -> Result<QrParams, Vec<Invalid>> {
     let mut params = Params::of(query);
     let is_svg = params.read("format", |text| match text {
         "svg" => Ok(true),
@@ -52,12 +52,15 @@ fn read(query: Option<&str>) -> Result<Wanted, Vec<Invalid>> {
     let correction = correction("correction").or(correction("errorCorrection"));
     params.finish()?;
     let correction = correction.unwrap_or(Correction::Medium);
-    Ok(Wanted { is_svg: is_svg.unwrap_or(false), drawing: Drawing { size: size.unwrap_or(SIZE), margin, correction } })
+    Ok(QrParams {
+        is_svg: is_svg.unwrap_or(false),
+        drawing: Drawing { size: size.unwrap_or(SIZE), margin, correction },
+    })
 }
 
 impl Context {
     /// Returns the QR code of a link that the caller may see.
-    pub(in crate::api) async fn qr(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn qr(&self, code: &str, query: Option<&str>) -> ApiResponse {
         let wanted = match read(query) {
             Ok(wanted) => wanted,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
@@ -74,7 +77,7 @@ impl Context {
     }
 
     /// Returns the QR code of a link that anybody may follow.
-    pub(in crate::api) async fn public_qr<B>(&self, code: &str, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn public_qr<B>(&self, code: &str, request: &Request<B>) -> ApiResponse {
         let wanted = match read(request.uri().query()) {
             Ok(wanted) => wanted,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
@@ -89,7 +92,7 @@ impl Context {
     }
 
     /// Returns the image from the cache, or has the rendering thread make it.
-    async fn draw(&self, link: &Link, wanted: Wanted) -> Result<Answer, &'static str> {
+    async fn draw(&self, link: &Link, wanted: QrParams) -> Result<ApiResponse, &'static str> {
         let base_url = self.domains().base_url_of(link.labels.domain.as_ref());
         let url = format!("{base_url}/{}", link.code.as_slug());
         let key = (url, wanted);
@@ -97,7 +100,7 @@ impl Context {
         let bytes = match kept {
             Some(bytes) => bytes,
             None => {
-                let (url, Wanted { is_svg, drawing }) = key.clone();
+                let (url, QrParams { is_svg, drawing }) = key.clone();
                 let draw = move || match is_svg {
                     true => qr::svg(&url, drawing).expect(FITS).into(),
                     false => qr::png(&url, drawing).expect(FITS).into(),
@@ -115,7 +118,7 @@ impl Context {
 }
 
 /// A short URL and the parameters of its QR code.
-type PictureKey = (String, Wanted);
+type PictureKey = (String, QrParams);
 
 /// The cache of QR codes of a core: the most recently used ones, up to a number of bytes.
 #[derive(Debug, Default)]
@@ -187,10 +190,10 @@ mod tests {
     fn what_is_not_named_is_as_in_shlink_but_readable() {
         let usual = read(None).unwrap();
         let drawing = Drawing { size: 300, margin: None, correction: Correction::Medium };
-        assert_eq!(usual, Wanted { is_svg: false, drawing });
+        assert_eq!(usual, QrParams { is_svg: false, drawing });
         let asked = read(Some("format=svg&size=500&margin=0&errorCorrection=h")).unwrap();
         let drawing = Drawing { size: 500, margin: Some(0), correction: Correction::High };
-        assert_eq!(asked, Wanted { is_svg: true, drawing });
+        assert_eq!(asked, QrParams { is_svg: true, drawing });
         let wrong = read(Some("format=gif&size=49&margin=-1&correction=X")).unwrap_err();
         assert_eq!(wrong.len(), 4, "{wrong:?}");
     }

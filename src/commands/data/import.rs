@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, Segment};
+use carom_shards::{Code, CodeLength, CodeSpace, CounterValue, GeneratedCode, Issuer, Segment};
 
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use crate::services::maintenance::disk_guard::DiskGuard;
@@ -201,7 +201,7 @@ impl<'s> Committer<'s> {
     ) -> Result<Committer<'s>, ImportError> {
         let mut marks = Vec::new();
         for length in CodeLength::MIN.and_longer() {
-            marks.push((length, Counter(setup.links.high_water(length.get())?)));
+            marks.push((length, CounterValue(setup.links.high_water(length.get())?)));
         }
         Ok(Committer {
             setup,

@@ -7,7 +7,7 @@ use carom_model::domains::DomainName;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::{domain_shelf, domain_shelves};
 use carom_store::links::StoreError;
-use carom_store::links::catalog::{Shelf, View, place_of};
+use carom_store::links::catalog::{IndexKind, View, place_of};
 
 /// Largest number of domains that are returned.
 const DOMAINS_MAX: usize = 1_000;
@@ -25,7 +25,7 @@ pub(super) fn with_links(view: &View) -> Result<Vec<DomainName>, StoreError> {
     let mut found = Vec::new();
     while found.len() < DOMAINS_MAX {
         let mut domain = None;
-        for key in view.keys(Shelf::Tags, from.as_bytes(), to.as_bytes()).take(ENTRIES_MAX) {
+        for key in view.keys(IndexKind::Tags, from.as_bytes(), to.as_bytes()).take(ENTRIES_MAX) {
             let Some(code) = code_of(&key?) else { continue };
             let of_code = code.domain();
             if domain.is_some() && domain != of_code {

@@ -17,8 +17,8 @@ use super::filter_builder::work_once;
 use super::list::Finder;
 use super::ranked_page::count;
 use super::section::SIGNATURE_BYTES;
-use super::visits::Visits;
-use super::{Catalog, Relisted, start_signing};
+use super::visits::VisitSource;
+use super::{Catalog, IndexedChange, start_signing};
 use crate::services::testing::KEY;
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use carom_model::access::{AppName, Scope};
@@ -26,34 +26,36 @@ use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
 use carom_model::link::record;
 use carom_model::link::{Link, Origin};
-use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
+use carom_model::query::{
+    Condition, Cursor, Filter, LinkPosition, ListAnswer, ListPage, ListQuery, OrderField, SortOrder,
+};
 use carom_model::testing::link;
-use carom_model::visits::tally::Counts;
-use carom_store::links::catalog::{Entry, Marks, Shelf};
+use carom_model::visits::tally::VisitCounts;
+use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 use carom_store::links::{Links, StoreError};
 
 /// Visits whose numbers follow from the code of a link.
 struct ByCode;
 
-impl Visits for ByCode {
-    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+impl VisitSource for ByCode {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         Ok(codes.iter().map(ByCode::of).collect())
     }
 }
 
 impl ByCode {
     /// Returns the visits of a link. The more it has, the larger is the share of bots.
-    fn of(code: &Code) -> Counts {
+    fn of(code: &Code) -> VisitCounts {
         let total = u64::from(code.packed()[0] & 7);
-        Counts { total: total + 7, bots: 2 * total }
+        VisitCounts { total: total + 7, bots: 2 * total }
     }
 }
 
 /// Visits by code, with a ranking of the most visited links.
 struct Ranked(Vec<Code>);
 
-impl Visits for Ranked {
-    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+impl VisitSource for Ranked {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         ByCode.counts(codes)
     }
 
@@ -63,36 +65,36 @@ impl Visits for Ranked {
 }
 
 /// A catalog, and a model of the links in it.
-pub(super) struct Shelves {
+pub(super) struct CatalogModel {
     pub(super) catalog: Arc<Catalog>,
     links: RefCell<BTreeMap<Code, Arc<Link>>>,
     dir: tempfile::TempDir,
     memory: u64,
 }
 
-impl Shelves {
-    fn new() -> Shelves {
-        Shelves::with_signatures(0)
+impl CatalogModel {
+    fn new() -> CatalogModel {
+        CatalogModel::with_signatures(0)
     }
 
     /// Returns an empty catalog with memory for so many signed sections.
-    pub(super) fn with_signatures(sections: usize) -> Shelves {
+    pub(super) fn with_signatures(sections: usize) -> CatalogModel {
         let dir = tempfile::tempdir().unwrap();
-        Shelves::open(dir, (sections * SIGNATURE_BYTES) as u64, RefCell::default())
+        CatalogModel::open(dir, (sections * SIGNATURE_BYTES) as u64, RefCell::default())
     }
 
-    fn open(dir: tempfile::TempDir, memory: u64, links: RefCell<BTreeMap<Code, Arc<Link>>>) -> Shelves {
+    fn open(dir: tempfile::TempDir, memory: u64, links: RefCell<BTreeMap<Code, Arc<Link>>>) -> CatalogModel {
         let (store, _) = Links::open(dir.path(), KEY).unwrap();
         let catalog = Catalog::new(store, memory, dir.path()).unwrap().into();
-        Shelves { catalog, links, dir, memory }
+        CatalogModel { catalog, links, dir, memory }
     }
 
     /// Ends the catalog, lets `happens` change its directory, and opens it as the next process would.
-    pub(super) fn restarted(self, happens: impl FnOnce(&Path)) -> Shelves {
-        let Shelves { catalog, links, dir, memory } = self;
+    pub(super) fn restarted(self, happens: impl FnOnce(&Path)) -> CatalogModel {
+        let CatalogModel { catalog, links, dir, memory } = self;
         drop(catalog);
         happens(dir.path());
-        Shelves::open(dir, memory, links)
+        CatalogModel::open(dir, memory, links)
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -125,7 +127,7 @@ impl Shelves {
                 Some(link) => links.insert(code, Arc::clone(link)),
                 None => links.remove(&code),
             };
-            relisted.extend(Relisted::of(before.as_ref(), after.as_ref()));
+            relisted.extend(IndexedChange::of(before.as_ref(), after.as_ref()));
         }
         self.catalog.commit(batch, &relisted).unwrap();
     }
@@ -147,7 +149,7 @@ impl Shelves {
     }
 
     /// Returns the expected list, computed from the definition.
-    fn expected(&self, filter: &Filter, order: Order) -> Vec<Code> {
+    fn expected(&self, filter: &Filter, order: SortOrder) -> Vec<Code> {
         let links = self.links.borrow();
         let has_term = |link: &Link, term: &str| {
             let texts =
@@ -172,7 +174,7 @@ impl Shelves {
                 filter.condition.is_none() || has_ended
             })
             .collect();
-        found.sort_by_key(|link| Place::new(link.created_ms, link.code).to_bytes());
+        found.sort_by_key(|link| LinkPosition::new(link.created_ms, link.code).to_bytes());
         let visits = |link: &Link| ByCode::of(&link.code).total;
         match order.field {
             OrderField::DateCreated => {}
@@ -189,7 +191,7 @@ impl Shelves {
     }
 
     /// Checks every page, by its number and by the cursor of the page before.
-    pub(super) fn check(&self, filter: &Filter, order: Order, per_page: usize) {
+    pub(super) fn check(&self, filter: &Filter, order: SortOrder, per_page: usize) {
         let expected = self.expected(filter, order);
         let total = expected.len() as u64;
         let mut cursor: Option<Cursor> = None;
@@ -290,10 +292,10 @@ fn any_filter() -> impl Strategy<Value = Filter> {
     )
 }
 
-fn any_order() -> impl Strategy<Value = Order> {
+fn any_order() -> impl Strategy<Value = SortOrder> {
     use OrderField::{DateCreated, LongUrl, NonBotVisits, ShortCode, Title, Visits};
     let field = prop_oneof![4 => Just(DateCreated), 2 => Just(ShortCode), 1 => prop_oneof![Just(LongUrl), Just(Title), Just(Visits), Just(NonBotVisits)]];
-    (field, any::<bool>()).prop_map(|(field, descending)| Order { field, descending })
+    (field, any::<bool>()).prop_map(|(field, descending)| SortOrder { field, descending })
 }
 
 proptest! {
@@ -307,7 +309,7 @@ proptest! {
         at_once in 1..40usize,
         sections in prop_oneof![Just(0), Just(3), Just(1_000)],
     ) {
-        let shelves = Shelves::with_signatures(sections);
+        let shelves = CatalogModel::with_signatures(sections);
         shelves.commit(before);
         let check = || asked.iter().for_each(|(filter, order, per_page)| shelves.check(filter, *order, *per_page));
         check();
@@ -319,7 +321,7 @@ proptest! {
             work_once(&shelves.catalog, || shelves.commit(next())).unwrap();
         }
         check();
-        for shelf in [Shelf::Dates, Shelf::Tags] {
+        for shelf in [IndexKind::Dates, IndexKind::Tags] {
             shelves.commit(next());
             while count_part(&shelves.catalog, shelf, at_once, || shelves.commit(next())).unwrap() {
                 parts += 1;
@@ -341,9 +343,9 @@ proptest! {
             (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all(&Scope::ALL).unwrap())
         });
         prop_assert_eq!(dates, shelves.links.borrow().len() as u64);
-        prop_assert_eq!(view.keys(Shelf::Dates, b"", b"").count() as u64, dates);
-        prop_assert_eq!(view.keys(Shelf::Tags, b"", b"").count() as u64, tags);
-        let order = Order { field: OrderField::DateCreated, descending: true };
+        prop_assert_eq!(view.keys(IndexKind::Dates, b"", b"").count() as u64, dates);
+        prop_assert_eq!(view.keys(IndexKind::Tags, b"", b"").count() as u64, tags);
+        let order = SortOrder { field: OrderField::DateCreated, descending: true };
         let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
         for (filter, ..) in &asked {
             if let Some(counted) = count(&shelves.catalog, filter).unwrap() {
@@ -374,8 +376,8 @@ proptest! {
 }
 
 /// Returns a catalog of `count` links, each with its number as its creation time.
-fn many(count: usize) -> Shelves {
-    let shelves = Shelves::new();
+fn many(count: usize) -> CatalogModel {
+    let shelves = CatalogModel::new();
     let made = (0..count).map(|number| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number as u64;
@@ -413,7 +415,7 @@ fn links_that_are_meant_by_name_come_first_and_once() {
 }
 
 fn query(filter: Filter, field: OrderField) -> ListQuery {
-    ListQuery { filter, order: Order { field, descending: true }, page: 1, per_page: 10, cursor: None }
+    ListQuery { filter, order: SortOrder { field, descending: true }, page: 1, per_page: 10, cursor: None }
 }
 
 #[test]
@@ -435,8 +437,8 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     seen.extend(codes(&page));
     assert_eq!((seen.len() as u64, page.total, page.complete), (all, all, true));
     assert_eq!(seen, shelves.expected(&search.filter, search.order));
-    while count_part(&shelves.catalog, Shelf::Dates, 999, || {}).unwrap() {}
-    while count_part(&shelves.catalog, Shelf::Tags, 999, || {}).unwrap() {}
+    while count_part(&shelves.catalog, IndexKind::Dates, 999, || {}).unwrap() {}
+    while count_part(&shelves.catalog, IndexKind::Tags, 999, || {}).unwrap() {}
     let counted = shelves.page(&query(Filter::default(), OrderField::DateCreated));
     assert_eq!((counted.total, counted.complete), (all, true));
     let last = ListQuery { page: all.div_ceil(10), ..query(Filter::default(), OrderField::DateCreated) };
@@ -464,8 +466,8 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     assert_eq!((ranking(&even, 1), ranking(&even, 2)), (of(&[4, 2], 3, true), of(&[8], 3, false)));
     let half = Filter { tags: vec!["odd".to_owned()], ..Filter::default() };
     assert_eq!(shelves.page(&query(half.clone(), OrderField::Title)).total, all / 2);
-    shelves.check(&half, Order { field: OrderField::ShortCode, descending: true }, 490);
-    shelves.check(&Filter::default(), Order { field: OrderField::ShortCode, descending: false }, 490);
+    shelves.check(&half, SortOrder { field: OrderField::ShortCode, descending: true }, 490);
+    shelves.check(&Filter::default(), SortOrder { field: OrderField::ShortCode, descending: false }, 490);
 }
 
 #[test]
@@ -473,7 +475,7 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
     let shelves = many(300);
     let rare = Filter { term: Some("c00029".to_owned()), ..Filter::default() };
     for field in [OrderField::DateCreated, OrderField::ShortCode] {
-        let order = Order { field, descending: false };
+        let order = SortOrder { field, descending: false };
         let mut query = ListQuery { order, ..query(rare.clone(), field) };
         let (mut found, mut asked) = (Vec::new(), 0);
         loop {
@@ -497,7 +499,7 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
 
 #[test]
 fn a_search_reads_few_of_the_links_that_have_no_such_text() {
-    let shelves = Shelves::with_signatures(1_000);
+    let shelves = CatalogModel::with_signatures(1_000);
     let number_of = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number;
@@ -513,7 +515,7 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
         for field in [OrderField::DateCreated, OrderField::ShortCode, OrderField::Title] {
             for descending in [false, true] {
                 let query = query(rare.clone(), field);
-                let query = ListQuery { order: Order { field, descending }, ..query };
+                let query = ListQuery { order: SortOrder { field, descending }, ..query };
                 let is_of_tag = !rare.tags.is_empty();
                 // With no time, 63 links are read before the clock; entries of a tag are scanned.
                 let time_max = if is_of_tag { Duration::from_secs(60) } else { Duration::ZERO };
@@ -532,7 +534,7 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
 
 #[test]
 fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
-    let shelves = Shelves::with_signatures(1_000);
+    let shelves = CatalogModel::with_signatures(1_000);
     let numbered = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number;
@@ -559,7 +561,7 @@ fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
 
 #[test]
 fn a_search_of_texts_goes_on_where_it_was() {
-    let shelves = Shelves::with_signatures(1_000);
+    let shelves = CatalogModel::with_signatures(1_000);
     let numbered = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number / 3;
@@ -572,7 +574,7 @@ fn a_search_of_texts_goes_on_where_it_was() {
     for ((since_ms, until_ms), descending) in limits.into_iter().zip([false, true].into_iter().cycle()) {
         for (term, per_page) in [("77", 7), ("77", 500), ("c00", 7), ("c00", 500), ("5", 500), ("321", 7)] {
             let filter = Filter { term: Some(term.to_owned()), since_ms, until_ms, ..Filter::default() };
-            let order = Order { field: OrderField::DateCreated, descending };
+            let order = SortOrder { field: OrderField::DateCreated, descending };
             let mut query = ListQuery { order, per_page, ..query(filter.clone(), OrderField::DateCreated) };
             let (mut found, mut asked) = (Vec::new(), 0);
             loop {
@@ -602,10 +604,14 @@ fn entries_without_a_link_are_passed_over() {
     let mut batch = shelves.catalog.links.batch();
     // An entry without a link, as of an import that was cut off, and one whose link has another creation time.
     for (ms, name) in [(3, "nothing"), (4, "c000007")] {
-        batch.list(&Entry { shelf: Shelf::Dates, key: Place::new(ms, code(name)).to_bytes(), marks: Marks::default() });
+        batch.list(&IndexEntry {
+            shelf: IndexKind::Dates,
+            key: LinkPosition::new(ms, code(name)).to_bytes(),
+            marks: Marks::default(),
+        });
     }
     shelves.catalog.links.commit(batch).unwrap();
-    while count_part(&shelves.catalog, Shelf::Dates, 7, || {}).unwrap() {}
+    while count_part(&shelves.catalog, IndexKind::Dates, 7, || {}).unwrap() {}
     let everything = ListQuery { per_page: 100, ..query(Filter::default(), OrderField::DateCreated) };
     assert_eq!(codes(&shelves.page(&everything)), shelves.expected(&everything.filter, everything.order));
     let search = ListQuery { filter: Filter { term: Some("c0".to_owned()), ..Filter::default() }, ..everything };

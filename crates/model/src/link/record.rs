@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::access::idempotency::Idempotency;
 use crate::access::{AppName, is_app_version};
 use crate::domains::DomainName;
-use crate::link::labels::{Labels, Tags};
+use crate::link::labels::{LinkLabels, Tags};
 use crate::link::{Link, Origin, Version};
 
 /// The version of a record that every program can read.
@@ -100,19 +100,19 @@ pub struct LinkRef<'a> {
     pub title: Option<&'a str>,
     /// The tags, as [`Tags::joined`] returns them.
     pub tags: &'a str,
-    /// True if crawlers may follow the link, as in [`Labels::crawlable`].
+    /// True if crawlers may follow the link, as in [`LinkLabels::crawlable`].
     pub crawlable: bool,
-    /// True if the expiry is the default one, as in [`Labels::default_end`].
+    /// True if the expiry is the default one, as in [`LinkLabels::default_end`].
     pub default_end: bool,
     /// The name of the app that owns the link.
     pub app: Option<&'a str>,
-    /// The version of the creating app, as in [`Labels::app_version`].
+    /// The version of the creating app, as in [`LinkLabels::app_version`].
     pub app_version: Option<&'a str>,
     /// The name of the domain of the code.
     pub domain: Option<&'a str>,
-    /// The instant of the scheduled deletion, as in [`Labels::delete_at_ms`].
+    /// The instant of the scheduled deletion, as in [`LinkLabels::delete_at_ms`].
     pub delete_at_ms: Option<u64>,
-    /// The request that created the link, as in [`Labels::idempotency`].
+    /// The request that created the link, as in [`LinkLabels::idempotency`].
     pub idempotency: Option<Idempotency>,
 }
 
@@ -131,8 +131,8 @@ impl LinkRef<'_> {
     }
 
     /// Returns the properties that redirects do not need, owned.
-    pub fn labels(&self) -> Labels {
-        Labels {
+    pub fn labels(&self) -> LinkLabels {
+        LinkLabels {
             title: self.title.map(str::to_owned),
             tags: Tags::from_joined(self.tags),
             crawlable: self.crawlable,
@@ -626,7 +626,7 @@ mod tests {
             let mut value = Vec::new();
             let code = Code::parse(b"abc").unwrap();
             let (target, origin, version) = ("http://a/".to_owned(), Origin::Issued, Version::default());
-            let link = Link { code, policy, target, created_ms: 1, origin, version, labels: Labels::default() };
+            let link = Link { code, policy, target, created_ms: 1, origin, version, labels: LinkLabels::default() };
             encode_link(b"abc", &link, &mut value);
             value[0]
         };
@@ -640,7 +640,7 @@ mod tests {
     fn what_was_asked_of_a_link_besides_is_kept() {
         let (target, origin, version) = ("http://a/".to_owned(), Origin::Issued, Version::default());
         let (code, policy) = (Code::parse(b"abc").unwrap(), Policy::default());
-        let mut link = Link { code, policy, target, created_ms: 1, origin, version, labels: Labels::default() };
+        let mut link = Link { code, policy, target, created_ms: 1, origin, version, labels: LinkLabels::default() };
         link.labels.idempotency = Some(Idempotency::from_bytes([7; 24]));
         link.labels.delete_at_ms = Some(9);
         let (key, value) = stored(&link);
