@@ -1,7 +1,7 @@
 //! Next hops: the interface and the MAC addresses for a packet, from the kernel's own routes and neighbours.
 //!
-//! The tables are read once and kept current by notifications. Each core may have its own [`NextHops`]: it polls the
-//! descriptor, calls [`NextHops::update`], and looks addresses up without a system call. A neighbour that is unknown,
+//! The tables are read once and kept current by notifications. Each core may have its own [`RouteTables`]: it polls the
+//! descriptor, calls [`RouteTables::update`], and looks addresses up without a system call. A neighbour that is unknown,
 //! or that the kernel has not heard from for long, is resolved by the kernel, which sends the ARP or NDP request.
 //!
 //! Only the main table is used, not policy rules; of a route with several next hops, the pair of addresses chooses one.
@@ -42,7 +42,7 @@ const GROUPS: i32 = libc::RTMGRP_LINK
 
 /// The interface and the MAC addresses for packets to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NextHop {
+pub struct ResolvedHop {
     /// The number of the interface.
     pub interface: u32,
     /// The MAC address of the interface.
@@ -53,12 +53,12 @@ pub struct NextHop {
     pub mtu: u32,
 }
 
-/// The outcome of [`NextHops::look_up`].
+/// The outcome of [`RouteTables::look_up`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NextHopLookup {
+pub enum RouteLookup {
     /// Packets can be sent.
-    Found(NextHop),
-    /// The kernel resolves the neighbour. Look again after the next [`NextHops::update`].
+    Found(ResolvedHop),
+    /// The kernel resolves the neighbour. Look again after the next [`RouteTables::update`].
     Resolving,
     /// There is no route, or its interface is down.
     Unreachable,
@@ -77,21 +77,21 @@ pub struct LinkState {
 
 /// The kernel's links, routes and neighbours. It is used on one thread, in the network namespace where it was opened.
 #[derive(Debug)]
-pub struct NextHops {
+pub struct RouteTables {
     netlink: Netlink,
     tables: Tables,
     /// The last request for each neighbour.
     asked: HashMap<(u32, IpAddr), Instant>,
 }
 
-impl NextHops {
+impl RouteTables {
     /// Reads the tables and listens for changes.
     ///
     /// # Errors
     /// When the kernel refuses the socket (`RestrictAddressFamilies` without `AF_NETLINK`) or a dump.
-    pub fn open() -> io::Result<NextHops> {
+    pub fn open() -> io::Result<RouteTables> {
         let netlink = Netlink::open(GROUPS as u32)?;
-        let mut hops = NextHops { netlink, tables: Tables::default(), asked: HashMap::new() };
+        let mut hops = RouteTables { netlink, tables: Tables::default(), asked: HashMap::new() };
         hops.read_tables()?;
         Ok(hops)
     }
@@ -113,12 +113,12 @@ impl NextHops {
 
     /// Returns the next hop for packets from `local` to `remote`, and asks the kernel to resolve or confirm the
     /// neighbour if need be. Makes no other system call.
-    pub fn look_up(&mut self, local: IpAddr, remote: IpAddr, now: Instant) -> NextHopLookup {
+    pub fn look_up(&mut self, local: IpAddr, remote: IpAddr, now: Instant) -> RouteLookup {
         let Some((interface, neighbour, mtu)) = self.tables.route(local, remote) else {
-            return NextHopLookup::Unreachable;
+            return RouteLookup::Unreachable;
         };
         let Some(link) = self.tables.link(interface).filter(|link| link.is_up) else {
-            return NextHopLookup::Unreachable;
+            return RouteLookup::Unreachable;
         };
         let known = self.tables.neighbour(interface, neighbour);
         match known {
@@ -127,8 +127,8 @@ impl NextHops {
             None => self.resolve(interface, neighbour, UNKNOWN_INTERVAL, now),
         }
         let mtu = mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
-        known.map_or(NextHopLookup::Resolving, |known| {
-            NextHopLookup::Found(NextHop { interface, source_mac: link.mac, mac: known.mac, mtu })
+        known.map_or(RouteLookup::Resolving, |known| {
+            RouteLookup::Found(ResolvedHop { interface, source_mac: link.mac, mac: known.mac, mtu })
         })
     }
 
@@ -190,7 +190,7 @@ impl NextHops {
     }
 }
 
-impl AsFd for NextHops {
+impl AsFd for RouteTables {
     /// Returns the descriptor, which is readable when there are changes.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.netlink.as_fd()

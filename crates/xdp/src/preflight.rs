@@ -26,7 +26,7 @@ const MTU_MIN: u32 = 1_280;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Severity {
+pub enum FindingSeverity {
     /// Bypass works.
     Note,
     /// Bypass works, but slower or not for all traffic.
@@ -39,7 +39,7 @@ pub enum Severity {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// How much it matters.
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     /// The fact, and its consequence.
     pub problem: String,
     /// Commands to type or lines to add; empty if nothing can be done.
@@ -49,9 +49,9 @@ pub struct Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
-            Severity::Note => "note",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
+            FindingSeverity::Note => "note",
+            FindingSeverity::Warning => "warning",
+            FindingSeverity::Error => "error",
         };
         write!(f, "{severity}: {}", self.problem)?;
         if self.remedy.is_empty() { Ok(()) } else { write!(f, "; {}", self.remedy) }
@@ -108,7 +108,7 @@ pub fn findings(plan: &BypassPlan, machine: &Machine) -> Vec<Finding> {
             check_offloads(facts, &mut found);
         }
         Err(error) => found.push(Finding {
-            severity: Severity::Error,
+            severity: FindingSeverity::Error,
             problem: format!("cannot read interface {}: {error}", plan.interface),
             remedy: "set bypass.interface to one that `ip link` shows".to_owned(),
         }),
@@ -127,7 +127,7 @@ fn check_process(plan: &BypassPlan, machine: &Machine, found: &mut Vec<Finding>)
         wanted.iter().filter(|(_, set)| !machine.capabilities.contains(*set)).map(|(name, _)| *name).collect();
     if !missing.is_empty() {
         found.push(Finding {
-            severity: Severity::Error,
+            severity: FindingSeverity::Error,
             problem: format!("the process lacks {}", missing.join(", ")),
             remedy: "add `AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF` and the same \
                      `CapabilityBoundingSet=` in `systemctl edit carom`, or run \
@@ -138,7 +138,7 @@ fn check_process(plan: &BypassPlan, machine: &Machine, found: &mut Vec<Finding>)
     if version(&machine.kernel).is_some_and(|version| version < KERNEL_MIN) {
         let (major, minor) = KERNEL_MIN;
         found.push(Finding {
-            severity: Severity::Error,
+            severity: FindingSeverity::Error,
             problem: format!("kernel {} is too old; expected {major}.{minor} or newer", machine.kernel),
             remedy: "upgrade the kernel".to_owned(),
         });
@@ -148,7 +148,7 @@ fn check_process(plan: &BypassPlan, machine: &Machine, found: &mut Vec<Finding>)
     let is_counted = !machine.capabilities.contains(CapabilitySet::IPC_LOCK);
     if let Some(limit) = machine.locked_max.filter(|limit| is_counted && *limit < needed) {
         found.push(Finding {
-            severity: Severity::Error,
+            severity: FindingSeverity::Error,
             problem: format!("{limit} bytes may be locked; frames of {} cores need {needed}", plan.cores),
             remedy: "add `LimitMEMLOCK=infinity` in `systemctl edit carom`, or run `ulimit -l unlimited`".to_owned(),
         });
@@ -159,7 +159,7 @@ fn check_queues(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Findi
     let (name, cores) = (&facts.name, plan.cores);
     let Some(queues) = facts.queues else {
         found.push(Finding {
-            severity: Severity::Note,
+            severity: FindingSeverity::Note,
             problem: format!(
                 "the driver of {name} does not tell its number of queues; carom uses queue 0 to {}",
                 cores - 1
@@ -179,14 +179,14 @@ fn check_queues(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Findi
             false => format!("start {limit} cores at most: the interface has no more queues"),
         };
         found.push(Finding {
-            severity: Severity::Warning,
+            severity: FindingSeverity::Warning,
             problem: format!("{name} has {queues} receive queues for {cores} cores: {consequence}"),
             remedy,
         });
     }
     if let Some(used) = facts.rss_queues.as_ref().filter(|used| used.len() as u32 != queues) {
         found.push(Finding {
-            severity: Severity::Warning,
+            severity: FindingSeverity::Warning,
             problem: format!("RSS of {name} sends flows to {} of {queues} queues", used.len()),
             remedy: format!("run `ethtool -X {name} equal {queues}`"),
         });
@@ -197,21 +197,21 @@ fn check_link(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Finding
     let name = &facts.name;
     if !facts.is_up {
         found.push(Finding {
-            severity: Severity::Warning,
+            severity: FindingSeverity::Warning,
             problem: format!("{name} is down or has no carrier"),
             remedy: format!("run `ip link set {name} up`, and check the cable"),
         });
     }
     if facts.has_program {
         found.push(Finding {
-            severity: Severity::Error,
+            severity: FindingSeverity::Error,
             problem: format!("an XDP program is attached to {name} already"),
             remedy: format!("stop its owner, or run `ip link set dev {name} xdp off`; `bpftool net` shows it"),
         });
     }
     if facts.mtu > MTU_MAX || facts.mtu < MTU_MIN {
         found.push(Finding {
-            severity: Severity::Error,
+            severity: FindingSeverity::Error,
             problem: format!("the MTU of {name} is {}; expected {MTU_MIN} to {MTU_MAX}", facts.mtu),
             remedy: format!("run `ip link set {name} mtu 1500`"),
         });
@@ -221,9 +221,9 @@ fn check_link(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Finding
         let kind = facts.kind.as_deref().unwrap_or_default();
         found.push(Finding {
             severity: if plan.mode == AttachMode::Native && kind != "bond" {
-                Severity::Error
+                FindingSeverity::Error
             } else {
-                Severity::Warning
+                FindingSeverity::Warning
             },
             problem: format!("{name} is a {kind}: frames pass the kernel before they reach the program"),
             remedy: "set bypass.interface to the interface below it".to_owned(),
@@ -231,7 +231,7 @@ fn check_link(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Finding
     }
     if plan.mode == AttachMode::Generic {
         found.push(Finding {
-            severity: Severity::Note,
+            severity: FindingSeverity::Note,
             problem: "generic mode: the kernel makes a packet of each frame before the program sees it".to_owned(),
             remedy: "set bypass.mode to auto, to use the driver where it can".to_owned(),
         });
@@ -248,17 +248,17 @@ fn check_offloads(facts: &InterfaceFacts, found: &mut Vec<Finding>) {
         });
     };
     if facts.offloads.lro == Some(true) {
-        report(Severity::Error, "LRO", "the driver does not run XDP programs with it", "lro");
+        report(FindingSeverity::Error, "LRO", "the driver does not run XDP programs with it", "lro");
     }
     if facts.offloads.rx_vlan == Some(true) && !facts.is_veth() {
-        report(Severity::Note, "VLAN offload", "replies to tagged frames would have no tag", "rxvlan");
+        report(FindingSeverity::Note, "VLAN offload", "replies to tagged frames would have no tag", "rxvlan");
     }
     if facts.is_veth() && facts.offloads.tx_checksum == Some(true) {
         let consequence = "frames of the host at its other end carry no checksum; set the same at that end";
-        report(Severity::Warning, "checksum offload", consequence, "tx");
+        report(FindingSeverity::Warning, "checksum offload", consequence, "tx");
     }
     if facts.is_veth() && facts.offloads.gro == Some(true) {
-        report(Severity::Note, "GRO", "it has no effect on frames of the program", "gro");
+        report(FindingSeverity::Note, "GRO", "it has no effect on frames of the program", "gro");
     }
 }
 
@@ -340,7 +340,7 @@ mod tests {
     fn unknown_interface_is_an_error() {
         let (machine, _) = good();
         let found = findings(&plan(), &machine);
-        assert_eq!((found.len(), found[0].severity), (1, Severity::Error));
+        assert_eq!((found.len(), found[0].severity), (1, FindingSeverity::Error));
     }
 
     #[test]

@@ -1,18 +1,21 @@
 //! AF_XDP sockets: one socket for one receive queue, with rings and frames of its own.
 //!
-//! Frames have 4,096 bytes each and are named by numbers. Each frame is in one of four states, and every function
+//! Frames have 4,096 bytes each and are named by numbers. Each frame is in one of five states, and every function
 //! checks the state:
 //!
 //! ```text
 //!            refill             receive             send                take_completions
 //!   Free ───────────► Filling ───────────► Held ───────────► Sending ───────────────────► Held
-//!     ▲                                   │  ▲
-//!     └────────────── free ───────────────┘  └── take (from Free)
+//!     ▲                                   │  ▲                  │
+//!     ├────────────── free ───────────────┘  └── take           │ free
+//!     │                                          (from Free)    ▼
+//!     └──────────────── take_completions ─────────────────── Leaving
 //! ```
 //!
 //! This file has `unsafe`. These rules make it safe as a whole:
 //!
-//! * the kernel writes only to frames that are `Filling` and reads only frames that are `Sending`, because only
+//! * the kernel writes only to frames that are `Filling` and reads only frames that are `Sending` or
+//!   `Leaving`, because only
 //!   [`XdpSocket::refill`] and [`XdpSocket::send`] put frames into its rings, and both change the state;
 //! * [`XdpSocket::bytes_mut`] gives out only `Held` frames, and [`XdpSocket::bytes`] only `Held` and `Sending` ones,
 //!   which the kernel does not write to; the borrow of the socket keeps the state from changing meanwhile;
@@ -69,6 +72,8 @@ enum FrameState {
     Held,
     /// In the ring of frames to send, or on its way to the ring of completed frames. The kernel may read it.
     Sending,
+    /// As `Sending`, but the caller has given it up: it is free once the kernel has sent it.
+    Leaving,
 }
 
 /// A frame that has arrived. The caller holds it until [`XdpSocket::free`] or [`XdpSocket::send`].
@@ -186,7 +191,7 @@ impl XdpSocket {
         self.is_zero_copy
     }
 
-    /// Returns how many frames are free.
+    /// Returns how many frames are free: neither the caller's nor the kernel's.
     pub fn free_frames(&self) -> usize {
         self.free.len()
     }
@@ -194,7 +199,8 @@ impl XdpSocket {
     /// Returns the next frame that has arrived. The caller holds it.
     pub fn receive(&mut self) -> Option<ReceivedFrame> {
         let descriptor = self.rx.next()?;
-        let frame = self.returned(descriptor.addr, FrameState::Filling);
+        let frame = (descriptor.addr / FRAME_LEN as u64) as u32;
+        self.change(frame, FrameState::Filling, FrameState::Held);
         let offset = (descriptor.addr as usize % FRAME_LEN) as u32;
         assert!(offset as usize + descriptor.len as usize <= FRAME_LEN, "the kernel writes within a frame");
         Some(ReceivedFrame { frame, offset, len: descriptor.len })
@@ -218,13 +224,22 @@ impl XdpSocket {
         Some(frame)
     }
 
-    /// Returns a held frame to the free ones.
+    /// Ends the caller's ownership of a frame. It is free at once, or if it is being sent, once the kernel has sent it.
     ///
     /// # Panics
-    /// When the caller does not hold the frame: an error in the caller.
+    /// When the caller does not own the frame: an error in the caller.
     pub fn free(&mut self, frame: u32) {
-        self.change(frame, FrameState::Held, FrameState::Free);
-        self.free.push(frame);
+        if self.is_sending(frame) {
+            self.change(frame, FrameState::Sending, FrameState::Leaving);
+        } else {
+            self.change(frame, FrameState::Held, FrameState::Free);
+            self.free.push(frame);
+        }
+    }
+
+    /// True if the kernel is still sending a frame that the caller owns.
+    pub fn is_sending(&self, frame: u32) -> bool {
+        self.states.get(frame as usize) == Some(&FrameState::Sending)
     }
 
     /// True if the caller holds the frame: it may be changed, sent and freed.
@@ -273,11 +288,18 @@ impl XdpSocket {
         true
     }
 
-    /// Appends the frames that the kernel has sent. The caller holds them again.
+    /// Takes back the frames that the kernel has sent. Appends those that the caller still owns: it holds them again. The
+    /// others are free.
     pub fn take_completions(&mut self, into: &mut Vec<u32>) {
         while let Some(addr) = self.completion.next() {
-            let frame = self.returned(addr, FrameState::Sending);
-            into.push(frame);
+            let frame = (addr / FRAME_LEN as u64) as u32;
+            if self.states[frame as usize] == FrameState::Leaving {
+                self.change(frame, FrameState::Leaving, FrameState::Free);
+                self.free.push(frame);
+            } else {
+                self.change(frame, FrameState::Sending, FrameState::Held);
+                into.push(frame);
+            }
         }
         self.completion.publish();
     }
@@ -326,13 +348,6 @@ impl XdpSocket {
             fill_ring_empty: counted.rx_fill_ring_empty_descs.unwrap_or(0),
             invalid: counted.rx_invalid_descs + counted.tx_invalid_descs,
         })
-    }
-
-    /// Returns the frame at an address that the kernel gives back, and makes the caller its holder.
-    fn returned(&mut self, addr: u64, from: FrameState) -> u32 {
-        let frame = (addr / FRAME_LEN as u64) as u32;
-        self.change(frame, from, FrameState::Held);
-        frame
     }
 
     fn change(&mut self, frame: u32, from: FrameState, to: FrameState) {

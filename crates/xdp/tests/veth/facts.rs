@@ -1,7 +1,7 @@
 //! Facts of an interface, and what the checks make of them.
 
 use carom_xdp::interface::InterfaceFacts;
-use carom_xdp::preflight::{BypassPlan, Severity, findings, read_machine};
+use carom_xdp::preflight::{BypassPlan, FindingSeverity, findings, read_machine};
 use carom_xdp::program::{AttachMode, Decapsulation};
 
 use crate::pair::{Pair, SERVER_MAC};
@@ -28,7 +28,7 @@ fn second_program_is_refused_and_found() {
     let _program = pair.attach(AttachMode::Native, Decapsulation::None);
     let plan = BypassPlan { interface: "s0".to_owned(), mode: AttachMode::Auto, cores: 2, frames: 4_096 };
     let found = pair.server.run(|| findings(&plan, &read_machine("s0").unwrap()));
-    assert_eq!(found[0].severity, Severity::Error);
+    assert_eq!(found[0].severity, FindingSeverity::Error);
     assert!(found[0].problem.contains("is attached to s0"), "{found:?}");
     assert!(found.iter().any(|finding| finding.problem.contains("1 receive queues for 2 cores")), "{found:?}");
     let again = || {
