@@ -44,8 +44,19 @@ const ROOT_MODULES_MAX: usize = 8;
 /// enters has no other door for it.
 const DOORS: &[(&str, &[&str])] = &[
     ("glommio", &["src/core/executor.rs"]),
-    ("carom_ring", &["src/core/", "src/services/map_image/", "src/services/map_image.rs", "bench/", "loadgen/"]),
+    (
+        "carom_ring",
+        &[
+            "src/core/",
+            "src/services/map_image/",
+            "src/services/map_image.rs",
+            "bench/",
+            "loadgen/",
+            "crates/xdp/tests/",
+        ],
+    ),
     ("aya", &["crates/xdp/src/program.rs"]),
+    ("netlink_packet_route", &["crates/xdp/src/"]),
     ("io_uring", &["src/startup/preflight.rs", "crates/ring/"]),
     ("hyper", &["src/api.rs", "src/api/", "src/core/"]),
     ("http_body_util", &["src/api.rs", "src/api/", "src/core/"]),

@@ -63,7 +63,7 @@ impl fmt::Display for Finding {
 pub struct BypassPlan {
     /// The name of the interface.
     pub interface: String,
-    /// Where the program is to run.
+    /// The place where the program is to run.
     pub mode: AttachMode,
     /// Number of cores, and so of sockets.
     pub cores: u32,

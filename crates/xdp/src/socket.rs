@@ -14,9 +14,8 @@
 //!
 //! This file has `unsafe`. These rules make it safe as a whole:
 //!
-//! * the kernel writes only to frames that are `Filling` and reads only frames that are `Sending` or
-//!   `Leaving`, because only
-//!   [`XdpSocket::refill`] and [`XdpSocket::send`] put frames into its rings, and both change the state;
+//! * the kernel writes only to frames that are `Filling` and reads only frames that are `Sending` or `Leaving`, because
+//!   only [`XdpSocket::refill`] and [`XdpSocket::send`] put frames into its rings, and both change the state;
 //! * [`XdpSocket::bytes_mut`] gives out only `Held` frames, and [`XdpSocket::bytes`] only `Held` and `Sending` ones,
 //!   which the kernel does not write to; the borrow of the socket keeps the state from changing meanwhile;
 //! * a frame returns to `Held` only when the kernel names it in its ring of received or completed frames; a name that
@@ -314,10 +313,10 @@ impl XdpSocket {
         // The kernel sets its flag and then looks at the ring. We publish and then look at the flag.
         fence(Ordering::SeqCst);
         if self.is_busy_polled || self.fill.needs_wakeup() {
-            match recv(&self.fd, &mut [0_u8; 0][..], RecvFlags::DONTWAIT) {
-                Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => return Ok(Kick::Down),
-                // An empty ring is an error, too, and changes nothing.
-                _ => {}
+            // Any other error, such as that of an empty ring, changes nothing.
+            let woken = recv(&self.fd, &mut [0_u8; 0][..], RecvFlags::DONTWAIT);
+            if let Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) = woken {
+                return Ok(Kick::Down);
             }
         }
         for _ in 0..KICKS_MAX {

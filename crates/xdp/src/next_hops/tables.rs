@@ -202,8 +202,7 @@ fn parse(message: &RouteMessage) -> Option<(bool, u8, u128, Route)> {
     let mut route = Route { metric: 0, mtu: None, ways: Vec::new() };
     let mut bits = 0;
     let mut table = u32::from(header.table);
-    let mut is_cached = false;
-    let (mut interface, mut gateway) = (None, None);
+    let mut interface = None;
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(address) => bits = bits_of(ip(address)?).1,
@@ -219,16 +218,17 @@ fn parse(message: &RouteMessage) -> Option<(bool, u8, u128, Route)> {
             RouteAttribute::MultiPath(hops) => {
                 route.ways.extend(hops.iter().map(|hop| (hop.interface_index, gateway_of(&hop.attributes))));
             }
-            RouteAttribute::CacheInfo(info) => is_cached = info.expires != 0 && !is_v6,
             _ => {}
         }
     }
-    gateway = gateway.or_else(|| gateway_of(&message.attributes));
-    if table != u32::from(RouteHeader::RT_TABLE_MAIN) || is_cached {
+    if table != u32::from(RouteHeader::RT_TABLE_MAIN) {
         return None;
     }
     match header.kind {
-        RouteType::Unicast => route.ways.extend(interface.map(|interface| (interface, gateway))),
+        RouteType::Unicast => {
+            let gateway = gateway_of(&message.attributes);
+            route.ways.extend(interface.map(|interface| (interface, gateway)));
+        }
         RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit => {}
         _ => return None,
     }

@@ -2,6 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
+use std::os::fd::AsFd;
+
+use carom_ring::{Completion, Ring, Tag};
+use carom_xdp::config::{BusyPoll, SocketConfig};
 use carom_xdp::program::{AttachMode, Decapsulation};
 use carom_xdp::socket::XdpSocket;
 
@@ -106,4 +110,41 @@ fn gue_frames_arrive() {
         ethernet(&matching()),
     ];
     arrive(Decapsulation::Gue(6_081), &frames);
+}
+
+#[test]
+fn poll_in_a_ring_reports_arrivals() {
+    let Some(pair) = Pair::new() else { return };
+    let mut program = pair.attach(AttachMode::Native, Decapsulation::None);
+    let mut socket = pair.socket();
+    program.register(&socket).unwrap();
+    let mut ring = Ring::new(None).unwrap();
+    let tag = Tag { slot: 1, generation: 2 };
+    ring.poll(&socket.as_fd(), tag);
+    let mut injector = pair.injector();
+    for _ in 0..3 {
+        inject(&mut injector, &ethernet(&matching()));
+        let mut completions = Vec::new();
+        wait_for("completion and frame", || {
+            ring.wait(SILENCE).unwrap();
+            ring.take_completions(&mut completions);
+            let is_reported = completions.drain(..).any(
+                |completion| matches!(completion, Completion::Readable { tag: of, result: Ok(()), more: true } if of == tag),
+            );
+            is_reported.then(|| assert_eq!(received(&mut socket).len(), 1))
+        });
+    }
+}
+
+#[test]
+fn busy_polled_socket_gets_frames() {
+    let Some(pair) = Pair::new() else { return };
+    let mut program = pair.attach(AttachMode::Native, Decapsulation::None);
+    let busy_poll = Some(BusyPoll { micros: 20, budget: 64 });
+    let config = SocketConfig { busy_poll, ..SocketConfig::new(pair.server.interface("s0"), 0) };
+    let mut socket = pair.server.run(|| XdpSocket::open(&config)).unwrap();
+    program.register(&socket).unwrap();
+    let mut injector = pair.injector();
+    inject(&mut injector, &ethernet(&matching()));
+    assert_eq!(next_frame(&mut socket, |_| true), ethernet(&matching()));
 }
