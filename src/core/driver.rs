@@ -97,7 +97,7 @@ impl From<Completion> for Event {
             }
             Completion::Tick => Event::Tick,
             // A core opens no connections itself.
-            Completion::Bell | Completion::Connected { .. } => Event::Woken,
+            Completion::Bell | Completion::Connected { .. } | Completion::Readable { .. } => Event::Woken,
         }
     }
 }
