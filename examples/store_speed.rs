@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use carom::bridge::{FleetDecision, Mailbox, Mailboxes, StoreRequest, Ticket, ToCore, WriterOrder};
 use carom::commands::data::import;
+use carom::commands::data::import_setup::ImportSetup;
 use carom::services::readers::export;
 use carom::services::search::{self, Catalog};
 use carom::services::{loader, writer};
@@ -84,7 +85,7 @@ fn generate(count: u64, file: &str) {
 fn run_import(dir: &Path, file: &str) {
     std::fs::create_dir_all(dir).unwrap();
     let mut input = File::open(file).unwrap();
-    let setup = import::ImportSetup {
+    let setup = ImportSetup {
         of_fleet: false,
         links: open(dir),
         data_dir: dir.to_owned(),

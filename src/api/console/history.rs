@@ -5,9 +5,10 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::short_urls::failed;
-use crate::api::{ApiResponse, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::link::history::Edit;
 

@@ -9,13 +9,15 @@ use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
 use crate::api::compat::form::{Form, read_form};
+use crate::api::context::Context;
 use crate::api::page::as_html;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
+use crate::api::request::accepts_html;
+use crate::api::response::{ApiResponse, answer, with};
 use crate::api::rest::create::Create;
 use crate::api::rest::domains::lead_to;
 use crate::api::rest::short_urls::CreatedLink;
-use crate::api::{ApiResponse, Context, accepts_html, answer, with};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
 use carom_model::access::Role;

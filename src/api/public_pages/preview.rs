@@ -7,8 +7,10 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 
 use super::home::shown;
+use crate::api::context::Context;
 use crate::api::page::as_html;
-use crate::api::{ApiResponse, Context, accepts_html, answer, with};
+use crate::api::request::accepts_html;
+use crate::api::response::{ApiResponse, answer, with};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::Preview;
 use carom_model::dates;

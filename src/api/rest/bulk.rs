@@ -28,9 +28,10 @@ use super::describe::ShortUrl;
 use super::lines::{Line, Lines};
 use super::short_urls::{NewLink, Shown, refused};
 use super::streaming::{Outlet, stream, yield_once};
+use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
-use crate::api::{ApiResponse, Context, answer_with};
+use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::handle::{Gathered, LongKind, LongRequest, ServiceHandle};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::{

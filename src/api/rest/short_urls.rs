@@ -12,11 +12,13 @@ use serde_json::{Map, Value};
 
 use super::create::{Bounds, Create};
 use super::patch;
-use crate::api::auth::with_quota;
+use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{ApiResponse, Context, body_len_max, empty, json as json_answer, with};
+use crate::api::rate_limit::with_quota;
+use crate::api::request::body_len_max;
+use crate::api::response::{ApiResponse, empty, json as json_answer, with};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::{JobKind, StoreAnswer, StoreRequest};
 use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};

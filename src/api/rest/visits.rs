@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
 use super::short_urls::failed;
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{ApiResponse, Context, json as json_answer};
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::access::Role;
 use carom_model::dates;
