@@ -52,8 +52,7 @@ pub struct StackConfig {
     pub faults: NetFaults,
 }
 
-/// Rules that a test switches off, to see that it notices.
-#[cfg(feature = "faults")]
+/// Rules that a test switches off, to see that it notices; only with the feature `faults`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetFaults {
     /// Nothing is sent again.
@@ -66,6 +65,16 @@ pub struct NetFaults {
     pub leaks_frames: bool,
     /// A FIN counts before the data in front of it.
     pub takes_early_fin: bool,
+}
+
+impl StackConfig {
+    /// Returns the rules that are switched off: none without the feature `faults`.
+    pub(crate) fn faults(&self) -> NetFaults {
+        #[cfg(feature = "faults")]
+        return self.faults;
+        #[cfg(not(feature = "faults"))]
+        NetFaults::default()
+    }
 }
 
 impl Default for StackConfig {

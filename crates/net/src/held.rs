@@ -25,6 +25,10 @@ pub(crate) struct HeldFrame {
 }
 
 impl HeldFrame {
+    pub(crate) fn new(frame: u32, seq: u32, payload_len: u16, fin: bool, now_us: u32) -> HeldFrame {
+        HeldFrame { frame, seq, sent_us: now_us, next: NONE, payload_len, marks: if fin { FIN } else { 0 } }
+    }
+
     pub(crate) fn has(&self, mark: u8) -> bool {
         self.marks & mark != 0
     }
@@ -81,18 +85,8 @@ impl HeldFrames {
     }
 
     /// Appends a frame to a queue; there must be room.
-    pub(crate) fn push(
-        &mut self,
-        queue: &mut HeldQueue,
-        frame: u32,
-        seq: u32,
-        payload_len: u16,
-        fin: bool,
-        now_us: u32,
-    ) {
+    pub(crate) fn push(&mut self, queue: &mut HeldQueue, record: HeldFrame) {
         assert!(!self.is_full(), "the caller looks for room first");
-        let marks = if fin { FIN } else { 0 };
-        let record = HeldFrame { frame, seq, sent_us: now_us, next: NONE, payload_len, marks };
         let at = match self.free {
             NONE => {
                 self.records.push(record);
@@ -107,7 +101,7 @@ impl HeldFrames {
         match queue.tail {
             NONE => queue.head = at,
             tail => {
-                debug_assert_eq!(self.records[tail as usize].end(), seq, "frames follow each other");
+                debug_assert_eq!(self.records[tail as usize].end(), record.seq, "frames follow each other");
                 self.records[tail as usize].next = at;
             }
         }
@@ -157,12 +151,12 @@ mod tests {
     fn queues_share_the_slab() {
         let mut held = HeldFrames::new(3);
         let (mut a, mut b) = (HeldQueue::EMPTY, HeldQueue::EMPTY);
-        held.push(&mut a, 1, 100, 10, false, 0);
-        held.push(&mut b, 2, 500, 10, false, 0);
-        held.push(&mut a, 3, 110, 5, true, 0);
+        held.push(&mut a, HeldFrame::new(1, 100, 10, false, 0));
+        held.push(&mut b, HeldFrame::new(2, 500, 10, false, 0));
+        held.push(&mut a, HeldFrame::new(3, 110, 5, true, 0));
         assert!(held.is_full());
         assert_eq!(held.pop(&mut a).unwrap().frame, 1);
-        held.push(&mut b, 4, 510, 1, false, 0);
+        held.push(&mut b, HeldFrame::new(4, 510, 1, false, 0));
         assert_eq!(held.pop(&mut a).unwrap().end(), 116);
         assert!(a.is_empty() && held.pop(&mut a).is_none());
         let mut frames = Vec::new();

@@ -91,10 +91,11 @@ pub(crate) fn pipe(held: &mut HeldFrames, queue: &HeldQueue) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::held::HeldFrame;
 
     fn queue(held: &mut HeldFrames, frames: u32) -> HeldQueue {
         let mut queue = HeldQueue::EMPTY;
-        (0..frames).for_each(|at| held.push(&mut queue, at, at * 100, 100, false, 0));
+        (0..frames).for_each(|at| held.push(&mut queue, HeldFrame::new(at, at * 100, 100, false, 0)));
         queue
     }
 

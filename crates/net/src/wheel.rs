@@ -31,8 +31,10 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub(crate) fn new(now_ms: u32) -> Wheel {
-        Wheel { now_ms, heads: [NONE; SLOTS * LEVELS], occupied: [0; LEVELS], nodes: Vec::new() }
+    /// Returns a wheel with room for `timers_max` timers.
+    pub(crate) fn new(now_ms: u32, timers_max: usize) -> Wheel {
+        let nodes = Vec::with_capacity(timers_max);
+        Wheel { now_ms, heads: [NONE; SLOTS * LEVELS], occupied: [0; LEVELS], nodes }
     }
 
     /// Returns the time for which a timer is armed.
@@ -149,7 +151,7 @@ mod tests {
     #[test]
     fn timers_fire_at_their_time() {
         for start in [0, 77, u32::MAX - 1000] {
-            let mut wheel = Wheel::new(start);
+            let mut wheel = Wheel::new(start, 9);
             let spans = [0, 1, 63, 64, 65, 4095, 4096, 4097, 262_143, 262_144, 1_000_000];
             for (id, span) in spans.into_iter().enumerate() {
                 wheel.arm(id as u32, start.wrapping_add(span));
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn timers_agree_with_a_list() {
-        let mut wheel = Wheel::new(0);
+        let mut wheel = Wheel::new(0, 9);
         let mut list = [None; 50];
         let (mut now, mut random) = (0_u32, 9_u64);
         for _ in 0..50_000 {
@@ -205,7 +207,7 @@ mod tests {
 
     #[test]
     fn far_timers_fire_early_enough() {
-        let mut wheel = Wheel::new(5);
+        let mut wheel = Wheel::new(5, 9);
         wheel.arm(0, 5 + 100_000_000);
         assert_eq!(fired(&mut wheel, 5 + SPAN_MAX), [0]);
     }
