@@ -194,7 +194,9 @@ impl Client {
             plan.write_upload(self.uploaded, &mut bytes[..len]);
             self.uploaded += socket.send_slice(&bytes[..len]).unwrap_or(0) as u32;
         }
-        if plan.client_resets_after.is_some_and(|after| self.downloaded >= after) && socket.state() == State::Established {
+        if plan.client_resets_after.is_some_and(|after| self.downloaded >= after)
+            && socket.state() == State::Established
+        {
             socket.abort();
         }
         let has_sent = self.uploaded == plan.upload && socket.may_send();

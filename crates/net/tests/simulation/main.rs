@@ -37,7 +37,9 @@ fn every_byte_arrives_or_the_connection_ends() {
         let run = |thread| {
             let seeds = (first + thread..first + worlds).step_by(threads as usize);
             seeds
-                .map(|seed| world(seed, None, StackConfig::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")))
+                .map(|seed| {
+                    world(seed, None, StackConfig::default()).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"))
+                })
                 .collect::<Vec<Report>>()
         };
         let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
@@ -69,7 +71,10 @@ fn is_noticed(config: impl Fn() -> StackConfig) -> bool {
     let bad = Quality { loss: 50, double: 50, late: 200, cut: 10, damage: 50, delay_us: 1000 };
     (0..3).any(|seed| {
         let outcome = catch_unwind(AssertUnwindSafe(|| world(seed, Some(bad), config())));
-        outcome.is_err() || outcome.is_ok_and(|result| result.is_err() || result.is_ok_and(|report| report.failed * 50 > report.connections))
+        outcome.is_err()
+            || outcome.is_ok_and(|result| {
+                result.is_err() || result.is_ok_and(|report| report.failed * 50 > report.connections)
+            })
     })
 }
 

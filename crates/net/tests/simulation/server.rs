@@ -73,7 +73,8 @@ impl Events for Server {
             self.finished += 1;
             let plan = session.plan.expect("a session that was shut down has a plan");
             if session.received != plan.upload || session.sent != plan.download {
-                self.violation = Some(format!("finished after {} and {} bytes of {plan:?}", session.received, session.sent));
+                self.violation =
+                    Some(format!("finished after {} and {} bytes of {plan:?}", session.received, session.sent));
             }
         }
     }
@@ -82,7 +83,8 @@ impl Events for Server {
 impl Server {
     /// Runs `act` on a session. Notes a violation if there is none, or if `act` returns false.
     fn session(&mut self, id: ConnectionId, act: impl FnOnce(&mut Session) -> bool) {
-        let session = self.sessions.get_mut(id.index as usize).and_then(Option::as_mut).filter(|session| session.id == id);
+        let session =
+            self.sessions.get_mut(id.index as usize).and_then(Option::as_mut).filter(|session| session.id == id);
         if session.is_none_or(|session| !act(session)) {
             self.violation = Some(format!("an event of {id:?} does not fit"));
         }
@@ -91,7 +93,9 @@ impl Server {
 
     /// Compares what has come.
     fn check(&mut self, id: ConnectionId) {
-        let Some(session) = self.sessions[id.index as usize].as_mut().filter(|session| session.id == id) else { return };
+        let Some(session) = self.sessions[id.index as usize].as_mut().filter(|session| session.id == id) else {
+            return;
+        };
         let Some(plan) = session.plan else { return };
         if !plan.is_upload(session.received, &session.pending) {
             self.violation = Some(format!("wrong bytes after {} of {plan:?}", session.received));
@@ -123,7 +127,14 @@ impl Server {
         }
     }
 
-    fn follow_plan(&mut self, now_us: u64, id: ConnectionId, stack: &mut Stack, pool: &mut MemoryPool, random: &mut Pcg64Mcg) {
+    fn follow_plan(
+        &mut self,
+        now_us: u64,
+        id: ConnectionId,
+        stack: &mut Stack,
+        pool: &mut MemoryPool,
+        random: &mut Pcg64Mcg,
+    ) {
         let place = &mut self.sessions[id.index as usize];
         let session = place.as_mut().expect("an open connection has a session");
         let plan = session.plan.expect("it was looked up");

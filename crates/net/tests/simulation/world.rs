@@ -135,7 +135,8 @@ impl World {
             }
         }
         let counters = self.stack.counters();
-        let left = [counters.open, counters.half_open, counters.time_wait, counters.frames_held, self.pool.in_use() as u64];
+        let left =
+            [counters.open, counters.half_open, counters.time_wait, counters.frames_held, self.pool.in_use() as u64];
         if left != [0; 5] {
             return Err(format!("left: connections, half-open, TIME-WAIT, held and used frames {left:?}"));
         }
@@ -196,7 +197,11 @@ impl World {
         arrivals.into_iter().for_each(|(after, client, packet)| self.at(after, Event::ToClient(client, packet)));
         for frame in completed {
             // Some frames stay with the NIC for longer than a time-out.
-            let after = if chance(&mut self.random, 2) { below(&mut self.random, 1_000_000) } else { below(&mut self.random, 100) };
+            let after = if chance(&mut self.random, 2) {
+                below(&mut self.random, 1_000_000)
+            } else {
+                below(&mut self.random, 100)
+            };
             self.at(u64::from(after), Event::Completed(frame));
         }
         if let Some(at_us) = self.stack.next_deadline(self.now_us).filter(|at_us| *at_us < self.server_at) {
