@@ -30,7 +30,7 @@ test: packages page-tools rust ## Install what tests need (as root), then run ev
 		cargo test --workspace --locked --no-fail-fast; \
 	fi
 	@echo 'with faults that can be switched on: a loss of power, and the control that must lose something'
-	cargo test --package carom --features faults --locked --no-fail-fast --lib --test e2e -- fault_tests disk_faults power_loss
+	cargo test --workspace --features carom/faults --locked --no-fail-fast --lib --test e2e -- fault_tests disk_faults power_loss
 
 # Requests that schemathesis generates for each operation and phase.
 EXAMPLES ?= 30
@@ -40,8 +40,8 @@ api-test: rust ## Check the API against its description with schemathesis, in a 
 	@if ! python3 -c 'import ensurepip' 2>/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; \
 	fi
-	cargo build --locked --package carom
-	tests/schemathesis/run.sh "$${CARGO_TARGET_DIR:-target}/debug/carom" $(EXAMPLES)
+	$(if $(BINARY),,cargo build --locked --package carom)
+	tests/schemathesis/run.sh $(or $(BINARY),"$${CARGO_TARGET_DIR:-target}/debug/carom") $(EXAMPLES)
 
 .PHONY: screens
 screens: packages page-tools rust ## Retake the pictures of all pages in docs/screens/
@@ -65,14 +65,14 @@ book: ## Build docs/ as a website in target/book; needs mdBook
 lint: rust ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy --package carom --features faults --all-targets --locked -- -D warnings
+	cargo clippy --workspace --features carom/faults --all-targets --locked -- -D warnings
 
 .PHONY: deny
 deny: rust ## Check licences, second versions and sources of dependencies, with cargo-deny where it is installed
 	@if cargo deny --version >/dev/null 2>&1; then \
 		cargo deny --locked --workspace check licenses bans sources; \
 	else \
-		cargo test --locked --package carom --test dependencies; \
+		cargo test --locked --workspace --test dependencies; \
 	fi
 
 # Not in .ci/run: the database of advisories is a Git repository on github.com, which not every machine reaches.

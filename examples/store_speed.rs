@@ -10,17 +10,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carom::bridge::{FleetDecision, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
+use carom::bridge::{FleetDecision, Mailbox, Mailboxes, StoreRequest, Ticket, ToCore, WriterOrder};
 use carom::commands::data::import;
+use carom::commands::data::import_setup::ImportSetup;
 use carom::services::readers::export;
 use carom::services::search::{self, Catalog};
 use carom::services::{loader, writer};
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::{Domains, UnknownHost};
-use carom_model::link::labels::Labels;
+use carom_model::link::labels::LinkLabels;
 use carom_model::link::record;
 use carom_model::link::{Link, Origin, Reuse, Version};
-use carom_shards::{Code, CodeHasher, CodeLength, CodeSecret, CodeSpace, CoreCount, CoreId, Counter, Policy};
+use carom_shards::{Code, CodeHasher, CodeLength, CodeSecret, CodeSpace, CoreCount, CoreId, CounterValue, Policy};
 use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
@@ -71,7 +72,7 @@ fn generate(count: u64, file: &str) {
     let space = space();
     let mut out = BufWriter::new(File::create(file).unwrap());
     for number in 0..count {
-        let code = space.code(CodeLength::DEFAULT, Counter(number)).to_code();
+        let code = space.code(CodeLength::DEFAULT, CounterValue(number)).to_code();
         writeln!(
             out,
             r#"{{"shortCode":"{code}","longUrl":"{}","dateCreated":"2026-01-02T03:04:05+00:00","validUntil":null,"redirectStatus":302,"cacheSeconds":null}}"#,
@@ -84,7 +85,7 @@ fn generate(count: u64, file: &str) {
 fn run_import(dir: &Path, file: &str) {
     std::fs::create_dir_all(dir).unwrap();
     let mut input = File::open(file).unwrap();
-    let setup = import::ImportSetup {
+    let setup = ImportSetup {
         of_fleet: false,
         links: open(dir),
         data_dir: dir.to_owned(),
@@ -105,14 +106,14 @@ fn run_export(dir: &Path, file: &str) {
 }
 
 struct Node {
-    post: Post,
+    post: Mailboxes,
     mail: Vec<std::sync::mpsc::Receiver<ToCore>>,
 }
 
 fn node(cores: usize) -> Node {
     let bell = Arc::new(File::options().write(true).open("/dev/null").unwrap());
     let (boxes, mail) = (0..cores).map(|_| Mailbox::new(Arc::clone(&bell))).unzip();
-    Node { post: Post::new(boxes), mail }
+    Node { post: Mailboxes::new(boxes), mail }
 }
 
 fn run_load(dir: &Path, cores: usize) {
@@ -180,13 +181,13 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     let space = space();
     let base = u64::from(std::process::id()) * 10_000_000;
     let create = |number: u64| {
-        let code: Code = space.code(CodeLength::DEFAULT, Counter(base + number)).to_code();
+        let code: Code = space.code(CodeLength::DEFAULT, CounterValue(base + number)).to_code();
         let (policy, version) = (Policy::default(), Version::default());
-        let (origin, labels) = (Origin::Issued, Labels::default());
+        let (origin, labels) = (Origin::Issued, LinkLabels::default());
         let link = Link { code, policy, target: target(number), created_ms: 1, origin, version, labels };
         let ticket = Ticket { core: CoreId(0), token: number };
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Recent, ticket };
-        queue.send(Order::Client(request, FleetDecision::Alone)).unwrap();
+        queue.send(WriterOrder::Client(request, FleetDecision::Alone)).unwrap();
     };
     let start = Instant::now();
     (0..waiting).for_each(create);

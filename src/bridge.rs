@@ -21,27 +21,30 @@ use carom_shards::{Code, CoreId};
 
 pub use self::answer::StoreAnswer;
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
-pub use self::jobs::{Job, JobKind, JobQueues, Made};
+pub use self::jobs::{Job, JobKind, JobQueues, JobResult};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
 
 use carom_limits::ALLOWANCE_QUEUE_LEN;
 use carom_model::access::Scope;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
-use carom_model::destination::hosts::Hosts;
+use carom_model::destination::hosts::HostSet;
 use carom_model::link::history::Author;
 use carom_model::link::patch::Patch;
 use carom_model::link::record::DamagedRange;
-use carom_model::link::{Due, Link, Reuse, Version};
+use carom_model::link::{DueEvent, Link, Reuse, Version};
 use carom_model::query::{Filter, ListRequest};
 use carom_model::redirect::Lookup;
-use carom_model::replication::follow::Position;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Echo, Partition, State};
 use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
+
+/// Path of the bulk import, whose requests may have bodies of any length.
+pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
 
 /// The address of a waiting task: its core and the number that the core gave to it. The core of the admin listener
 /// counts as one more core.
@@ -163,18 +166,18 @@ impl FleetDecision {
 
 /// Entries of the stream of one partition, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Followed {
+pub struct StreamBatch {
     /// The partition.
     pub partition: Partition,
     /// The entries in their order. An entry is `None` if it only marks a place, or cannot be decoded.
-    pub entries: Vec<(Position, Option<Told>)>,
+    pub entries: Vec<(StreamPosition, Option<StreamChange>)>,
     /// The node's position in the stream after them.
-    pub to: Position,
+    pub to: StreamPosition,
 }
 
 /// The content of an entry of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct StreamChange {
     /// The code that has changed.
     pub code: Code,
     /// The state of the code from this entry on.
@@ -185,7 +188,7 @@ pub struct Told {
 
 /// The answer of Redis to an entry of the outbox.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Delivered {
+pub struct OutboxReply {
     /// The entry.
     pub delivery: Delivery,
     /// The state that was sent.
@@ -198,47 +201,47 @@ pub struct Delivered {
 
 /// An order to the writer.
 #[derive(Debug)]
-pub enum Order {
+pub enum WriterOrder {
     /// A client's request, with the answer of Redis.
     Client(StoreRequest, FleetDecision),
     /// Changes of other nodes, from a stream.
-    Followed(Followed),
+    Followed(StreamBatch),
     /// States that a full comparison found in Redis, or that Redis kept against a state offered then.
     Found(Vec<(Code, State)>),
     /// States that a look-up found in Redis.
     LookedUp(Vec<(Code, State)>),
     /// The answers of Redis to the outbox.
-    Delivered(Vec<Delivered>),
+    Delivered(Vec<OutboxReply>),
     /// The position in a stream is lost. The node has moved to the end, and must compare everything of the partition.
     Gap {
         /// The partition.
         partition: Partition,
         /// The end of the partition's stream.
-        at: Position,
+        at: StreamPosition,
     },
     /// The comparison of a partition is complete.
     Compared(Partition),
-    /// Remove those of these links whose end is unchanged. Answered with [`Swept`].
+    /// Remove those of these links whose end is unchanged. Answered with [`SweepResult`].
     Expire {
         /// The links and their ends, from the index of ends.
-        ends: Vec<Due>,
+        ends: Vec<DueEvent>,
         /// Links with a later end stay. In milliseconds since 1970 UTC.
         until_ms: u64,
         /// True if the codes may be recycled later.
         recycles: bool,
     },
-    /// Delete those of these links whose scheduled deletion is unchanged, if it is due. Answered with [`Swept`].
+    /// Delete those of these links whose scheduled deletion is unchanged, if it is due. Answered with [`SweepResult`].
     Discard {
         /// The scheduled deletions, from the index of ends, and the authors who requested them.
-        deletions: Vec<(Due, Author)>,
+        deletions: Vec<(DueEvent, Author)>,
         /// Links with a later deletion stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
     /// Release these quarantined codes, unless something has happened to them since their links were removed. Answered
-    /// with [`Swept`].
+    /// with [`SweepResult`].
     ReleaseCodes {
         /// The codes, and the instants from which they are in quarantine.
-        graves: Vec<Due>,
+        quarantined: Vec<DueEvent>,
         /// Codes with a later instant stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
@@ -250,7 +253,7 @@ pub enum Order {
 
 /// The result of an order to remove links or to release codes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Swept {
+pub struct SweepResult {
     /// True if the order was carried out. Otherwise the store accepts no writes at present.
     pub is_done: bool,
     /// Number of links removed.
@@ -262,7 +265,7 @@ pub struct Swept {
 /// A look-up of a code that a core does not have in memory: in the store, in Redis, or in one after the other. The
 /// answer is [`ToCore::LookedUp`].
 #[derive(Clone, Copy, Debug)]
-pub struct LookUp {
+pub struct LookupRequest {
     /// The code.
     pub code: Code,
     /// The core that asks.
@@ -279,7 +282,7 @@ pub struct LookUp {
 
 /// A request to visit a link with a visit limit. The answer is [`ToCore::LookedUp`].
 #[derive(Clone, Copy, Debug)]
-pub struct VisitAsked {
+pub struct VisitRequest {
     /// The code.
     pub code: Code,
     /// The core that asks.
@@ -294,7 +297,7 @@ pub struct VisitAsked {
 #[derive(Debug)]
 pub enum AllowanceOrder {
     /// A client wants to visit a limited link.
-    Ask(VisitAsked),
+    Ask(VisitRequest),
     /// The links of these codes have changed or ended. The writer sends this before any other notice of the change. The
     /// flag is true if the link has ended.
     Changed(Vec<(Code, bool)>),
@@ -320,7 +323,7 @@ impl AllowanceQueue {
     }
 
     /// Requests a visit. Returns false if too many requests wait.
-    pub fn ask(&self, visit: VisitAsked) -> bool {
+    pub fn ask(&self, visit: VisitRequest) -> bool {
         if self.waiting.fetch_add(1, Ordering::Relaxed) < ALLOWANCE_QUEUE_LEN
             && self.sender.send(AllowanceOrder::Ask(visit)).is_ok()
         {
@@ -363,7 +366,7 @@ pub struct Page {
 
 /// A durable change that must become visible.
 #[derive(Debug)]
-pub enum Change {
+pub enum LinkChange {
     /// Set this link, in place of any other of its code.
     Put(Arc<Link>),
     /// Remove the link of this code.
@@ -376,7 +379,7 @@ pub enum ToCore {
     /// Apply a durable change of a code that the core owns, and then answer.
     Apply {
         /// The change.
-        change: Change,
+        change: LinkChange,
         /// The number of the commit, see [`carom_store::links::Links::commits`].
         commit: u64,
         /// The answer to send once the change is applied; `None` if another node made the change.
@@ -401,7 +404,7 @@ pub enum ToCore {
         /// The number that the core gave to the task.
         token: u64,
         /// The result.
-        made: Made,
+        made: JobResult,
     },
     /// The load begins with about this many links. Comes before the first of them.
     LoadBegin {
@@ -433,7 +436,7 @@ pub enum ToCore {
         token: u64,
         /// The result. The validity period of a link is yet to be applied.
         found: Lookup<Arc<Link>>,
-        /// True for the answer to a [`VisitAsked`]: a link that was found may be visited once more, which is counted
+        /// True for the answer to a [`VisitRequest`]: a link that was found may be visited once more, which is counted
         /// already.
         is_allowance: bool,
     },
@@ -469,11 +472,11 @@ pub enum ToCore {
         latency: Box<LatencySummary>,
     },
     /// The new list of hosts that new links may lead to.
-    Hosts(Arc<Hosts>),
+    Hosts(Arc<HostSet>),
     /// The new block list of hosts.
-    Blocked(Arc<Hosts>),
+    Blocked(Arc<HostSet>),
     /// The new certificates for TLS.
-    Identity(Identity),
+    Identity(TlsIdentity),
     /// The new API keys.
     Keys(Arc<Keyring<App>>),
     /// All cores have their links: accept clients.
@@ -526,14 +529,14 @@ impl Mailbox {
 
 /// The mailboxes of all cores of a node, the admin core's last.
 #[derive(Clone, Debug)]
-pub struct Post {
+pub struct Mailboxes {
     boxes: Arc<[Mailbox]>,
 }
 
-impl Post {
+impl Mailboxes {
     /// Wraps these mailboxes, which are in the order of the cores.
-    pub fn new(boxes: Vec<Mailbox>) -> Post {
-        Post { boxes: boxes.into() }
+    pub fn new(boxes: Vec<Mailbox>) -> Mailboxes {
+        Mailboxes { boxes: boxes.into() }
     }
 
     /// Returns the mailbox of a core.
@@ -553,10 +556,10 @@ impl Post {
 }
 
 /// The bounded queue to the writer, shared by all cores.
-pub type WriterQueue = SyncSender<Order>;
+pub type WriterQueue = SyncSender<WriterOrder>;
 
 /// A bounded queue to a thread that looks up codes, shared by all cores.
-pub type LookUpQueue = SyncSender<LookUp>;
+pub type LookupQueue = SyncSender<LookupRequest>;
 
 /// The bounded queue to the thread that manages API keys, shared by all cores.
 pub type AppsQueue = SyncSender<AppsOrder>;

@@ -10,4 +10,3 @@ pub mod node;
 pub mod pages;
 pub mod services;
 pub mod startup;
-pub mod wire;

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
-            logging::tell_of_end(&exit);
+            logging::log_exit(&exit);
             exit.reason.into()
         }
     }

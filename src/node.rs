@@ -11,6 +11,7 @@ mod listeners;
 mod lists;
 mod loading;
 mod recorders;
+mod seed;
 mod store_services;
 mod supervisor;
 mod supply;
@@ -35,7 +36,7 @@ use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
-use self::announce::{announce, tell_manager, tell_of_end};
+use self::announce::{announce, log_shutdown, notify_manager};
 use self::background::ExpiryEnds;
 use self::base::{Base, CoreEnds};
 use self::cores::CorePlan;
@@ -44,13 +45,13 @@ use self::recorders::Rings;
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, Site};
 use crate::bridge::handle::NodeContext;
-use crate::bridge::{Post, ToCore};
+use crate::bridge::{Mailboxes, ToCore};
 use crate::core::CoreEvent;
 use crate::services::api_keys;
 use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
 use crate::startup::data_dir::{lock, store_exit};
-use crate::startup::domains::{domains_of, own_authorities, tell_of_hidden};
+use crate::startup::domains::{domains_of, own_authorities, warn_of_hidden_links};
 use crate::startup::{files, preflight};
 
 /// Runs a node until a signal stops it. Blocks the calling thread.
@@ -112,7 +113,7 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
 
 struct Node {
     cores: CoreCount,
-    post: Post,
+    post: Mailboxes,
     stats: Arc<NodeStats>,
     supervisor: Supervisor,
     certificates: Option<Reload>,
@@ -136,15 +137,8 @@ impl Node {
         let Rings { senders, visits, access } = Rings::new(settings, base.cores)?;
         register_last_sync(&base.links, &mut supervisor);
         let store = store_services::start(settings, &base, visits, access, &mut supervisor)?;
-        let parts = fleet::Parts {
-            links: &base.links,
-            post: &base.post,
-            stats: &base.stats,
-            fingerprint: base.key.fingerprint(),
-            writer: &store.writer,
-            deliveries: store.deliveries,
-        };
-        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = fleet::join(settings, parts)?;
+        let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
+        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = joined;
         let fetches = supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?;
         let (segments, recycled) = channel();
         let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
@@ -152,7 +146,7 @@ impl Node {
         let apps = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
         let listening = ends.bound.listening.clone();
         let domains = Arc::new(domains_of(settings, listening[0]));
-        tell_of_hidden(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
+        warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
         let announcement = announce(settings, &listening, ends.bound.admin_address, &domains);
         background::start_upkeep(settings, &base, &mut supervisor)?;
         let (identity, reload) = background::start_certificates(certificates, &base, &mut supervisor)?;
@@ -234,9 +228,9 @@ impl Node {
                     let is_first = !self.stats.draining.swap(true, Ordering::AcqRel);
                     // A second signal skips the drain delay.
                     let delay = if is_first && opening == 0 { self.drain_delay } else { Duration::ZERO };
-                    tell_of_end(signal, delay);
+                    log_shutdown(signal, delay);
                     if is_first {
-                        tell_manager(false);
+                        notify_manager(false);
                     }
                     drains_at = (is_first || drains_at.is_some()).then(|| Instant::now() + delay);
                 }
@@ -272,7 +266,7 @@ impl Node {
         } else {
             tracing::info!("{}", self.announcement);
         }
-        tell_manager(true);
+        notify_manager(true);
     }
 
     fn drain(&self) {
@@ -334,10 +328,4 @@ fn register_last_sync(links: &Links, supervisor: &mut Supervisor) {
             tracing::warn!("cannot write the sync position of the journal ({error})");
         }
     });
-}
-
-fn random_seed() -> Result<u64, Exit> {
-    getrandom::u64().map_err(|error| {
-        Exit::new(Reason::Incomplete, format!("the operating system cannot provide random bytes: {error}"))
-    })
 }

@@ -119,7 +119,7 @@ impl Default for Home {
 
 /// Values of the page of a new link.
 #[derive(Debug, Default, Serialize)]
-pub struct Made {
+pub struct CreatedPage {
     /// Short URL of the new link.
     pub short_url: String,
     /// Path of the short URL, with its leading slash.
@@ -210,7 +210,7 @@ impl Pages {
         pages.notices = Notice::ALL.iter().map(|notice| pages.draw_notice(*notice)).collect::<Result<_, _>>()?;
         // A broken template fails at the start rather than for the first visitor.
         pages.try_draw("home.html", &Home::default())?;
-        pages.try_draw("result.html", &Made::default())?;
+        pages.try_draw("result.html", &CreatedPage::default())?;
         pages.try_draw("preview.html", &Preview::default())?;
         Ok(pages)
     }
@@ -253,7 +253,7 @@ impl Pages {
     }
 
     /// Renders the page of a new link.
-    pub fn made(&self, made: &Made) -> String {
+    pub fn made(&self, made: &CreatedPage) -> String {
         self.draw("result.html", made)
     }
 
@@ -364,12 +364,12 @@ mod tests {
             problem: Some(evil.into()),
             ..Home::default()
         };
-        let made = Made {
+        let made = CreatedPage {
             target: evil.into(),
             short_url: evil.into(),
             code: evil.into(),
             path: evil.into(),
-            ..Made::default()
+            ..CreatedPage::default()
         };
         let preview = Preview {
             target: evil.into(),
@@ -388,7 +388,8 @@ mod tests {
     fn neither_script_nor_style_stands_in_a_page() {
         let pages = Pages::new(brand(), None).unwrap();
         let drawn = Notice::ALL.map(|notice| pages.notice(notice).html.clone());
-        let others = [pages.home(&Home::default()), pages.made(&Made::default()), pages.preview(&Preview::default())];
+        let others =
+            [pages.home(&Home::default()), pages.made(&CreatedPage::default()), pages.preview(&Preview::default())];
         for page in drawn.iter().chain(&others) {
             let has_handler = page.split_whitespace().any(|word| word.starts_with("on") && word.contains("=\""));
             assert!(!page.contains("<style") && !page.contains(" style=") && !has_handler, "{page}");

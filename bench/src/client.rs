@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::data;
-use crate::peers::{Place, Running};
+use crate::peers::{BenchDirs, Running};
 use crate::process::{Cpu, Server};
 use crate::results::Sample;
 
@@ -39,7 +39,7 @@ pub(crate) fn measure(
     is_constant: bool,
     cpu: usize,
     seconds: u64,
-    place: &Place,
+    place: &BenchDirs,
 ) -> Result<Sample> {
     let before = cpu_of(running);
     let json = ask(running, scenario, links, is_constant, cpu, seconds, place)?;
@@ -59,7 +59,7 @@ fn ask(
     is_constant: bool,
     cpu: usize,
     seconds: u64,
-    place: &Place,
+    place: &BenchDirs,
 ) -> Result<Value> {
     let report = place.scratch.join("client.json");
     let mut command = Command::new(place.programs.join("carom-loadgen"));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, bail};
 
 use crate::client::{self, Scenario};
-use crate::peers::{NAMES, Peer, Place, Running};
+use crate::peers::{BenchDirs, NAMES, Peer, Running};
 use crate::results::{Results, Run, Sample, Subject};
 use crate::{Cpus, say};
 
@@ -37,7 +37,7 @@ const NGINX_BODY: &str = "nginx's `return 302` sends a page of about 140 bytes b
 
 /// Extent of a comparison.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
+pub(crate) struct CompareOptions {
     /// Rounds of each scenario.
     pub(crate) rounds: usize,
     /// Seconds of each run.
@@ -51,7 +51,13 @@ pub(crate) struct Order {
 }
 
 /// Runs the comparison, and adds its results to `results`.
-pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, results: &mut Results) -> Result<()> {
+pub(crate) fn run(
+    order: &CompareOptions,
+    place: &BenchDirs,
+    cpus: &Cpus,
+    stop: &AtomicBool,
+    results: &mut Results,
+) -> Result<()> {
     let is_wanted =
         |parts: &[String], name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()));
     let mut peers = Vec::new();
@@ -115,8 +121,8 @@ fn ask(
     peer: &Peer,
     running: &Running,
     scenario: &Scenario,
-    order: &Order,
-    place: &Place,
+    order: &CompareOptions,
+    place: &BenchDirs,
     cpus: &Cpus,
 ) -> Result<Sample> {
     client::measure(running, scenario, peer.links, peer.is_constant, cpus.client, order.seconds, place)
@@ -146,6 +152,6 @@ fn take_sample(results: &mut Results, peer: &Peer, scenario: &Scenario, sample: 
 }
 
 /// Replaces the folders of this machine in the settings.
-fn tidy(settings: &str, place: &Place) -> String {
+fn tidy(settings: &str, place: &BenchDirs) -> String {
     settings.replace(&place.scratch.display().to_string(), "SCRATCH").replace(&place.data.display().to_string(), "DATA")
 }

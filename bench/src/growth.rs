@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::client::{self, Scenario};
-use crate::peers::{self, Peer, Place, Running};
+use crate::peers::{self, BenchDirs, Peer, Running};
 use crate::process::{Cpu, Server, free_port};
 use crate::results::{Budget, Figure, Results, Sample, median};
 use crate::{Cpus, data, say};
@@ -26,7 +26,7 @@ const READY_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Extent of the measurements.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
+pub(crate) struct GrowthOptions {
     /// Runs of each measurement.
     pub(crate) rounds: usize,
     /// Seconds of each run.
@@ -36,15 +36,21 @@ pub(crate) struct Order {
 }
 
 struct Growth<'a> {
-    order: &'a Order,
-    place: &'a Place,
+    order: &'a GrowthOptions,
+    place: &'a BenchDirs,
     cpus: &'a Cpus,
     stop: &'a AtomicBool,
     results: &'a mut Results,
 }
 
 /// Runs the measurements, and adds their results to `results`.
-pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, results: &mut Results) -> Result<()> {
+pub(crate) fn run(
+    order: &GrowthOptions,
+    place: &BenchDirs,
+    cpus: &Cpus,
+    stop: &AtomicBool,
+    results: &mut Results,
+) -> Result<()> {
     let mut growth = Growth { order, place, cpus, stop, results };
     growth.links()?;
     growth.connections()?;

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
-use crate::peers::Place;
+use crate::peers::BenchDirs;
 use crate::results::{Machine, Results};
 
 /// Measures carom beside nginx, HAProxy and others on this machine, in turn, with the same client.
@@ -142,7 +142,7 @@ fn carry_out(what: What) -> Result<()> {
         }
         What::Compare(arguments) => {
             let common = &arguments.common;
-            let order = compare::Order {
+            let order = compare::CompareOptions {
                 rounds: if common.quick { 2 } else { common.rounds },
                 seconds: if common.quick { 2 } else { common.seconds },
                 only: arguments.only.clone(),
@@ -168,7 +168,7 @@ fn carry_out(what: What) -> Result<()> {
                 if many != 10_000_000 {
                     results.growth_notes.push(format!("A quick run, with at most {many} links."));
                 }
-                growth::run(&growth::Order { rounds, seconds, many }, place, cpus, stop, results)
+                growth::run(&growth::GrowthOptions { rounds, seconds, many }, place, cpus, stop, results)
             })
         }
     }
@@ -179,7 +179,7 @@ fn measure(
     common: &CommonArguments,
     rounds: usize,
     seconds: u64,
-    run: impl FnOnce(&Place, &Cpus, &AtomicBool, &mut Results, Machine) -> Result<()>,
+    run: impl FnOnce(&BenchDirs, &Cpus, &AtomicBool, &mut Results, Machine) -> Result<()>,
 ) -> Result<()> {
     refuse_debug()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -190,7 +190,7 @@ fn measure(
     let programs = build()?;
     std::fs::create_dir_all(&common.data)?;
     let scratch = tempfile::tempdir()?;
-    let place = Place { programs, data: common.data.canonicalize()?, scratch: scratch.path().to_owned() };
+    let place = BenchDirs { programs, data: common.data.canonicalize()?, scratch: scratch.path().to_owned() };
     let cpus = choose_cpus()?;
     let mut results: Results =
         std::fs::read(&common.json).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();

@@ -3,10 +3,12 @@
 
 use std::hint::black_box;
 
-use carom::wire::head::{self, HeadScan};
-use carom::wire::{Action, Connection};
+use carom_http::head::{self, HeadScan};
+use carom_http::{Action, Connection};
 use carom_shards::segment::{Run, Segment};
-use carom_shards::{Code, CodeHash, CodeHasher, CodeLength, CodeSecret, CodeSpace, Counter, Entry, LinkMap, Policy};
+use carom_shards::{
+    Code, CodeHash, CodeHasher, CodeLength, CodeSecret, CodeSpace, CounterValue, LinkMap, MapEntry, Policy,
+};
 
 /// Key of the codes. Any value does.
 const KEY: [u8; 32] = [7; 32];
@@ -47,17 +49,17 @@ pub(crate) fn work(name: &str) -> Work {
     match name {
         "permutation: one code" => {
             let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
-            Box::new(move |n| _ = black_box(space.code(CodeLength::DEFAULT, Counter(n))))
+            Box::new(move |n| _ = black_box(space.code(CodeLength::DEFAULT, CounterValue(n))))
         }
         "permutation: back to the counter" => {
             let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
-            let code = space.code(CodeLength::DEFAULT, Counter(1));
+            let code = space.code(CodeLength::DEFAULT, CounterValue(1));
             Box::new(move |_| _ = black_box(space.counter(black_box(code))))
         }
         "segment: 1,000 codes, shuffled" => {
             let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
             Box::new(move |n| {
-                let run = Run { length: CodeLength::DEFAULT, start: Counter(n * 1_000), len: 1_000 };
+                let run = Run { length: CodeLength::DEFAULT, start: CounterValue(n * 1_000), len: 1_000 };
                 black_box(Segment::prepare(&space, run, [n as u8; 16]));
             })
         }
@@ -82,10 +84,10 @@ fn map(links: u64) -> (LinkMap, CodeHasher, Vec<(Code, CodeHash)>) {
     let hasher = CodeHasher::new(7);
     let mut map = LinkMap::new(hasher);
     let target = vec![b'x'; 100];
-    let code = |counter| space.code(CodeLength::DEFAULT, Counter(counter)).to_code();
+    let code = |counter| space.code(CodeLength::DEFAULT, CounterValue(counter)).to_code();
     for counter in 0..links {
         let code = code(counter);
-        let entry = Entry::Link { policy: Policy::default(), target: &target };
+        let entry = MapEntry::Link { policy: Policy::default(), target: &target };
         map.put(&code, hasher.hash(&code), entry).expect("there is memory for the links");
     }
     let step = (0x9e37_79b9_7f4a_7c15 % links) | 1;
@@ -105,12 +107,13 @@ fn look_up(links: u64) -> Work {
 fn insert_and_remove(links: u64) -> Work {
     let (mut map, hasher, _) = map(links);
     let space = CodeSpace::new(&CodeSecret::from_bytes(KEY));
-    let fresh: Vec<Code> = (0..1_000).map(|n| space.code(CodeLength::DEFAULT, Counter(links + n)).to_code()).collect();
+    let fresh: Vec<Code> =
+        (0..1_000).map(|n| space.code(CodeLength::DEFAULT, CounterValue(links + n)).to_code()).collect();
     let target = vec![b'y'; 100];
     Box::new(move |n| {
         let code = &fresh[(n % 1_000) as usize];
         let hash = hasher.hash(code);
-        let entry = Entry::Link { policy: Policy::default(), target: &target };
+        let entry = MapEntry::Link { policy: Policy::default(), target: &target };
         map.put(code, hash, entry).expect("there is memory for one link");
         assert!(map.remove(code, hash));
     })

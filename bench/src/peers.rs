@@ -32,7 +32,7 @@ pub(crate) const REFERENCE: &str = "nginx return 302";
 
 /// Folders of programs and data.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BenchDirs {
     /// Folder of the programs of this workspace.
     pub(crate) programs: PathBuf,
     /// Folder of the data sets, kept between runs.
@@ -77,7 +77,7 @@ pub(crate) struct Running {
 
 impl Peer {
     /// Starts the peer on a CPU.
-    pub(crate) fn start(&self, cpu: usize, place: &Place) -> Result<Running> {
+    pub(crate) fn start(&self, cpu: usize, place: &BenchDirs) -> Result<Running> {
         let cpus = cpu.to_string();
         let log = |part: &str| place.scratch.join(format!("{}-{part}.log", self.name.replace([' ', ':', ','], "-")));
         let helper = match &self.helper {
@@ -93,7 +93,12 @@ impl Peer {
     }
 
     /// Prepares the subject with that name. `Ok(Err(reason))` if the machine lacks something that it needs.
-    pub(crate) fn prepare(name: &'static str, place: &Place, cpu: usize, many: u64) -> Result<Result<Peer, String>> {
+    pub(crate) fn prepare(
+        name: &'static str,
+        place: &BenchDirs,
+        cpu: usize,
+        many: u64,
+    ) -> Result<Result<Peer, String>> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         match name {
             "carom, 10 M links" => carom(name, place, cpu, address, many).map(Ok),
@@ -134,7 +139,7 @@ fn written(path: &Path, text: &str) -> Result<String> {
 }
 
 /// Returns a data directory of carom with the first `count` links. Created on first use.
-pub(crate) fn carom_data(place: &Place, count: u64) -> Result<PathBuf> {
+pub(crate) fn carom_data(place: &BenchDirs, count: u64) -> Result<PathBuf> {
     let folder = place.data.join(format!("carom-{count}"));
     let complete = folder.join("complete");
     if complete.exists() {
@@ -158,7 +163,13 @@ pub(crate) fn carom_data(place: &Place, count: u64) -> Result<PathBuf> {
 }
 
 /// Returns the command that starts carom on some cores.
-pub(crate) fn carom_command(place: &Place, data: &Path, cpus: &str, address: SocketAddr, admin: u16) -> Vec<String> {
+pub(crate) fn carom_command(
+    place: &BenchDirs,
+    data: &Path,
+    cpus: &str,
+    address: SocketAddr,
+    admin: u16,
+) -> Vec<String> {
     let words = ["serve", "--cores", cpus, "--listen", &address.to_string(), "--admin-listen"];
     let mut command = vec![place.programs.join("carom").display().to_string()];
     command.extend(words.map(str::to_owned));
@@ -166,7 +177,7 @@ pub(crate) fn carom_command(place: &Place, data: &Path, cpus: &str, address: Soc
     command
 }
 
-fn carom(name: &'static str, place: &Place, cpu: usize, address: SocketAddr, links: u64) -> Result<Peer> {
+fn carom(name: &'static str, place: &BenchDirs, cpu: usize, address: SocketAddr, links: u64) -> Result<Peer> {
     let data = carom_data(place, links)?;
     let command = carom_command(place, &data, &format!("{cpu}-{cpu}"), address, free_port()?);
     Ok(Peer {
@@ -183,7 +194,7 @@ fn carom(name: &'static str, place: &Place, cpu: usize, address: SocketAddr, lin
 }
 
 /// Adds TLS to a carom peer. The peer needs data of its own, since both run at the same time.
-fn carom_with_tls(place: &Place, peer: Peer) -> Result<Peer> {
+fn carom_with_tls(place: &BenchDirs, peer: Peer) -> Result<Peer> {
     let (certificate, key) = certificate(place)?;
     let settings = format!("[tls]\ncert = [\"{certificate}\"]\nkey = [\"{key}\"]\n");
     let mut command = peer.command;
@@ -191,7 +202,7 @@ fn carom_with_tls(place: &Place, peer: Peer) -> Result<Peer> {
     Ok(Peer { settings: format!("{}\n{settings}", peer.settings), command, is_secure: true, ..peer })
 }
 
-fn nginx_with_tls(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<Peer, String>> {
+fn nginx_with_tls(name: &'static str, place: &BenchDirs, address: SocketAddr) -> Result<Result<Peer, String>> {
     let (certificate, key) = certificate(place)?;
     let tls = format!(
         "ADDRESS ssl http2 backlog=4096; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {key};"
@@ -201,7 +212,7 @@ fn nginx_with_tls(name: &'static str, place: &Place, address: SocketAddr) -> Res
 }
 
 /// Returns the paths of a certificate (ECDSA, P-256) and its key, created once for a run.
-fn certificate(place: &Place) -> Result<(String, String)> {
+fn certificate(place: &BenchDirs) -> Result<(String, String)> {
     let [certificate, key] = ["tls.pem", "tls.key"].map(|name| place.scratch.join(name));
     if !certificate.exists() {
         let made = Command::new("openssl")
@@ -243,7 +254,7 @@ fn nginx_settings(scratch: &Path, name: &str, modules: &str, server: &str, addre
 
 fn nginx(
     name: &'static str,
-    place: &Place,
+    place: &BenchDirs,
     address: SocketAddr,
     server: &str,
     is_constant: bool,
@@ -264,7 +275,7 @@ fn nginx(
     }))
 }
 
-fn haproxy(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<Peer, String>> {
+fn haproxy(name: &'static str, place: &BenchDirs, address: SocketAddr) -> Result<Result<Peer, String>> {
     let Some(program) = find(&["/usr/sbin/haproxy"]) else { return Ok(Err("haproxy".to_owned())) };
     let map = data::map(place.data.join("haproxy.map"), MAP_LINKS, "")?;
     let settings = format!(
@@ -285,7 +296,7 @@ fn haproxy(name: &'static str, place: &Place, address: SocketAddr) -> Result<Res
     }))
 }
 
-fn lua(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<Peer, String>> {
+fn lua(name: &'static str, place: &BenchDirs, address: SocketAddr) -> Result<Result<Peer, String>> {
     let parts = [
         ("/usr/sbin/nginx", "nginx-light"),
         ("/usr/lib/nginx/modules/ngx_http_lua_module.so", "libnginx-mod-http-lua"),
@@ -336,7 +347,7 @@ fn lua(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<
     }))
 }
 
-fn floor(name: &'static str, place: &Place, address: SocketAddr, word: &str) -> Peer {
+fn floor(name: &'static str, place: &BenchDirs, address: SocketAddr, word: &str) -> Peer {
     let program = place.programs.join("carom-bench").display().to_string();
     Peer {
         name,

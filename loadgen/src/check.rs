@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use crate::links::Links;
 use crate::response::Response;
-use crate::traffic::{Call, Kind};
+use crate::traffic::{Call, RequestKind};
 
 /// Kinds of errors, in the order of reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,21 +72,21 @@ impl Expectation {
     /// The fault of the response.
     pub(crate) fn check(&self, call: Call, response: &Response, bytes: &[u8], links: &Links) -> Result<(), Fault> {
         let status_is_right = match call.kind {
-            Kind::Redirect | Kind::Head => match self.status {
+            RequestKind::Redirect | RequestKind::Head => match self.status {
                 Some(status) => response.status == status,
                 None => match links.status(call.number) {
                     Some(status) => response.status == status,
                     None => matches!(response.status, 301 | 302 | 303 | 307 | 308),
                 },
             },
-            Kind::Miss => response.status == 404,
-            Kind::Create => matches!(response.status, 200 | 201),
+            RequestKind::Miss => response.status == 404,
+            RequestKind::Create => matches!(response.status, 200 | 201),
         };
         if !status_is_right {
             return Err(Fault::Status);
         }
         match call.kind {
-            Kind::Redirect | Kind::Head if self.location => {
+            RequestKind::Redirect | RequestKind::Head if self.location => {
                 let location = response.location.clone().map(|range| &bytes[range]);
                 if location == Some(links.target(call.number)) { Ok(()) } else { Err(Fault::Location) }
             }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::response;
 
-    fn check(kind: Kind, bytes: &str, expectation: &Expectation) -> Result<(), Fault> {
+    fn check(kind: RequestKind, bytes: &str, expectation: &Expectation) -> Result<(), Fault> {
         let mut links = Links::default();
         links.push(b"abc", b"https://a/", None).unwrap();
         let response = response::parse(bytes.as_bytes(), false, false).unwrap().unwrap();
@@ -132,15 +132,18 @@ mod tests {
         let answer = |status: u16, target: &str| {
             format!("HTTP/1.1 {status} X\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n")
         };
-        assert_eq!(check(Kind::Redirect, &answer(308, "https://a/"), &any), Ok(()));
-        assert_eq!(check(Kind::Redirect, &answer(302, "https://a"), &any), Err(Fault::Location));
-        assert_eq!(check(Kind::Redirect, &answer(200, "https://a/"), &any), Err(Fault::Status));
-        assert_eq!(check(Kind::Redirect, "HTTP/1.1 302 X\r\nContent-Length: 0\r\n\r\n", &any), Err(Fault::Location));
+        assert_eq!(check(RequestKind::Redirect, &answer(308, "https://a/"), &any), Ok(()));
+        assert_eq!(check(RequestKind::Redirect, &answer(302, "https://a"), &any), Err(Fault::Location));
+        assert_eq!(check(RequestKind::Redirect, &answer(200, "https://a/"), &any), Err(Fault::Status));
+        assert_eq!(
+            check(RequestKind::Redirect, "HTTP/1.1 302 X\r\nContent-Length: 0\r\n\r\n", &any),
+            Err(Fault::Location)
+        );
         let exact = Expectation { status: Some(302), location: false };
-        assert_eq!(check(Kind::Redirect, &answer(301, "https://a/"), &exact), Err(Fault::Status));
-        assert_eq!(check(Kind::Redirect, &answer(302, "elsewhere"), &exact), Ok(()));
-        assert_eq!(check(Kind::Miss, &answer(302, "https://a/"), &any), Err(Fault::Status));
-        assert_eq!(check(Kind::Miss, "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n", &any), Ok(()));
+        assert_eq!(check(RequestKind::Redirect, &answer(301, "https://a/"), &exact), Err(Fault::Status));
+        assert_eq!(check(RequestKind::Redirect, &answer(302, "elsewhere"), &exact), Ok(()));
+        assert_eq!(check(RequestKind::Miss, &answer(302, "https://a/"), &any), Err(Fault::Status));
+        assert_eq!(check(RequestKind::Miss, "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n", &any), Ok(()));
     }
 
     #[test]
@@ -151,7 +154,7 @@ mod tests {
         let check = |status: u16| {
             let bytes = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
             let response = response::parse(bytes.as_bytes(), false, false).unwrap().unwrap();
-            any.check(Call { kind: Kind::Redirect, number: 0 }, &response, bytes.as_bytes(), &links)
+            any.check(Call { kind: RequestKind::Redirect, number: 0 }, &response, bytes.as_bytes(), &links)
         };
         assert_eq!((check(301), check(302)), (Ok(()), Err(Fault::Status)));
     }

@@ -12,7 +12,7 @@ use crate::plan::{ApiKey, Loop, Plan, Target};
 use crate::request::Headers;
 use crate::schedule::Arrival;
 use crate::tls::{Tls, Trust};
-use crate::traffic::{Kind, Mix};
+use crate::traffic::{Mix, RequestKind};
 use crate::units;
 use crate::verdict::Objective;
 
@@ -167,7 +167,7 @@ enum HeadersName {
 
 /// Source of the links.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub(crate) enum LinkSource {
     /// The links of an export.
     File(PathBuf),
     /// Links that the generator creates first, and their number.
@@ -191,11 +191,11 @@ pub(crate) struct Files {
 
 /// The checked command line.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct RunOptions {
     /// Plan of the run.
     pub(crate) plan: Plan,
     /// Source of the links.
-    pub(crate) source: Source,
+    pub(crate) source: LinkSource,
     /// Objectives that the run must meet.
     pub(crate) objectives: Vec<Objective>,
     /// True to find the highest rate that meets the objectives.
@@ -220,7 +220,7 @@ impl Arguments {
     ///
     /// # Errors
     /// Every mistake, as one message each.
-    pub(crate) fn check(self) -> Result<Order, Vec<String>> {
+    pub(crate) fn check(self) -> Result<RunOptions, Vec<String>> {
         let mut wrong = Mistakes(Vec::new());
         let trust = if self.tls_insecure { Some(Trust::Anybody) } else { self.tls_ca.clone().map(Trust::File) };
         let targets: Vec<Option<Target>> =
@@ -241,49 +241,20 @@ impl Arguments {
                 "--rate and --duration: no request is sent at this rate in this time; raise one of them".to_owned(),
             );
         }
-        if let Some(status) = self.expect_status.filter(|status| !(300..400).contains(status)) {
-            wrong.0.push(format!("--expect-status: {status} is not the status of a redirect; expected 300 to 399"));
-        }
         let renew = self.renew.as_deref().map(|text| wrong.take("renew", units::count(text)));
         let zipf = self.zipf.as_deref().map(|text| wrong.take("zipf", exponent(text)));
         let threads = wrong.take("threads", units::count(&self.threads));
         let cpus = wrong.take("cpus", self.cpus(threads.unwrap_or(1) as usize));
+        self.check_texts(&mut wrong);
+        let objectives = self.objectives(&mut wrong);
         let create = self.create.as_deref().and_then(|text| wrong.take("create", units::count(text)));
-        for field in &self.header {
-            wrong.take("H", header(field));
-        }
-        if let Some(key) = &self.api_key {
-            wrong.take("api-key", visible(key));
-        }
-        let files = [("json", &self.json), ("hgrm", &self.hgrm), ("hlog", &self.hlog), ("html", &self.html)];
-        for (option, file) in files.into_iter().filter_map(|(option, file)| Some((option, file.as_ref()?))) {
-            wrong.take(option, is_writable(file));
-        }
-        let objectives = match self.slo.as_deref().map(Objective::read_all) {
-            None => Vec::new(),
-            Some(Ok(objectives)) => objectives,
-            Some(Err(reasons)) => {
-                wrong.0.extend(reasons.into_iter().map(|reason| format!("--slo: {reason}")));
-                Vec::new()
-            }
-        };
         if connections < cpus.as_ref().map(|cpus| cpus.len() as u64) && wrong.0.is_empty() {
             wrong.0.push("--connections: each thread needs at least one connection".to_owned());
         }
         if connections < Some(self.target.len() as u64) && wrong.0.is_empty() {
             wrong.0.push("--connections: each target needs at least one connection".to_owned());
         }
-        let source = match (create, &self.codes) {
-            (Some(count), _) => Source::Create(count),
-            (None, Some(path)) => Source::File(path.clone()),
-            (None, None) => Source::None,
-        };
-        if source == Source::None && mix.is_some_and(|mix| mix.needs_links()) && self.create.is_none() {
-            wrong.0.push(
-                "--codes: redirects need links; pass an export with --codes, or create links with --create N"
-                    .to_owned(),
-            );
-        }
+        let source = self.source(create, mix, &mut wrong);
         let pace = match self.closed {
             true => Loop::Closed,
             false => Loop::Open { arrival: self.arrival.into(), rate: rate.unwrap_or(1.0) },
@@ -312,7 +283,52 @@ impl Arguments {
             create_only: None,
         };
         let files = Files { json: self.json, hgrm: self.hgrm, hlog: self.hlog, html: self.html };
-        Ok(Order { plan, source, objectives, find_rate: self.find_rate, files, quiet: self.quiet })
+        Ok(RunOptions { plan, source, objectives, find_rate: self.find_rate, files, quiet: self.quiet })
+    }
+
+    /// Checks what the plan takes over as it is written: the expected status, header fields, the key, and the files.
+    fn check_texts(&self, wrong: &mut Mistakes) {
+        if let Some(status) = self.expect_status.filter(|status| !(300..400).contains(status)) {
+            wrong.0.push(format!("--expect-status: {status} is not the status of a redirect; expected 300 to 399"));
+        }
+        for field in &self.header {
+            wrong.take("H", header(field));
+        }
+        if let Some(key) = &self.api_key {
+            wrong.take("api-key", visible(key));
+        }
+        let files = [("json", &self.json), ("hgrm", &self.hgrm), ("hlog", &self.hlog), ("html", &self.html)];
+        for (option, file) in files.into_iter().filter_map(|(option, file)| Some((option, file.as_ref()?))) {
+            wrong.take(option, is_writable(file));
+        }
+    }
+
+    /// Returns the objectives; none if they cannot be read.
+    fn objectives(&self, wrong: &mut Mistakes) -> Vec<Objective> {
+        match self.slo.as_deref().map(Objective::read_all) {
+            None => Vec::new(),
+            Some(Ok(objectives)) => objectives,
+            Some(Err(reasons)) => {
+                wrong.0.extend(reasons.into_iter().map(|reason| format!("--slo: {reason}")));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Returns the source of the links, given the valid parts of the command line.
+    fn source(&self, create: Option<u64>, mix: Option<Mix>, wrong: &mut Mistakes) -> LinkSource {
+        let source = match (create, &self.codes) {
+            (Some(count), _) => LinkSource::Create(count),
+            (None, Some(path)) => LinkSource::File(path.clone()),
+            (None, None) => LinkSource::None,
+        };
+        if source == LinkSource::None && mix.is_some_and(|mix| mix.needs_links()) && self.create.is_none() {
+            wrong.0.push(
+                "--codes: redirects need links; pass an export with --codes, or create links with --create N"
+                    .to_owned(),
+            );
+        }
+        source
     }
 
     fn target(&self, text: &str, trust: Option<&Trust>) -> Result<Target, String> {
@@ -486,14 +502,14 @@ impl From<HeadersName> for Headers {
 
 /// Returns the mix of the links that are created first.
 pub(crate) fn creating() -> Mix {
-    Mix::only(Kind::Create)
+    Mix::only(RequestKind::Create)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(arguments: &str) -> Result<Order, Vec<String>> {
+    fn check(arguments: &str) -> Result<RunOptions, Vec<String>> {
         let words = std::iter::once("carom-loadgen").chain(arguments.split_whitespace());
         Arguments::try_parse_from(words).map_err(|error| vec![error.to_string()])?.check()
     }
@@ -503,7 +519,7 @@ mod tests {
         let order = check("--target 127.0.0.1:8080 --create 10").unwrap();
         assert_eq!(order.plan.pace, Loop::Open { arrival: Arrival::Poisson, rate: 1_000.0 });
         assert_eq!((order.plan.connections, order.plan.cpus.len()), (64, 1));
-        assert_eq!(order.source, Source::Create(10));
+        assert_eq!(order.source, LinkSource::Create(10));
     }
 
     #[test]

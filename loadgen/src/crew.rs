@@ -15,7 +15,7 @@ use crate::request::{self, Requests};
 use crate::response;
 use crate::schedule::Schedule;
 use crate::tls::Session;
-use crate::traffic::{Call, Kind, Traffic};
+use crate::traffic::{Call, RequestKind, Traffic};
 
 /// Delay from which a request counts as late, in nanoseconds.
 pub(crate) const LATE_NS: u64 = 1_000_000;
@@ -434,7 +434,7 @@ impl Crew {
                 return bytes.len();
             };
             let rest = &bytes[at..];
-            match response::parse(rest, sent.call.kind == Kind::Head, ended) {
+            match response::parse(rest, sent.call.kind == RequestKind::Head, ended) {
                 Ok(None) => return at,
                 Err(response::Malformed) => {
                     self.fail(slot, Fault::Malformed, now_ns);
@@ -443,7 +443,7 @@ impl Crew {
                 Ok(Some(response)) => {
                     at += response.len;
                     let mut verdict = self.plan.expectation.check(sent.call, &response, rest, &self.links);
-                    if sent.call.kind == Kind::Create && verdict.is_ok() {
+                    if sent.call.kind == RequestKind::Create && verdict.is_ok() {
                         verdict = self.take_created(sent.call, &response.content(rest));
                     }
                     self.answered(slot, sent, verdict, now_ns);
@@ -491,7 +491,7 @@ impl Crew {
         }
     }
 
-    fn record_latency(&mut self, kind: Kind, intended_ns: u64, sent_ns: u64, now_ns: u64) {
+    fn record_latency(&mut self, kind: RequestKind, intended_ns: u64, sent_ns: u64, now_ns: u64) {
         let since = |then_ns: u64| now_ns.saturating_sub(then_ns).max(1);
         let latencies = &mut self.record.kinds[kind as usize];
         latencies.intended.saturating_record(since(intended_ns));

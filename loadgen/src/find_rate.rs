@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::check::Fault;
-use crate::cli::{Order, RATE_MAX};
+use crate::cli::{RATE_MAX, RunOptions};
 use crate::links::Links;
 use crate::plan::Loop;
 use crate::report::{Report, Step};
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 use crate::units;
 use crate::verdict::{self, Verdict};
 use crate::{Console, Failure, finish, measure, say};
@@ -30,7 +30,7 @@ const CONFIRMATIONS_MAX: usize = 16;
 const STEP_BACK: f64 = 0.05;
 
 struct Search<'a> {
-    order: &'a Order,
+    order: &'a RunOptions,
     links: &'a Arc<Links>,
     stop: &'a Arc<AtomicBool>,
     console: &'a Console,
@@ -42,12 +42,12 @@ struct Run {
     rate: f64,
     held: bool,
     report: Report,
-    outcome: Outcome,
+    outcome: RunOutcome,
 }
 
 /// Runs the search. Returns the exit code.
 pub(crate) fn search(
-    order: &Order,
+    order: &RunOptions,
     links: &Arc<Links>,
     stop: &Arc<AtomicBool>,
     console: &Console,
@@ -87,7 +87,7 @@ pub(crate) fn search(
 }
 
 /// True if the wrong responses cannot come from overload.
-fn is_wrong_at_any_rate(outcome: &Outcome) -> bool {
+fn is_wrong_at_any_rate(outcome: &RunOutcome) -> bool {
     outcome.record.wrong_answers() > outcome.record.fault(Fault::Status)
 }
 

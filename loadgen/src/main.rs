@@ -35,13 +35,13 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::check::Fault;
-use crate::cli::{Arguments, Order, Source};
+use crate::cli::{Arguments, LinkSource, RunOptions};
 use crate::links::Links;
 use crate::plan::{Loop, Plan};
 use crate::record::{Interval, Summary};
 use crate::report::Report;
-use crate::run::{Outcome, RunError};
-use crate::traffic::Kind;
+use crate::run::{RunError, RunOutcome};
+use crate::traffic::RequestKind;
 
 /// Lines of an export between two progress messages: a multiple of the reader's interval.
 const PROGRESS_LINES: usize = 1 << 20;
@@ -88,7 +88,7 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-fn carry_out(order: &Order) -> Result<u8, Failure> {
+fn carry_out(order: &RunOptions) -> Result<u8, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The first signal asks for an orderly end; a second one ends the process at once.
@@ -107,7 +107,7 @@ fn carry_out(order: &Order) -> Result<u8, Failure> {
 }
 
 /// Writes the requested reports, and returns the exit code of the verdict.
-fn finish(order: &Order, report: &Report, outcome: &Outcome) -> Result<u8, Failure> {
+fn finish(order: &RunOptions, report: &Report, outcome: &RunOutcome) -> Result<u8, Failure> {
     if !order.quiet {
         // The reader may have closed the pipe.
         let _ = io::stdout().write_all(report.table().as_bytes());
@@ -117,7 +117,7 @@ fn finish(order: &Order, report: &Report, outcome: &Outcome) -> Result<u8, Failu
 }
 
 /// Runs a plan and shows its progress.
-fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Console) -> Result<Outcome, Failure> {
+fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Console) -> Result<RunOutcome, Failure> {
     let seconds = plan.duration.as_secs_f64();
     let outcome = run::run(&Arc::new(plan.clone()), links, stop, |interval| console.show_second(interval, seconds));
     console.end_line();
@@ -132,10 +132,10 @@ fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Co
 }
 
 /// Reads the links, or creates them.
-fn prepare_links(order: &Order, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
+fn prepare_links(order: &RunOptions, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
     match &order.source {
-        Source::None => Ok(Links::default()),
-        Source::File(path) => {
+        LinkSource::None => Ok(Links::default()),
+        LinkSource::File(path) => {
             let show = |lines: usize| {
                 if !order.quiet && lines.is_multiple_of(PROGRESS_LINES) {
                     say(&format!("{} lines read", units::show_count(lines as u64)));
@@ -147,12 +147,12 @@ fn prepare_links(order: &Order, stop: &Arc<AtomicBool>, console: &Console) -> Re
                 false => Failure::usage(format!("--codes: {reason}")),
             })
         }
-        Source::Create(count) => create(order, *count, stop, console),
+        LinkSource::Create(count) => create(order, *count, stop, console),
     }
 }
 
 /// Creates links through the API, as fast as the server accepts them.
-fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
+fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
     let plan = Plan {
         pace: Loop::Closed,
         mix: cli::creating(),
@@ -197,7 +197,7 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
     }
     if !order.quiet {
         let rate = units::show_count((count as f64 / record.seconds.max(1e-9)) as u64);
-        let latency = Summary::of(&record.kind(Kind::Create).actual);
+        let latency = Summary::of(&record.kind(RequestKind::Create).actual);
         let p99 = units::show_micros(latency.quantiles[3]);
         say(&format!("created {}, {rate}/s, p99 {p99}", units::show_noun(count, "link")));
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use hdrhistogram::Histogram;
 
 use crate::check::Fault;
-use crate::traffic::Kind;
+use crate::traffic::RequestKind;
 
 /// Longest latency that histograms distinguish, in nanoseconds: an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
@@ -44,7 +44,7 @@ impl Latencies {
 
 /// Counts of requests in the measured time.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Counts {
+pub(crate) struct RequestCounts {
     /// Requests planned for the measured time.
     pub(crate) planned: u64,
     /// Planned requests that were sent.
@@ -107,12 +107,12 @@ impl Cpu {
 /// Results of a run, of one thread or of all.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Latencies by kind, in the order of [`Kind::ALL`].
+    /// Latencies by kind, in the order of [`RequestKind::ALL`].
     pub(crate) kinds: [Latencies; 4],
     /// Delays of requests that the generator caused, in nanoseconds.
     pub(crate) lag: Histogram<u64>,
     /// Counts of requests.
-    pub(crate) counts: Counts,
+    pub(crate) counts: RequestCounts,
     /// Errors by kind, in the order of [`Fault::ALL`].
     pub(crate) faults: [u64; Fault::ALL.len()],
     /// CPU time used in the measured time.
@@ -134,7 +134,7 @@ impl Default for Record {
         Record {
             kinds: Default::default(),
             lag: histogram(),
-            counts: Counts::default(),
+            counts: RequestCounts::default(),
             faults: Default::default(),
             cpu: Cpu::default(),
             busiest: 0.0,
@@ -179,7 +179,7 @@ impl Record {
     }
 
     /// Returns the latencies of one kind.
-    pub(crate) fn kind(&self, kind: Kind) -> &Latencies {
+    pub(crate) fn kind(&self, kind: RequestKind) -> &Latencies {
         &self.kinds[kind as usize]
     }
 

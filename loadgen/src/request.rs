@@ -1,7 +1,7 @@
 //! The bytes of requests, prepared as far as possible. Pure.
 
 use crate::links::Links;
-use crate::traffic::{Call, Kind};
+use crate::traffic::{Call, RequestKind};
 
 /// Header fields, besides `Host`, that a browser sends when it follows a link.
 const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\
@@ -61,13 +61,13 @@ impl Requests {
     /// Appends a request; `last` asks the server to close the connection after it.
     pub(crate) fn write(&self, call: Call, links: &Links, last: bool, out: &mut Vec<u8>) {
         let method: &[u8] = match call.kind {
-            Kind::Redirect | Kind::Miss => b"GET /",
-            Kind::Head => b"HEAD /",
-            Kind::Create => return self.write_create(call.number, last, out),
+            RequestKind::Redirect | RequestKind::Miss => b"GET /",
+            RequestKind::Head => b"HEAD /",
+            RequestKind::Create => return self.write_create(call.number, last, out),
         };
         out.extend_from_slice(method);
         match call.kind {
-            Kind::Miss => write_missing(call.number, out),
+            RequestKind::Miss => write_missing(call.number, out),
             _ => out.extend_from_slice(links.code(call.number)),
         }
         out.extend_from_slice(&self.fields);
@@ -118,21 +118,21 @@ mod tests {
 
     #[test]
     fn requests_are_what_they_should_be() {
-        let redirect = Call { kind: Kind::Redirect, number: 0 };
+        let redirect = Call { kind: RequestKind::Redirect, number: 0 };
         assert_eq!(text(redirect, Headers::Minimal, false), "GET /abc HTTP/1.1\r\nHost: h:1\r\nX: y\r\n\r\n");
         assert!(text(redirect, Headers::Browser, true).contains("Mozilla/5.0"));
-        let head = Call { kind: Kind::Head, number: 0 };
+        let head = Call { kind: RequestKind::Head, number: 0 };
         assert_eq!(
             text(head, Headers::Minimal, true),
             "HEAD /abc HTTP/1.1\r\nHost: h:1\r\nX: y\r\nConnection: close\r\n\r\n"
         );
-        let miss = text(Call { kind: Kind::Miss, number: 61 }, Headers::Minimal, false);
+        let miss = text(Call { kind: RequestKind::Miss, number: 61 }, Headers::Minimal, false);
         assert!(miss.starts_with("GET /z00-000 HTTP/1.1\r\n"), "{miss}");
     }
 
     #[test]
     fn creates_announce_the_length_of_their_body() {
-        let create = text(Call { kind: Kind::Create, number: 3 }, Headers::Browser, false);
+        let create = text(Call { kind: RequestKind::Create, number: 3 }, Headers::Browser, false);
         let (head, body) = create.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())) && head.contains("X-Api-Key: key"), "{head}");
         assert!(serde_json::from_str::<serde_json::Value>(body).unwrap()["longUrl"].is_string());

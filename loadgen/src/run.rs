@@ -13,7 +13,7 @@ use hdrhistogram::serialization::{Serializer, V2Serializer};
 use crate::links::Links;
 use crate::plan::Plan;
 use crate::record::{Interval, Record, Summary};
-use crate::worker::{self, Job, News};
+use crate::worker::{self, Job, WorkerMessage};
 
 /// Delay of the start, so that all threads have received it.
 const START_DELAY: Duration = Duration::from_millis(20);
@@ -31,7 +31,7 @@ pub(crate) enum RunError {
 
 /// Result of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct RunOutcome {
     /// Start of the run.
     pub(crate) began: SystemTime,
     /// Merged results of all threads.
@@ -80,7 +80,7 @@ pub(crate) fn run(
     links: &Arc<Links>,
     stop: &Arc<AtomicBool>,
     each_second: impl FnMut(&Interval),
-) -> Result<Outcome, RunError> {
+) -> Result<RunOutcome, RunError> {
     let (news, inbox) = channel();
     let mut starts = Vec::new();
     let mut threads = Vec::new();
@@ -113,7 +113,7 @@ pub(crate) fn run(
     join(threads);
     // A run that was at its end anyway is complete.
     let interrupted = stop.load(Ordering::Relaxed) && record.seconds + 0.001 < plan.duration.as_secs_f64();
-    Ok(Outcome { began, record, series: listener.into_series(), interrupted })
+    Ok(RunOutcome { began, record, series: listener.into_series(), interrupted })
 }
 
 fn join(threads: Vec<JoinHandle<()>>) {
@@ -124,7 +124,7 @@ fn join(threads: Vec<JoinHandle<()>>) {
 
 /// Receiver of the threads' messages.
 struct Listener<F> {
-    inbox: Receiver<News>,
+    inbox: Receiver<WorkerMessage>,
     /// Seconds that all threads have completed.
     series: Vec<Second>,
     /// Other seconds, each with the number of threads that have reported it.
@@ -138,12 +138,12 @@ impl<F: FnMut(&Interval)> Listener<F> {
         let mut trouble = None;
         for _ in 0..self.threads {
             match self.inbox.recv().expect("threads tell before they end") {
-                News::Ready(Ok(())) => {}
-                News::Ready(Err(reason)) => trouble = Some(RunError::Unreachable(reason)),
-                News::Done(result) => {
+                WorkerMessage::Ready(Ok(())) => {}
+                WorkerMessage::Ready(Err(reason)) => trouble = Some(RunError::Unreachable(reason)),
+                WorkerMessage::Done(result) => {
                     return Err(RunError::Failed(result.err().unwrap_or_else(|| io::Error::other("a thread ended"))));
                 }
-                News::Interval(_) => {}
+                WorkerMessage::Interval(_) => {}
             }
         }
         trouble.map_or(Ok(()), Err)
@@ -154,9 +154,9 @@ impl<F: FnMut(&Interval)> Listener<F> {
         let mut running = self.threads;
         while running > 0 {
             match self.inbox.recv().expect("threads tell before they end") {
-                News::Ready(_) => {}
-                News::Interval(interval) => self.take_interval(interval),
-                News::Done(result) => {
+                WorkerMessage::Ready(_) => {}
+                WorkerMessage::Interval(interval) => self.take_interval(interval),
+                WorkerMessage::Done(result) => {
                     all.add(result.map_err(RunError::Failed)?);
                     running -= 1;
                 }

@@ -7,7 +7,7 @@ use crate::random;
 
 /// Kinds of requests, in the order of reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     /// `GET` for a code that exists.
     Redirect,
     /// `HEAD` for a code that exists.
@@ -18,22 +18,23 @@ pub(crate) enum Kind {
     Create,
 }
 
-impl Kind {
+impl RequestKind {
     /// All kinds of requests.
-    pub(crate) const ALL: [Kind; 4] = [Kind::Redirect, Kind::Head, Kind::Miss, Kind::Create];
+    pub(crate) const ALL: [RequestKind; 4] =
+        [RequestKind::Redirect, RequestKind::Head, RequestKind::Miss, RequestKind::Create];
 
     /// Returns the name of the kind on the command line and in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Redirect => "redirect",
-            Kind::Head => "head",
-            Kind::Miss => "miss",
-            Kind::Create => "create",
+            RequestKind::Redirect => "redirect",
+            RequestKind::Head => "head",
+            RequestKind::Miss => "miss",
+            RequestKind::Create => "create",
         }
     }
 }
 
-/// Shares of the kinds, in [`Kind`]'s order. Only their ratios count.
+/// Shares of the kinds, in [`RequestKind`]'s order. Only their ratios count.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Mix {
     shares: [f64; 4],
@@ -41,7 +42,7 @@ pub(crate) struct Mix {
 
 impl Mix {
     /// Returns a mix of one kind only.
-    pub(crate) fn only(kind: Kind) -> Mix {
+    pub(crate) fn only(kind: RequestKind) -> Mix {
         let mut shares = [0.0; 4];
         shares[kind as usize] = 1.0;
         Mix { shares }
@@ -56,7 +57,7 @@ impl Mix {
         for part in text.split(',') {
             let (name, share) =
                 part.split_once('=').ok_or_else(|| format!("`{part}` is not a share such as miss=5"))?;
-            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name.trim());
+            let kind = RequestKind::ALL.into_iter().find(|kind| kind.name() == name.trim());
             let kind = kind.ok_or_else(|| format!("`{name}` is not redirect, head, miss or create"))?;
             let value = share.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
             shares[kind as usize] =
@@ -69,19 +70,19 @@ impl Mix {
     }
 
     /// True if requests of that kind occur.
-    pub(crate) fn has(&self, kind: Kind) -> bool {
+    pub(crate) fn has(&self, kind: RequestKind) -> bool {
         self.shares[kind as usize] > 0.0
     }
 
     /// True if the mix needs codes of existing links.
     pub(crate) fn needs_links(&self) -> bool {
-        self.has(Kind::Redirect) || self.has(Kind::Head)
+        self.has(RequestKind::Redirect) || self.has(RequestKind::Head)
     }
 
-    fn pick(&self, random: &mut Pcg64) -> Kind {
+    fn pick(&self, random: &mut Pcg64) -> RequestKind {
         let total: f64 = self.shares.iter().sum();
         let mut at = (1.0 - random::open_unit(random)) * total;
-        for kind in Kind::ALL {
+        for kind in RequestKind::ALL {
             let share = self.shares[kind as usize];
             if at < share {
                 return kind;
@@ -89,13 +90,13 @@ impl Mix {
             at -= share;
         }
         // Rounding may lead past the last share.
-        Kind::ALL.into_iter().rfind(|kind| self.has(*kind)).unwrap_or(Kind::Redirect)
+        RequestKind::ALL.into_iter().rfind(|kind| self.has(*kind)).unwrap_or(RequestKind::Redirect)
     }
 }
 
 impl std::fmt::Display for Mix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shares = Kind::ALL.into_iter().filter(|kind| self.has(*kind));
+        let shares = RequestKind::ALL.into_iter().filter(|kind| self.has(*kind));
         let texts: Vec<String> = shares.map(|kind| format!("{}={}", kind.name(), self.shares[kind as usize])).collect();
         f.write_str(&texts.join(","))
     }
@@ -105,7 +106,7 @@ impl std::fmt::Display for Mix {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
     /// Kind of the request.
-    pub(crate) kind: Kind,
+    pub(crate) kind: RequestKind,
     /// Number of the link for redirects; a random number for misses; a unique number for creates.
     pub(crate) number: u64,
 }
@@ -131,9 +132,9 @@ impl Traffic {
     pub(crate) fn next(&mut self) -> Call {
         let kind = self.mix.pick(&mut self.random);
         let number = match kind {
-            Kind::Redirect | Kind::Head => self.popularity.pick(&mut self.random),
-            Kind::Miss => random::below(&mut self.random, u64::MAX),
-            Kind::Create => {
+            RequestKind::Redirect | RequestKind::Head => self.popularity.pick(&mut self.random),
+            RequestKind::Miss => random::below(&mut self.random, u64::MAX),
+            RequestKind::Create => {
                 self.created += 1;
                 self.first_created + self.created
             }

@@ -28,7 +28,7 @@ const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
 /// A message from a thread to the run.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum WorkerMessage {
     /// The thread's connections are open, or the reason why too few are.
     Ready(Result<(), String>),
     /// A second has ended.
@@ -46,7 +46,7 @@ pub(crate) struct Job {
     /// Links to request.
     pub(crate) links: Arc<Links>,
     /// Channel for messages to the run.
-    pub(crate) news: Sender<News>,
+    pub(crate) news: Sender<WorkerMessage>,
     /// Channel that delivers the start of the run.
     pub(crate) start: Receiver<Instant>,
     /// Flag that ends the run early.
@@ -58,7 +58,7 @@ pub(crate) fn run(job: Job) {
     let news = job.news.clone();
     let result = Worker::new(job).and_then(Worker::run);
     // The receiver may have given up.
-    let _ = news.send(News::Done(Box::new(result)));
+    let _ = news.send(WorkerMessage::Done(Box::new(result)));
 }
 
 /// State of a connection at the ring.
@@ -131,7 +131,7 @@ impl Worker {
         let ready = self.connect_all()?;
         let failed = ready.is_err();
         // The receiver may have given up.
-        let _ = self.job.news.send(News::Ready(ready));
+        let _ = self.job.news.send(WorkerMessage::Ready(ready));
         let Ok(origin) = self.job.start.recv() else { return Ok(Record::default()) };
         if failed {
             return Ok(Record::default());
@@ -230,7 +230,7 @@ impl Worker {
         if self.crew.interval.second < second {
             let over = std::mem::replace(&mut self.crew.interval, Interval::new(second));
             // The receiver may have given up.
-            let _ = self.job.news.send(News::Interval(over));
+            let _ = self.job.news.send(WorkerMessage::Interval(over));
         }
     }
 

@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use carom_shards::{CachedLinks, Code, CodeFilter, CodeHash, CodeHasher, Entry, LinkMap, Policy};
+use carom_shards::{CachedLinks, Code, CodeFilter, CodeHash, CodeHasher, LinkMap, MapEntry, Policy};
 
 const TARGET: [u8; 100] = [b'x'; 100];
 
@@ -69,8 +69,8 @@ fn code(number: usize) -> (Code, CodeHash) {
     (code, hasher().hash(&code))
 }
 
-fn entry() -> Entry<'static> {
-    Entry::Link { policy: Policy::default(), target: &TARGET }
+fn entry() -> MapEntry<'static> {
+    MapEntry::Link { policy: Policy::default(), target: &TARGET }
 }
 
 /// Times look-ups as a whole.

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use carom_shards::segment::{Run, Segment};
-use carom_shards::{CodeLength, CodeSecret, CodeSpace, Counter};
+use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue};
 use fpe::ff1::{FF1, FlexibleNumeralString};
 
 const CODES: u64 = 300_000;
@@ -26,10 +26,10 @@ fn main() {
     let length = CodeLength::DEFAULT;
     for turn in 0..TURNS {
         let ours = nanoseconds_each(|counter| {
-            black_box(space.code(length, Counter(counter)));
+            black_box(space.code(length, CounterValue(counter)));
         });
         let back = nanoseconds_each(|counter| {
-            let code = space.code(length, Counter(counter));
+            let code = space.code(length, CounterValue(counter));
             black_box(space.counter(code));
         }) - ours;
         let fpe = nanoseconds_each(|counter| {
@@ -37,7 +37,7 @@ fn main() {
             black_box(oracle.encrypt(&[], &FlexibleNumeralString::from(digits)).expect("seven digits below 62"));
         });
         let start = Instant::now();
-        let run = Run { length, start: Counter(0), len: CODES };
+        let run = Run { length, start: CounterValue(0), len: CODES };
         black_box(Segment::prepare(&space, run, [turn as u8; 16]));
         let segment = start.elapsed().as_nanos() as f64 / CODES as f64;
         println!(

@@ -11,7 +11,9 @@ use std::hint::black_box;
 use std::io::{Read, Seek};
 use std::time::Instant;
 
-use carom_shards::{CodeHasher, CodeLength, CodeSecret, CodeSpace, Counter, Entry, GeneratedCode, LinkMap, Policy};
+use carom_shards::{
+    CodeHasher, CodeLength, CodeSecret, CodeSpace, CounterValue, GeneratedCode, LinkMap, MapEntry, Policy,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 const URL_BYTES: usize = 100;
@@ -23,7 +25,7 @@ fn main() {
     let links: u64 = std::env::args().nth(1).map_or(10_000_000, |links| links.parse().expect("a number of links"));
     let length = CodeLength::DEFAULT;
     let space = CodeSpace::new(&CodeSecret::from_bytes([1; 32]));
-    let codes: Vec<GeneratedCode> = (0..links).map(|counter| space.code(length, Counter(counter))).collect();
+    let codes: Vec<GeneratedCode> = (0..links).map(|counter| space.code(length, CounterValue(counter))).collect();
     let hasher = CodeHasher::new(7);
     let mut meter = Meter::open();
 
@@ -34,7 +36,7 @@ fn main() {
         let target = url(counter);
         let code = code.to_code();
         let hash = hasher.hash(&code);
-        let entry = Entry::Link { policy: Policy::default(), target: &target };
+        let entry = MapEntry::Link { policy: Policy::default(), target: &target };
         stalls.time(|| map.put(&code, hash, entry).expect("there is memory for the links"));
     }
     let resident = meter.resident_bytes() - before;

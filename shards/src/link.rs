@@ -93,7 +93,7 @@ impl Policy {
 
 /// An entry of a core's map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Entry<'a> {
+pub enum MapEntry<'a> {
     /// A link that can be visited.
     Link {
         /// Status, caching and lifetime of the redirect.

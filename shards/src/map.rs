@@ -31,7 +31,7 @@ use self::pages::Pages;
 use self::record::Record;
 use self::sealed::SealedPage;
 use crate::code::{Code, CodeHash, CodeHasher};
-use crate::link::Entry;
+use crate::link::MapEntry;
 
 pub use self::cached::CachedLinks;
 pub use self::record::{INSTANT_MS_MAX, TARGET_BYTES_MAX};
@@ -117,7 +117,7 @@ impl LinkMap {
 
     /// Returns the entry of a code. Allocates nothing.
     #[inline]
-    pub fn get(&self, code: &Code, hash: CodeHash) -> Option<Entry<'_>> {
+    pub fn get(&self, code: &Code, hash: CodeHash) -> Option<MapEntry<'_>> {
         Some(self.find(code, hash)?.2.entry())
     }
 
@@ -156,7 +156,7 @@ impl LinkMap {
     /// # Panics
     /// When a target has no or more than [`TARGET_BYTES_MAX`] bytes, or an instant is beyond [`INSTANT_MS_MAX`]: both
     /// are checked where links come in.
-    pub fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<Put, MapFull> {
+    pub fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<Put, MapFull> {
         debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");
         let units = record::units(code, &entry);
         let put = match self
@@ -189,7 +189,7 @@ impl LinkMap {
     }
 
     /// Adopts the links of a sealed page. Skips codes that already have an entry, and codes that `keep` refuses. Also
-    /// skips [`Entry::Damaged`]: it only means that the writer of the page could not read the record. Returns the codes
+    /// skips [`MapEntry::Damaged`]: it only means that the writer of the page could not read the record. Returns the codes
     /// for which the map had no room.
     ///
     /// The page becomes one of the map, so this writes the index and no record. Records in the order of
@@ -198,7 +198,7 @@ impl LinkMap {
         let mut walk = match self.pages.adopt(page) {
             Ok(walk) => walk,
             Err(page) => {
-                let links = page.records().filter(|(_, entry)| *entry != Entry::Damaged);
+                let links = page.records().filter(|(_, entry)| *entry != MapEntry::Damaged);
                 let codes = links.map(|(code, _)| (code, self.hasher.hash(&code)));
                 let left = codes.filter(|(code, hash)| self.find(code, *hash).is_none() && keep(code, *hash));
                 return left.map(|(code, _)| code).collect();
@@ -258,7 +258,7 @@ impl LinkMap {
     }
 
     /// Returns all entries, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (Code, Entry<'_>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Code, MapEntry<'_>)> {
         self.pages.live_records().map(|(_, record)| (record.code(), record.entry()))
     }
 

@@ -10,7 +10,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use crate::code::GeneratedCode;
-use crate::space::{CodeLength, CodeSpace, Counter};
+use crate::space::{CodeLength, CodeSpace, CounterValue};
 
 /// The shortest segment and the first one, in codes, unless fewer remain.
 pub const SEGMENT_LEN_MIN: u64 = 10_000;
@@ -37,15 +37,15 @@ pub struct Run {
     /// Length of the codes.
     pub length: CodeLength,
     /// The first value.
-    pub start: Counter,
+    pub start: CounterValue,
     /// Number of values.
     pub len: u64,
 }
 
 impl Run {
     /// Returns the value behind the last one.
-    pub fn end(self) -> Counter {
-        Counter(self.start.0 + self.len)
+    pub fn end(self) -> CounterValue {
+        CounterValue(self.start.0 + self.len)
     }
 }
 
@@ -162,7 +162,7 @@ pub enum Offer {
     /// issued; raise the counter to this value and ask again.
     Regressed {
         /// The lowest value that was never issued.
-        raise_to: Counter,
+        raise_to: CounterValue,
     },
     /// They lie beyond the last code of their length, or their length is used up: ask for values of this one.
     UsedUp {
@@ -180,14 +180,14 @@ pub struct Issuer {
     /// The length in use. When it is used up the next one takes over; past the longest, it stays and nothing is left.
     length: CodeLength,
     /// High-water mark of every length from [`CodeLength::MIN`] on; never beyond `codes()`.
-    marks: [Counter; CodeLength::COUNT],
+    marks: [CounterValue; CodeLength::COUNT],
 }
 
 impl Issuer {
     /// Returns an issuer for codes of at least `start` characters, above the given marks. The highest mark of each
     /// length counts, and a mark beyond the codes of its length means that it is used up.
-    pub fn new(start: CodeLength, marks: impl IntoIterator<Item = (CodeLength, Counter)>) -> Issuer {
-        let mut issuer = Issuer { length: start, marks: [Counter(0); CodeLength::COUNT] };
+    pub fn new(start: CodeLength, marks: impl IntoIterator<Item = (CodeLength, CounterValue)>) -> Issuer {
+        let mut issuer = Issuer { length: start, marks: [CounterValue(0); CodeLength::COUNT] };
         for (length, mark) in marks {
             issuer.raise(length, mark);
         }
@@ -195,7 +195,7 @@ impl Issuer {
     }
 
     /// Returns the high-water marks of all lengths that were ever used: the state to store.
-    pub fn state(&self) -> Vec<(CodeLength, Counter)> {
+    pub fn state(&self) -> Vec<(CodeLength, CounterValue)> {
         CodeLength::MIN.and_longer().map(|length| (length, self.mark(length))).filter(|(_, mark)| mark.0 > 0).collect()
     }
 
@@ -205,7 +205,7 @@ impl Issuer {
     }
 
     /// Returns the lowest value of a length that was never issued.
-    pub fn mark(&self, length: CodeLength) -> Counter {
+    pub fn mark(&self, length: CodeLength) -> CounterValue {
         self.marks[length.index()]
     }
 
@@ -255,9 +255,9 @@ impl Issuer {
 
     /// Records that all values of a length below `mark` were issued, here or elsewhere. A lower mark than the known one
     /// changes nothing.
-    pub fn raise(&mut self, length: CodeLength, mark: Counter) {
+    pub fn raise(&mut self, length: CodeLength, mark: CounterValue) {
         let known = &mut self.marks[length.index()];
-        *known = mark.clamp(*known, Counter(length.codes()));
+        *known = mark.clamp(*known, CounterValue(length.codes()));
         while self.remaining() == 0 {
             let Some(next) = self.length.next() else { break };
             self.length = next;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     fn run(characters: usize, start: u64, len: u64) -> Run {
-        Run { length: length(characters), start: Counter(start), len }
+        Run { length: length(characters), start: CounterValue(start), len }
     }
 
     fn space() -> CodeSpace {
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn reserved_names_are_left_out() {
         let length = CodeLength::MIN;
-        let whole = Run { length, start: Counter(0), len: length.codes() };
+        let whole = Run { length, start: CounterValue(0), len: length.codes() };
         let segment = Segment::prepare(&space(), whole, [0; 16]);
         // The reserved names of two characters are v3, V3, v4 and V4.
         assert_eq!(segment.left_out(), 4);
@@ -364,13 +364,13 @@ mod tests {
         assert_eq!(issuer.issue(100), Some(run(3, 0, 100)));
         assert!(!issuer.alarm());
         assert_eq!((issuer.used_percent(), issuer.remaining()), (0, 62u64.pow(3) - 100));
-        assert_eq!(issuer.state(), [(length(2), Counter(3_844)), (length(3), Counter(100))]);
+        assert_eq!(issuer.state(), [(length(2), CounterValue(3_844)), (length(3), CounterValue(100))]);
         assert_eq!(Issuer::new(length(2), issuer.state()), issuer);
     }
 
     #[test]
     fn the_alarm_comes_at_ninety_percent() {
-        let mut issuer = Issuer::new(length(2), [(length(2), Counter(3_459))]);
+        let mut issuer = Issuer::new(length(2), [(length(2), CounterValue(3_459))]);
         assert_eq!((issuer.used_percent(), issuer.alarm()), (89, false));
         issuer.issue(1);
         assert_eq!((issuer.used_percent(), issuer.alarm(), issuer.remaining()), (90, true, 384));
@@ -378,13 +378,13 @@ mod tests {
 
     #[test]
     fn a_regression_is_refused_and_mended() {
-        let mut issuer = Issuer::new(length(7), [(length(7), Counter(50_000))]);
-        assert_eq!(issuer.offer(run(7, 49_999, 10)), Offer::Regressed { raise_to: Counter(50_000) });
-        assert_eq!(issuer.mark(length(7)), Counter(50_000), "a refused offer changes nothing");
+        let mut issuer = Issuer::new(length(7), [(length(7), CounterValue(50_000))]);
+        assert_eq!(issuer.offer(run(7, 49_999, 10)), Offer::Regressed { raise_to: CounterValue(50_000) });
+        assert_eq!(issuer.mark(length(7)), CounterValue(50_000), "a refused offer changes nothing");
         assert_eq!(issuer.offer(run(7, 50_000, 10)), Offer::Accepted(run(7, 50_000, 10)));
         // Another node took the values between.
         assert_eq!(issuer.offer(run(7, 80_000, 10)), Offer::Accepted(run(7, 80_000, 10)));
-        assert_eq!(issuer.offer(run(7, 50_010, 10)), Offer::Regressed { raise_to: Counter(80_010) });
+        assert_eq!(issuer.offer(run(7, 50_010, 10)), Offer::Regressed { raise_to: CounterValue(80_010) });
         assert_eq!(issuer.issue(5), Some(run(7, 80_010, 5)));
     }
 
@@ -399,21 +399,21 @@ mod tests {
 
     #[test]
     fn the_end_of_all_codes_is_an_answer() {
-        let mut issuer = Issuer::new(CodeLength::MAX, [(CodeLength::MAX, Counter(u64::MAX))]);
+        let mut issuer = Issuer::new(CodeLength::MAX, [(CodeLength::MAX, CounterValue(u64::MAX))]);
         assert_eq!((issuer.remaining(), issuer.used_percent(), issuer.alarm()), (0, 100, true));
         assert_eq!(issuer.issue(1), None);
-        assert_eq!(issuer.offer(run(10, 5, 1)), Offer::Regressed { raise_to: Counter(CodeLength::MAX.codes()) });
+        assert_eq!(issuer.offer(run(10, 5, 1)), Offer::Regressed { raise_to: CounterValue(CodeLength::MAX.codes()) });
         assert_eq!(issuer.offer(run(10, u64::MAX, 1)), Offer::UsedUp { next: None });
     }
 
     #[test]
     fn marks_of_any_order_are_taken_at_their_highest() {
-        let marks = [(length(8), Counter(5)), (length(7), Counter(9)), (length(8), Counter(3))];
+        let marks = [(length(8), CounterValue(5)), (length(7), CounterValue(9)), (length(8), CounterValue(3))];
         let issuer = Issuer::new(length(7), marks);
-        assert_eq!((issuer.mark(length(7)), issuer.mark(length(8))), (Counter(9), Counter(5)));
+        assert_eq!((issuer.mark(length(7)), issuer.mark(length(8))), (CounterValue(9), CounterValue(5)));
         let longer = Issuer::new(length(8), issuer.state());
         assert_eq!(longer.length(), length(8));
-        assert_eq!(longer.mark(length(8)), Counter(5), "a code length that was changed goes on above its mark");
+        assert_eq!(longer.mark(length(8)), CounterValue(5), "a code length that was changed goes on above its mark");
     }
 
     #[test]

@@ -174,9 +174,9 @@ impl fmt::Display for CodeLength {
 
 /// A value of the counter of one length: the place of a code in the order of creation, which the key hides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct Counter(pub u64);
+pub struct CounterValue(pub u64);
 
-impl fmt::Display for Counter {
+impl fmt::Display for CounterValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
@@ -201,7 +201,7 @@ impl CodeSpace {
     ///
     /// # Panics
     /// When the counter is not below `length.codes()`: the issuer must stop there.
-    pub fn code(&self, length: CodeLength, counter: Counter) -> GeneratedCode {
+    pub fn code(&self, length: CodeLength, counter: CounterValue) -> GeneratedCode {
         assert!(counter.0 < length.codes(), "counter {counter} is beyond the codes of {length} characters");
         let permutation = &self.permutations[length.index()];
         code_of(length, permutation.encrypt(halves(permutation, counter)))
@@ -212,7 +212,7 @@ impl CodeSpace {
     ///
     /// # Panics
     /// When they go beyond `length.codes()`.
-    pub fn codes(&self, length: CodeLength, start: Counter, len: u64) -> impl Iterator<Item = GeneratedCode> {
+    pub fn codes(&self, length: CodeLength, start: CounterValue, len: u64) -> impl Iterator<Item = GeneratedCode> {
         let end = start.0.checked_add(len).filter(|&end| end <= length.codes());
         let end =
             end.unwrap_or_else(|| panic!("{len} counters from {start} go beyond the codes of {length} characters"));
@@ -222,7 +222,7 @@ impl CodeSpace {
             let mut strings = [Halves { left: 0, right: 0 }; BATCH];
             let len = batch.clone().count();
             for (string, counter) in strings.iter_mut().zip(batch) {
-                *string = halves(permutation, Counter(counter));
+                *string = halves(permutation, CounterValue(counter));
             }
             permutation.encrypt_all(&mut strings[..len]);
             strings.into_iter().take(len).map(move |image| code_of(length, image))
@@ -230,7 +230,7 @@ impl CodeSpace {
     }
 
     /// Returns the length and counter value of a code; `None` for a single character, which no counter makes.
-    pub fn counter(&self, code: GeneratedCode) -> Option<(CodeLength, Counter)> {
+    pub fn counter(&self, code: GeneratedCode) -> Option<(CodeLength, CounterValue)> {
         let length = CodeLength::new(code.len())?;
         let permutation = &self.permutations[length.index()];
         let right_len = length.get() - length.get() / 2;
@@ -240,7 +240,7 @@ impl CodeSpace {
             *half = *half * RADIX + u64::from(digit);
         }
         let Halves { left, right } = permutation.decrypt(image);
-        Some((length, Counter(left * permutation.right_size() + right)))
+        Some((length, CounterValue(left * permutation.right_size() + right)))
     }
 }
 
@@ -248,7 +248,7 @@ impl CodeSpace {
 const BATCH: usize = 64;
 
 /// Returns a counter value as the string that is permuted.
-fn halves(permutation: &Permutation, counter: Counter) -> Halves {
+fn halves(permutation: &Permutation, counter: CounterValue) -> Halves {
     let right_size = permutation.right_size();
     Halves { left: counter.0 / right_size, right: counter.0 % right_size }
 }
@@ -292,7 +292,7 @@ mod tests {
         #[test]
         fn counters_come_back(length in 2usize..=10, seed in any::<u64>()) {
             let length = CodeLength::new(length).unwrap();
-            let counter = Counter(seed % length.codes());
+            let counter = CounterValue(seed % length.codes());
             let code = space().code(length, counter);
             prop_assert_eq!(code.len(), length.get());
             prop_assert_eq!(space().counter(code), Some((length, counter)));
@@ -333,7 +333,7 @@ mod tests {
         let space = space();
         for length in [CodeLength::MIN, CodeLength::new(3).unwrap()] {
             let mut seen = vec![false; length.codes() as usize];
-            for counter in (0..length.codes()).map(Counter) {
+            for counter in (0..length.codes()).map(CounterValue) {
                 let code = space.code(length, counter);
                 assert_eq!(space.counter(code), Some((length, counter)));
                 let number = code.digits().fold(0, |number, digit| number * 62 + usize::from(digit));
@@ -347,29 +347,30 @@ mod tests {
     fn many_codes_are_those_of_one_after_the_other() {
         let (space, length) = (space(), CodeLength::DEFAULT);
         for len in [0, 1, 64, 1_000] {
-            let one_by_one = (5..5 + len).map(|counter| space.code(length, Counter(counter)));
-            assert!(space.codes(length, Counter(5), len).eq(one_by_one));
+            let one_by_one = (5..5 + len).map(|counter| space.code(length, CounterValue(counter)));
+            assert!(space.codes(length, CounterValue(5), len).eq(one_by_one));
         }
-        assert_eq!(space.codes(CodeLength::MIN, Counter(3_800), 44).count(), 44);
+        assert_eq!(space.codes(CodeLength::MIN, CounterValue(3_800), 44).count(), 44);
     }
 
     #[test]
     #[should_panic(expected = "beyond the codes of 2 characters")]
     fn counters_beyond_the_length_are_a_contradiction() {
-        let _ = space().codes(CodeLength::MIN, Counter(3_800), 45);
+        let _ = space().codes(CodeLength::MIN, CounterValue(3_800), 45);
     }
 
     #[test]
     fn another_key_makes_other_codes() {
         let other = CodeSpace::new(&CodeSecret::from_bytes([7; 32]));
-        let same = (0..1_000)
-            .filter(|&n| other.code(CodeLength::DEFAULT, Counter(n)) == space().code(CodeLength::DEFAULT, Counter(n)));
+        let same = (0..1_000).filter(|&n| {
+            other.code(CodeLength::DEFAULT, CounterValue(n)) == space().code(CodeLength::DEFAULT, CounterValue(n))
+        });
         assert_eq!(same.count(), 0);
     }
 
     #[test]
     #[should_panic(expected = "beyond the codes of 2 characters")]
     fn a_counter_beyond_the_length_is_a_contradiction() {
-        space().code(CodeLength::MIN, Counter(3_844));
+        space().code(CodeLength::MIN, CounterValue(3_844));
     }
 }

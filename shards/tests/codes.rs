@@ -1,7 +1,7 @@
 //! Statistical tests that an observer of codes learns nothing. Codes of consecutive counters are compared with
 //! uniformly random ones, and the same tests must reject the plain counter, which proves that they are sensitive.
 
-use carom_shards::{CodeLength, CodeSecret, CodeSpace, Counter, GeneratedCode};
+use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue, GeneratedCode};
 
 const RADIX: u64 = 62;
 const LENGTH: CodeLength = CodeLength::DEFAULT;
@@ -19,7 +19,7 @@ fn space() -> CodeSpace {
 
 /// Returns the codes of the first counter values.
 fn permuted(count: u64) -> Vec<GeneratedCode> {
-    space().codes(LENGTH, Counter(0), count).collect()
+    space().codes(LENGTH, CounterValue(0), count).collect()
 }
 
 /// Returns the control: the counter itself, written in base 62 from a round number on.

@@ -13,15 +13,18 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 
+use super::ApiService;
 use super::browser::is_of_foreign_page;
 use super::console::Console;
+use super::context::{Context, Site};
 use super::problem::Problem;
+use super::request::{accepts_html, is_read};
+use super::response::{ApiResponse, answer, json, with};
 use super::rest::{apps, routes};
-use super::{Answer, Context, Service, Site, accepts_html, answer, is_read, json, with};
 use crate::bridge::handle::ServiceHandle;
 
 /// Returns the handler for the requests of the admin listener.
-pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> Service {
+pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
     let context = Context::of(services, site);
     let console: Rc<Console> = Rc::default();
     Rc::new(move |request| {
@@ -113,7 +116,7 @@ impl Context {
         path: &str,
         segments: &[&str],
         request: Request<Incoming>,
-    ) -> Answer {
+    ) -> ApiResponse {
         let (methods, method) = (routes::methods_at(path), request.method());
         if !methods.is_empty() && !methods.contains(&method.as_str()) {
             return Problem::method(method, methods.join(", ")).into_answer();
@@ -138,7 +141,12 @@ impl Site {
 }
 
 /// Serves the API of apps to callers that may manage apps.
-async fn route_apps(context: &Context, console: &Console, segments: &[&str], request: Request<Incoming>) -> Answer {
+async fn route_apps(
+    context: &Context,
+    console: &Console,
+    segments: &[&str],
+    request: Request<Incoming>,
+) -> ApiResponse {
     let Some(methods) = apps::methods_at(segments) else { return Problem::no_route().into_answer() };
     if !methods.split(", ").any(|method| method == request.method().as_str()) {
         return Problem::method(request.method(), methods).into_answer();
@@ -149,7 +157,7 @@ async fn route_apps(context: &Context, console: &Console, segments: &[&str], req
     }
 }
 
-async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> Answer {
+async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse {
     if !is_read(request.method()) {
         return Problem::method(request.method(), "GET, HEAD").into_answer();
     }
@@ -176,7 +184,7 @@ async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> Answer {
     }
 }
 
-fn readiness(services: &ServiceHandle) -> Answer {
+fn readiness(services: &ServiceHandle) -> ApiResponse {
     let node = &services.counters().node;
     if node.draining.load(Ordering::Relaxed) {
         text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
@@ -187,6 +195,6 @@ fn readiness(services: &ServiceHandle) -> Answer {
     }
 }
 
-fn text(status: StatusCode, text: &'static str) -> Answer {
+fn text(status: StatusCode, text: &'static str) -> ApiResponse {
     answer(status, "text/plain; charset=utf-8", text)
 }

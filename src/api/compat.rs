@@ -10,17 +10,17 @@ use std::sync::Arc;
 use carom_shards::Code;
 use serde_json::{Map, Value};
 
-use super::Context;
+use super::context::Context;
 use super::problem::Problem;
 use super::rest::create::Create;
-use super::rest::short_urls::Made;
+use super::rest::short_urls::CreatedLink;
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 
 impl Context {
     /// Creates a link from fields of the REST API, or finds one like it.
-    async fn make_of(&self, fields: &Map<String, Value>) -> Result<Made, Problem> {
+    async fn make_of(&self, fields: &Map<String, Value>) -> Result<CreatedLink, Problem> {
         let create = self.bounded(|bounds| Create::read(fields, bounds));
         self.make(create.map_err(|invalid| Problem::invalid(&invalid))?).await
     }
@@ -46,7 +46,7 @@ impl Context {
 
     /// Finds a link by its code or by its short URL, with or without a scheme. A host that the service does not
     /// serve is ignored.
-    async fn find_called(&self, name: &str) -> Result<(Arc<Link>, Counts), Problem> {
+    async fn find_called(&self, name: &str) -> Result<(Arc<Link>, VisitCounts), Problem> {
         let named = host_in(name).and_then(|host| self.domains().of_host(host.as_bytes()));
         let domain = match named {
             Some(place) => self.domains().id_at(place),

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use hyper::header;
 use hyper::{Request, StatusCode};
 
-use super::{Answer, Context, accepts_html, answer, with};
+use super::context::Context;
+use super::request::accepts_html;
+use super::response::{ApiResponse, answer, with};
 use crate::pages::{CONTENT_SECURITY_POLICY, Pages, SCRIPT};
 use carom_model::redirect::Notice;
 
@@ -12,7 +14,7 @@ use carom_model::redirect::Notice;
 const KEPT: &str = "public, max-age=300";
 
 /// Returns a response with an HTML page.
-pub(super) fn as_html(status: StatusCode, html: String) -> Answer {
+pub(super) fn as_html(status: StatusCode, html: String) -> ApiResponse {
     let answer = answer(status, "text/html; charset=utf-8", html);
     with(with(answer, header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY), header::REFERRER_POLICY, "no-referrer")
 }
@@ -24,7 +26,7 @@ impl Context {
     }
 
     /// Returns a notice in the format that the client prefers.
-    pub(super) fn notice<B>(&self, request: &Request<B>, notice: Notice) -> Answer {
+    pub(super) fn notice<B>(&self, request: &Request<B>, notice: Notice) -> ApiResponse {
         let status = StatusCode::from_u16(notice.number()).expect("every notice has the number of a status");
         let drawn = self.pages().notice(notice);
         let answer = match accepts_html(request) {
@@ -39,7 +41,7 @@ impl Context {
     }
 
     /// Handles `GET /-/style.css`: returns the style sheet of the pages.
-    pub(super) fn style(&self) -> Answer {
+    pub(super) fn style(&self) -> ApiResponse {
         with(
             answer(StatusCode::OK, "text/css; charset=utf-8", self.pages().style().to_owned()),
             header::CACHE_CONTROL,
@@ -48,17 +50,17 @@ impl Context {
     }
 
     /// Handles `GET /-/page.js`: returns the script of the pages.
-    pub(super) fn script(&self) -> Answer {
+    pub(super) fn script(&self) -> ApiResponse {
         with(answer(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT), header::CACHE_CONTROL, KEPT)
     }
 
     /// Handles `GET /-/icon.svg`: returns the favicon.
-    pub(super) fn icon(&self) -> Answer {
+    pub(super) fn icon(&self) -> ApiResponse {
         picture("image/svg+xml", self.pages().icon().to_owned())
     }
 
     /// Handles `GET /-/logo`: returns the logo, if the service has one.
-    pub(super) fn logo<B>(&self, request: &Request<B>) -> Answer {
+    pub(super) fn logo<B>(&self, request: &Request<B>) -> ApiResponse {
         match self.pages().logo() {
             Some(logo) => picture(logo.kind, logo.bytes.clone()),
             None => self.notice(request, Notice::NotFound),
@@ -66,7 +68,7 @@ impl Context {
     }
 }
 
-fn picture(kind: &'static str, bytes: impl Into<Bytes>) -> Answer {
+fn picture(kind: &'static str, bytes: impl Into<Bytes>) -> ApiResponse {
     let answer = answer(StatusCode::OK, kind, bytes);
     // An SVG that is opened on its own is a document, so it needs a policy.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";

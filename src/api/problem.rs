@@ -8,10 +8,10 @@ use hyper::header;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::auth::{seconds, with_quota};
-use super::{Answer, answer, with};
+use super::rate_limit::{seconds, with_quota};
+use super::response::{ApiResponse, answer, with};
 use crate::bridge::handle::TooMany;
-use crate::wire::head::TUNNEL;
+use carom_http::head::TUNNEL;
 use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
 use carom_model::access::APP_VERSION_LEN_MAX;
 use carom_model::access::usage::Quota;
@@ -348,8 +348,8 @@ impl Problem {
     }
 
     /// Returns a response with another status and body, and the headers of this problem.
-    pub(super) fn into_answer_with(self, status: StatusCode, kind: &'static str, body: String) -> Answer {
-        self.dress(answer(status, kind, body))
+    pub(super) fn into_answer_with(self, status: StatusCode, kind: &'static str, body: String) -> ApiResponse {
+        self.add_headers(answer(status, kind, body))
     }
 
     /// Returns the members of the problem as a JSON object.
@@ -364,14 +364,14 @@ impl Problem {
     }
 
     /// Returns the response to send.
-    pub(super) fn into_answer(mut self) -> Answer {
+    pub(super) fn into_answer(mut self) -> ApiResponse {
         let body = Value::Object(std::mem::take(&mut self.members)).to_string();
         let answer = answer(self.status, "application/problem+json", body);
-        self.dress(answer)
+        self.add_headers(answer)
     }
 
     /// Adds the headers of this problem to a response.
-    pub(super) fn dress(self, mut answer: Answer) -> Answer {
+    pub(super) fn add_headers(self, mut answer: ApiResponse) -> ApiResponse {
         if let Some(seconds) = self.retry_after {
             answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
         }
@@ -410,7 +410,7 @@ fn shown(field: &str) -> Cow<'_, str> {
 }
 
 /// Returns the result of a health check, in the health check response format for HTTP APIs.
-pub(super) fn health(passes: bool) -> Answer {
+pub(super) fn health(passes: bool) -> ApiResponse {
     let status = if passes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({
         "status": if passes { "pass" } else { "fail" },

@@ -10,23 +10,25 @@ use hyper::body::Incoming;
 use hyper::header;
 use hyper::{Method, Request, StatusCode};
 
-use super::auth::with_quota;
+use super::ApiService;
+use super::context::{Context, Site};
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
+use super::rate_limit::with_quota;
+use super::request::is_read;
+use super::response::{ApiResponse, empty, with};
 use super::rest::domains::lead_to;
 use super::rest::{openapi, routes};
-use super::{Answer, Context, Service, Site, empty, is_read, with};
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::answer::MISS_WAIT_SECONDS;
-use crate::wire::forward;
+use carom_http::forward;
 use carom_model::access::Role;
-use carom_model::access::miss_limiter::{Place, Source};
+use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::access::usage::Quota;
-use carom_model::redirect::Notice;
+use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 
 /// Returns the handler for the requests of a core that hyper serves.
-pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> Service {
+pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
     let context = Context::of(services, site);
     Rc::new(move |request| {
         let context = context.clone();
@@ -35,7 +37,7 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> Service {
 }
 
 impl Context {
-    async fn route(&self, request: Request<Incoming>) -> Answer {
+    async fn route(&self, request: Request<Incoming>) -> ApiResponse {
         if let Some(answer) = routes::without_path(request.method(), request.uri()) {
             return answer;
         }
@@ -81,7 +83,7 @@ impl Context {
     }
 
     /// Answers a path of the API for an authenticated caller. The path allows the method.
-    pub(super) async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
+    pub(super) async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
         let method = request.method().clone();
         if !is_read(&method)
             && let Err(problem) = self.caller.needs(Role::WriteOwn)
@@ -120,7 +122,7 @@ impl Context {
 
     /// Looks up a code in a domain, and then in the fallback domain if it has one. Also returns the code that the
     /// result is about.
-    async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, OwnedLookup) {
+    async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::DomainIndex>) -> (Code, OwnedLookup) {
         let Some(domain) = domain else { return (code, Lookup::Missing) };
         let code = code.within(self.domains().id_at(domain));
         let first = self.services.look_up(code).await;
@@ -133,7 +135,7 @@ impl Context {
     }
 
     /// Answers a redirect on a connection that hyper drives.
-    async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
+    async fn redirect(&self, code: &str, request: &Request<Incoming>) -> ApiResponse {
         if self.client_of(request).is_limited() {
             return self.too_many(request);
         }
@@ -149,10 +151,10 @@ impl Context {
     fn answer_lookup<B>(
         &self,
         request: &Request<B>,
-        domain: Option<carom_model::domains::Place>,
+        domain: Option<carom_model::domains::DomainIndex>,
         code: Code,
         lookup: &OwnedLookup,
-    ) -> Answer {
+    ) -> ApiResponse {
         let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
         let is_head = request.method() != Method::GET;
@@ -165,12 +167,12 @@ impl Context {
     }
 
     /// A response as hyper sends it.
-    pub(super) fn answer_with_response<B>(&self, request: &Request<B>, response: &Response<'_>) -> Answer {
+    pub(super) fn answer_with_response<B>(&self, request: &Request<B>, response: &Response<'_>) -> ApiResponse {
         match *response {
             Response::Redirect(Destination { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = carom_telemetry::clock::unix_ms();
-                let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
+                let seconds = carom_http::answer::cache_seconds(&policy, now_ms);
                 // For HEAD hyper would omit the length, which GET and the fast path send.
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
@@ -190,13 +192,13 @@ impl Context {
 pub(super) struct HttpClient<'c> {
     services: &'c ServiceHandle,
     /// The address of the client, if it is known.
-    place: Option<Place>,
+    place: Option<ClientKey>,
 }
 
 impl MissLimit for HttpClient<'_> {
     fn is_limited(&mut self) -> bool {
         let guard = self.services.guard();
-        guard.is_throttling() && self.place.is_some_and(|place| guard.bars(place).is_some())
+        guard.is_throttling() && self.place.is_some_and(|place| guard.retry_after(place).is_some())
     }
 
     fn misses_too_often(&mut self) -> bool {
@@ -207,17 +209,18 @@ impl MissLimit for HttpClient<'_> {
 impl Context {
     /// The client that sent a request.
     pub(super) fn client_of<B>(&self, request: &Request<B>) -> HttpClient<'_> {
-        let place = request.extensions().get::<Source>().map(|source| self.services.guard().place(source.address));
+        let place =
+            request.extensions().get::<RequestOrigin>().map(|source| self.services.guard().place(source.address));
         HttpClient { services: &self.services, place }
     }
 
     /// The answer to a client over the miss limit; counts it.
-    pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
+    pub(super) fn too_many<B>(&self, request: &Request<B>) -> ApiResponse {
         self.services.note_throttled();
         self.too_many_page(request)
     }
 
-    fn too_many_page<B>(&self, request: &Request<B>) -> Answer {
+    fn too_many_page<B>(&self, request: &Request<B>) -> ApiResponse {
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
         let limit = self.services.counters().misses_per_second;
         with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))
@@ -227,7 +230,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Interfaces;
+    use crate::api::context::Interfaces;
     use crate::bridge::handle::recording_handle;
     use carom_model::link::creator_links::CreatorLinks;
     use carom_model::testing::redirects::{Case, any_case, kind_of};
@@ -263,7 +266,7 @@ mod tests {
             let (context, mut visits) = context(&case);
             let method = if case.is_head { Method::HEAD } else { Method::GET };
             let mut request = Request::builder().method(method).uri("/abc").body(()).unwrap();
-            request.extensions_mut().insert(Source { address: case.client.address(), is_final: true });
+            request.extensions_mut().insert(RequestOrigin { address: case.client.address(), is_final: true });
             let code = Code::parse(b"abc").unwrap();
             let answer = context.answer_lookup(&request, case.domain, code, &case.lookup);
             let location = answer.headers().get(header::LOCATION).map(|value| value.to_str().unwrap());

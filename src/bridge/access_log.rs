@@ -85,7 +85,7 @@ pub struct Request<'a> {
 
 /// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Outcome {
+pub struct RequestOutcome {
     /// The instant of the response, in milliseconds since 1970 UTC.
     pub at_ms: u64,
     /// The latency, in microseconds.
@@ -96,11 +96,11 @@ pub struct Outcome {
 
 /// A request and its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Entry<'a> {
+pub struct AccessEntry<'a> {
     /// The logged properties of the request.
     pub request: Request<'a>,
     /// The outcome of the request.
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
 }
 
 impl<'a> Request<'a> {
@@ -154,7 +154,7 @@ impl<'a> Request<'a> {
     }
 }
 
-impl Outcome {
+impl RequestOutcome {
     fn write(self, into: &mut [u8]) {
         into[OUTCOME_AT..OUTCOME_AT + 8].copy_from_slice(&self.at_ms.to_le_bytes());
         into[OUTCOME_AT + 8..OUTCOME_AT + 12].copy_from_slice(&self.micros.to_le_bytes());
@@ -176,9 +176,9 @@ fn path_of(target: &[u8]) -> &[u8] {
 }
 
 /// Decodes an entry; `None` for malformed bytes.
-fn read(bytes: &[u8]) -> Option<Entry<'_>> {
+fn read(bytes: &[u8]) -> Option<AccessEntry<'_>> {
     let (fixed, mut texts) = bytes.split_first_chunk::<FIXED_LEN>()?;
-    let outcome = Outcome {
+    let outcome = RequestOutcome {
         at_ms: u64::from_le_bytes(*fixed[OUTCOME_AT..].first_chunk()?),
         micros: u32::from_le_bytes(*fixed[OUTCOME_AT + 8..].first_chunk()?),
         status: u16::from_le_bytes(*fixed[OUTCOME_AT + 12..].first_chunk()?),
@@ -205,19 +205,19 @@ fn read(bytes: &[u8]) -> Option<Entry<'_>> {
         referrer: take(lens[3])?,
         agent: take(lens[4])?,
     };
-    Some(Entry { request, outcome })
+    Some(AccessEntry { request, outcome })
 }
 
 /// A request that is logged when it is answered.
 #[derive(Debug)]
-pub struct Noted(Box<[u8]>);
+pub struct PendingEntry(Box<[u8]>);
 
-impl Noted {
+impl PendingEntry {
     /// Copies the logged properties of a request.
-    pub fn new(request: &Request<'_>) -> Noted {
+    pub fn new(request: &Request<'_>) -> PendingEntry {
         let mut bytes = [0; ENTRY_LEN_MAX];
         let len = request.write(&mut bytes);
-        Noted(bytes[..len].into())
+        PendingEntry(bytes[..len].into())
     }
 }
 
@@ -259,7 +259,7 @@ impl AccessSender {
     }
 
     /// Adds an entry to the ring. Returns false if the ring is full.
-    pub fn tell(&mut self, entry: &Entry<'_>) -> bool {
+    pub fn send(&mut self, entry: &AccessEntry<'_>) -> bool {
         let mut bytes = [0; ENTRY_LEN_MAX];
         let len = entry.request.write(&mut bytes);
         entry.outcome.write(&mut bytes);
@@ -267,7 +267,7 @@ impl AccessSender {
     }
 
     /// Adds a request that was noted before. Returns false if the ring is full.
-    pub fn tell_noted(&mut self, mut noted: Noted, outcome: Outcome) -> bool {
+    pub fn send_noted(&mut self, mut noted: PendingEntry, outcome: RequestOutcome) -> bool {
         outcome.write(&mut noted.0);
         self.ring.push_entire_slice(&noted.0).is_ok()
     }
@@ -276,7 +276,7 @@ impl AccessSender {
 impl AccessReceiver {
     /// Passes the entries of the ring to `take`, and returns their bytes. Entries that arrive meanwhile wait for the
     /// next call.
-    pub fn drain(&mut self, mut take: impl FnMut(&Entry<'_>)) -> usize {
+    pub fn drain(&mut self, mut take: impl FnMut(&AccessEntry<'_>)) -> usize {
         let found = self.0.slots();
         let mut bytes = [0; ENTRY_LEN_MAX];
         let mut left = found;
@@ -320,7 +320,7 @@ mod tests {
         #[test]
         fn what_is_told_is_heard_in_order(all in proptest::collection::vec(any_entry(), 0..40)) {
             let (mut sender, mut receiver) = ring(1, true, 7);
-            let entries: Vec<Entry<'_>> = all
+            let entries: Vec<AccessEntry<'_>> = all
                 .iter()
                 .map(|(address, is_secure, protocol, (method, host, path, referrer, agent), (at_ms, micros, status))| {
                     let request = Request {
@@ -333,13 +333,13 @@ mod tests {
                         referrer,
                         agent,
                     };
-                    Entry { request, outcome: Outcome { at_ms: *at_ms, micros: *micros, status: *status } }
+                    AccessEntry { request, outcome: RequestOutcome { at_ms: *at_ms, micros: *micros, status: *status } }
                 })
                 .collect();
             for (index, entry) in entries.iter().enumerate() {
                 let told = match index % 2 {
-                    0 => sender.tell(entry),
-                    _ => sender.tell_noted(Noted::new(&entry.request), entry.outcome),
+                    0 => sender.send(entry),
+                    _ => sender.send_noted(PendingEntry::new(&entry.request), entry.outcome),
                 };
                 prop_assert!(told);
             }
@@ -365,15 +365,15 @@ mod tests {
     #[test]
     fn a_full_ring_takes_nothing_by_halves() {
         let (mut sender, mut receiver) = ring(1, true, 7);
-        let entry = Entry { request: Request { path: b"/abc", ..Request::default() }, ..Entry::default() };
+        let entry = AccessEntry { request: Request { path: b"/abc", ..Request::default() }, ..AccessEntry::default() };
         let mut told = 0;
-        while sender.tell(&entry) {
+        while sender.send(&entry) {
             told += 1;
         }
         let mut heard = 0;
         receiver.drain(|entry| heard += usize::from(entry.request.path == b"/abc"));
         assert_eq!((heard, told > 10_000), (told, true));
-        assert!(sender.tell(&entry));
+        assert!(sender.send(&entry));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use carom_model::link::Link;
 use carom_model::link::history::Edit;
 use carom_model::query::ListAnswer;
 use carom_model::visits::history::History;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 
 /// The result of a [`super::StoreRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ pub enum StoreAnswer {
     /// No link has that code.
     NotFound,
     /// The requested record and its visit counts.
-    Found(Arc<Link>, Counts),
+    Found(Arc<Link>, VisitCounts),
     /// The requested visit statistics.
     Visits(Box<History>),
     /// The edit history of a code, newest first.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Ticket;
 use carom_model::access::AppName;
-use carom_model::access::key::Key;
+use carom_model::access::key::ApiKey;
 use carom_model::access::registry::{Grant, Refusal, Registry};
 
 /// An order to change apps or keys.
@@ -69,7 +69,7 @@ impl std::fmt::Debug for AppsAnswer {
 impl AppsRequest {
     /// Applies the change to `registry` at `now_ms`, in milliseconds since 1970 UTC.
     pub fn apply(self, registry: &mut Registry, now_ms: u64) -> AppsAnswer {
-        let key = |key: Key, follows| AppsAnswer::Key { id: key.hash().id(), key: key.as_str().to_owned(), follows };
+        let key = |key: ApiKey, follows| AppsAnswer::Key { id: key.hash().id(), key: key.as_str().to_owned(), follows };
         match self {
             AppsRequest::Add(grant) => registry.add(grant, now_ms).map(|added| key(added, None)),
             AppsRequest::Revoke { app, id } => registry.revoke(&app, id.as_deref(), now_ms).map(AppsAnswer::Revoked),

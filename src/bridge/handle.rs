@@ -30,8 +30,8 @@ pub use self::long::{LongKind, LongRequest, TooMany};
 pub(crate) use self::recording::testing::recording_handle;
 pub use self::recording::{Recorders, count_response};
 use crate::bridge::{
-    AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, ListQueues, LookUpQueue, Made, Page,
-    PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
+    AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, JobResult, ListQueues, LookupQueue,
+    Mailboxes, Page, PageQueue, PageRequest, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -39,7 +39,7 @@ use carom_model::access::idempotency::{PendingCreate, PendingCreates};
 use carom_model::access::miss_limiter::MissLimiter;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
-use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
@@ -55,7 +55,7 @@ enum Reply {
     Latency(Box<LatencySummary>),
     Lent(Vec<Code>),
     Page(Page),
-    Made(Made),
+    Made(JobResult),
 }
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub struct NodeContext {
     /// Queues to the threads for work that is too long for a core.
     pub jobs: JobQueues,
     /// Queue to the thread that looks up codes in Redis; `None` if the node is not in a fleet.
-    pub look_ups: Option<LookUpQueue>,
+    pub look_ups: Option<LookupQueue>,
     /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
     /// Misses per second that an address may cause on one core; 0 means no limit.
@@ -103,9 +103,9 @@ pub struct NodeContext {
     /// Queue to the thread that grants the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Queue to the threads that read links which are not in memory; `None` if all are.
-    pub fetches: Option<LookUpQueue>,
+    pub fetches: Option<LookupQueue>,
     /// The mailboxes of all cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// Creates in flight that have an idempotency key.
     pub pending_creates: PendingCreates,
     /// NodeContext of each core.
@@ -115,18 +115,18 @@ pub struct NodeContext {
 }
 
 /// A task's place in the list of waiters. Dropping it removes the waiter.
-struct Place<'a> {
+struct WaiterGuard<'a> {
     services: &'a ServiceHandle,
     token: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.services.waiters.borrow_mut().remove(&self.token);
     }
 }
 
-impl Place<'_> {
+impl WaiterGuard<'_> {
     /// Keeps the waiter. The caller must remove it.
     fn keep(self) -> u64 {
         let token = self.token;
@@ -168,14 +168,14 @@ pub struct ServiceHandle {
     /// Durations of finished look-ups. The loop adds them to the core's latencies.
     look_up_times: RefCell<Vec<Duration>>,
     /// Connections whose stream has something for the loop.
-    kicks: RefCell<Vec<u32>>,
+    notified: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
     /// Recorders of visits and of the access log.
     told: RefCell<Recorders>,
     /// The hosts that new links may lead to; `None` if any host is allowed.
-    allowed: RefCell<Option<Arc<Hosts>>>,
+    allowed: RefCell<Option<Arc<HostSet>>>,
     /// The hosts on the block list; `None` if it is empty.
-    blocked: RefCell<Option<Arc<Hosts>>>,
+    blocked: RefCell<Option<Arc<HostSet>>>,
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
     /// The rate limit for misses and failed keys.
@@ -240,7 +240,7 @@ impl ServiceHandle {
             next_token: Cell::new(0),
             look_ups: RefCell::default(),
             look_up_times: RefCell::default(),
-            kicks: RefCell::default(),
+            notified: RefCell::default(),
             codes: RefCell::new(codes),
             told: RefCell::new(told),
             allowed: RefCell::default(),
@@ -399,7 +399,7 @@ impl ServiceHandle {
     /// `within`.
     pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
         let cores = self.counters.cores.len() - 1;
-        let places: Vec<Place<'_>> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
+        let places: Vec<WaiterGuard<'_>> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
         for (mailbox, place) in self.counters.post.all().iter().zip(&places) {
             mailbox.post(ToCore::Report(Ticket { core: self.me, token: place.token }));
         }
@@ -414,17 +414,17 @@ impl ServiceHandle {
     }
 
     /// Notifies the loop that a connection's stream has something for it.
-    pub fn kick(&self, slot: u32) {
-        self.kicks.borrow_mut().push(slot);
+    pub fn notify_loop(&self, slot: u32) {
+        self.notified.borrow_mut().push(slot);
         self.call_loop();
     }
 
-    fn expect_reply_within(&self, within: Duration) -> Place<'_> {
+    fn expect_reply_within(&self, within: Duration) -> WaiterGuard<'_> {
         let token = self.next_token.get();
         self.next_token.set(token + 1);
         let waiter = Waiter { reply: None, waker: None, deadline: Instant::now() + within };
         self.waiters.borrow_mut().insert(token, waiter);
-        Place { services: self, token }
+        WaiterGuard { services: self, token }
     }
 
     fn call_loop(&self) {
@@ -432,12 +432,12 @@ impl ServiceHandle {
     }
 
     /// Returns the hosts that links may lead to; `None` if any host is allowed. Must not be held across an `await`.
-    pub fn allowed(&self) -> Ref<'_, Option<Arc<Hosts>>> {
+    pub fn allowed(&self) -> Ref<'_, Option<Arc<HostSet>>> {
         self.allowed.borrow()
     }
 
     /// Returns the hosts on the block list; `None` if it is empty. Must not be held across an `await`.
-    pub fn blocked(&self) -> Ref<'_, Option<Arc<Hosts>>> {
+    pub fn blocked(&self) -> Ref<'_, Option<Arc<HostSet>>> {
         self.blocked.borrow()
     }
 
@@ -487,12 +487,12 @@ impl ServiceHandle {
     // For the loop.
 
     /// Restricts new links to these hosts from now on.
-    pub fn allow(&self, hosts: Arc<Hosts>) {
+    pub fn allow(&self, hosts: Arc<HostSet>) {
         self.allowed.replace(Some(hosts));
     }
 
     /// Replaces the block list.
-    pub fn block(&self, hosts: Arc<Hosts>) {
+    pub fn block(&self, hosts: Arc<HostSet>) {
         self.blocked.replace(Some(hosts).filter(|hosts| !hosts.is_empty()));
     }
 
@@ -527,8 +527,8 @@ impl ServiceHandle {
     }
 
     /// Appends the connections whose streams have something for the loop. Some may appear twice, or be gone.
-    pub fn take_kicks(&self, into: &mut Vec<u32>) {
-        into.append(&mut self.kicks.borrow_mut());
+    pub fn take_notified(&self, into: &mut Vec<u32>) {
+        into.append(&mut self.notified.borrow_mut());
     }
 
     /// Delivers the answer of the store.

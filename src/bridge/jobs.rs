@@ -7,14 +7,14 @@ use std::sync::mpsc::SyncSender;
 use super::Ticket;
 
 /// The result of a job. The task that handed it off knows its type.
-pub type Made = Box<dyn Any + Send>;
+pub type JobResult = Box<dyn Any + Send>;
 
 /// A piece of work for a thread, and the task that waits for its result.
 pub struct Job {
     /// The task that waits for the result.
     pub ticket: Ticket,
     /// The work.
-    pub run: Box<dyn FnOnce() -> Made + Send>,
+    pub run: Box<dyn FnOnce() -> JobResult + Send>,
 }
 
 impl fmt::Debug for Job {

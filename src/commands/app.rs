@@ -16,7 +16,7 @@ use crate::startup::data_dir::{api_keys, keys_exit};
 use crate::startup::domains::domains_of;
 use crate::startup::preflight;
 use carom_model::access::KeyDomains;
-use carom_model::access::registry::{Entry, Grant, Registry};
+use carom_model::access::registry::{Grant, KeyEntry, Registry};
 use carom_model::dates;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
@@ -116,7 +116,7 @@ fn list(data_dir: &Path, as_json: bool) -> Result<(), Exit> {
     Ok(())
 }
 
-fn as_value(entry: &Entry, now_ms: u64) -> Value {
+fn as_value(entry: &KeyEntry, now_ms: u64) -> Value {
     let mut value = entry.describe(now_ms);
     value["app"] = json!(entry.app.as_str());
     value

@@ -22,7 +22,7 @@ use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, Settings};
 use carom_store::backup::frames::{FrameError, FrameReader};
 use carom_store::backup::manifest::{FileSum, Manifest};
-use carom_store::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
+use carom_store::backup::{MANIFEST_FILE, RecordCounts, STORE_FILE, Section};
 use carom_store::links::catalog::View;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
@@ -133,7 +133,7 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
             manifest.fingerprint
         );
     }
-    tell(&report);
+    log_report(&report);
     // The backup is kept: a backup of all readable records is better than none.
     if !report.is_good() {
         let _ =
@@ -144,14 +144,14 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
 
 /// Writes `input` to the store file of a backup and checks all of it. Returns the number of records by section, and the
 /// fingerprint of the code secret.
-fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(Counts, String), Exit> {
+fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(RecordCounts, String), Exit> {
     let file = create(dir, STORE_FILE)?;
     let copy = BufWriter::with_capacity(BUFFER_LEN, &file);
     let mut fingerprint = String::new();
     let mut progress = Progress::new(io::stderr().is_terminal(), None);
     let mut errors = io::stderr().lock();
     let mut synced = 0;
-    let read = || -> Result<Counts, FrameError> {
+    let read = || -> Result<RecordCounts, FrameError> {
         let mut reader = FrameReader::copying(BufReader::with_capacity(BUFFER_LEN, input), copy)?;
         while reader.next_frame(|section, key, value| {
             if section == Section::Meta && key == b"key_fingerprint" {
@@ -203,7 +203,7 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
         return Err(Exit::new(Reason::Usage, what)
             .with_remedy("pass a directory written by `carom backup`, or the data directory of a node"));
     };
-    tell(&report);
+    log_report(&report);
     if !report.is_good() {
         return Err(not_good(dir, &report));
     }
@@ -217,7 +217,7 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
 }
 
 /// Prints the findings.
-fn tell(report: &Report) {
+fn log_report(report: &Report) {
     let errors = &mut io::stderr().lock();
     for wrong in &report.wrong {
         let _ = writeln!(errors, "error: {wrong}");
@@ -380,12 +380,11 @@ pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exi
     // The whole backup is verified first: a changed backup never becomes a data directory.
     let report = verify_backup(dir)?;
     if report.is_disordered {
-        tell(&report);
+        log_report(&report);
         return Err(Exit::new(Reason::StoreDamaged, format!("{}: {report}", dir.display()))
             .with_remedy("use another backup; this one contains no usable store"));
     }
-    let made =
-        make_data(dir, &settings, &manifest, &report).and_then(|()| tell_of_keys(data_dir, revoke_keys, &manifest));
+    let made = make_data(dir, &settings, &manifest, &report).and_then(|()| log_keys(data_dir, revoke_keys, &manifest));
     if made.is_err() {
         for name in RESTORED {
             let path = data_dir.join(name);
@@ -393,13 +392,13 @@ pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exi
         }
         return made;
     }
-    tell(&report);
+    log_report(&report);
     if report.is_good() { Ok(()) } else { Err(not_good(dir, &report)) }
 }
 
 /// Revokes the restored API keys with `revoke_keys`; otherwise warns that keys revoked since the backup are valid
 /// again.
-fn tell_of_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Result<(), Exit> {
+fn log_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Result<(), Exit> {
     if !manifest.files.contains_key(apps_file::FILE_NAME) {
         return Ok(());
     }

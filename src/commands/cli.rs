@@ -48,7 +48,7 @@ pub enum Command {
         config: Option<PathBuf>,
         /// File to import, or - for standard input.
         #[arg(value_name = "FILE")]
-        file: Source,
+        file: FileOrStdio,
     },
     /// Export all links from the data directory of a stopped node, as one JSON object per line.
     #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
@@ -58,7 +58,7 @@ pub enum Command {
         data_dir: String,
         /// File to write, or - for standard output.
         #[arg(value_name = "FILE", default_value = "-")]
-        file: Source,
+        file: FileOrStdio,
     },
     /// Show the status of a node: live in a terminal, once otherwise.
     Status(StatusArgs),
@@ -125,7 +125,7 @@ pub struct ServeArgs {
     /// Number of cores, or the CPUs to run them on, such as 0,2,4-7 (one CPU: 3-3) [default: all]
     #[arg(long, value_name = "N|LIST")]
     pub cores: Option<String>,
-    /// Redis server, or seed servers of a Redis Cluster, shared by all nodes of a fleet [default: none]
+    /// Redis server, seed servers of a Redis Cluster, or sentinels, shared by all nodes of a fleet [default: none]
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
     /// URL that short URLs start with; its host is the default domain [default: http:// and the first listen address]
@@ -290,7 +290,7 @@ pub struct KeyPlace {
 
 /// A file, or the standard stream that `-` stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum FileOrStdio {
     /// Standard input or output.
     Standard,
     /// A file.
@@ -304,9 +304,9 @@ impl Cli {
     }
 }
 
-impl From<OsString> for Source {
-    fn from(name: OsString) -> Source {
-        if name == "-" { Source::Standard } else { Source::File(PathBuf::from(name)) }
+impl From<OsString> for FileOrStdio {
+    fn from(name: OsString) -> FileOrStdio {
+        if name == "-" { FileOrStdio::Standard } else { FileOrStdio::File(PathBuf::from(name)) }
     }
 }
 
@@ -460,12 +460,12 @@ mod tests {
 
     #[test]
     fn files_and_standard_streams_are_told_apart() {
-        let (data_dir, links) = ("d".to_owned(), Source::File("l".into()));
+        let (data_dir, links) = ("d".to_owned(), FileOrStdio::File("l".into()));
         let import = |file| Ok(Command::Import { data_dir: data_dir.clone(), config: None, file });
         let export = |file| Ok(Command::Export { data_dir: data_dir.clone(), file });
         assert_eq!(parse("carom import --data-dir d l"), import(links.clone()));
-        assert_eq!(parse("carom import --data-dir d -"), import(Source::Standard));
-        assert_eq!(parse("carom export --data-dir d"), export(Source::Standard));
+        assert_eq!(parse("carom import --data-dir d -"), import(FileOrStdio::Standard));
+        assert_eq!(parse("carom export --data-dir d"), export(FileOrStdio::Standard));
         assert_eq!(parse("carom export --data-dir d l"), export(links));
         assert_eq!(parse("carom import --data-dir d"), Err(ErrorKind::MissingRequiredArgument));
         assert_eq!(parse("carom export l"), Err(ErrorKind::MissingRequiredArgument));

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use carom_shards::CodeSpace;
 
-use crate::commands::cli::{KeyPlace, Source};
-use crate::commands::data::import::{self, ImportError, ImportSetup};
+use crate::commands::cli::{FileOrStdio, KeyPlace};
+use crate::commands::data::import;
+use crate::commands::data::import_setup::{ImportError, ImportSetup};
 use crate::services::maintenance::index_builder;
 use crate::services::readers::export::{self, ExportError};
 use crate::startup::code_secret;
@@ -23,7 +24,7 @@ use carom_settings::{Flags, LogFormat, Settings, Warning, environment};
 ///
 /// # Errors
 /// The reason for which the import stopped, or a note that lines were skipped.
-pub fn import(data_dir: String, config: Option<&Path>, file: &Source) -> Result<(), Exit> {
+pub fn import(data_dir: String, config: Option<&Path>, file: &FileOrStdio) -> Result<(), Exit> {
     let settings = settings_of(Some(data_dir), config)?;
     preflight::data_dir(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
@@ -56,7 +57,7 @@ pub fn import(data_dir: String, config: Option<&Path>, file: &Source) -> Result<
 ///
 /// # Errors
 /// The reason for which the export stopped, or a note that records could not be read.
-pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
+pub fn export(data_dir: String, file: &FileOrStdio) -> Result<(), Exit> {
     let settings = settings_of(Some(data_dir), None)?;
     let folder = settings.data_dir.join("links");
     if !folder.is_dir() {
@@ -133,10 +134,10 @@ pub(crate) fn settings_of(data_dir: Option<String>, file: Option<&Path>) -> Resu
 
 type Input = (Box<dyn Read + Send>, Option<u64>);
 
-fn open_input(file: &Source) -> Result<Input, Exit> {
+fn open_input(file: &FileOrStdio) -> Result<Input, Exit> {
     match file {
-        Source::Standard => Ok((Box::new(io::stdin()), None)),
-        Source::File(path) => {
+        FileOrStdio::Standard => Ok((Box::new(io::stdin()), None)),
+        FileOrStdio::File(path) => {
             let refused =
                 |error: io::Error| Exit::new(Reason::Usage, format!("cannot read {}: {error}", path.display()));
             let opened = File::open(path).map_err(refused)?;
@@ -152,10 +153,10 @@ fn open_input(file: &Source) -> Result<Input, Exit> {
     }
 }
 
-fn open_output(file: &Source) -> Result<Box<dyn Write>, Exit> {
+fn open_output(file: &FileOrStdio) -> Result<Box<dyn Write>, Exit> {
     match file {
-        Source::Standard => Ok(Box::new(io::stdout())),
-        Source::File(path) => match File::create(path) {
+        FileOrStdio::Standard => Ok(Box::new(io::stdout())),
+        FileOrStdio::File(path) => match File::create(path) {
             Ok(file) => Ok(Box::new(file)),
             Err(error) => Err(Exit::new(Reason::Usage, format!("cannot write {}: {error}", path.display()))),
         },

@@ -6,22 +6,26 @@ use hyper::Version;
 use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 
 use super::connection::Conn;
-use crate::bridge::access_log::{Noted, Protocol, Request};
+use crate::bridge::access_log::{PendingEntry, Protocol, Request};
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::RedirectRequest;
-use carom_model::access::miss_limiter::Source;
+use carom_http::RedirectRequest;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::redirect::Response;
 use carom_model::visits::host_of;
 
 /// Returns the access-log entry of a request that hyper has read, if the access log wants it.
-pub(super) fn note_read<B>(services: &ServiceHandle, request: &hyper::Request<B>, is_secure: bool) -> Option<Noted> {
+pub(super) fn note_read<B>(
+    services: &ServiceHandle,
+    request: &hyper::Request<B>,
+    is_secure: bool,
+) -> Option<PendingEntry> {
     if !services.picks() {
         return None;
     }
     let field = |name| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
     let host = request.uri().authority().map_or(field(HOST), |authority| authority.as_str().as_bytes());
-    Some(Noted::new(&Request {
-        address: request.extensions().get::<Source>().map(|source| source.address),
+    Some(PendingEntry::new(&Request {
+        address: request.extensions().get::<RequestOrigin>().map(|source| source.address),
         is_secure,
         protocol: match request.version() {
             Version::HTTP_2 => Protocol::Http2,
@@ -46,27 +50,27 @@ fn request_of<'a>(services: &ServiceHandle, conn: &mut Conn, request: &RedirectR
 
 /// Logs a request that was answered immediately.
 #[cold]
-pub(super) fn tell(
+pub(super) fn log(
     services: &ServiceHandle,
     conn: &mut Conn,
     (request, head): (&RedirectRequest, &[u8]),
     response: &Response<'_>,
     since: Instant,
 ) {
-    services.tell_request(request_of(services, conn, request, head), response.status(), since.elapsed());
+    services.log_request(request_of(services, conn, request, head), response.status(), since.elapsed());
 }
 
 /// Keeps the access-log entry of a request until its answer.
 #[cold]
-pub(super) fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> Noted {
-    Noted::new(&request_of(services, conn, request, head))
+pub(super) fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingEntry {
+    PendingEntry::new(&request_of(services, conn, request, head))
 }
 
 /// Keeps the access-log entry of a rejected request until its answer. It has the request line, if the bytes begin with
 /// one. The address is that of the connection, because fields that might name another are not read.
 #[cold]
-pub(super) fn note_rejected(services: &ServiceHandle, conn: &mut Conn, head: &[u8]) -> Noted {
+pub(super) fn note_rejected(services: &ServiceHandle, conn: &mut Conn, head: &[u8]) -> PendingEntry {
     let address = if services.wants_addresses() { conn.known_peer() } else { None };
     let request = Request::of_head(head, b"", b"", b"");
-    Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
+    PendingEntry::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
 }

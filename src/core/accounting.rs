@@ -6,9 +6,9 @@ use std::task::Poll;
 use carom_shards::Code;
 
 use super::connection::{Conn, ConnState};
-use super::late_answers::Looks;
+use super::late_answers::LookupQueues;
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::RedirectRequest;
+use carom_http::RedirectRequest;
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup, MissLimit};
 use carom_model::visits::Visitor;
 
@@ -41,7 +41,7 @@ pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: b
 #[inline]
 pub(super) fn go_on<'a>(
     services: &ServiceHandle,
-    looks: &mut Looks,
+    looks: &mut LookupQueues,
     found: BorrowedLookup<'a>,
     code: Code,
     token: u64,
@@ -74,19 +74,19 @@ impl MissLimit for ConnClient<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::Change;
+    use crate::bridge::LinkChange;
     use crate::bridge::handle::recording_handle;
     use crate::core::data::Data;
-    use crate::core::hyper_bridge::Service;
+    use crate::core::hyper_bridge::HttpService;
     use crate::core::link_memory::MemoryBudget;
     use crate::core::listen::Begins;
     use crate::core::mesh::weave;
     use crate::core::shard::Shard;
-    use crate::core::tls::Secure;
+    use crate::core::tls::TlsConnections;
     use crate::core::work::{Now, Work};
     use carom_limits::ConnectionLimits;
-    use carom_model::domains::Place;
-    use carom_model::link::labels::Labels;
+    use carom_model::domains::DomainIndex;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Version};
     use carom_model::redirect::{OwnedLookup, VisitKind};
     use carom_model::testing::redirects::{Case, TestClient, any_case, any_lookup, kind_of};
@@ -118,11 +118,11 @@ mod tests {
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
             let data = Data::new(shard, weave(count).swap_remove(0));
-            let service: Service = Rc::new(|_| Box::pin(std::future::pending()));
+            let service: HttpService = Rc::new(|_| Box::pin(std::future::pending()));
             let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0 };
             let limits = (ConnectionLimits::default(), Arc::default());
             let mut work =
-                Work::new(now, Some(Box::new(data)), services, service, stats, limits, Secure::new(None, None));
+                Work::new(now, Some(Box::new(data)), services, service, stats, limits, TlsConnections::new(None, None));
             let (socket, peer) = UnixStream::pair().unwrap();
             let slot = work.open(socket.into(), Begins::default());
             work.conns.get(slot).unwrap().come_from(Some(case.client.address()));
@@ -134,7 +134,7 @@ mod tests {
             let shard = &self.work.data.as_ref().unwrap().shard;
             let domain = case.domain.and_then(|domain| case.domains.id_at(domain));
             let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
-            let of_owner = |code: &Code| [code.within(domain), *code].iter().all(|code| shard.locate(code).1 == owner);
+            let of_owner = |code: &Code| [code.within(domain), *code].iter().all(|code| shard.resolve(code).1 == owner);
             let code = codes.find(of_owner).unwrap();
             (code, code.within(domain))
         }
@@ -169,7 +169,7 @@ mod tests {
             Lookup::Expired => Policy { valid_until_ms: Some(NOW_MS), ..Policy::default() },
             _ => return None,
         };
-        let (origin, version, labels) = (Origin::Custom, Version::default(), Labels::default());
+        let (origin, version, labels) = (Origin::Custom, Version::default(), LinkLabels::default());
         let target = carom_model::testing::redirects::TARGET.to_owned();
         Some(Link { code, policy, target, created_ms: 0, origin, version, labels })
     }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn requests_before_the_end_of_a_client_are_all_answered() {
         const REQUESTS: usize = 2_000;
-        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(Place::default()));
+        let (lookup, client, domain) = (Lookup::Missing, TestClient::default(), Some(DomainIndex::default()));
         let case = Case { lookup, is_blocked: false, is_head: false, client, domain, domains: three_domains() };
         let mut world = World::new(&case);
         let (code, _) = world.code_of(&case, CoreId(0));
@@ -310,7 +310,7 @@ mod tests {
             let mut world = World::new(&case);
             let (code, at_domain) = world.code_of(&case, CoreId(0));
             if let Some(link) = link_of(&case, at_domain) {
-                world.work.data.as_mut().unwrap().shard.apply(&Change::Put(Arc::new(link)), 1);
+                world.work.data.as_mut().unwrap().shard.apply(&LinkChange::Put(Arc::new(link)), 1);
             }
             case.client.guess(world.work.services.guard());
             world.ask(&case, &code);

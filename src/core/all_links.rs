@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use carom_shards::{Code, CodeHash, Entry, LinkMap, MapFull, Put, SealedPage};
+use carom_shards::{Code, CodeHash, LinkMap, MapEntry, MapFull, Put, SealedPage};
 
 use super::link_memory::Placed;
 use carom_limits::UNSERVED_CODES_MAX;
@@ -46,7 +46,7 @@ impl AllLinks {
     }
 
     /// Sets the entry of a code for a commit. If it finds no room, the code has no entry afterwards.
-    pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Placed {
+    pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Placed {
         match self.map.put(code, hash, entry) {
             Ok(put) => {
                 self.unserved.remove(code);
@@ -87,7 +87,7 @@ impl AllLinks {
     ///
     /// # Errors
     /// [`MapFull`] if there is no room for it.
-    pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<(), MapFull> {
+    pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<(), MapFull> {
         self.map.put(code, hash, entry).map(drop).inspect_err(|_| self.unserved.insert(code))
     }
 
@@ -147,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(target: &str) -> Entry<'_> {
-        Entry::Link { policy: Policy::default(), target: target.as_bytes() }
+    fn entry(target: &str) -> MapEntry<'_> {
+        MapEntry::Link { policy: Policy::default(), target: target.as_bytes() }
     }
 
     fn code(number: usize) -> (Code, CodeHash) {

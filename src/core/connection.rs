@@ -10,13 +10,13 @@ use carom_shards::Code;
 
 use super::access;
 use super::hyper_bridge::{Ending, Stream};
-use crate::bridge::access_log::Noted;
+use crate::bridge::access_log::PendingEntry;
 use crate::bridge::handle::ServiceHandle;
-use crate::wire::connection::Expects;
-use crate::wire::tls::Session;
-use crate::wire::{Connection, RedirectRequest, Rejection};
+use carom_http::connection::Expects;
+use carom_http::tls::Session;
+use carom_http::{Connection, RedirectRequest, Rejection};
 use carom_limits::UNREAD_SMALL;
-use carom_model::access::miss_limiter::{Place, Source};
+use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::clients::forwarded::Trust;
 use carom_model::domains;
 use carom_model::visits::Visitor;
@@ -85,7 +85,7 @@ pub(super) enum Awaits {
 pub(super) struct PendingRejection {
     pub(super) rejection: Rejection,
     /// The entry of the request for the access log.
-    pub(super) noted: Option<Noted>,
+    pub(super) noted: Option<PendingEntry>,
 }
 
 /// The operations of a connection that the kernel has in hand.
@@ -137,7 +137,7 @@ struct ClientAddress {
     /// Whether the connection began with a PROXY header that names nobody.
     is_nameless: bool,
     /// The key of the address in the miss limit.
-    place: Option<Place>,
+    place: Option<ClientKey>,
 }
 
 /// A request for a short code that waits for another core, the store or Redis.
@@ -145,7 +145,7 @@ struct ClientAddress {
 pub(super) struct PendingLookup {
     pub(super) request: RedirectRequest,
     /// The domain of the request.
-    pub(super) domain: domains::Place,
+    pub(super) domain: domains::DomainIndex,
     /// The code that is looked up: that of the domain, or that of the default domain which stands in.
     pub(super) code: Code,
     pub(super) since: Instant,
@@ -157,7 +157,7 @@ pub(super) struct PendingLookup {
     /// The query of the request. Takes no memory while it is empty.
     pub(super) query: Vec<u8>,
     /// The entry of the request for the access log.
-    pub(super) noted: Option<Noted>,
+    pub(super) noted: Option<PendingEntry>,
 }
 
 impl PendingLookup {
@@ -166,7 +166,7 @@ impl PendingLookup {
         services: &ServiceHandle,
         request: &RedirectRequest,
         head: &[u8],
-        (domain, code): (domains::Place, Code),
+        (domain, code): (domains::DomainIndex, Code),
         since: Instant,
     ) -> PendingLookup {
         let visitor = services.visitor(request.user_agent.of(head), request.referer.of(head));
@@ -212,7 +212,7 @@ pub(super) struct Conn {
     pub(super) queued_max: u32,
     client: ClientAddress,
     /// The address that the connection counts for, if connections per address are limited.
-    pub(super) counted: Option<Place>,
+    pub(super) counted: Option<ClientKey>,
 }
 
 impl Conn {
@@ -298,9 +298,9 @@ impl Conn {
     }
 
     /// Returns the address that requests come from, before a header field names another.
-    pub(super) fn source(&self) -> Option<Source> {
+    pub(super) fn source(&self) -> Option<RequestOrigin> {
         let address = self.client.peer.or_else(|| self.address())?;
-        Some(Source { address, is_final: self.client.is_nameless })
+        Some(RequestOrigin { address, is_final: self.client.is_nameless })
     }
 
     /// Sets the client of the next request to the one that the proxies name in `field`.
@@ -352,7 +352,7 @@ impl Conn {
     /// True if the client is over the rate limit for misses, and gets 429 for now.
     #[cold]
     pub(super) fn is_barred(&mut self, services: &ServiceHandle) -> bool {
-        self.place(services).is_some_and(|place| services.guard().bars(place).is_some())
+        self.place(services).is_some_and(|place| services.guard().retry_after(place).is_some())
     }
 
     /// Counts a miss of the client. Returns true if that exceeds the rate limit.
@@ -363,7 +363,7 @@ impl Conn {
     }
 
     /// Returns the client's address as the miss guard knows it.
-    pub(super) fn place(&mut self, services: &ServiceHandle) -> Option<Place> {
+    pub(super) fn place(&mut self, services: &ServiceHandle) -> Option<ClientKey> {
         if self.client.place.is_none() {
             self.client.place = self.address().map(|address| services.guard().place(address));
         }

@@ -6,11 +6,11 @@
 use carom_shards::{Code, CodeHash, CoreId};
 
 use super::hot_copies::{HotLinks, Sightings};
-use super::invalidation::Recalls;
+use super::invalidation::PendingInvalidations;
 use super::link_memory::Placed;
 use super::mesh::{Mesh, PeerMessage};
 use super::shard::Shard;
-use crate::bridge::{Change, StoreAnswer, Ticket};
+use crate::bridge::{LinkChange, StoreAnswer, Ticket};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Links and mesh of a core that has a shard. The core of the admin listener has none.
@@ -21,7 +21,7 @@ pub(super) struct Data {
     /// Copies of other cores' links, and candidates for one. `None` without other cores.
     hot: Option<(HotLinks, Sightings)>,
     /// Changes of this core's links that wait until other cores have dropped their copies.
-    recalls: Recalls,
+    recalls: PendingInvalidations,
 }
 
 /// The core to ask for a code that this one does not own, and has no copy of.
@@ -36,7 +36,7 @@ pub(super) struct Remote {
 impl Data {
     pub(super) fn new(shard: Shard, mesh: Mesh) -> Data {
         let hot = (mesh.peers() > 0).then(|| (HotLinks::new(), Sightings::new()));
-        Data { shard, mesh, hot, recalls: Recalls::default() }
+        Data { shard, mesh, hot, recalls: PendingInvalidations::default() }
     }
 
     /// Looks for a code, as far as that is possible without asking another core: in this core's own links, and in its
@@ -46,7 +46,7 @@ impl Data {
     /// The core to ask.
     #[inline]
     pub(super) fn find(&mut self, code: &Code, now_ms: u64) -> Result<BorrowedLookup<'_>, Remote> {
-        let (hash, owner) = self.shard.locate(code);
+        let (hash, owner) = self.shard.resolve(code);
         let Some((hot, seen)) = self.hot.as_mut().filter(|_| owner != self.shard.me) else {
             return Ok(self.shard.find(code, hash, now_ms));
         };
@@ -78,7 +78,7 @@ impl Data {
                 if let (Some(code), Lookup::Live(Destination { policy, target }), Some((hot, _))) =
                     (wanted, found, &mut *hot)
                 {
-                    hot.keep(&code, shard.locate(&code).0, policy, target);
+                    hot.keep(&code, shard.resolve(&code).0, policy, target);
                 }
             }
             PeerMessage::Recall { owner, number, hash } => {
@@ -95,7 +95,7 @@ impl Data {
     /// cores may hold copies of the previous link. Then [`Data::dropped`] returns it later.
     pub(super) fn change(
         &mut self,
-        change: &Change,
+        change: &LinkChange,
         commit: u64,
         notify: Option<(Ticket, StoreAnswer)>,
     ) -> Option<(Ticket, StoreAnswer)> {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::core::link_memory::MemoryBudget;
     use crate::core::mesh::{Question, weave};
-    use carom_model::link::labels::Labels;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Version};
     use carom_shards::{CodeHasher, CoreCount, Policy};
     use carom_telemetry::alarms::Alarm;
@@ -235,7 +235,7 @@ mod tests {
         }
 
         fn owner(&self, number: usize) -> usize {
-            self.cores[0].shard.locate(&code(number)).1.index()
+            self.cores[0].shard.resolve(&code(number)).1.index()
         }
 
         fn take(&mut self, step: &Step) {
@@ -312,8 +312,8 @@ mod tests {
                 Some(Mail::Dropped(number)) => self.cores[core].dropped(number),
                 Some(Mail::Apply { code: number, version, commit, number: token }) => {
                     let change = match is_link(version) {
-                        true => Change::Put(Arc::new(link(number, version))),
-                        false => Change::Remove(code(number)),
+                        true => LinkChange::Put(Arc::new(link(number, version))),
+                        false => LinkChange::Remove(code(number)),
                     };
                     let ticket = Ticket { core: CoreId(0), token };
                     self.cores[core].change(&change, commit, Some((ticket, StoreAnswer::Created)))
@@ -387,7 +387,7 @@ mod tests {
             created_ms: 0,
             origin: Origin::Custom,
             version: Version::default(),
-            labels: Labels::default(),
+            labels: LinkLabels::default(),
         }
     }
 
@@ -418,10 +418,10 @@ mod tests {
                 let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));
                 let policy = Policy::default();
                 let version = Version::default();
-                let (origin, labels) = (Origin::Custom, Labels::default());
+                let (origin, labels) = (Origin::Custom, LinkLabels::default());
                 let link = Link { code, policy, target, created_ms: 0, origin, version, labels };
                 let ticket = Ticket { core: CoreId(0), token: number as u64 };
-                data.change(&Change::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1
+                data.change(&LinkChange::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1
             })
             .collect();
         assert_eq!((&answers[0], &answers[499]), (&StoreAnswer::Created, &StoreAnswer::Unserved));
@@ -440,11 +440,11 @@ mod tests {
             weave(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect();
         let mut stored = Vec::new();
         for number in 0.. {
-            if cores[0].shard.locate(&code(number)).1 != CoreId(0) {
+            if cores[0].shard.resolve(&code(number)).1 != CoreId(0) {
                 continue;
             }
             let ticket = Ticket { core: CoreId(0), token: number as u64 };
-            let put = Change::Put(Arc::new(Link { target: target_of(1_900), ..link(number, 1) }));
+            let put = LinkChange::Put(Arc::new(Link { target: target_of(1_900), ..link(number, 1) }));
             match cores[0].change(&put, 1, Some((ticket, StoreAnswer::Created))) {
                 Some((_, StoreAnswer::Created)) => stored.push(number),
                 Some((_, StoreAnswer::Unserved)) => return (cores, stored),
@@ -463,10 +463,10 @@ mod tests {
         let (mut cores, stored) = full_core();
         let changed = code(stored[0]);
         // The neighbour has a copy.
-        let (hash, _) = cores[0].shard.locate(&changed);
+        let (hash, _) = cores[0].shard.resolve(&changed);
         cores[1].hot.as_mut().unwrap().0.keep(&changed, hash, Policy::default(), b"https://example.org/1");
         let ticket = Ticket { core: CoreId(0), token: 7 };
-        let put = Change::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
+        let put = LinkChange::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
         assert_eq!(
             cores[0].change(&put, 2, Some((ticket, StoreAnswer::Created))),
             None,
@@ -484,8 +484,8 @@ mod tests {
         assert!(matches!(cores[1].find(&changed, 0), Err(Remote { .. })));
         assert!(matches!(cores[0].find(&code(stored[1]), 0), Ok(Lookup::Live(_))), "others are served");
         // Once there is room again, the next change is served.
-        assert_eq!(cores[0].change(&Change::Remove(code(stored[1])), 3, None), None);
-        let put = Change::Put(Arc::new(link(stored[0], 3)));
+        assert_eq!(cores[0].change(&LinkChange::Remove(code(stored[1])), 3, None), None);
+        let put = LinkChange::Put(Arc::new(link(stored[0], 3)));
         let _ = cores[0].change(&put, 4, None);
         assert!(matches!(cores[0].find(&changed, 0), Ok(Lookup::Live(_))));
     }

@@ -26,11 +26,11 @@ const SEEN: usize = 4 * PLACES;
 pub(super) struct HotLinks {
     /// One tag for each place: part of the link's hash, or zero if the place is empty.
     tags: Box<[u32]>,
-    places: Box<[Place]>,
+    places: Box<[HotSlot]>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct HotSlot {
     code: Code,
     policy: Policy,
     target_len: u8,
@@ -51,7 +51,7 @@ fn tag_of(hash: CodeHash) -> u32 {
 
 impl HotLinks {
     pub(super) fn new() -> HotLinks {
-        let nothing = Place {
+        let nothing = HotSlot {
             code: Code::parse(b"0").expect("a code"),
             policy: Policy::default(),
             target_len: 0,

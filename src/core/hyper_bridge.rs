@@ -2,7 +2,7 @@
 //! buffers.
 //!
 //! The loop puts bytes in and takes answers out; hyper and the handler run as a task of the same core. Of HTTP/1.1,
-//! hyper sees only heads and bodies that `wire::connection` has passed. Of HTTP/2 it sees everything, within the limits
+//! hyper sees only heads and bodies that `carom_http::connection` has passed. Of HTTP/2 it sees everything, within the limits
 //! that are set here.
 
 use std::cell::RefCell;
@@ -34,19 +34,19 @@ use carom_limits::{
     ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX,
     HEADERS_MAX, LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
 };
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::clients::forwarded::{Field, Trust};
 
 /// The body of an answer: complete, or produced while it is sent.
 type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
 /// Answers the requests of a core, except redirects. Its futures run as tasks of the core.
-pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
+pub type HttpService = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
 
 /// Parameters of hyper for one client.
 pub(super) struct ConnectionInfo {
     /// Address that the requests come from.
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<RequestOrigin>,
     /// Proxies that may name another client address.
     pub(super) trust: Arc<Trust>,
     /// True if the connection is encrypted.
@@ -177,7 +177,7 @@ impl Stream {
         heads: u32,
         manner: ConnectionInfo,
         services: Rc<ServiceHandle>,
-        service: Service,
+        service: HttpService,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
@@ -340,8 +340,8 @@ impl Stream {
         }
     }
 
-    fn kick(&self) {
-        self.services.kick(self.slot);
+    fn notify_loop(&self) {
+        self.services.notify_loop(self.slot);
     }
 
     /// Waits until the request may go to a handler, or the connection is gone.
@@ -362,14 +362,14 @@ impl Stream {
         drop(state);
         // The loop can act on unsent bytes, but not on answers that the client does not take.
         if is_congested {
-            self.kick();
+            self.notify_loop();
         }
         Poll::Pending
     }
 }
 
 /// Runs hyper until the connection ends in any way.
-async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: Service) {
+async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: HttpService) {
     let ConnectionInfo { source, trust, is_secure, hsts, limits, .. } = manner;
     let handler = service_fn(|mut request: Request<Incoming>| {
         if let Some(source) = source {
@@ -394,7 +394,7 @@ async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: Service) {
             }
             flight.answer();
             if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
-                stream.services.tell_noted(noted, answer.status().as_u16(), since.elapsed());
+                stream.services.log_noted(noted, answer.status().as_u16(), since.elapsed());
             }
             let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
             if let Some(hsts) = hsts {
@@ -439,16 +439,16 @@ async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: Service) {
     state.finished = true;
     state.in_flight = 0;
     drop(state);
-    stream.kick();
+    stream.notify_loop();
 }
 
 /// Returns the client of a request: the one that the proxies name, if they are trusted.
-fn client_of(trust: &Trust, source: Source, fields: &HeaderMap) -> Source {
+fn client_of(trust: &Trust, source: RequestOrigin, fields: &HeaderMap) -> RequestOrigin {
     if trust.field == Field::Off || source.is_final {
         return source;
     }
     let values: Vec<&[u8]> = fields.get_all(trust.field.as_str()).iter().map(HeaderValue::as_bytes).collect();
-    Source { address: trust.client(source.address, &values.join(&b","[..])), is_final: true }
+    RequestOrigin { address: trust.client(source.address, &values.join(&b","[..])), is_final: true }
 }
 
 /// True if a request names several hosts (RFC 9113, section 8.3.1), which two programs could take for different
@@ -611,7 +611,7 @@ impl Read for End {
             }
             drop(state);
             if was_full {
-                self.0.kick();
+                self.0.notify_loop();
             }
             return Poll::Ready(Ok(()));
         }
@@ -641,7 +641,7 @@ impl Write for End {
         if state.write_blocked {
             state.writer = Some(context.waker().clone());
             drop(state);
-            self.0.kick();
+            self.0.notify_loop();
             return Poll::Pending;
         }
         // Takes no more bytes than the loop sends at once, however large the piece is.
@@ -649,7 +649,7 @@ impl Write for End {
         state.outbound.extend_from_slice(&bytes[..len]);
         state.reader.take().into_iter().for_each(Waker::wake);
         drop(state);
-        self.0.kick();
+        self.0.notify_loop();
         Poll::Ready(Ok(len))
     }
 

@@ -12,15 +12,15 @@ use crate::bridge::{StoreAnswer, Ticket};
 
 /// The waiting changes of one owner.
 #[derive(Debug, Default)]
-pub(super) struct Recalls {
+pub(super) struct PendingInvalidations {
     last: u64,
-    waiting: HashMap<u64, Recall>,
+    waiting: HashMap<u64, PendingInvalidation>,
     /// Number of waiting changes for each code.
     codes: HashMap<CodeHash, usize>,
 }
 
 #[derive(Debug)]
-struct Recall {
+struct PendingInvalidation {
     hash: CodeHash,
     /// Cores that have not dropped their copy yet.
     left: usize,
@@ -28,7 +28,7 @@ struct Recall {
     notify: Option<(Ticket, StoreAnswer)>,
 }
 
-impl Recalls {
+impl PendingInvalidations {
     /// True if a change of this code waits, so that some core may still hold an older copy.
     pub(super) fn concern(&self, hash: CodeHash) -> bool {
         !self.codes.is_empty() && self.codes.contains_key(&hash)
@@ -37,7 +37,7 @@ impl Recalls {
     /// Adds a change that `peers` other cores must confirm. Returns its number.
     pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, notify: Option<(Ticket, StoreAnswer)>) -> u64 {
         self.last += 1;
-        self.waiting.insert(self.last, Recall { hash, left: peers, notify });
+        self.waiting.insert(self.last, PendingInvalidation { hash, left: peers, notify });
         *self.codes.entry(hash).or_default() += 1;
         self.last
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_last_core_releases_the_answer() {
-        let mut recalls = Recalls::default();
+        let mut recalls = PendingInvalidations::default();
         let ticket = |token| Ticket { core: CoreId(0), token };
         let (one, other) = (CodeHash(1), CodeHash(2));
         let first = recalls.begin(one, 2, Some((ticket(1), StoreAnswer::Deleted)));

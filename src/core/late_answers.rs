@@ -15,7 +15,7 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreId};
 
 use super::work::TICKS_PER_SECOND;
 use crate::bridge::handle::NodeContext;
-use crate::bridge::{AllowanceQueue, LookUp, LookUpQueue, VisitAsked};
+use crate::bridge::{AllowanceQueue, LookupQueue, LookupRequest, VisitRequest};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
@@ -27,13 +27,13 @@ const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
 
 /// The queues for look-ups that a core cannot answer from memory.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub(super) struct LookupQueues {
     me: CoreId,
     hasher: CodeHasher,
     /// Queue to the store; `None` if every link is in memory.
-    store: Option<LookUpQueue>,
+    store: Option<LookupQueue>,
     /// Queue to Redis; `None` if the node is not in a fleet.
-    redis: Option<LookUpQueue>,
+    redis: Option<LookupQueue>,
     /// Queue to the thread that grants the visits of limited links.
     allowances: AllowanceQueue,
     /// For each place, part of the hash of the code that was last not found, and the tick until which that is believed.
@@ -42,11 +42,11 @@ pub(super) struct Looks {
     node: Arc<NodeStats>,
 }
 
-impl Looks {
-    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &NodeContext) -> Looks {
+impl LookupQueues {
+    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &NodeContext) -> LookupQueues {
         let (store, redis) = (counters.fetches.clone(), counters.look_ups.clone());
         let remembers = store.is_some() || redis.is_some();
-        Looks {
+        LookupQueues {
             me,
             hasher,
             store,
@@ -87,7 +87,7 @@ impl Looks {
             // Redis may have a link that the disk has lost, or that finds no room in memory. It cannot confirm that
             // there is no such link.
             Lookup::Damaged | Lookup::NotResident => {
-                self.ask_redis(LookUp { in_doubt: true, ..self.question(code, token) }, tick) == Some(true)
+                self.ask_redis(LookupRequest { in_doubt: true, ..self.question(code, token) }, tick) == Some(true)
             }
             Lookup::NotYetValid | Lookup::Expired | Lookup::Unconfirmed => false,
         };
@@ -96,7 +96,7 @@ impl Looks {
 
     /// Asks whether a limited link may be visited once more. Returns false if the queue is full.
     pub(super) fn ask_allowance(&self, code: Code, token: u64) -> bool {
-        let asked = self.allowances.ask(VisitAsked { code, core: self.me, token, since: Instant::now() });
+        let asked = self.allowances.ask(VisitRequest { code, core: self.me, token, since: Instant::now() });
         if !asked {
             self.node.fetches_left_out.add_shared(1);
         }
@@ -104,7 +104,7 @@ impl Looks {
     }
 
     fn ask_store(&self, code: Code, token: u64, tick: u32) -> bool {
-        let question = LookUp { was_unknown: self.was_unknown(&code, tick), ..self.question(code, token) };
+        let question = LookupRequest { was_unknown: self.was_unknown(&code, tick), ..self.question(code, token) };
         let asked = self.store.as_ref().is_some_and(|queue| queue.try_send(question).is_ok());
         if asked {
             self.stats.fetches.add(1);
@@ -114,13 +114,13 @@ impl Looks {
         asked
     }
 
-    fn question(&self, code: Code, token: u64) -> LookUp {
-        LookUp { code, core: self.me, token, since: Instant::now(), in_doubt: false, was_unknown: false }
+    fn question(&self, code: Code, token: u64) -> LookupRequest {
+        LookupRequest { code, core: self.me, token, since: Instant::now(), in_doubt: false, was_unknown: false }
     }
 
     /// Asks Redis for a code. Returns true if the queue had room. Returns `None` if there is nothing to ask: the node
     /// is not in a fleet, or Redis has just answered that it has no such link.
-    fn ask_redis(&self, question: LookUp, tick: u32) -> Option<bool> {
+    fn ask_redis(&self, question: LookupRequest, tick: u32) -> Option<bool> {
         let queue = self.redis.as_ref()?;
         if self.was_unknown(&question.code, tick) {
             return None;
@@ -164,20 +164,21 @@ mod tests {
         Code::parse(text.as_bytes()).unwrap()
     }
 
-    fn looks(redis: Option<LookUpQueue>) -> (Looks, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
+    fn looks(redis: Option<LookupQueue>) -> (LookupQueues, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
         let (allowances, asked) = AllowanceQueue::new();
         let unknown = vec![(0, 0); PLACES].into();
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
         let (stats, node) = (Arc::default(), Arc::default());
-        (Looks { me, hasher, store, redis, allowances, unknown, stats, node }, asked)
+        (LookupQueues { me, hasher, store, redis, allowances, unknown, stats, node }, asked)
     }
 
     #[test]
     fn what_was_not_found_is_not_asked_for_again_at_once() {
         let (queue, asked) = sync_channel(2);
         let (mut looks, _allowances) = looks(Some(queue));
-        let ask =
-            |looks: &mut Looks, text: &str, tick: u32| looks.go_on(Lookup::Missing, code(text), 7, tick).is_pending();
+        let ask = |looks: &mut LookupQueues, text: &str, tick: u32| {
+            looks.go_on(Lookup::Missing, code(text), 7, tick).is_pending()
+        };
         assert!(ask(&mut looks, "a", 10));
         assert_eq!(asked.recv().unwrap().code, code("a"));
         looks.not_found(&code("a"), 10);

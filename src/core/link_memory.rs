@@ -10,7 +10,7 @@
 //! The load at start obeys the same rule in both cases ([`LinkMemory::wants`]): a record never overwrites a change that
 //! was made since it was read.
 
-use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, Entry, LinkMap, MapFull};
+use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, LinkMap, MapEntry, MapFull};
 
 use super::all_links::AllLinks;
 use super::codes::Codes;
@@ -103,7 +103,7 @@ impl LinkMemory {
     }
 
     /// Sets the entry of a code for a commit. The previous entry is gone in any case.
-    pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> Placed {
+    pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, commit: u64) -> Placed {
         match self {
             LinkMemory::All(all) => all.put(code, hash, entry),
             LinkMemory::Hot(hot) => Placed { replaced: hot.put(code, hash, entry, commit), is_served: true },
@@ -119,7 +119,7 @@ impl LinkMemory {
     }
 
     /// Keeps a link that was read from the store when `as_of` commits had ended.
-    pub(super) fn keep(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, as_of: u64) {
+    pub(super) fn keep(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, as_of: u64) {
         if let LinkMemory::Hot(hot) = self {
             hot.keep(code, hash, entry, as_of);
         }
@@ -171,7 +171,7 @@ impl LinkMemory {
     ///
     /// # Errors
     /// [`MapFull`] if every link must be in memory and this one finds no room.
-    pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<(), MapFull> {
+    pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<(), MapFull> {
         match self {
             LinkMemory::All(all) => all.load(code, hash, entry),
             LinkMemory::Hot(hot) => {
@@ -290,7 +290,7 @@ impl HotSet {
         }
     }
 
-    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> bool {
+    fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, commit: u64) -> bool {
         let replaced = self.codes.may_hold(hash);
         self.changed[slot(hash)] = commit;
         self.add_code(hash);
@@ -309,7 +309,7 @@ impl HotSet {
         may_exist
     }
 
-    fn keep(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, as_of: u64) {
+    fn keep(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, as_of: u64) {
         if self.wants(code, hash, as_of) {
             let _ = self.links.put(code, hash, entry);
         }
@@ -351,8 +351,8 @@ mod tests {
     use super::*;
     use carom_shards::Policy;
 
-    fn entry(target: &str) -> Entry<'_> {
-        Entry::Link { policy: Policy::default(), target: target.as_bytes() }
+    fn entry(target: &str) -> MapEntry<'_> {
+        MapEntry::Link { policy: Policy::default(), target: target.as_bytes() }
     }
 
     fn code(number: usize) -> (Code, CodeHash) {

@@ -10,6 +10,7 @@
 //!   in memory. `all_links` serves a node that keeps every link, and `codes` filters unknown codes where it does not.
 //! - `look`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot`: copies of other cores' links;
 //!   `recall`: how an owner has those copies dropped.
+//! - `answers`: prebuilt responses to redirects, and their error pages.
 //! - `places`: virtual hosts; `listen`: listening sockets; `access`: entries of the access log.
 //! - `executor`: glommio; `tasks`: the time-bounded work beside the loop.
 //!
@@ -20,6 +21,7 @@ mod access;
 mod accounting;
 mod admission;
 mod all_links;
+mod answers;
 mod codes;
 mod connection;
 mod data;
@@ -41,6 +43,6 @@ mod tls;
 mod vhosts;
 mod work;
 
-pub use hyper_bridge::Service;
+pub use hyper_bridge::HttpService;
 pub use link_memory::MemoryBudget;
 pub use run_loop::{CoreEvent, CoreParts, CoreSeed, Seeds, start};

@@ -6,7 +6,7 @@ use super::access;
 use super::connection::{ConnState, PendingRejection};
 use super::hyper_bridge::Ending;
 use super::work::{TICKS_PER_SECOND, Work};
-use crate::wire::Rejection;
+use carom_http::Rejection;
 
 impl Work {
     /// Rejects what a connection sent, which begins with `head`. The connection ends after the answers to earlier
@@ -47,7 +47,7 @@ impl Work {
         let ticks = self.now.tick.wrapping_sub(conn.wait.since);
         let took = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)) * ticks;
         if let Some(noted) = noted {
-            self.services.tell_noted(noted, rejection.number(), took);
+            self.services.log_noted(noted, rejection.number(), took);
         }
     }
 }

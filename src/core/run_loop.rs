@@ -16,19 +16,19 @@ use super::admission::EVICTED_FOR_FILES;
 use super::connection::ConnState;
 use super::data::Data;
 use super::executor::{self, Running};
-use super::hyper_bridge::Service;
+use super::hyper_bridge::HttpService;
 use super::link_memory::MemoryBudget;
 use super::listen::{self, Begins, Listener};
 use super::mesh::{self, Mesh};
 use super::shard::Shard;
-use super::tls::Secure;
+use super::tls::TlsConnections;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
 use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 /// The first period of a drain. Connections whose TCP handshake is under way still get in, and kept-alive connections
 /// may send another request. Then listeners and idle connections are closed.
@@ -58,7 +58,7 @@ pub struct CoreParts {
     /// Limits and timeouts of connections.
     pub limits: ConnectionLimits,
     /// Certificate and key of the service, if it speaks TLS.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
     /// The `max-age` of `Strict-Transport-Security`, if it is sent.
     pub hsts: Option<Duration>,
     /// The core's segment of fresh codes.
@@ -66,7 +66,7 @@ pub struct CoreParts {
     /// Recorders of visits and of the access log.
     pub told: Recorders,
     /// Makes the service that answers all requests but redirects on this core.
-    pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> Service + Send>,
+    pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
     /// Receives the events of the core's life.
     pub events: Sender<CoreEvent>,
 }
@@ -184,7 +184,7 @@ impl Core {
                 service,
                 stats,
                 (parts.limits, parts.trust),
-                Secure::new(parts.identity, parts.hsts),
+                TlsConnections::new(parts.identity, parts.hsts),
             ),
             accepting: vec![false; parts.listeners.len()],
             begins: parts.listeners.iter().map(|listener| listener.begins).collect(),
@@ -266,14 +266,14 @@ impl Core {
         self.prefetched.clear();
         for completion in &self.completions {
             if let Completion::Received { result: Ok(Some(chunk)), .. } = completion
-                && let Some(code) = crate::wire::peek(self.ring.bytes(chunk))
+                && let Some(code) = carom_http::peek(self.ring.bytes(chunk))
             {
                 let places = &self.work.places;
                 let code = match places.are_many() {
-                    true => places.of_host(code, crate::wire::peek_host(self.ring.bytes(chunk))).1,
+                    true => places.of_host(code, carom_http::peek_host(self.ring.bytes(chunk))).1,
                     false => code,
                 };
-                let (hash, owner) = data.shard.locate(&code);
+                let (hash, owner) = data.shard.resolve(&code);
                 if owner == data.shard.me {
                     self.prefetched.push(hash);
                 }
@@ -533,7 +533,7 @@ impl Core {
         let Some(conn) = self.work.conns.get(slot) else { return };
         conn.dirty = false;
         if conn.state.is_closed() {
-            return self.bury(slot);
+            return self.remove_closed(slot);
         }
         let out = match conn.tls {
             _ if conn.in_flight.send => Vec::new(),
@@ -556,7 +556,7 @@ impl Core {
             let has_unread = conn.has_unread();
             if conn.peer_ended && !has_unread {
                 conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
-                return self.bury(slot);
+                return self.remove_closed(slot);
             }
             // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake our
             // answer. So we wait for the client's end, unless it has promised to send nothing more. Unread answers keep
@@ -572,7 +572,7 @@ impl Core {
         }
         if matches!(conn.state, ConnState::Lingering) && conn.peer_ended && !conn.has_unread() {
             conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
-            return self.bury(slot);
+            return self.remove_closed(slot);
         }
         let full = conn.state.is_live() && conn.unconsumed.len() >= conn.queued_max as usize;
         if conn.in_flight.receive && full && !conn.in_flight.cancel {
@@ -586,7 +586,7 @@ impl Core {
     }
 
     /// Closes a connection once no operation of it is in flight.
-    fn bury(&mut self, slot: u32) {
+    fn remove_closed(&mut self, slot: u32) {
         let Some(conn) = self.work.conns.get(slot) else { return };
         if conn.in_flight.receive || conn.in_flight.send {
             if !conn.in_flight.cancel || conn.in_flight.send {
@@ -600,7 +600,7 @@ impl Core {
         }
         if let Some(conn) = self.work.conns.remove(slot) {
             let ConnState::Closed { is_cut, .. } = conn.state else {
-                unreachable!("only closed connections are buried")
+                unreachable!("only closed connections are removed")
             };
             if is_cut && conn.has_unread() {
                 // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, owner};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use super::link_memory::{LinkMemory, MemoryBudget, Placed};
-use crate::bridge::{Change, LoadBatch, LoadedPage, StoredCodes};
+use crate::bridge::{LinkChange, LoadBatch, LoadedPage, StoredCodes};
 use carom_model::link::Link;
 use carom_model::link::record::{self, DamagedRange, RecordRef};
 use carom_model::redirect::{BorrowedLookup, Lookup};
@@ -67,7 +67,7 @@ impl Shard {
 
     /// Returns the hash of a code and the core that owns it.
     #[inline]
-    pub(super) fn locate(&self, code: &Code) -> (CodeHash, CoreId) {
+    pub(super) fn resolve(&self, code: &Code) -> (CodeHash, CoreId) {
         let hash = self.hasher.hash(code);
         (hash, owner(hash, self.cores))
     }
@@ -90,19 +90,19 @@ impl Shard {
 
     /// Makes a change visible that is durable with commit number `commit`. Returns the hash of the code, whether it may
     /// have had a link of which others hold copies, and whether redirects find the new one.
-    pub(super) fn apply(&mut self, change: &Change, commit: u64) -> (CodeHash, Placed) {
+    pub(super) fn apply(&mut self, change: &LinkChange, commit: u64) -> (CodeHash, Placed) {
         let code = match change {
-            Change::Put(link) => &link.code,
-            Change::Remove(code) => code,
+            LinkChange::Put(link) => &link.code,
+            LinkChange::Remove(code) => code,
         };
         let hash = self.hasher.hash(code);
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
         let placed = match change {
-            Change::Put(link) => {
-                let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
+            LinkChange::Put(link) => {
+                let entry = MapEntry::Link { policy: link.policy, target: link.target.as_bytes() };
                 self.links.put(code, hash, entry, commit)
             }
-            Change::Remove(_) => Placed { replaced: self.links.remove(code, hash, commit), is_served: true },
+            LinkChange::Remove(_) => Placed { replaced: self.links.remove(code, hash, commit), is_served: true },
         };
         if !placed.is_served {
             self.report_no_room();
@@ -143,11 +143,11 @@ impl Shard {
         let Loaded { code, hash, key, value } = *loaded;
         assert_eq!(owner(hash, self.cores), self.me, "a record goes to the owner of its code");
         let entry = match record::decode(key, value) {
-            Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
+            Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             Ok(RecordRef::Tombstone(_)) => return,
             Err(error) => {
                 self.node.report_damaged(key, &error);
-                Entry::Damaged
+                MapEntry::Damaged
             }
         };
         if self.links.load(&code, hash, entry).is_err() {
@@ -175,8 +175,8 @@ impl Shard {
     /// Takes this core's links in a page of the map's image, except those that were changed since.
     pub(super) fn load_own(&mut self, loaded: &LoadedPage) {
         for (code, entry) in loaded.page.records() {
-            let (hash, owner) = self.locate(&code);
-            if owner != self.me || entry == Entry::Damaged || loaded.changed.has(&code, hash) {
+            let (hash, owner) = self.resolve(&code);
+            if owner != self.me || entry == MapEntry::Damaged || loaded.changed.has(&code, hash) {
                 continue;
             }
             let has_room = self.links.announce(hash);
@@ -202,8 +202,8 @@ impl Shard {
     /// means that its record is damaged.
     pub(super) fn keep(&mut self, code: &Code, link: Option<&Link>, as_of: u64) {
         let entry = match link {
-            Some(link) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
-            None => Entry::Damaged,
+            Some(link) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
+            None => MapEntry::Damaged,
         };
         self.links.keep(code, self.hasher.hash(code), entry, as_of);
         self.count();
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
     use crate::bridge::{ChangedCodes, LoadCredit};
-    use carom_model::link::labels::Labels;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Origin, Version};
     use carom_model::redirect::Destination;
 
@@ -336,7 +336,7 @@ mod tests {
             created_ms: 0,
             origin: Origin::Custom,
             version: Version::default(),
-            labels: Labels::default(),
+            labels: LinkLabels::default(),
         })
     }
 
@@ -398,8 +398,8 @@ mod tests {
         fn apply(&mut self) {
             let Some((number, to, commit)) = self.untold.pop_front() else { return };
             let change = match link(number, to) {
-                Some(link) => Change::Put(Arc::new(link)),
-                None => Change::Remove(code(number)),
+                Some(link) => LinkChange::Put(Arc::new(link)),
+                None => LinkChange::Remove(code(number)),
             };
             self.shard.apply(&change, commit);
         }
@@ -435,9 +435,9 @@ mod tests {
                     (code(number), if number == first { Stored::Link(99, 3) } else { self.stored[number] });
                 match link(number, stored) {
                     Some(Link { policy, target, .. }) => {
-                        sealed::append(&mut records, &code, &Entry::Link { policy, target: target.as_bytes() });
+                        sealed::append(&mut records, &code, &MapEntry::Link { policy, target: target.as_bytes() });
                     }
-                    None if stored == Stored::Damaged => sealed::append(&mut records, &code, &Entry::Damaged),
+                    None if stored == Stored::Damaged => sealed::append(&mut records, &code, &MapEntry::Damaged),
                     None => {}
                 }
                 let is_damaged = number != first && stored == Stored::Damaged;

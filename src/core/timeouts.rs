@@ -5,8 +5,8 @@ use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::hyper_bridge::{Ending, Verdict};
 use super::work::{TICKS_PER_SECOND, Work};
 use crate::bridge::handle::count_response;
-use crate::wire::connection::Expects;
-use crate::wire::{RedirectRequest, Rejection};
+use carom_http::connection::Expects;
+use carom_http::{RedirectRequest, Rejection};
 use carom_limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
 use carom_model::redirect::{Decision, Lookup, Policies, decide};
 
@@ -98,7 +98,7 @@ impl Work {
         let took = self.now.instant - pending.since;
         self.latencies.record(took);
         if let Some(noted) = pending.noted {
-            self.services.tell_noted(noted, response.status(), took);
+            self.services.log_noted(noted, response.status(), took);
         }
         conn.enter(ConnState::Draining { said_last: false });
     }

@@ -12,21 +12,21 @@ use hyper::header::HeaderValue;
 
 use super::connection::{Conn, ConnState};
 use super::work::Work;
-use crate::wire::Rejection;
-use crate::wire::answer::max_age;
-use crate::wire::connection::Expects;
-use crate::wire::tls::{Heard, Session, is_plain_request};
+use carom_http::Rejection;
+use carom_http::answer::max_age;
+use carom_http::connection::Expects;
+use carom_http::tls::{ReceiveState, Session, is_plain_request};
 use carom_limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 /// Capacity in bytes up to which a buffer is kept for the next connection.
 const KEPT_CAPACITY: usize = 64 * 1024;
 
 /// State of a core's TLS connections.
 #[derive(Debug, Default)]
-pub(super) struct Secure {
+pub(super) struct TlsConnections {
     /// Certificate and key of the service; `None` without TLS.
-    identity: Option<Identity>,
+    identity: Option<TlsIdentity>,
     /// The value of `Strict-Transport-Security`, if it is sent.
     hsts: Option<HeaderValue>,
     /// Connections whose handshake has bytes that wait for their turn.
@@ -41,14 +41,14 @@ pub(super) struct Secure {
     spare: Vec<u8>,
 }
 
-impl Secure {
-    pub(super) fn new(identity: Option<Identity>, hsts: Option<Duration>) -> Secure {
+impl TlsConnections {
+    pub(super) fn new(identity: Option<TlsIdentity>, hsts: Option<Duration>) -> TlsConnections {
         let hsts = hsts.map(|time| HeaderValue::from_str(&max_age(time)).expect("letters and digits"));
-        Secure { identity, hsts, ..Secure::default() }
+        TlsConnections { identity, hsts, ..TlsConnections::default() }
     }
 
     /// Sets the certificate for connections from now on.
-    pub(super) fn take(&mut self, identity: Identity) {
+    pub(super) fn take(&mut self, identity: TlsIdentity) {
         self.identity = Some(identity);
     }
 
@@ -224,9 +224,9 @@ impl Work {
         plain.shrink_to(KEPT_CAPACITY);
         self.secure.plain = plain;
         match heard {
-            Heard::Open => {}
-            Heard::Closed => self.peer_ended(slot),
-            Heard::Broken => self.give_up_tls(slot),
+            ReceiveState::Open => {}
+            ReceiveState::Closed => self.peer_ended(slot),
+            ReceiveState::Broken => self.give_up_tls(slot),
         }
     }
 

@@ -8,8 +8,8 @@ use super::connection::{Awaits, ConnState};
 use super::data::Remote;
 use super::mesh::Question;
 use super::work::Work;
-use crate::wire::RedirectRequest;
-use carom_model::domains::{Domains, Place};
+use carom_http::RedirectRequest;
+use carom_model::domains::{DomainIndex, Domains};
 
 /// The domains of a service, or `None` inside if it has only the default one, which then serves any host.
 #[derive(Clone, Debug)]
@@ -28,17 +28,17 @@ impl HostRouter {
 
     /// The domain of a request, and its code there; no domain if the service does not serve the host.
     #[inline]
-    pub(super) fn resolve(&self, request: &RedirectRequest, head: &[u8]) -> (Option<Place>, Code) {
+    pub(super) fn resolve(&self, request: &RedirectRequest, head: &[u8]) -> (Option<DomainIndex>, Code) {
         match self.are_many() {
             true => self.of_host(request.code, request.host.of(head)),
-            false => (Some(Place::default()), request.code),
+            false => (Some(DomainIndex::default()), request.code),
         }
     }
 
     /// Returns the domain of a host, and the code within it.
     #[inline]
-    pub(super) fn of_host(&self, code: Code, host: &[u8]) -> (Option<Place>, Code) {
-        let Some(domains) = &self.0 else { return (Some(Place::default()), code) };
+    pub(super) fn of_host(&self, code: Code, host: &[u8]) -> (Option<DomainIndex>, Code) {
+        let Some(domains) = &self.0 else { return (Some(DomainIndex::default()), code) };
         match domains.of_host(host) {
             Some(place) => (Some(place), code.within(domains.id_at(place))),
             None => (None, code),

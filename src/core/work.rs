@@ -14,23 +14,23 @@ use carom_shards::Code;
 use super::access;
 use super::accounting::{ConnClient, end_or_wait, go_on, may_step, visitor_of};
 use super::admission::ConnectionLimiter;
+use super::answers::Answers;
 use super::connection::{Awaits, Conn, ConnState, Conns, PendingLookup};
 use super::data::{Data, Remote};
-use super::hyper_bridge::{ConnectionInfo, Ending, Service, Stream};
-use super::late_answers::Looks;
+use super::hyper_bridge::{ConnectionInfo, Ending, HttpService, Stream};
+use super::late_answers::LookupQueues;
 use super::latencies::CoreLatencies;
 use super::listen::Begins;
 use super::mesh::{PeerMessage, Question};
 use super::tasks::Tasks;
-use super::tls::Secure;
+use super::tls::TlsConnections;
 use super::vhosts::HostRouter;
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::handle::count_response;
-use crate::bridge::{StoreAnswer, Ticket, ToCore};
-use crate::wire::answer::Answers;
-use crate::wire::connection::Expects;
-use crate::wire::head::all_of;
-use crate::wire::{Action, Bounds, Connection, RedirectRequest};
+use crate::bridge::{BULK_PATH, StoreAnswer, Ticket, ToCore};
+use carom_http::connection::Expects;
+use carom_http::head::all_of;
+use carom_http::{Action, Bounds, Connection, RedirectRequest};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::{Field, Trust};
 use carom_model::link::Link;
@@ -64,16 +64,16 @@ pub(super) struct Work {
     pub(super) dirty: Vec<u32>,
     pub(super) data: Option<Box<Data>>,
     /// Look-ups in the store and in Redis; `None` without a shard.
-    looks: Option<Looks>,
+    looks: Option<LookupQueues>,
     /// Codes that tasks of the core have asked other cores for, by token.
     forwarded: HashMap<u64, Code>,
     /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
     pub(super) answers: [Answers; 2],
-    pub(super) secure: Secure,
+    pub(super) secure: TlsConnections,
     pub(super) crowd: ConnectionLimiter,
     pub(super) places: HostRouter,
     pub(super) services: Rc<ServiceHandle>,
-    pub(super) service: Service,
+    pub(super) service: HttpService,
     pub(super) stats: Arc<CoreStats>,
     pub(super) limits: ConnectionLimits,
     /// Proxies that may name the client.
@@ -83,7 +83,7 @@ pub(super) struct Work {
     /// Tasks that answer all other requests.
     pub(super) tasks: Tasks,
     /// Slots whose streams asked for the loop's attention.
-    kicked: Vec<u32>,
+    notified: Vec<u32>,
 }
 
 impl Work {
@@ -91,12 +91,13 @@ impl Work {
         now: Now,
         data: Option<Box<Data>>,
         services: Rc<ServiceHandle>,
-        service: Service,
+        service: HttpService,
         stats: Arc<CoreStats>,
         (limits, trust): (ConnectionLimits, Arc<Trust>),
-        secure: Secure,
+        secure: TlsConnections,
     ) -> Work {
-        let looks = data.as_ref().map(|data| Looks::new(services.core(), data.shard.hasher(), services.counters()));
+        let looks =
+            data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), services.counters()));
         Work {
             now,
             looks,
@@ -123,7 +124,7 @@ impl Work {
             latencies: CoreLatencies::new(),
             draining: false,
             tasks: Tasks::default(),
-            kicked: Vec::new(),
+            notified: Vec::new(),
         }
     }
 
@@ -145,7 +146,7 @@ impl Work {
             (false, false) => Connection::fast(),
         };
         let ConnectionLimits { head_len: head, body_len: body, requests, queued_len, .. } = self.limits;
-        let mut machine = machine.within(Bounds { head, body, requests });
+        let mut machine = machine.within(Bounds { head, body, requests, stream_path: BULK_PATH });
         if self.draining {
             machine.close_after_next();
         }
@@ -360,7 +361,7 @@ impl Work {
             self.now.unix_ms,
         );
         if self.services.picks() {
-            access::tell(&self.services, conn, (request, head), response, self.now.instant);
+            access::log(&self.services, conn, (request, head), response, self.now.instant);
         }
         !end_or_wait(conn, request, is_last)
     }
@@ -452,13 +453,13 @@ impl Work {
         self.services.take_calls();
         self.services.take_look_up_times(|time| self.latencies.record(time));
         let services = Rc::clone(&self.services);
-        let mut kicked = std::mem::take(&mut self.kicked);
-        services.take_kicks(&mut kicked);
-        let mut worked = !kicked.is_empty();
-        for slot in kicked.drain(..) {
+        let mut notified = std::mem::take(&mut self.notified);
+        services.take_notified(&mut notified);
+        let mut worked = !notified.is_empty();
+        for slot in notified.drain(..) {
             self.drained(slot);
         }
-        self.kicked = kicked;
+        self.notified = notified;
         while let Some((token, code)) = services.next_look_up() {
             worked = true;
             let (Some(data), Some(looks)) = (&mut self.data, &mut self.looks) else {
@@ -486,7 +487,7 @@ impl Work {
     /// Answers other cores' questions and takes their answers. Returns true if there were any.
     pub(super) fn serve_mesh(&mut self) -> bool {
         let Some(mut data) = self.data.take() else { return false };
-        let mut resumed = std::mem::take(&mut self.kicked);
+        let mut resumed = std::mem::take(&mut self.notified);
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
             PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
             PeerMessage::Recall { owner, number, .. } => {
@@ -499,7 +500,7 @@ impl Work {
         for slot in resumed.drain(..) {
             self.drained(slot);
         }
-        self.kicked = resumed;
+        self.notified = resumed;
         worked
     }
 
@@ -557,7 +558,7 @@ impl Work {
         let took = self.now.instant - since;
         self.latencies.record(took);
         if let Some(noted) = noted {
-            self.services.tell_noted(noted, response.status(), took);
+            self.services.log_noted(noted, response.status(), took);
         }
         Self::touch(&mut self.dirty, conn);
         if request.close {
@@ -662,7 +663,7 @@ impl Work {
             _ => {}
         }
         let redirects = self.stats.redirects.get();
-        let mut resumed = std::mem::take(&mut self.kicked);
+        let mut resumed = std::mem::take(&mut self.notified);
         self.take_answer(token, &found_now, false, &mut resumed);
         if !is_allowance {
             // Adds nothing if the client has left.
@@ -671,7 +672,7 @@ impl Work {
         for slot in resumed.drain(..) {
             self.drained(slot);
         }
-        self.kicked = resumed;
+        self.notified = resumed;
     }
 
     /// Confirms to the requester of a change that the change is durable and visible on every core.

@@ -30,7 +30,7 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
 }
 
 /// Logs that a signal came, and how long new connections are still accepted.
-pub(super) fn tell_of_end(signal: &str, delay: Duration) {
+pub(super) fn log_shutdown(signal: &str, delay: Duration) {
     match delay.as_secs() {
         0 => tracing::info!("{signal}: draining; finishing open requests, then stopping"),
         seconds => {
@@ -43,7 +43,7 @@ pub(super) fn tell_of_end(signal: &str, delay: Duration) {
 
 /// Tells the service manager, if it wants to know (`Type=notify`), that clients are accepted, or that the node is
 /// stopping.
-pub(super) fn tell_manager(is_ready: bool) {
+pub(super) fn notify_manager(is_ready: bool) {
     let state = if is_ready { NotifyState::Ready } else { NotifyState::Stopping };
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!("the service manager could not be notified: {error}");

@@ -7,18 +7,18 @@ use std::sync::mpsc::{Receiver, Sender};
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
 use carom_shards::GeneratedCode;
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{cores, loading};
-use crate::bridge::{Swept, WriterQueue};
+use crate::bridge::{SweepResult, WriterQueue};
 use crate::services::certificates::{self, Certificates, Reload};
 use crate::services::expiry::{self, ExpirySetup};
 use crate::services::maintenance::activity_sampler;
 use crate::services::maintenance::backup;
 use crate::services::maintenance::code_filter::CodeFilterSetup;
-use crate::services::replication::Fleet;
+use crate::services::replication::FleetThreads;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::search;
 
@@ -48,7 +48,7 @@ pub(super) fn start_certificates(
     certificates: Option<Certificates>,
     base: &Base,
     supervisor: &mut Supervisor,
-) -> Result<(Option<Identity>, Option<Reload>), Exit> {
+) -> Result<(Option<TlsIdentity>, Option<Reload>), Exit> {
     let Some(certificates) = certificates else { return Ok((None, None)) };
     let identity = certificates.identity();
     let keeper = certificates::start(certificates, base.post.clone(), base.cores, Arc::clone(&base.stats))
@@ -62,7 +62,7 @@ pub(super) fn start_certificates(
 pub(super) struct ExpiryEnds {
     /// The writer itself, also in a fleet.
     pub(super) writer: WriterQueue,
-    pub(super) swept: Receiver<Swept>,
+    pub(super) swept: Receiver<SweepResult>,
     pub(super) segments: Sender<Vec<GeneratedCode>>,
     pub(super) fleet: Option<FleetExpiry>,
 }
@@ -74,7 +74,7 @@ pub(super) struct ExpiryEnds {
 pub(super) fn load_and_start(
     settings: &Settings,
     base: &Base,
-    mut fleet: Option<Fleet>,
+    mut fleet: Option<FleetThreads>,
     ends: ExpiryEnds,
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {

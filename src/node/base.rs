@@ -13,8 +13,8 @@ use carom_telemetry::stats::{CoreStats, NodeStats};
 
 use super::cores::{core_count, make_post};
 use super::listeners::{self, Bound};
-use super::random_seed;
-use crate::bridge::{Post, ToCore};
+use super::seed::random_seed;
+use crate::bridge::{Mailboxes, ToCore};
 use crate::pages::Pages;
 use crate::services::maintenance::index_builder;
 use crate::services::map_image;
@@ -34,7 +34,7 @@ pub(super) struct Base {
     pub(super) stats: Arc<NodeStats>,
     /// One for each core, the admin listener's last.
     pub(super) core_stats: Arc<[Arc<CoreStats>]>,
-    pub(super) post: Post,
+    pub(super) post: Mailboxes,
 }
 
 /// The receiving ends that cores take over: listeners, doorbells and mailboxes, in the order of the cores.

@@ -10,7 +10,7 @@ use super::events::{Event, forward_events};
 use super::supervisor::thread_exit;
 use crate::api::{self, Site};
 use crate::bridge::handle::{Codes, NodeContext, Recorders};
-use crate::bridge::{Mailbox, Post, ToCore};
+use crate::bridge::{Mailbox, Mailboxes, ToCore};
 use crate::core::listen::Listener;
 use crate::core::{self, CoreParts, MemoryBudget, Seeds};
 use crate::services::ids::CodeSource;
@@ -19,13 +19,13 @@ use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_settings::exit::Exit;
 use carom_settings::{Residency, Settings};
-use carom_tls::identity::Identity;
+use carom_tls::identity::TlsIdentity;
 
 /// The parts that all cores share.
 pub(super) struct CorePlan<'a> {
     pub(super) limits: ConnectionLimits,
     pub(super) admin_limits: ConnectionLimits,
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<TlsIdentity>,
     pub(super) settings: &'a Settings,
     pub(super) events: Sender<Event>,
     pub(super) counters: NodeContext,
@@ -105,7 +105,7 @@ pub(super) fn start_code_filters(settings: &Settings, setup: CodeFilterSetup) ->
     started.map_err(|error| thread_exit("the filter of codes", &error))
 }
 
-type Mail = (Post, Vec<File>, Vec<Receiver<ToCore>>);
+type Mail = (Mailboxes, Vec<File>, Vec<Receiver<ToCore>>);
 
 /// Creates a mailbox for each core and for the admin listener.
 pub(super) fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
@@ -122,7 +122,7 @@ pub(super) fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
         bells.push(bell);
         mail.push(receiver);
     }
-    Ok((Post::new(boxes), bells, mail))
+    Ok((Mailboxes::new(boxes), bells, mail))
 }
 
 /// A core's segment of fresh codes; the admin listener has none.

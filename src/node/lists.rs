@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::fleet;
 use super::supervisor::thread_exit;
-use crate::bridge::Post;
-use crate::services::host_lists::source::{Named, Source};
-use crate::services::host_lists::{self, HostList, HostListSetup, Kind};
+use crate::bridge::Mailboxes;
+use crate::services::host_lists::source::{HostListSource, Named};
+use crate::services::host_lists::{self, HostList, HostListSetup, ListKind};
 use carom_settings::exit::Exit;
-use carom_settings::{Hosts, ListSource, Settings};
+use carom_settings::{HostListSettings, ListSource, Settings};
 use carom_telemetry::stats::NodeStats;
 
 /// Starts the thread that keeps a host list.
@@ -16,10 +16,10 @@ use carom_telemetry::stats::NodeStats;
 /// # Errors
 /// If its source cannot be used, or the operating system cannot start a thread.
 pub(super) fn start(
-    kind: Kind,
+    kind: ListKind,
     settings: &Settings,
-    list: &Hosts,
-    post: &Post,
+    list: &HostListSettings,
+    post: &Mailboxes,
     stats: &Arc<NodeStats>,
 ) -> Result<HostList, Exit> {
     let setup = HostListSetup {
@@ -34,19 +34,19 @@ pub(super) fn start(
 }
 
 /// Opens the source of the dynamic part of a list.
-fn open(kind: Kind, settings: &Settings, source: &ListSource) -> Result<(Source, Named), Exit> {
+fn open(kind: ListKind, settings: &Settings, source: &ListSource) -> Result<(HostListSource, Named), Exit> {
     let shown = source.to_string();
     Ok(match source {
-        ListSource::File(path) => (Source::File(path.clone()), Named::new(shown.clone(), &shown)),
+        ListSource::File(path) => (HostListSource::File(path.clone()), Named::new(shown.clone(), &shown)),
         ListSource::Http(url) => {
             // The query string may have a secret.
             let place = url.split_once('?').map_or(&**url, |(place, _)| place);
-            (Source::http(url), Named::new(place.to_owned(), url))
+            (HostListSource::http(url), Named::new(place.to_owned(), url))
         }
         ListSource::Redis => {
             let (redis, whole) = fleet::redis(settings)?.expect("the settings were checked");
-            let key = if kind == Kind::Allow { "allow" } else { "block" };
-            (Source::Redis(Box::new(redis), key), Named::new(shown, &whole))
+            let key = if kind == ListKind::Allow { "allow" } else { "block" };
+            (HostListSource::Redis(Box::new(redis), key), Named::new(shown, &whole))
         }
     })
 }

@@ -4,7 +4,7 @@ use carom_shards::CodeHasher;
 
 use super::cores::core_count;
 use super::supervisor::thread_exit;
-use crate::bridge::Post;
+use crate::bridge::Mailboxes;
 use crate::services::loader;
 use crate::services::map_image::{self, ImageMaker, ImageSetup};
 use crate::startup::data_dir::store_exit;
@@ -17,7 +17,7 @@ use carom_telemetry::stats::NodeStats;
 pub(super) fn load(
     settings: &Settings,
     links: &Links,
-    post: &Post,
+    post: &Mailboxes,
     hasher: CodeHasher,
     stats: &NodeStats,
 ) -> Result<ImageMaker, Exit> {

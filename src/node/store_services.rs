@@ -12,7 +12,7 @@ use super::base::Base;
 use super::fleet;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::bridge::access_log::AccessReceiver;
-use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, Swept, WriterQueue};
+use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, SweepResult, WriterQueue};
 use crate::services::allowances::{self, AllowanceSetup};
 use crate::services::readers::{export_reader, record_readers};
 use crate::services::search::query_workers::{self, ListerSetup};
@@ -27,7 +27,7 @@ pub(super) struct StoreServices {
     pub(super) lists: ListQueues,
     pub(super) jobs: JobQueues,
     /// Reports of the writer to the expiry thread.
-    pub(super) swept: Receiver<Swept>,
+    pub(super) swept: Receiver<SweepResult>,
     /// States that the writer has committed and that Redis may not have.
     pub(super) deliveries: Receiver<Delivery>,
 }

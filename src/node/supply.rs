@@ -14,9 +14,9 @@ use carom_telemetry::alarms::Alarm;
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{fleet, lists};
-use crate::bridge::{AppsQueue, LookUpQueue};
+use crate::bridge::{AppsQueue, LookupQueue};
 use crate::services::api_keys::{self, AppsSetup};
-use crate::services::host_lists::Kind;
+use crate::services::host_lists::ListKind;
 use crate::services::ids::{self, CodeSource, FleetSource, ReplenisherSetup};
 use crate::services::readers::link_fetchers::{self, FetcherSetup};
 
@@ -27,9 +27,9 @@ use crate::services::readers::link_fetchers::{self, FetcherSetup};
 pub(super) fn start_fetchers(
     settings: &Settings,
     base: &Base,
-    redis: Option<LookUpQueue>,
+    redis: Option<LookupQueue>,
     supervisor: &mut Supervisor,
-) -> Result<Option<LookUpQueue>, Exit> {
+) -> Result<Option<LookupQueue>, Exit> {
     let Residency::Hot { memory_limit } = settings.residency else { return Ok(None) };
     base.stats.memory_limit.set(memory_limit);
     let (queue, threads) = link_fetchers::start(FetcherSetup {
@@ -85,9 +85,9 @@ pub(super) fn start_replenisher(
 /// # Errors
 /// If a source cannot be used, or the operating system refuses a thread.
 pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
-    let allow = lists::start(Kind::Allow, settings, &settings.allow, &base.post, &base.stats)?;
+    let allow = lists::start(ListKind::Allow, settings, &settings.allow, &base.post, &base.stats)?;
     supervisor.register(Phase::Upkeep, "allow list", move || allow.stop());
-    let block = lists::start(Kind::Block, settings, &settings.block, &base.post, &base.stats)?;
+    let block = lists::start(ListKind::Block, settings, &settings.block, &base.post, &base.stats)?;
     supervisor.register(Phase::Upkeep, "block list", move || block.stop());
     Ok(())
 }

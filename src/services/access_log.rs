@@ -81,7 +81,7 @@ pub fn start(
         lines: Lines::new(log.format, log.addresses),
         target: Target::new(place.clone()),
         written: Vec::new(),
-        trouble: None,
+        last_error: None,
         gives_up: false,
         stats: Arc::clone(stats),
     };
@@ -97,7 +97,7 @@ pub fn start(
 
 /// The last error.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct LastError {
     since: Instant,
     /// True if opening the file failed, rather than writing to it.
     at_opening: bool,
@@ -110,7 +110,7 @@ struct Writer {
     target: Target,
     /// Formatted lines that the next flush writes.
     written: Vec<u8>,
-    trouble: Option<Trouble>,
+    last_error: Option<LastError>,
     /// True once a write of this pass has failed: the rest of the pass drops its lines.
     gives_up: bool,
     stats: Arc<NodeStats>,
@@ -168,16 +168,16 @@ impl Writer {
         match done {
             Err(error) => {
                 self.gives_up = true;
-                self.trouble = Some(Trouble { since: Instant::now(), at_opening: !self.target.is_open() });
+                self.last_error = Some(LastError { since: Instant::now(), at_opening: !self.target.is_open() });
                 let text = format!("the access log {} cannot be written: {error}; its lines are dropped", self.target);
                 self.stats.alarms.raise(Alarm::AccessLogFailed, text);
             }
             // A file that accepts only part of the lines must not clear and raise the alarm over and over.
             Ok(()) if !self.gives_up => {
-                let is_over = |trouble: &mut Trouble| {
-                    (out > 0 || trouble.at_opening) && trouble.since.elapsed() >= QUIET_BEFORE_CLEAR
+                let is_over = |last_error: &mut LastError| {
+                    (out > 0 || last_error.at_opening) && last_error.since.elapsed() >= QUIET_BEFORE_CLEAR
                 };
-                if self.trouble.take_if(is_over).is_some() {
+                if self.last_error.take_if(is_over).is_some() {
                     self.stats.alarms.clear(Alarm::AccessLogFailed);
                 }
             }

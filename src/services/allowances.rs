@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::readers::record_readers::{self, Read};
-use super::visits::Visits;
-use crate::bridge::{AllowanceOrder, AllowanceQueue, Post, ToCore, VisitAsked};
+use super::visits::VisitReader;
+use crate::bridge::{AllowanceOrder, AllowanceQueue, Mailboxes, ToCore, VisitRequest};
 use crate::services::replication::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
-use carom_model::visits::allowance::{Identity, Share, Stored};
+use carom_model::visits::allowance::{LinkIdentity, Share, StoredAllowance};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -53,11 +53,11 @@ pub struct AllowanceSetup {
     /// The store of links and of what is left of their visits.
     pub links: Links,
     /// The mailboxes of the cores, which receive the answers.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
     /// The counts of visits so far.
-    pub visits: Visits,
+    pub visits: VisitReader,
     /// The source of shares in a fleet; `None` for a single node, which grants all visits itself.
     pub shared: Option<SharedVisits>,
 }
@@ -77,14 +77,14 @@ pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()
 struct Limited {
     link: Arc<Link>,
     share: Share,
-    waiting: Vec<VisitAsked>,
+    waiting: Vec<VisitRequest>,
     used: Instant,
     /// The end of the time for which Redis counts as having no visits left.
     spent_until: Option<Instant>,
 }
 
 impl Limited {
-    fn identity(&self) -> Identity {
+    fn identity(&self) -> LinkIdentity {
         identity(&self.link)
     }
 }
@@ -143,17 +143,17 @@ impl Allowances {
     }
 
     /// Answers a visit, or queues it and returns its code.
-    fn ask(&mut self, visit: VisitAsked) -> Option<Code> {
+    fn ask(&mut self, visit: VisitRequest) -> Option<Code> {
         if visit.since.elapsed() >= FETCH_TIME_MAX {
             // The client has already got an answer (timeout), so this visit must not be used up.
-            self.tell(&visit, Lookup::NotResident);
+            self.reply(&visit, Lookup::NotResident);
             return None;
         }
         if !self.limited.contains_key(&visit.code) {
             match self.load(&visit.code) {
                 Ok(limited) => _ = self.limited.insert(visit.code, limited),
                 Err(found) => {
-                    self.tell(&visit, found);
+                    self.reply(&visit, found);
                     return None;
                 }
             }
@@ -162,7 +162,7 @@ impl Allowances {
         limited.used = Instant::now();
         if limited.waiting.is_empty() && limited.share.take_one() {
             let found = Lookup::Live(Arc::clone(&limited.link));
-            self.tell(&visit, found);
+            self.reply(&visit, found);
             return None;
         }
         let code = visit.code;
@@ -190,7 +190,8 @@ impl Allowances {
         // The link was changed since the core looked it up, and now has no maximum.
         let Some(max) = link.policy.max_visits else { return Err(Lookup::Live(link)) };
         let of = identity(&link);
-        let stored = stored.filter(|stored| stored.of == of).unwrap_or(Stored { of, ..Stored::default() });
+        let stored =
+            stored.filter(|stored| stored.of == of).unwrap_or(StoredAllowance { of, ..StoredAllowance::default() });
         let followed = visits.counts(&[*code]).map_err(unreadable)?.iter().map(|counts| counts.total).sum();
         let share = Share::resume(max, stored, followed, shared.is_some());
         Ok(Limited { link, share, waiting: Vec::new(), used: Instant::now(), spent_until: None })
@@ -259,7 +260,7 @@ impl Allowances {
             if let Some((given, taken)) = *given
                 && (given > 0 || limited.share.has_parked())
             {
-                batch.set_allowance(code, &Stored { taken, ..limited.share.stored(limited.identity()) });
+                batch.set_allowance(code, &StoredAllowance { taken, ..limited.share.stored(limited.identity()) });
             }
         }
         if batch.is_empty() {
@@ -296,12 +297,12 @@ impl Allowances {
             }
         }
         let still_wait = !limited.waiting.is_empty();
-        told.into_iter().for_each(|(visit, found)| self.tell(&visit, found));
+        told.into_iter().for_each(|(visit, found)| self.reply(&visit, found));
         still_wait
     }
 
-    fn tell(&self, visit: &VisitAsked, found: Lookup<Arc<Link>>) {
-        let VisitAsked { code, core, token, .. } = *visit;
+    fn reply(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
+        let VisitRequest { code, core, token, .. } = *visit;
         self.setup.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
     }
 
@@ -342,6 +343,6 @@ impl Allowances {
     }
 }
 
-fn identity(link: &Link) -> Identity {
-    Identity { created_ms: link.created_ms, claim: link.version.claim }
+fn identity(link: &Link) -> LinkIdentity {
+    LinkIdentity { created_ms: link.created_ms, claim: link.version.claim }
 }

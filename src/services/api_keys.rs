@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::file::{FileError, Stamp};
-use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Post, StoreAnswer, ToCore};
+use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, StoreAnswer, ToCore};
 use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::access::AppName;
-use carom_model::access::registry::{Entry, Keyring, Registry};
+use carom_model::access::registry::{KeyEntry, Keyring, Registry};
 use carom_model::access::usage::App;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
@@ -53,7 +53,7 @@ pub struct AppsSetup {
     /// The Redis that the fleet shares; `None` for a single node.
     pub redis: Option<Redis>,
     /// The mailboxes of all cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The alarms and counters of the node.
     pub stats: Arc<NodeStats>,
 }
@@ -67,7 +67,7 @@ pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     // No stamp, and not stored: the file may have changed since it was read, and the fleet may have known more.
     let mut keeper =
         Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None, pruned: Instant::now() };
-    keeper.tell();
+    keeper.publish();
     let thread = std::thread::Builder::new().name("apps".to_owned()).spawn(move || keeper.run(&orders))?;
     Ok((queue, thread))
 }
@@ -145,7 +145,7 @@ impl Keeper {
     fn take(&mut self, all: &Registry) {
         self.setup.registry.prune(unix_ms());
         if self.setup.registry.merge(all) {
-            self.tell();
+            self.publish();
             self.shared = None;
         }
     }
@@ -181,7 +181,7 @@ impl Keeper {
         }
         let alarms = &self.setup.stats.alarms;
         match share(redis, &self.setup.registry) {
-            Ok(Shared { theirs, pruned }) => {
+            Ok(KeyExchange { theirs, pruned }) => {
                 match redis.remove_keys(&pruned, SHARE_TIME_MAX) {
                     Err(RedisError::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
                     Ok(()) | Err(RedisError::Away { .. }) => alarms.clear(Alarm::AppsUnshared),
@@ -190,7 +190,7 @@ impl Keeper {
                 let is_more = self.setup.registry.merge(&theirs);
                 if is_more || was_unsure {
                     self.is_stored = false;
-                    self.tell();
+                    self.publish();
                     self.look();
                 }
             }
@@ -200,7 +200,7 @@ impl Keeper {
         }
     }
 
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         let apps = &mut self.apps;
         let about =
             |name: &AppName| Arc::clone(apps.entry(name.clone()).or_insert_with(|| Arc::new(App::new(name.clone()))));
@@ -224,7 +224,7 @@ fn refused(what: &str) -> String {
 const HAD_KEYS_FIELD: &str = "had-keys";
 
 /// The result of an exchange of keys with Redis.
-pub struct Shared {
+pub struct KeyExchange {
     /// The keys that Redis had, without those that ended long ago.
     pub theirs: Registry,
     /// The hashes in Redis of keys that ended long ago.
@@ -235,7 +235,7 @@ pub struct Shared {
 ///
 /// # Errors
 /// If Redis cannot be reached or refuses a request.
-pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, RedisError> {
+pub fn share(redis: &mut Redis, mine: &Registry) -> Result<KeyExchange, RedisError> {
     let held = redis.keys(SHARE_TIME_MAX)?;
     let now_ms = unix_ms();
     let (all, had_mark) = read_held(&held);
@@ -255,7 +255,7 @@ pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, RedisError> {
     if !lacks.is_empty() {
         redis.put_keys(&lacks, SHARE_TIME_MAX)?;
     }
-    Ok(Shared { theirs: all.pruned(now_ms), pruned })
+    Ok(KeyExchange { theirs: all.pruned(now_ms), pruned })
 }
 
 /// Parses the values of the hash in Redis: the keys, and true if one of the values says that the fleet has had keys.
@@ -268,7 +268,7 @@ fn read_held(held: &[Vec<u8>]) -> (Registry, bool) {
             had_mark = true;
             continue;
         }
-        match Entry::from_json(&value) {
+        match KeyEntry::from_json(&value) {
             Ok(entry) => entries.push(entry),
             // A newer version of the program wrote it; this version can do without.
             Err(what) => tracing::debug!(%what, "an API key in Redis cannot be read and is ignored"),

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use carom_shards::CoreCount;
 
-use crate::bridge::{Post, ToCore};
+use crate::bridge::{Mailboxes, ToCore};
 use carom_model::dates;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{CertificateStats, NodeStats};
-use carom_tls::identity::{Identity, Pair, Tickets, Wrong};
+use carom_tls::identity::{CertificateError, Pair, Tickets, TlsIdentity};
 
 /// Interval between two checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ pub struct Certificates {
     files: Files,
     tickets: Tickets,
     read: Vec<Pair>,
-    identity: Identity,
+    identity: TlsIdentity,
 }
 
 impl Certificates {
@@ -65,7 +65,7 @@ impl Certificates {
     }
 
     /// Returns the identity of the service, for TLS handshakes.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> TlsIdentity {
         self.identity.clone()
     }
 }
@@ -78,12 +78,12 @@ impl Files {
         self.pairs.iter().map(read).collect()
     }
 
-    fn identity(&self, read: &[Pair], tickets: &Tickets) -> Result<Identity, String> {
-        Identity::new(read, tickets, self.http2).map_err(|(number, wrong)| {
+    fn identity(&self, read: &[Pair], tickets: &Tickets) -> Result<TlsIdentity, String> {
+        TlsIdentity::new(read, tickets, self.http2).map_err(|(number, wrong)| {
             let (certificates, key) = &self.pairs[number];
             match wrong {
-                Wrong::Certificates(wrong) => format!("{}: {wrong}", certificates.display()),
-                Wrong::Key(wrong) => format!("{}: {wrong}", key.display()),
+                CertificateError::Certificates(wrong) => format!("{}: {wrong}", certificates.display()),
+                CertificateError::Key(wrong) => format!("{}: {wrong}", key.display()),
             }
         })
     }
@@ -140,11 +140,16 @@ impl Keeper {
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(certificates: Certificates, post: Post, cores: CoreCount, stats: Arc<NodeStats>) -> io::Result<Keeper> {
+pub fn start(
+    certificates: Certificates,
+    post: Mailboxes,
+    cores: CoreCount,
+    stats: Arc<NodeStats>,
+) -> io::Result<Keeper> {
     let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut watch = Watch { certificates, doubted: None, post, cores, stats };
-    watch.tell_stats();
-    watch.tell_of_ends();
+    watch.update_stats();
+    watch.warn_of_expiry();
     let (until, question) = (Arc::clone(&stop), Arc::clone(&asked));
     let run = move || {
         loop {
@@ -153,7 +158,7 @@ pub fn start(certificates: Certificates, post: Post, cores: CoreCount, stats: Ar
                 return;
             }
             watch.look(question.swap(false, Ordering::AcqRel));
-            watch.tell_of_ends();
+            watch.warn_of_expiry();
         }
     };
     let thread = std::thread::Builder::new().name("certificates".to_owned()).spawn(run)?;
@@ -165,7 +170,7 @@ struct Watch {
     /// The error of the last check. It raises an alarm only if the next check finds it again, because two files cannot
     /// be replaced at the same instant.
     doubted: Option<String>,
-    post: Post,
+    post: Mailboxes,
     cores: CoreCount,
     stats: Arc<NodeStats>,
 }
@@ -194,7 +199,7 @@ impl Watch {
                 }
                 (self.certificates.read, self.certificates.identity) = (read, identity);
                 self.stats.tls.renewed.add_shared(1);
-                self.tell_stats();
+                self.update_stats();
                 tracing::info!("reloaded the certificates: new ones are in use");
             }
             Err(wrong) => self.refuse(wrong, is_asked),
@@ -210,7 +215,7 @@ impl Watch {
     }
 
     /// Raises the alarm for the certificate that expires first, or clears it.
-    fn tell_of_ends(&self) {
+    fn warn_of_expiry(&self) {
         let now = (unix_ms() / 1_000) as i64;
         let Certificates { files, identity, .. } = &self.certificates;
         let first = identity.about().iter().zip(&files.pairs).min_by_key(|(about, _)| about.until);
@@ -224,7 +229,7 @@ impl Watch {
         }
     }
 
-    fn tell_stats(&self) {
+    fn update_stats(&self) {
         let Certificates { files, identity, .. } = &self.certificates;
         let told = identity.about().iter().zip(&files.pairs).map(|(about, (file, _))| CertificateStats {
             file: file.display().to_string(),
@@ -236,7 +241,7 @@ impl Watch {
 }
 
 /// Returns `new`, unless one of its certificates has expired or is not valid yet while the old one is valid.
-fn worth_having(new: Identity, old: &Identity, files: &Files) -> Result<Identity, String> {
+fn worth_having(new: TlsIdentity, old: &TlsIdentity, files: &Files) -> Result<TlsIdentity, String> {
     let now = (unix_ms() / 1_000) as i64;
     let pairs = new.about().iter().zip(old.about()).zip(&files.pairs);
     for ((new, old), (file, _)) in pairs {

@@ -7,8 +7,8 @@
 //! [`super::writer::planner`]). The rate limit is `links.expire_per_second`. In a fleet Redis is asked instead, and the removals
 //! that it accepts reach all nodes through the streams (see [`super::fleet::expiry`]).
 //!
-//! **Reuse of codes.** When an expired link with a generated code is removed, its code gets a grave, an entry in the
-//! index of ends. Once enough graves are old enough, four steps follow. First, the writer removes tombstones and graves
+//! **Reuse of codes.** When an expired link with a generated code is removed, its code gets an entry for its quarantine in
+//! the index of ends. Once enough of these are old enough, four steps follow. First, the writer removes tombstones and entries
 //! of the codes that nothing else has happened to, in one commit, and syncs. Second, it reports these codes. Third,
 //! they are shuffled and written to the id table as a segment. Fourth, the segment is used like any other, with its
 //! cursor on disk ahead of each code. Between the first and the third step the codes are only in memory. So a crash
@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::replication::expiry::FleetExpiry;
-use crate::bridge::{Order, Swept, WriterQueue};
+use crate::bridge::{SweepResult, WriterOrder, WriterQueue};
 use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
     RECYCLE_WHILE_BELOW,
 };
-use carom_model::link::Due;
-use carom_store::links::{Links, Of};
+use carom_model::link::DueEvent;
+use carom_store::links::{EndKind, Links};
 use carom_telemetry::clock::{unix_ms, unix_nanos};
 use carom_telemetry::stats::NodeStats;
 
@@ -55,8 +55,8 @@ const COUNT_EVERY: Duration = Duration::from_secs(60);
 /// Longest time for which fewer codes than a segment wait for more.
 const GATHER_TIME_MAX: Duration = Duration::from_secs(3_600);
 
-/// Shortest interval between two looks for enough graves.
-const GRAVES_EVERY: Duration = Duration::from_secs(10);
+/// Shortest interval between two looks for enough quarantine entries.
+const QUARANTINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Interval between two passes over a part of the history of links.
 const EDITS_EVERY: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ pub struct ExpirySetup {
     /// The queue of the store's writer.
     pub writer: WriterQueue,
     /// The writer's reports on orders of this thread.
-    pub swept: Receiver<Swept>,
+    pub swept: Receiver<SweepResult>,
     /// Time after its end until a link is removed; `None` keeps it for ever.
     pub keep: Option<Duration>,
     /// Largest number of links removed per second, at least 1.
@@ -95,12 +95,12 @@ pub struct ExpirySetup {
 }
 
 /// A handle on the expiry thread.
-pub struct Expiry {
+pub struct ExpiryThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Expiry {
+impl ExpiryThread {
     /// Stops the thread and waits for it. The writer must still be running.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
@@ -114,7 +114,7 @@ impl Expiry {
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
+pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
     let stop = Arc::new(AtomicBool::new(false));
     let now = Instant::now();
     let sweeper = Sweeper {
@@ -124,15 +124,15 @@ pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
         began: now,
         has_left: false,
         counted: None,
-        graves_behind: None,
-        graves_looked: None,
+        quarantine_behind: None,
+        quarantine_looked: None,
         edits_behind: Vec::new(),
         edits_looked: None,
         keys_looked: None,
         discard_looked: None,
     };
     let thread = std::thread::Builder::new().name("expire".to_owned()).spawn(move || sweeper.run())?;
-    Ok(Expiry { stop, thread })
+    Ok(ExpiryThread { stop, thread })
 }
 
 /// The result of removing some due links.
@@ -151,17 +151,17 @@ struct Sweeper {
     setup: ExpirySetup,
     stop: Arc<AtomicBool>,
     /// The entry that was looked at last.
-    behind: Option<Due>,
+    behind: Option<DueEvent>,
     /// The time when the current pass began at the start of the index.
     began: Instant,
     /// True if this pass has left a due link behind.
     has_left: bool,
     /// The time when due links were last counted.
     counted: Option<Instant>,
-    /// The grave that was opened last.
-    graves_behind: Option<Due>,
-    /// The time of the last look for graves.
-    graves_looked: Option<Instant>,
+    /// The quarantine entry that was opened last.
+    quarantine_behind: Option<DueEvent>,
+    /// The time of the last look for quarantine entries.
+    quarantine_looked: Option<Instant>,
     /// The history entry that was looked at last.
     edits_behind: Vec<u8>,
     /// The time of the last pass over the history.
@@ -203,7 +203,7 @@ impl Sweeper {
         let until_ms = now_ms.saturating_sub(keep.as_millis() as u64);
         let ExpirySetup { links, per_second, .. } = &self.setup;
         let (batch, per_second) = (batch_len(*per_second), *per_second);
-        let ends = match links.due(Of::Link, self.behind.as_ref(), until_ms, batch) {
+        let ends = match links.due(EndKind::Link, self.behind.as_ref(), until_ms, batch) {
             Ok(ends) => ends,
             Err(error) => return self.cannot_read(&error),
         };
@@ -262,7 +262,7 @@ impl Sweeper {
     fn discard(&mut self) -> bool {
         let until_ms = unix_ms();
         let links = &self.setup.links;
-        let due = match links.due(Of::Deletion, None, until_ms, EXPIRE_BATCH as usize) {
+        let due = match links.due(EndKind::Deletion, None, until_ms, EXPIRE_BATCH as usize) {
             Ok(due) => due,
             Err(error) => {
                 self.cannot_read(&error);
@@ -274,9 +274,10 @@ impl Sweeper {
         }
         let Some(fleet) = &mut self.setup.fleet else {
             // The author of the last change is the one that scheduled the deletion.
-            let author = |due: &Due| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
+            let author =
+                |due: &DueEvent| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
             let deletions = due.into_iter().map(|due| (due, author(&due).unwrap_or_default())).collect();
-            return self.order(Order::Discard { deletions, until_ms }).is_some();
+            return self.order(WriterOrder::Discard { deletions, until_ms }).is_some();
         };
         // Links that are left were changed on other nodes, and the streams will bring these changes.
         self.discard_looked = match fleet.discard(&due, until_ms) {
@@ -291,11 +292,11 @@ impl Sweeper {
         if let Some(first_ms) = self.setup.links.take_first_end()
             && self.behind.is_some_and(|behind| first_ms <= behind.at_ms)
         {
-            self.behind = first_ms.checked_sub(1).map(|at_ms| Due { at_ms, code: Code::FIRST });
+            self.behind = first_ms.checked_sub(1).map(|at_ms| DueEvent { at_ms, code: Code::FIRST });
         }
         let again = if self.has_left { LEFT_EVERY } else { ALL_EVERY };
         if self.began.elapsed() >= again {
-            (self.behind, self.graves_behind) = (None, None);
+            (self.behind, self.quarantine_behind) = (None, None);
             (self.began, self.has_left) = (Instant::now(), false);
         }
     }
@@ -315,18 +316,18 @@ impl Sweeper {
             return;
         }
         self.counted = Some(Instant::now());
-        if let Ok(due) = self.setup.links.count_due(Of::Link, self.behind.as_ref(), until_ms, EXPIRY_COUNT_MAX) {
+        if let Ok(due) = self.setup.links.count_due(EndKind::Link, self.behind.as_ref(), until_ms, EXPIRY_COUNT_MAX) {
             self.setup.stats.expiry.due.set(due as u64);
         }
     }
 
-    fn remove(&mut self, ends: Vec<Due>, until_ms: u64) -> Removed {
+    fn remove(&mut self, ends: Vec<DueEvent>, until_ms: u64) -> Removed {
         if let Some(fleet) = &mut self.setup.fleet {
             return fleet.expire(&ends, until_ms);
         }
         let recycles = self.setup.recycle_after.is_some();
-        match self.order(Order::Expire { ends, until_ms, recycles }) {
-            Some(Swept { expired, .. }) => {
+        match self.order(WriterOrder::Expire { ends, until_ms, recycles }) {
+            Some(SweepResult { expired, .. }) => {
                 self.setup.stats.expiry.expired.add(expired);
                 Removed::Done { left: false }
             }
@@ -335,7 +336,7 @@ impl Sweeper {
     }
 
     /// Sends the writer an order and waits for its report. Returns `None` if it was not done.
-    fn order(&self, order: Order) -> Option<Swept> {
+    fn order(&self, order: WriterOrder) -> Option<SweepResult> {
         self.setup.writer.send(order).ok()?;
         self.setup.swept.recv().ok().filter(|swept| swept.is_done)
     }
@@ -344,19 +345,22 @@ impl Sweeper {
     fn recycle(&mut self) {
         let Some(after) = self.setup.recycle_after else { return };
         let patience = after.min(GATHER_TIME_MAX);
-        if self.graves_looked.is_some_and(|at| at.elapsed() < GRAVES_EVERY.min(patience / 4)) {
+        if self.quarantine_looked.is_some_and(|at| at.elapsed() < QUARANTINE_EVERY.min(patience / 4)) {
             return;
         }
-        self.graves_looked = Some(Instant::now());
+        self.quarantine_looked = Some(Instant::now());
         if self.setup.stats.expiry.recycled_left.get() >= RECYCLE_WHILE_BELOW {
             return;
         }
         let now_ms = unix_ms();
         let until_ms = now_ms.saturating_sub(after.as_millis() as u64);
-        let Ok(oldest) = self.setup.links.due(Of::Grave, self.graves_behind.as_ref(), until_ms, 1) else { return };
+        let Ok(oldest) = self.setup.links.due(EndKind::Quarantine, self.quarantine_behind.as_ref(), until_ms, 1) else {
+            return;
+        };
         let Some(oldest) = oldest.first() else { return };
         let has_waited = until_ms.saturating_sub(oldest.at_ms) >= patience.as_millis() as u64;
-        let count = || self.setup.links.count_due(Of::Grave, self.graves_behind.as_ref(), until_ms, RECYCLE_LEN);
+        let count =
+            || self.setup.links.count_due(EndKind::Quarantine, self.quarantine_behind.as_ref(), until_ms, RECYCLE_LEN);
         if has_waited || count().is_ok_and(|count| count == RECYCLE_LEN) {
             let codes = self.gather(until_ms);
             if !codes.is_empty() {
@@ -371,13 +375,14 @@ impl Sweeper {
     fn gather(&mut self, until_ms: u64) -> Vec<GeneratedCode> {
         let mut codes = Vec::new();
         while codes.len() < RECYCLE_LEN && !self.is_stopping() {
-            let graves = self.setup.links.due(Of::Grave, self.graves_behind.as_ref(), until_ms, RECYCLE_BATCH);
-            let Ok(mut graves) = graves else { break };
-            let Some(last) = graves.last().copied() else { break };
+            let quarantined =
+                self.setup.links.due(EndKind::Quarantine, self.quarantine_behind.as_ref(), until_ms, RECYCLE_BATCH);
+            let Ok(mut quarantined) = quarantined else { break };
+            let Some(last) = quarantined.last().copied() else { break };
             let shortest = self.setup.length.get();
-            graves.retain(|grave| grave.code.len() >= shortest);
-            let Some(swept) = self.order(Order::ReleaseCodes { graves, until_ms }) else { break };
-            self.graves_behind = Some(last);
+            quarantined.retain(|entry| entry.code.len() >= shortest);
+            let Some(swept) = self.order(WriterOrder::ReleaseCodes { quarantined, until_ms }) else { break };
+            self.quarantine_behind = Some(last);
             codes.extend(swept.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
         }
         codes

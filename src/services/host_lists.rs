@@ -19,9 +19,9 @@ use std::{io, path::PathBuf};
 
 use serde_json::Value;
 
-use self::source::{Named, Source};
-use crate::bridge::{Post, ToCore};
-use carom_model::destination::hosts::{HostPattern, Hosts};
+use self::source::{HostListSource, Named};
+use crate::bridge::{Mailboxes, ToCore};
+use carom_model::destination::hosts::{HostPattern, HostSet};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{HostListStats, NodeStats};
@@ -38,37 +38,37 @@ const NAMED: usize = 3;
 
 /// The kind of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ListKind {
     /// Hosts that new links may lead to.
     Allow,
     /// Hosts that no link leads to: redirects there are blocked, too.
     Block,
 }
 
-impl Kind {
+impl ListKind {
     /// Returns the name of the list in messages.
     fn name(self) -> &'static str {
-        if self == Kind::Allow { "allow list" } else { "block list" }
+        if self == ListKind::Allow { "allow list" } else { "block list" }
     }
 
     /// Returns the alarms of the list.
     fn alarms(self) -> &'static Alarms {
-        if self == Kind::Allow { &ALLOW_ALARMS } else { &BLOCK_ALARMS }
+        if self == ListKind::Allow { &ALLOW_ALARMS } else { &BLOCK_ALARMS }
     }
 
     /// Returns the name of the cache file in the data directory.
     fn file_name(self) -> &'static str {
-        if self == Kind::Allow { "allowlist-cache.json" } else { "blocklist-cache.json" }
+        if self == ListKind::Allow { "allowlist-cache.json" } else { "blocklist-cache.json" }
     }
 
     /// Returns the statistics of the list.
     fn stats(self, node: &NodeStats) -> &HostListStats {
-        if self == Kind::Allow { &node.allow_list } else { &node.block_list }
+        if self == ListKind::Allow { &node.allow_list } else { &node.block_list }
     }
 
     /// Returns the message that brings the list to a core.
-    fn message(self, hosts: Arc<Hosts>) -> ToCore {
-        if self == Kind::Allow { ToCore::Hosts(hosts) } else { ToCore::Blocked(hosts) }
+    fn message(self, hosts: Arc<HostSet>) -> ToCore {
+        if self == ListKind::Allow { ToCore::Hosts(hosts) } else { ToCore::Blocked(hosts) }
     }
 }
 
@@ -97,15 +97,15 @@ const BLOCK_ALARMS: Alarms = Alarms {
 /// The inputs of a list.
 pub struct HostListSetup {
     /// The kind of the list.
-    pub kind: Kind,
+    pub kind: ListKind,
     /// The static part.
     pub hosts: Vec<HostPattern>,
     /// The source of the dynamic part; `None` if the list is static.
-    pub source: Option<(Source, Named)>,
+    pub source: Option<(HostListSource, Named)>,
     /// The data directory, which has the cache.
     pub data_dir: PathBuf,
     /// The mailboxes of the cores and of the admin listener, which create links.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
 }
@@ -139,7 +139,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
         Reader { kind, hosts, good: None, is_malformed: false, is_kept: false, told: None, data_dir, post, stats };
     let Some((mut source, named)) = source else {
         if !reader.hosts.is_empty() {
-            reader.tell();
+            reader.publish();
         }
         return Ok(HostList { stop, thread: None });
     };
@@ -148,13 +148,13 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     if is_read {
         reader.renew(&mut source, &named);
     }
-    reader.tell();
+    reader.publish();
     let until = Arc::clone(&stop);
     let run = move || {
         while !until.load(Ordering::Acquire) {
             if !std::mem::take(&mut is_read) {
                 reader.renew(&mut source, &named);
-                reader.tell();
+                reader.publish();
             }
             std::thread::park_timeout(READ_EVERY);
         }
@@ -182,7 +182,7 @@ enum Found {
 }
 
 struct Reader {
-    kind: Kind,
+    kind: ListKind,
     hosts: Vec<HostPattern>,
     /// The last valid dynamic part.
     good: Option<Good>,
@@ -193,7 +193,7 @@ struct Reader {
     /// The dynamic part that the cores have.
     told: Option<Vec<HostPattern>>,
     data_dir: PathBuf,
-    post: Post,
+    post: Mailboxes,
     stats: Arc<NodeStats>,
 }
 
@@ -227,7 +227,7 @@ impl Reader {
     }
 
     /// Reads the list. A malformed text may be half written, so it is read again a moment later.
-    fn renew(&mut self, source: &mut Source, named: &Named) {
+    fn renew(&mut self, source: &mut HostListSource, named: &Named) {
         let mut found = self.understand(source.read());
         if matches!(found, Found::Malformed(_)) && !self.is_malformed {
             std::thread::sleep(READ_AGAIN_AFTER);
@@ -257,7 +257,7 @@ impl Reader {
             Found::Same => self.took_good(source),
             Found::New(mut good) => {
                 self.report_wrong(&good.wrong, source);
-                if self.kind == Kind::Block && !good.wrong.is_empty() {
+                if self.kind == ListKind::Block && !good.wrong.is_empty() {
                     // An invalid entry may be a misspelt host of the last list, so hosts of that stay blocked.
                     let before = self.good.take().map_or(Vec::new(), |before| before.patterns);
                     good.patterns.extend(
@@ -269,8 +269,8 @@ impl Reader {
             }
             Found::Malformed(why) => {
                 let holds = match self.kind {
-                    Kind::Allow => "counts as empty, so only hosts from the settings are allowed",
-                    Kind::Block => "is ignored, so the last valid list is used",
+                    ListKind::Allow => "counts as empty, so only hosts from the settings are allowed",
+                    ListKind::Block => "is ignored, so the last valid list is used",
                 };
                 let text = format!(
                     "the {} of {source} {why} and {holds}; make it a JSON object of hosts, such as {{\"1\": \"shop.example\"}}",
@@ -306,7 +306,7 @@ impl Reader {
 
     /// Returns the dynamic part in effect. The block list keeps the last valid one, even while its source is malformed.
     fn dynamic(&self) -> &[HostPattern] {
-        let is_lost = self.is_malformed && self.kind == Kind::Allow;
+        let is_lost = self.is_malformed && self.kind == ListKind::Allow;
         self.good.as_ref().filter(|_| !is_lost).map_or(&[], |good| &good.patterns)
     }
 
@@ -329,7 +329,7 @@ impl Reader {
     }
 
     /// Sends the list to the cores, if it has changed.
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         let known = self.kind.stats(&self.stats);
         known.configured.store(true, Ordering::Relaxed);
         known.fixed.set(self.hosts.len() as u64);
@@ -339,7 +339,7 @@ impl Reader {
             return;
         }
         let dynamic = dynamic.to_vec();
-        let hosts: Arc<Hosts> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
+        let hosts: Arc<HostSet> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
         self.post.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
         let (fixed, count) = (self.hosts.len(), dynamic.len());
         if self.told.replace(dynamic).is_some() {
@@ -356,7 +356,7 @@ mod tests {
     fn reader(dir: &std::path::Path) -> Reader {
         let node = TestNode::new(dir, 1);
         Reader {
-            kind: Kind::Allow,
+            kind: ListKind::Allow,
             hosts: vec![HostPattern::parse("static.example").unwrap()],
             good: None,
             is_malformed: false,
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn what_is_blocked_stays_so_while_the_list_makes_no_sense() {
         let dir = tempfile::tempdir().unwrap();
-        let mut reader = Reader { kind: Kind::Block, ..reader(dir.path()) };
+        let mut reader = Reader { kind: ListKind::Block, ..reader(dir.path()) };
         take(&mut reader, Ok(br#"{"1": "a.example"}"#));
         take(&mut reader, Ok(b"[]"));
         assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec![Alarm::BlockListMalformed]));
@@ -439,8 +439,8 @@ mod tests {
         take(&mut reader, Ok(b"{}"));
         assert!(holding(&reader).is_empty() && on(&reader).is_empty());
         // The two lists have separate caches.
-        assert!(cache::read(dir.path(), Kind::Allow.file_name(), &named("a file")).unwrap().is_none());
-        assert!(cache::read(dir.path(), Kind::Block.file_name(), &named("a file")).unwrap().is_some());
+        assert!(cache::read(dir.path(), ListKind::Allow.file_name(), &named("a file")).unwrap().is_none());
+        assert!(cache::read(dir.path(), ListKind::Block.file_name(), &named("a file")).unwrap().is_some());
     }
 
     #[test]
@@ -454,6 +454,6 @@ mod tests {
         std::fs::create_dir(&reader.data_dir).unwrap();
         take(&mut reader, Ok(text));
         assert!(on(&reader).is_empty());
-        assert!(cache::read(&reader.data_dir, Kind::Allow.file_name(), &named("a file")).unwrap().is_some());
+        assert!(cache::read(&reader.data_dir, ListKind::Allow.file_name(), &named("a file")).unwrap().is_some());
     }
 }

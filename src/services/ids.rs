@@ -14,14 +14,15 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use carom_shards::{
-    Code, CodeLength, CodeSpace, CoreCount, CoreId, Counter, GeneratedCode, Issuer, Offer, Run, Segment, SegmentSizer,
+    Code, CodeLength, CodeSpace, CoreCount, CoreId, CounterValue, GeneratedCode, Issuer, Offer, Run, Segment,
+    SegmentSizer,
 };
 use heapless::spsc::{Consumer, Producer, Queue};
 
 use super::replication::counter::FleetCounter;
-use crate::bridge::{Post, ToCore};
+use crate::bridge::{Mailboxes, ToCore};
 use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
-use carom_store::ids::{IdTable, Row};
+use carom_store::ids::{IdTable, SegmentRow};
 use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -92,7 +93,7 @@ pub struct ReplenisherSetup {
     /// The configured length of new codes.
     pub length: CodeLength,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// Number of cores that use codes.
     pub cores: CoreCount,
     /// The counters and alarms of the node.
@@ -189,10 +190,10 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
 }
 
 /// Returns an issuer above every mark, and the rows that may still be used.
-fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError> {
+fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<SegmentRow>), ReplenishError> {
     let mut marks = Vec::new();
     for length in CodeLength::MIN.and_longer() {
-        let mark = Counter(setup.links.high_water(length.get()).map_err(failed)?);
+        let mark = CounterValue(setup.links.high_water(length.get()).map_err(failed)?);
         let counter = setup.ids.counter(length).map_err(failed)?;
         marks.extend([(length, mark), (length, counter)]);
     }
@@ -227,7 +228,7 @@ struct Supply {
     queue: Producer<'static, u64>,
     /// Number of codes in the queue below which the core asks for more.
     low: Arc<AtomicUsize>,
-    rows: VecDeque<Row>,
+    rows: VecDeque<SegmentRow>,
     sizer: SegmentSizer,
     /// The time of the last lease for this core.
     leased: Option<Instant>,
@@ -312,7 +313,7 @@ impl Worker {
             getrandom::fill(&mut seed).map_err(failed)?;
             let count = codes.len() as u64;
             // The codes come from many runs, all of them below the marks.
-            let run = Run { length: self.setup.length, start: Counter(0), len: 0 };
+            let run = Run { length: self.setup.length, start: CounterValue(0), len: 0 };
             self.add_row(supply, run, Segment::reshuffle(codes, seed))?;
             self.setup.stats.expiry.recycled.add(count);
         }
@@ -437,7 +438,7 @@ impl Worker {
     }
 
     fn add_row(&mut self, supply: &mut Supply, run: Run, codes: Vec<GeneratedCode>) -> Result<(), ReplenishError> {
-        let row = Row { id: self.next_id, core: supply.core, run, codes, cursor: 0 };
+        let row = SegmentRow { id: self.next_id, core: supply.core, run, codes, cursor: 0 };
         self.next_id += 1;
         self.setup.ids.add(&row).map_err(failed)?;
         supply.rows.push_back(row);
@@ -560,10 +561,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let node = TestNode::new(dir.path(), 1);
         let (ids, _) = IdTable::open(&dir.path().join("ids")).unwrap();
-        let run = carom_shards::Run { length: CodeLength::DEFAULT, start: Counter(0), len: 50_000 };
+        let run = carom_shards::Run { length: CodeLength::DEFAULT, start: CounterValue(0), len: 50_000 };
         let space = CodeSpace::new(&CodeSecret::from_bytes([5; 32]));
         let codes = Segment::prepare(&space, run, [1; 16]).into_codes();
-        ids.add(&Row { id: 1, core: CoreId(0), run, codes: codes.clone(), cursor: 123 }).unwrap();
+        ids.add(&SegmentRow { id: 1, core: CoreId(0), run, codes: codes.clone(), cursor: 123 }).unwrap();
         let mut batch = node.links.batch();
         batch.set_high_water(7, 50_000);
         node.links.commit(batch).unwrap();

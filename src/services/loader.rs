@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::map::sealed::PAGE_BYTES;
-use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
+use carom_shards::{Code, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use super::map_image::{self, Image, Unusable};
-use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Post, ToCore};
+use crate::bridge::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Mailboxes, ToCore};
 use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use carom_model::link::record::{self, RecordRef};
-use carom_store::links::{DamagedRange, Links, Part, StoreError, parts};
+use carom_store::links::{CodePartition, DamagedRange, Links, StoreError, parts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -52,7 +52,7 @@ pub struct LoadReport {
 /// If the operating system cannot read. Damage is no error: it is reported, and all other links are served.
 pub fn load(
     links: &Links,
-    post: &Post,
+    post: &Mailboxes,
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &NodeStats,
@@ -89,7 +89,7 @@ pub fn load(
 /// The state that the loading threads share.
 struct Shared<'a> {
     links: &'a Links,
-    post: &'a Post,
+    post: &'a Mailboxes,
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &'a NodeStats,
@@ -211,7 +211,7 @@ impl Shared<'_> {
         let Some(core) = first else { return Ok(Vec::new()) };
         let mut damaged = Vec::new();
         if page.damaged() > 0 {
-            let codes = page.records().filter(|(_, entry)| *entry == Entry::Damaged).map(|(code, _)| code);
+            let codes = page.records().filter(|(_, entry)| *entry == MapEntry::Damaged).map(|(code, _)| code);
             damaged.extend(codes.filter(|code| !source.changed.has(code, self.hasher.hash(code))));
         }
         self.wait_for_cores();
@@ -262,7 +262,7 @@ impl Shared<'_> {
     }
 
     /// Scans parts of the store until none is left.
-    fn scan(&self, parts: &[Part], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
+    fn scan(&self, parts: &[CodePartition], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
         let mut batches = self.batches();
         let mut damaged = Vec::new();
         while let Some(&part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {

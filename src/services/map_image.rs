@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use carom_shards::map::sealed::Sealed;
-use carom_shards::{Code, CodeHasher, CoreCount, Entry};
+use carom_shards::{Code, CodeHasher, CoreCount, MapEntry};
 
 use super::maintenance::disk_guard::DiskGuard;
 use super::threads::priority::let_cores_go_first;
@@ -179,22 +179,22 @@ struct Maker {
 }
 
 /// Reasons why no image was made.
-enum NotMade {
+enum SkipReason {
     Stopped,
     /// The store is damaged. The start has reported it, and images follow once it is repaired.
     Damaged,
     Failed(String),
 }
 
-impl From<io::Error> for NotMade {
-    fn from(error: io::Error) -> NotMade {
-        NotMade::Failed(error.to_string())
+impl From<io::Error> for SkipReason {
+    fn from(error: io::Error) -> SkipReason {
+        SkipReason::Failed(error.to_string())
     }
 }
 
-impl From<StoreError> for NotMade {
-    fn from(error: StoreError) -> NotMade {
-        NotMade::Failed(error.to_string())
+impl From<StoreError> for SkipReason {
+    fn from(error: StoreError) -> SkipReason {
+        SkipReason::Failed(error.to_string())
     }
 }
 
@@ -215,11 +215,11 @@ impl Maker {
                 tracing::info!(records, bytes, seconds, "wrote an image of the links");
                 self.made_at = Some(changes);
             }
-            Err(NotMade::Stopped) => {}
+            Err(SkipReason::Stopped) => {}
             Err(not_made) => {
                 // The next attempt comes after as many changes. Until then, a start reads what it needs from the store.
                 self.made_at = Some(changes);
-                if let NotMade::Failed(error) = not_made {
+                if let SkipReason::Failed(error) = not_made {
                     tracing::warn!("cannot write the image of the links to {}: {error}", self.path.display());
                 }
             }
@@ -245,7 +245,7 @@ impl Maker {
         self.disk.space().is_ok_and(|space| space.free > space.reserve() + 3 * expected)
     }
 
-    fn make(&self) -> Result<(u64, u64), NotMade> {
+    fn make(&self) -> Result<(u64, u64), SkipReason> {
         // The position comes before the scan: a link that changes during it is in the log after that position.
         let mut writer = ImageWriter::begin(&self.path, self.links.log_position(), self.hasher, self.cores)?;
         let made = self.fill(&mut writer).and_then(|records| Ok((records, writer.finish()?)));
@@ -256,7 +256,7 @@ impl Maker {
     }
 
     /// Gives all links to the writer, in their order, and syncs the store.
-    fn fill(&self, writer: &mut ImageWriter) -> Result<u64, NotMade> {
+    fn fill(&self, writer: &mut ImageWriter) -> Result<u64, SkipReason> {
         let mut pace = Pace::default();
         let mut sorter = self.sorter()?;
         for part in parts() {
@@ -267,7 +267,7 @@ impl Maker {
             })?;
             sorted?;
             if !damaged.is_empty() {
-                return Err(NotMade::Damaged);
+                return Err(SkipReason::Damaged);
             }
         }
         let mut records = 0;
@@ -285,7 +285,7 @@ impl Maker {
         Ok(records)
     }
 
-    fn sorter(&self) -> Result<Sorter, NotMade> {
+    fn sorter(&self) -> Result<Sorter, SkipReason> {
         let record_bytes = self.record_bytes()?;
         Ok(Sorter::new(&self.path, self.hasher, self.cores, self.links.approximate_len(), record_bytes)?)
     }
@@ -308,36 +308,36 @@ impl Maker {
     }
 
     /// Gives the sorter the part of a record that the map needs: no tombstones, and neither titles nor tags.
-    fn sort(&self, sorter: &mut Sorter, pace: &mut Pace, key: &[u8], value: &[u8]) -> Result<(), NotMade> {
+    fn sort(&self, sorter: &mut Sorter, pace: &mut Pace, key: &[u8], value: &[u8]) -> Result<(), SkipReason> {
         let decoded = record::decode(key, value);
         let entry = match &decoded {
             Ok(RecordRef::Tombstone(_)) => return Ok(()),
-            Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
+            Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             // A start reads this record from the store and reports it if it is still damaged: another version of the
             // program may be able to read it.
-            Err(_) => Entry::Damaged,
+            Err(_) => MapEntry::Damaged,
         };
-        let code = Code::from_key(key).map_err(|_| NotMade::Damaged)?;
+        let code = Code::from_key(key).map_err(|_| SkipReason::Damaged)?;
         let written = sorter.push(&code, &entry)?;
         self.pause(pace, written, || sorter.sync())
     }
 
-    fn write(&self, writer: &mut ImageWriter, pace: &mut Pace, record: Sealed<'_>) -> Result<(), NotMade> {
+    fn write(&self, writer: &mut ImageWriter, pace: &mut Pace, record: Sealed<'_>) -> Result<(), SkipReason> {
         let written = writer.push(record)?;
         self.pause(pace, written, || writer.sync())
     }
 
     /// Waits for the disk once much was written, so that it never gets much at once.
-    fn pause(&self, pace: &mut Pace, written: usize, sync: impl FnOnce() -> io::Result<()>) -> Result<(), NotMade> {
+    fn pause(&self, pace: &mut Pace, written: usize, sync: impl FnOnce() -> io::Result<()>) -> Result<(), SkipReason> {
         if pace.is_due(written) {
             sync()?;
             // Other programs write, too. The reserve is for the store, which does not survive a full disk.
             if self.disk.space().is_ok_and(|space| space.free < space.reserve()) {
-                return Err(NotMade::Failed("the disk is nearly full".to_owned()));
+                return Err(SkipReason::Failed("the disk is nearly full".to_owned()));
             }
             std::thread::park_timeout(IMAGE_SYNC_PAUSE);
         }
-        if self.stop.load(Ordering::Relaxed) { Err(NotMade::Stopped) } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) { Err(SkipReason::Stopped) } else { Ok(()) }
     }
 }
 

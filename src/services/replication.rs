@@ -32,7 +32,7 @@ use carom_shards::{CodeLength, Run};
 
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
-use crate::bridge::{LookUpQueue, Order, Post, WriterQueue};
+use crate::bridge::{LookupQueue, Mailboxes, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
@@ -42,7 +42,7 @@ use carom_telemetry::stats::NodeStats;
 
 /// The settings of a node of a fleet.
 #[derive(Clone, Debug)]
-pub struct FleetSettings {
+pub struct FleetSetup {
     /// The addresses and credentials of Redis.
     pub redis: Arc<RedisSettings>,
     /// The name of this node.
@@ -61,13 +61,13 @@ pub struct FleetSettings {
 
 /// The state that the threads of a fleet share.
 #[derive(Clone)]
-pub struct Shared {
+pub struct FleetContext {
     /// The settings.
-    pub settings: Arc<FleetSettings>,
+    pub settings: Arc<FleetSetup>,
     /// The store, to read from.
     pub links: Links,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
     /// The lease of this node: while it lasts, leased counter values may be used without asking Redis.
@@ -78,7 +78,7 @@ pub struct Shared {
     pub stop: Arc<AtomicBool>,
 }
 
-impl Shared {
+impl FleetContext {
     /// True if the threads should end.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
@@ -120,13 +120,13 @@ impl Shared {
 }
 
 /// A handle on the running threads.
-pub struct Fleet {
+pub struct FleetThreads {
     threads: Vec<JoinHandle<()>>,
     follower: Option<Follower>,
     stop: Arc<AtomicBool>,
 }
 
-impl Fleet {
+impl FleetThreads {
     /// Starts to follow the other nodes. All links must have been read back before.
     ///
     /// # Errors
@@ -148,13 +148,13 @@ impl Fleet {
 }
 
 /// The running threads, and the ways to reach them.
-pub struct Started {
+pub struct StartedFleet {
     /// The handle on the threads.
-    pub fleet: Fleet,
+    pub fleet: FleetThreads,
     /// The queue to which cores send changes.
     pub gateway: WriterQueue,
     /// The queue to which cores send codes that they do not know.
-    pub look_ups: LookUpQueue,
+    pub look_ups: LookupQueue,
     /// The connection through which the expiry thread removes links.
     pub expiry: FleetExpiry,
     /// Runs of counter values that were taken over from nodes that are gone, for the replenisher.
@@ -166,19 +166,19 @@ pub struct Started {
 /// # Errors
 /// If the operating system cannot start a thread, or the certificates for Redis cannot be used.
 pub fn start(
-    shared: &Shared,
-    writer: SyncSender<Order>,
+    shared: &FleetContext,
+    writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
     lengths: Vec<CodeLength>,
-) -> io::Result<Started> {
+) -> io::Result<StartedFleet> {
     let (taken, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
     let (gateway, asking) = gateway::start(shared, writer.clone())?;
     let (look_ups, looking) = code_lookup::start(shared, writer.clone())?;
     let follower = Some(follower::prepare(shared, writer, deliveries)?);
     let beating = heartbeat::start(shared, lengths, taken)?;
-    let fleet = Fleet { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&shared.stop) };
+    let fleet = FleetThreads { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&shared.stop) };
     let expiry = FleetExpiry::new(shared)?;
-    Ok(Started { fleet, gateway, look_ups, expiry, reclaimed })
+    Ok(StartedFleet { fleet, gateway, look_ups, expiry, reclaimed })
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.

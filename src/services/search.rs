@@ -39,8 +39,8 @@ use self::text_file::{Extent, TextFile};
 use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
-use carom_model::query::Place;
-use carom_store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View};
+use carom_model::query::LinkPosition;
+use carom_store::links::catalog::{CRAWLABLE, IndexEntry, IndexKind, Listing, Marks, View};
 use carom_store::links::{Batch, Links, StoreError};
 
 pub use self::counting::start as start_counting;
@@ -48,32 +48,34 @@ pub use self::filter_builder::start as start_signing;
 
 /// A link that a commit creates, replaces or deletes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Relisted {
+pub struct IndexedChange {
     /// The link before the commit; `None` if it is created.
     pub before: Option<Arc<Link>>,
     /// The link after the commit; `None` if it is deleted.
     pub after: Option<Arc<Link>>,
 }
 
-impl Relisted {
+impl IndexedChange {
     /// Compares a link before and after a commit. Returns `None` if its index entries and its searchable texts stay as
     /// they are.
-    pub fn of(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>) -> Option<Relisted> {
+    pub fn of(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>) -> Option<IndexedChange> {
         fn found_by(link: &Arc<Link>) -> (Listing<'_>, &str, Option<&str>) {
             (listing(link), &link.target, link.labels.title.as_deref())
         }
         let is_same = before.map(found_by) == after.map(found_by);
-        (!is_same).then(|| Relisted { before: before.cloned(), after: after.cloned() })
+        (!is_same).then(|| IndexedChange { before: before.cloned(), after: after.cloned() })
     }
 
     /// Returns the index entries to remove, those to add, and those whose value changes.
-    fn entries(&self) -> [Vec<Entry>; 3] {
+    fn entries(&self) -> [Vec<IndexEntry>; 3] {
         let entries = |link: &Option<Arc<Link>>| link.as_ref().map_or(Vec::new(), |link| listing(link).entries());
         let (before, after) = (entries(&self.before), entries(&self.after));
-        let is_place_in =
-            |entry: &Entry, of: &[Entry]| of.iter().any(|other| (other.shelf, &other.key) == (entry.shelf, &entry.key));
+        let is_place_in = |entry: &IndexEntry, of: &[IndexEntry]| {
+            of.iter().any(|other| (other.shelf, &other.key) == (entry.shelf, &entry.key))
+        };
         let gone = before.iter().filter(|entry| !is_place_in(entry, &after)).cloned().collect();
-        let (stay, new): (Vec<Entry>, Vec<Entry>) = after.into_iter().partition(|entry| is_place_in(entry, &before));
+        let (stay, new): (Vec<IndexEntry>, Vec<IndexEntry>) =
+            after.into_iter().partition(|entry| is_place_in(entry, &before));
         [gone, new, stay.into_iter().filter(|entry| !before.contains(entry)).collect()]
     }
 }
@@ -81,7 +83,7 @@ impl Relisted {
 /// Returns the entries by which lists find a link.
 pub fn listing(link: &Link) -> Listing<'_> {
     Listing {
-        place: Place::new(link.created_ms, link.code),
+        place: LinkPosition::new(link.created_ms, link.code),
         tags: link.labels.tags.joined(),
         // Crawlers may not learn of private links.
         crawlable: link.labels.crawlable && !link.is_private(),
@@ -101,14 +103,14 @@ struct Tallies {
 }
 
 impl Tallies {
-    fn of(&mut self, shelf: Shelf) -> &mut Counted {
-        if shelf == Shelf::Dates { &mut self.dates } else { &mut self.tags }
+    fn of(&mut self, shelf: IndexKind) -> &mut Counted {
+        if shelf == IndexKind::Dates { &mut self.dates } else { &mut self.tags }
     }
 
     /// Counts an entry that was added to an index or removed from it. Returns the entry if its run is too long now.
-    fn change(&mut self, shelf: Shelf, key: Vec<u8>, added: bool) -> Option<(Shelf, Vec<u8>)> {
+    fn change(&mut self, shelf: IndexKind, key: Vec<u8>, added: bool) -> Option<(IndexKind, Vec<u8>)> {
         let (key, is_long) = self.of(shelf).change(key, added)?;
-        if shelf == Shelf::Tags {
+        if shelf == IndexKind::Tags {
             self.is_recount_due |= self.of_tags.change(&key, added);
         }
         is_long.then_some((shelf, key))
@@ -155,7 +157,7 @@ impl Catalog {
             tracing::info!(%error, "cannot create a temporary file for link texts; searches take longer");
             None
         });
-        let last = links.view().keys(Shelf::Dates, &[], &[]).next_back().transpose()?;
+        let last = links.view().keys(IndexKind::Dates, &[], &[]).next_back().transpose()?;
         let end = last.map_or(Vec::new(), |last| counting::just_behind(&last));
         Ok(Catalog {
             links,
@@ -175,7 +177,7 @@ impl Catalog {
     ///
     /// # Errors
     /// Any error of [`Links::commit`].
-    pub fn commit(&self, mut batch: Batch, relisted: &[Relisted]) -> Result<(), StoreError> {
+    pub fn commit(&self, mut batch: Batch, relisted: &[IndexedChange]) -> Result<(), StoreError> {
         let mut changes = Vec::with_capacity(relisted.len());
         for one in relisted {
             let [gone, new, changed] = one.entries();
@@ -190,7 +192,7 @@ impl Catalog {
         let signs = self.signatures().is_on();
         let after = relisted.iter().filter_map(|one| one.after.as_deref());
         let searched: Vec<Vec<u8>> = after.filter(|_| signs).map(filter_builder::entry).collect();
-        let crawlable = |(entry, _): &&(Entry, bool)| is_crawlable(entry);
+        let crawlable = |(entry, _): &&(IndexEntry, bool)| is_crawlable(entry);
         let crawlable_changes = changes.iter().filter(crawlable).count() as u64;
         let mut counts = self.lock();
         self.links.commit(batch)?;
@@ -269,7 +271,7 @@ impl Catalog {
     }
 }
 
-fn is_crawlable(entry: &Entry) -> bool {
+fn is_crawlable(entry: &IndexEntry) -> bool {
     let shelf = memchr::memchr(0, &entry.key).map_or(&entry.key[..], |end| &entry.key[..end]);
-    entry.shelf == Shelf::Tags && shelf.ends_with(CRAWLABLE.as_bytes())
+    entry.shelf == IndexKind::Tags && shelf.ends_with(CRAWLABLE.as_bytes())
 }

@@ -12,7 +12,9 @@ use carom_shards::{CodeHasher, CoreCount, CoreId};
 use super::readers::link_fetchers::FetcherSetup;
 use super::search::Catalog;
 use super::writer::WriterSetup;
-use crate::bridge::{AllowanceQueue, FleetDecision, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
+use crate::bridge::{
+    AllowanceQueue, FleetDecision, Mailbox, Mailboxes, StoreAnswer, StoreRequest, Ticket, ToCore, WriterOrder,
+};
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
 use carom_model::link::{Link, Reuse};
@@ -25,7 +27,7 @@ pub(crate) const KEY: &str = "0123456789abcdef";
 /// A node's mail, and the state that control threads share.
 pub(crate) struct TestNode {
     pub(crate) links: Links,
-    pub(crate) post: Post,
+    pub(crate) post: Mailboxes,
     pub(crate) mail: Vec<Receiver<ToCore>>,
     pub(crate) hasher: CodeHasher,
     pub(crate) cores: CoreCount,
@@ -40,7 +42,7 @@ impl TestNode {
         let (boxes, mail) = (0..=cores).map(|_| Mailbox::new(Arc::clone(&bell))).unzip();
         TestNode {
             links,
-            post: Post::new(boxes),
+            post: Mailboxes::new(boxes),
             mail,
             hasher: CodeHasher::new(1),
             cores: CoreCount::new(cores).unwrap(),
@@ -108,14 +110,14 @@ impl TestNode {
 }
 
 /// Returns the order to create a link, for the ticket of `token` at core 0.
-pub(crate) fn create(link: Link, token: u64) -> Order {
+pub(crate) fn create(link: Link, token: u64) -> WriterOrder {
     let ticket = Ticket { core: CoreId(0), token };
     let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket };
-    Order::Client(request, FleetDecision::Alone)
+    WriterOrder::Client(request, FleetDecision::Alone)
 }
 
 /// Returns the order to delete a link, for the ticket of `token` at core 0.
-pub(crate) fn delete(code: &str, token: u64) -> Order {
+pub(crate) fn delete(code: &str, token: u64) -> WriterOrder {
     let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
     let request = StoreRequest::Delete {
         code,
@@ -123,5 +125,5 @@ pub(crate) fn delete(code: &str, token: u64) -> Order {
         author: Author::default(),
         ticket: Ticket { core: CoreId(0), token },
     };
-    Order::Client(request, FleetDecision::Alone)
+    WriterOrder::Client(request, FleetDecision::Alone)
 }

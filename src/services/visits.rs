@@ -39,7 +39,7 @@ use self::intake::Intake;
 use self::parts::Apps;
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{Counts, Subject};
+use carom_model::visits::tally::{Subject, VisitCounts};
 use carom_store::links::{Ended, Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
@@ -64,11 +64,11 @@ const COUNTED_AT_ONCE: usize = 256;
 
 /// The counts of visits, for any thread that needs them. Cheap to clone.
 #[derive(Clone)]
-pub struct Visits {
+pub struct VisitReader {
     book: Arc<Mutex<VisitAggregator>>,
 }
 
-impl std::fmt::Debug for Visits {
+impl std::fmt::Debug for VisitReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Visits")
     }
@@ -81,9 +81,9 @@ pub struct Counting {
 }
 
 /// The running counting threads, and the ways to reach them.
-pub struct Started {
+pub struct StartedVisits {
     /// The counts of visits.
-    pub visits: Visits,
+    pub visits: VisitReader,
     /// The channel on which the writer announces ended links, before any other thread hears of them.
     pub ended: Sender<Vec<Ended>>,
     /// The handle on the threads.
@@ -99,18 +99,18 @@ pub fn start(
     links: &Links,
     receivers: Vec<VisitReceiver>,
     stats: &Arc<NodeStats>,
-) -> io::Result<Started> {
+) -> io::Result<StartedVisits> {
     let (ended, receiver) = channel();
     let book = VisitAggregator::open(&data_dir.join(FOLDER), links.clone(), receivers, receiver, Arc::clone(stats))?;
     let intake = book.intake();
-    let visits = Visits { book: Arc::new(Mutex::new(book)) };
+    let visits = VisitReader { book: Arc::new(Mutex::new(book)) };
     let stop = Arc::new(AtomicBool::new(false));
     let (of_thread, until) = (visits.clone(), Arc::clone(&stop));
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let writing = spawn("visits-log").spawn(move || of_thread.write(&until))?;
     let until = Arc::clone(&stop);
     let emptying = spawn("visits").spawn(move || empty(&intake, &until))?;
-    Ok(Started { visits, ended, counting: Counting { stop, threads: [emptying, writing] } })
+    Ok(StartedVisits { visits, ended, counting: Counting { stop, threads: [emptying, writing] } })
 }
 
 impl Counting {
@@ -133,7 +133,7 @@ fn empty(intake: &Mutex<Intake>, until: &AtomicBool) {
     }
 }
 
-impl Visits {
+impl VisitReader {
     fn book(&self) -> MutexGuard<'_, VisitAggregator> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,12 +187,12 @@ impl Visits {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+    pub fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         self.book().collect(unix_ms());
         self.counts_so_far(codes)
     }
 
-    fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+    fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         let mut counts = Vec::with_capacity(codes.len());
         for some in codes.chunks(COUNTED_AT_ONCE) {
             let book = self.book();

@@ -5,14 +5,14 @@ use std::thread::JoinHandle;
 
 use super::threads::pool;
 use super::threads::priority::let_cores_go_first;
-use crate::bridge::{Job, JobQueues, Post, ToCore};
+use crate::bridge::{Job, JobQueues, Mailboxes, ToCore};
 use carom_limits::{DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
 /// Starts one thread for pictures and one for documents. They end when all senders are gone.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(post: &Post) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
+pub fn start(post: &Mailboxes) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
     let begin = |name: &str, queue_len: usize| {
         let post = post.clone();
         pool::start(name, 1, queue_len, let_cores_go_first, move |Job { ticket, run }| {

@@ -23,10 +23,12 @@ use std::time::{Duration, Instant};
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
-use self::planner::{Conflict, Outcome, Plan, Stored, Writes, refused};
+use self::planner::{CodeState, CommitEffect, CommitPlanner, Conflict, Writes, refused};
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
-use crate::bridge::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, Swept, ToCore, WriterQueue};
+use crate::bridge::{
+    AllowanceQueue, Mailboxes, StoreAnswer, StoreRequest, SweepResult, ToCore, WriterOrder, WriterQueue,
+};
 use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use carom_model::link::record;
 use carom_model::replication::outbox::{Delivery, Outbox};
@@ -56,7 +58,7 @@ pub struct WriterSetup {
     /// The indexes of the store, for lists.
     pub catalog: Arc<Catalog>,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.
@@ -74,7 +76,7 @@ pub struct WriterSetup {
     /// The channel on which the counting threads learn of ended links.
     pub ended: Sender<Vec<Ended>>,
     /// The channel on which the expiry thread waits for reports on its orders.
-    pub sweeper: Sender<Swept>,
+    pub sweeper: Sender<SweepResult>,
     /// The promises to break, for tests.
     #[cfg(feature = "faults")]
     pub faults: super::faults::Faults,
@@ -132,7 +134,7 @@ impl Writer {
         })
     }
 
-    fn run(mut self, receiver: &Receiver<Order>) {
+    fn run(mut self, receiver: &Receiver<WriterOrder>) {
         self.hand_deliveries_over();
         self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
         loop {
@@ -149,7 +151,7 @@ impl Writer {
     }
 
     /// Makes one group commit of the orders that have arrived, at most [`COMMIT_WRITES_MAX`].
-    fn take_turn(&mut self, first: Order, receiver: &Receiver<Order>) {
+    fn take_turn(&mut self, first: WriterOrder, receiver: &Receiver<WriterOrder>) {
         let mut orders = Vec::with_capacity(64);
         orders.push(first);
         orders.extend(receiver.try_iter().take(COMMIT_WRITES_MAX - 1));
@@ -163,17 +165,17 @@ impl Writer {
         self.setup.stats.write_queue.set(0);
     }
 
-    fn commit(&mut self, orders: Vec<Order>) {
+    fn commit(&mut self, orders: Vec<WriterOrder>) {
         let begun = Instant::now();
         let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
-        let mut plan = Plan::new(&mut self.outbox, unix_ms()).with_window(window_ms);
+        let mut plan = CommitPlanner::new(&mut self.outbox, unix_ms()).with_window(window_ms);
         if self.setup.dedupe.is_none() {
             plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
         for order in orders {
             if is_of_fleet(&order) {
                 self.setup.stats.fleet.orders_taken.add(1);
-                self.left_out &= !matches!(order, Order::Resume);
+                self.left_out &= !matches!(order, WriterOrder::Resume);
                 if self.left_out {
                     continue;
                 }
@@ -210,12 +212,12 @@ impl Writer {
                 self.setup.allowances.changed(writes.limited);
             }
             self.setup.stats.commits.record(begun.elapsed());
-            self.tell(outcomes, self.setup.links.commits());
-            self.tell_sweeper(swept);
+            self.publish(outcomes, self.setup.links.commits());
+            self.reply_to_sweeper(swept);
             self.hand_deliveries_over();
             return;
         }
-        self.tell_sweeper(swept.map(|_| Swept::default()));
+        self.reply_to_sweeper(swept.map(|_| SweepResult::default()));
         self.refuse_outcomes(&outcomes, FAILED);
     }
 
@@ -296,15 +298,15 @@ impl Writer {
     }
 
     /// Sends every core its messages after the commit with that number, in one bundle.
-    fn tell(&mut self, outcomes: Vec<Outcome>, commit: u64) {
+    fn publish(&mut self, outcomes: Vec<CommitEffect>, commit: u64) {
         let setup = &self.setup;
         for outcome in outcomes {
             match outcome {
-                Outcome::Apply { code, change, notify } => {
+                CommitEffect::Apply { code, change, notify } => {
                     let core = owner(setup.hasher.hash(&code), setup.cores);
                     self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
                 }
-                Outcome::Answer { ticket, answer } => {
+                CommitEffect::Answer { ticket, answer } => {
                     self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
                 }
             }
@@ -312,14 +314,14 @@ impl Writer {
         self.post_bundles();
     }
 
-    fn tell_sweeper(&self, swept: Option<Swept>) {
+    fn reply_to_sweeper(&self, swept: Option<SweepResult>) {
         // Without a receiver the node is shutting down.
         let _ = swept.map(|swept| self.setup.sweeper.send(swept));
     }
 
     /// Answers the clients of a failed commit: its writes may be on disk all the same.
-    fn refuse_outcomes(&mut self, outcomes: &[Outcome], reason: &'static str) {
-        for (ticket, answer) in outcomes.iter().filter_map(Outcome::answer) {
+    fn refuse_outcomes(&mut self, outcomes: &[CommitEffect], reason: &'static str) {
+        for (ticket, answer) in outcomes.iter().filter_map(CommitEffect::answer) {
             let answer = match answer.is_of_write() {
                 true => StoreAnswer::Unconfirmed(reason),
                 false => StoreAnswer::Refused(reason),
@@ -331,13 +333,16 @@ impl Writer {
 
     /// Refuses the requests of clients. Changes of other nodes are dropped and must be read again: the positions in the
     /// streams stay.
-    fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
+    fn refuse(&mut self, orders: Vec<WriterOrder>, reason: &'static str) {
         for order in orders {
-            if matches!(order, Order::Expire { .. } | Order::Discard { .. } | Order::ReleaseCodes { .. }) {
-                self.tell_sweeper(Some(Swept::default()));
+            if matches!(
+                order,
+                WriterOrder::Expire { .. } | WriterOrder::Discard { .. } | WriterOrder::ReleaseCodes { .. }
+            ) {
+                self.reply_to_sweeper(Some(SweepResult::default()));
                 continue;
             }
-            let Order::Client(request, ground) = order else {
+            let WriterOrder::Client(request, ground) = order else {
                 self.setup.stats.fleet.orders_taken.add(1);
                 self.setup.stats.fleet.orders_dropped.add(1);
                 self.left_out = true;
@@ -428,21 +433,21 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
 }
 
 /// Returns the stored state of a code.
-pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
+pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> CodeState {
     match links.get(code) {
-        Ok(None) => Stored::Absent,
+        Ok(None) => CodeState::Absent,
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
-            Ok(record) => Stored::Held(State::from_record(*code, &record)),
+            Ok(record) => CodeState::Held(State::from_record(*code, &record)),
             Err(error) => {
                 stats.report_damaged(code.to_string().as_bytes(), &error);
-                Stored::Damaged
+                CodeState::Damaged
             }
         },
-        Err(StoreError::Damaged(_)) => Stored::Damaged,
+        Err(StoreError::Damaged(_)) => CodeState::Damaged,
         Err(error) => {
             stats.store_errors.add_shared(1);
             tracing::error!(%error, %code, "a record could not be read");
-            Stored::Unknown
+            CodeState::Unknown
         }
     }
 }
@@ -465,152 +470,19 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
 }
 
 /// True if an order comes from the fleet's threads.
-fn is_of_fleet(order: &Order) -> bool {
-    !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Discard { .. } | Order::ReleaseCodes { .. })
+fn is_of_fleet(order: &WriterOrder) -> bool {
+    !matches!(
+        order,
+        WriterOrder::Client(..)
+            | WriterOrder::Expire { .. }
+            | WriterOrder::Discard { .. }
+            | WriterOrder::ReleaseCodes { .. }
+    )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::services::testing::{KEY, TestNode, create, delete};
-    use carom_model::link::Origin;
-    use carom_model::testing::link;
-
-    #[test]
-    fn answers_come_and_links_stay() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = TestNode::new(dir.path(), 2);
-        let (queue, thread) = start(node.writer_setup(dir.path())).unwrap();
-        for number in 0..200 {
-            queue.send(create(link(&format!("code{number}"), Origin::Issued), number)).unwrap();
-        }
-        assert!(node.answers(200).values().all(|answer| *answer == StoreAnswer::Created));
-        queue.send(create(link("code7", Origin::Custom), 1)).unwrap();
-        queue.send(create(link("slug", Origin::Custom), 2)).unwrap();
-        queue.send(delete("code7", 3)).unwrap();
-        queue.send(delete("slug", 4)).unwrap();
-        queue.send(create(link("code7", Origin::Custom), 5)).unwrap();
-        queue.send(create(link("slug", Origin::Custom), 6)).unwrap();
-        let answers = node.answers(6);
-        use StoreAnswer::{Created, Deleted, Taken};
-        assert_eq!(
-            (1..=6).map(|token| answers[&token].clone()).collect::<Vec<_>>(),
-            [Taken, Created, Deleted, Deleted, Taken, Created]
-        );
-        drop(queue);
-        thread.join().unwrap();
-        drop(node);
-        let (links, repairs) = Links::open(&dir.path().join("links"), KEY).unwrap();
-        assert!(repairs.is_empty());
-        let stats = NodeStats::default();
-        let at = |code: &str| look_up(&links, &stats, &Code::parse(code.as_bytes()).unwrap());
-        let state = |code: &str| at(code).state().cloned().expect("a state");
-        assert!(state("code7").is_buried());
-        assert_eq!((state("slug").is_link(), state("slug").origin()), (true, Origin::Custom));
-        assert_eq!((state("code8").is_link(), state("code8").origin()), (true, Origin::Issued));
-    }
-
-    #[test]
-    fn applies_go_to_the_owner_and_answers_to_who_asked() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = TestNode::new(dir.path(), 3);
-        let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
-        let link = link("abc", Origin::Custom);
-        let owning = owner(node.hasher.hash(&link.code), node.cores);
-        queue.send(create(link.clone(), 1)).unwrap();
-        let first = node.mail[owning.index()].recv().unwrap();
-        assert!(matches!(first, ToCore::Apply { notify: Some((_, StoreAnswer::Created)), .. }));
-        queue.send(create(link, 2)).unwrap();
-        assert!(matches!(node.mail[0].recv().unwrap(), ToCore::Answer { token: 2, answer: StoreAnswer::Taken }));
-    }
-
-    #[test]
-    fn a_damaged_record_counts_as_taken() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = TestNode::new(dir.path(), 1);
-        let link = link("abc", Origin::Custom);
-        let mut batch = node.links.batch();
-        batch.put(&link.code, b"not a record");
-        node.links.commit(batch).unwrap();
-        let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
-        queue.send(create(link, 1)).unwrap();
-        assert_eq!(node.answers(1)[&1], StoreAnswer::Taken);
-        assert_eq!(node.stats.store_damaged.get(), 1);
-    }
-
-    #[test]
-    fn after_a_failed_write_all_is_refused_and_said_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let node = TestNode::new(dir.path(), 1);
-        let mut writer = Writer::new(node.writer_setup(dir.path())).unwrap();
-        writer.fail(&StoreError::Failed("no space left".to_owned()));
-        writer.fail(&StoreError::Halted);
-        let (sender, receiver) = sync_channel(8);
-        for token in 1..=3 {
-            sender.send(create(link("abc", Origin::Custom), token)).unwrap();
-        }
-        drop(sender);
-        writer.run(&receiver);
-        assert!(node.answers(3).values().all(|answer| *answer == StoreAnswer::Refused(FAILED)));
-        assert!(node.stats.writes_refused.load(Ordering::Relaxed));
-        assert_eq!(node.stats.alarms.list().len(), 1);
-        assert_eq!(node.stats.syncs.spread().count(), 0);
-    }
-}
+mod tests;
 
 #[cfg(test)]
 #[cfg(feature = "faults")]
-mod fault_tests {
-    use super::*;
-    use crate::services::faults::{Faults, power_loss};
-    use crate::services::testing::{KEY, TestNode, create};
-    use carom_model::link::Origin;
-    use carom_model::testing::link;
-    use std::fs;
-    use std::path::Path;
-
-    /// Copies a directory as it is at this moment.
-    fn copy(from: &Path, to: &Path) {
-        fs::create_dir_all(to).unwrap();
-        for entry in fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            let target = to.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                copy(&entry.path(), &target);
-            } else {
-                fs::copy(entry.path(), target).unwrap();
-            }
-        }
-    }
-
-    /// Creates links one after another, cuts the power right after the last acknowledgement, and counts what is
-    /// missing.
-    fn lost_of_acknowledged(ack_before_sync: bool) -> usize {
-        let dir = tempfile::tempdir().unwrap();
-        let (data, after) = (dir.path().join("data"), dir.path().join("after"));
-        fs::create_dir(&data).unwrap();
-        let node = TestNode::new(&data, 1);
-        let setup = WriterSetup { faults: Faults { ack_before_sync, ..Faults::default() }, ..node.writer_setup(&data) };
-        let (queue, _thread) = start(setup).unwrap();
-        let codes: Vec<String> = (0..300).map(|number| format!("code{number}")).collect();
-        for (token, code) in codes.iter().enumerate() {
-            queue.send(create(link(code, Origin::Issued), token as u64)).unwrap();
-            assert_eq!(node.answers(1).into_values().next(), Some(StoreAnswer::Created));
-        }
-        copy(&data, &after);
-        power_loss(&after).unwrap();
-        let (links, _) = Links::open(&after.join("links"), KEY).unwrap();
-        codes.iter().filter(|code| links.get(&Code::parse(code.as_bytes()).unwrap()).unwrap().is_none()).count()
-    }
-
-    #[test]
-    fn a_loss_of_power_takes_nothing_acknowledged() {
-        assert_eq!(lost_of_acknowledged(false), 0);
-    }
-
-    /// A control experiment: the test catches a writer that breaks the promise.
-    #[test]
-    fn a_writer_that_acknowledges_too_early_is_caught() {
-        assert!(lost_of_acknowledged(true) > 0);
-    }
-}
+mod fault_tests;

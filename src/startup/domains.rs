@@ -6,7 +6,7 @@ use carom_model::destination::long_url::Authority;
 use carom_model::domains::Domains;
 use carom_model::query::domain_shelf;
 use carom_settings::Settings;
-use carom_store::links::catalog::{Shelf, tag_key};
+use carom_store::links::catalog::{IndexKind, tag_key};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -16,7 +16,7 @@ pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
     let given = settings.base_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
     let is_secure = settings.tls.secure.first().is_some_and(|secure| *secure);
     let base_url = given.unwrap_or_else(|| url_at(first, is_secure));
-    let carom_settings::Domains { serve, fallback, unknown_host } = &settings.domains;
+    let carom_settings::DomainSettings { serve, fallback, unknown_host } = &settings.domains;
     Domains::new(&base_url, serve, *fallback, *unknown_host)
 }
 
@@ -37,10 +37,10 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
 ///
 /// # Errors
 /// If the store cannot be read.
-pub(crate) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
+pub(crate) fn warn_of_hidden_links(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
     let name = &domains.all()[0].name;
     let shelf = tag_key(&domain_shelf(name.id()), &[]);
-    if let Some(found) = links.view().keys_behind(Shelf::Tags, &shelf).next() {
+    if let Some(found) = links.view().keys_behind(IndexKind::Tags, &shelf).next() {
         found?;
         let text = format!(
             "links created while {name} was in domains.serve are unreachable, because it is now the host of base_url; restore the former base_url and list {name} in domains.serve"

@@ -27,7 +27,7 @@ pub fn start(level: &str, is_json: bool) {
 }
 
 /// Logs the reason for the end of the process.
-pub fn tell_of_end(exit: &Exit) {
+pub fn log_exit(exit: &Exit) {
     if IS_JSON.load(Ordering::Relaxed) {
         tracing::error!(exit_code = exit.reason.code(), remedy = exit.remedy(), "{}", exit.what);
     } else {
@@ -42,7 +42,7 @@ pub fn end_on_panic<T>(reason: Reason, work: impl FnOnce() -> T) -> T {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.to_string().replace('\n', " ");
-        tell_of_end(&Exit::new(reason, format!("the store cannot be opened ({text})")));
+        log_exit(&Exit::new(reason, format!("the store cannot be opened ({text})")));
         std::process::exit(i32::from(reason.code()));
     }));
     let done = work();

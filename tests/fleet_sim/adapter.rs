@@ -1,29 +1,33 @@
 //! The calls into the code under test, so that a change of their form leaves the rest of the simulator alone.
 
-use carom::bridge::{Followed, Order, Told};
-use carom_model::replication::follow::Position;
+use carom::bridge::{StreamBatch, StreamChange, WriterOrder};
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::{Echo, Partition, State};
 use carom_shards::Code;
 
 /// The stream position at which a change comes back.
-pub(crate) fn echo(part: usize, at: Position) -> Echo {
+pub(crate) fn echo(part: usize, at: StreamPosition) -> Echo {
     Echo { partition: Partition(part as u8), id: at.id, check: at.check }
 }
 
 /// The order for entries that were read from a stream.
-pub(crate) fn followed(part: usize, entries: Vec<(Position, Option<Told>)>, to: Position) -> Order {
-    Order::Followed(Followed { partition: Partition(part as u8), entries, to })
+pub(crate) fn followed(
+    part: usize,
+    entries: Vec<(StreamPosition, Option<StreamChange>)>,
+    to: StreamPosition,
+) -> WriterOrder {
+    WriterOrder::Followed(StreamBatch { partition: Partition(part as u8), entries, to })
 }
 
 /// The order for the result of a look-up.
-pub(crate) fn looked_up(states: Vec<(Code, State)>) -> Order {
-    Order::LookedUp(states)
+pub(crate) fn looked_up(states: Vec<(Code, State)>) -> WriterOrder {
+    WriterOrder::LookedUp(states)
 }
 
 /// The outbox after a restart.
-pub(crate) fn restore(entries: &[Delivery], positions: &[Option<Position>]) -> Outbox {
+pub(crate) fn restore(entries: &[Delivery], positions: &[Option<StreamPosition>]) -> Outbox {
     let places = positions.iter().zip(0..).filter_map(|(at, part)| Some((Partition(part), (*at)?)));
     Outbox::restore(entries.iter().copied(), places)
 }

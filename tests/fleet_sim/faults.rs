@@ -1,7 +1,7 @@
 //! Faults. Each schedule draws some kinds of them; with all of them in every schedule, few would ever have their whole
 //! effect.
 
-use carom_model::replication::lease::Counter;
+use carom_model::replication::lease::CodeCounter;
 
 use crate::codes::PARTS;
 use crate::node::Cut;
@@ -121,9 +121,9 @@ impl World {
                 let counter = self.redis.counter.clone();
                 if self.rng.permille(700) {
                     let next = self.rng.below(counter.next as usize + 1) as u64;
-                    self.redis.counter = Counter { next, ..counter };
-                } else if self.survives(&Counter::default()) {
-                    self.redis.counter = Counter::default();
+                    self.redis.counter = CodeCounter { next, ..counter };
+                } else if self.survives(&CodeCounter::default()) {
+                    self.redis.counter = CodeCounter::default();
                 }
                 note!(self, "by hand: {:?}", self.redis.counter);
                 Ok(true)
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// Whether the margin is as large as it has to be, if the counter is this from now on.
-    fn survives(&self, counter: &Counter) -> bool {
+    fn survives(&self, counter: &CodeCounter) -> bool {
         let least = self.known.iter().min().copied().unwrap_or_default();
         self.granted <= counter.next.max(counter.floor).max(least) + MARGIN
     }
@@ -162,7 +162,7 @@ impl World {
             self.ledger.losses[part] += 1;
             self.redis.restart(part, empty);
         } else {
-            let counter = if empty { Counter::default() } else { self.redis.counter_after_restart() };
+            let counter = if empty { CodeCounter::default() } else { self.redis.counter_after_restart() };
             if !self.survives(&counter) {
                 return false;
             }

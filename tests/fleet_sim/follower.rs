@@ -2,8 +2,8 @@
 //!
 //! Both are steps of one thread of a node in production, and send their orders in one queue.
 
-use carom::bridge::{Order, Told};
-use carom_model::replication::follow::{Entry, Position, Read, judge};
+use carom::bridge::{StreamChange, WriterOrder};
+use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{EntryId, Partition, State};
 
@@ -33,11 +33,11 @@ pub(crate) enum Comparing {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Follower {
     /// The position in the stream, ahead of the one that the writer has committed.
-    position: Option<Position>,
+    position: Option<StreamPosition>,
     /// How far a comparison has come.
     comparing: Comparing,
     /// Entries that must come by before a comparison is over.
-    expected: Vec<Position>,
+    expected: Vec<StreamPosition>,
     /// Whether one of them was passed without being seen.
     missed: bool,
     /// How often [`Follower::tick`] has found it waiting.
@@ -48,7 +48,7 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// One that starts at a place.
-    pub(crate) fn at(position: Option<Position>) -> Follower {
+    pub(crate) fn at(position: Option<StreamPosition>) -> Follower {
         Follower { position, ..Follower::default() }
     }
 
@@ -79,7 +79,7 @@ impl Node {
             Read::Quiet => return false,
             Read::Next(entries, to) => {
                 if !follower.expected.is_empty() {
-                    let places: Vec<Position> = entries.iter().map(Position::of).collect();
+                    let places: Vec<StreamPosition> = entries.iter().map(StreamPosition::of).collect();
                     follower.expected.retain(|expected| !places.contains(expected));
                     follower.missed |= follower.expected.iter().any(|expected| expected.id <= to.id);
                 }
@@ -88,9 +88,9 @@ impl Node {
                 self.followed.push_back(adapter::followed(part, states, to));
             }
             Read::Gap => {
-                let at = Position::of(&redis.end(part, now));
+                let at = StreamPosition::of(&redis.end(part, now));
                 *follower = Follower { gaps_open: follower.gaps_open + 1, ..Follower::at(Some(at)) };
-                self.followed.push_back(Order::Gap { partition, at });
+                self.followed.push_back(WriterOrder::Gap { partition, at });
             }
         }
         true
@@ -126,7 +126,7 @@ impl Node {
             }
             Comparing::Down(from) => match redis.scan(part, from).cloned() {
                 Some((index, state)) => {
-                    orders.push_back(Order::Found(vec![(code_at(index), state)]));
+                    orders.push_back(WriterOrder::Found(vec![(code_at(index), state)]));
                     follower.comparing = Comparing::Down(index + 1);
                 }
                 // What was found must be in the store first, or it would not be brought again should Redis lose it now.
@@ -145,7 +145,9 @@ impl Node {
                 if redis.state(*index) != Some(mine) {
                     let Some(answer) = ask(redis, &Command::Offer(*index, mine.clone())) else { return false };
                     match (answer.verdict, answer.echo) {
-                        (Verdict::Held(state), _) => orders.push_back(Order::Found(vec![(code_at(*index), state)])),
+                        (Verdict::Held(state), _) => {
+                            orders.push_back(WriterOrder::Found(vec![(code_at(*index), state)]));
+                        }
                         (_, Some(echo)) => follower.expected.push(echo),
                         _ => {}
                     }
@@ -156,7 +158,7 @@ impl Node {
                 if follower.missed {
                     follower.comparing = Comparing::Idle;
                 } else if follower.expected.is_empty() {
-                    orders.push_back(Order::Compared(Partition(part as u8)));
+                    orders.push_back(WriterOrder::Compared(Partition(part as u8)));
                     follower.comparing = Comparing::Told;
                 } else {
                     return false;
@@ -173,15 +175,15 @@ impl Node {
     }
 }
 
-fn judge_without(guard: Option<Guard>, position: Option<Position>, entries: Vec<Entry>) -> Read {
-    let first = entries.first().map(Position::of);
+fn judge_without(guard: Option<Guard>, position: Option<StreamPosition>, entries: Vec<StreamEntry>) -> Read {
+    let first = entries.first().map(StreamPosition::of);
     match (guard, position, first) {
         (Some(Guard::Check), Some(place), Some(first)) if first.id == place.id => judge(Some(first), entries),
         (Some(Guard::Gap), Some(place), first) => match first {
             None => Read::Quiet,
             Some(first) if first.id == place.id => judge(Some(first), entries),
             Some(_) => {
-                let to = Position::of(&entries[entries.len() - 1]);
+                let to = StreamPosition::of(&entries[entries.len() - 1]);
                 Read::Next(entries, to)
             }
         },
@@ -189,8 +191,8 @@ fn judge_without(guard: Option<Guard>, position: Option<Position>, entries: Vec<
     }
 }
 
-fn decode(entry: &Entry) -> (Position, Option<Told>) {
+fn decode(entry: &StreamEntry) -> (StreamPosition, Option<StreamChange>) {
     let state = entry.code.and_then(|code| Some((code, State::from_text(code, &entry.text).ok()?)));
-    let told = state.map(|(code, state)| Told { code, state, displaced: entry.displaced });
-    (Position::of(entry), told)
+    let told = state.map(|(code, state)| StreamChange { code, state, displaced: entry.displaced });
+    (StreamPosition::of(entry), told)
 }

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use carom_model::replication::State;
-use carom_model::replication::lease::Counter;
+use carom_model::replication::lease::CodeCounter;
 use carom_model::replication::members::{Lease, Members, NodeId};
 use carom_model::replication::rules::{self, Verdict};
 
@@ -88,7 +88,7 @@ struct Faults {
 struct Space {
     beats: BTreeMap<usize, u64>,
     leases: BTreeMap<u64, usize>,
-    counter: Counter,
+    counter: CodeCounter,
 }
 
 /// The state of the heartbeat thread.

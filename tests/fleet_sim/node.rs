@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use carom::bridge::{Change, FleetDecision, Order, StoreAnswer, StoreRequest, Told};
-use carom::services::writer::planner::{Outcome, Plan, Stored};
+use carom::bridge::{FleetDecision, LinkChange, StoreAnswer, StoreRequest, StreamChange, WriterOrder};
+use carom::services::writer::planner::{CodeState, CommitEffect, CommitPlanner};
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::{Echo, State, rules};
 
@@ -30,11 +30,11 @@ pub(crate) struct Node {
     /// The links that its cores have in memory.
     pub(crate) served: States,
     /// Requests of clients with what Redis said to them.
-    pub(crate) gateway: VecDeque<Order>,
+    pub(crate) gateway: VecDeque<WriterOrder>,
     /// Orders of the follower: from the streams, from the outbox, and from comparisons.
-    pub(crate) followed: VecDeque<Order>,
+    pub(crate) followed: VecDeque<WriterOrder>,
     /// Results of look-ups.
-    pub(crate) found: VecDeque<Order>,
+    pub(crate) found: VecDeque<WriterOrder>,
     /// Changes to deliver.
     pub(crate) deliveries: VecDeque<Delivery>,
     /// The followers, one for each stream.
@@ -125,7 +125,7 @@ impl Node {
     }
 
     /// Takes one order from any of the queues.
-    fn take(&mut self, rng: &mut Rng) -> Option<Order> {
+    fn take(&mut self, rng: &mut Rng) -> Option<WriterOrder> {
         let first = rng.below(4);
         (0..3).find_map(|nth| match (first + nth) % 3 {
             0 => self.followed.pop_front(),
@@ -143,7 +143,7 @@ impl Node {
         guard: Option<Guard>,
         tell: &mut dyn FnMut(&dyn std::fmt::Debug),
     ) -> Result<bool, String> {
-        let mut orders: Vec<Order> = (0..most).map_while(|_| self.take(rng)).collect();
+        let mut orders: Vec<WriterOrder> = (0..most).map_while(|_| self.take(rng)).collect();
         if orders.is_empty() {
             return Ok(false);
         }
@@ -151,18 +151,18 @@ impl Node {
             self.leave_out(guard, &mut orders, ledger)?;
         }
         let mut removed = Vec::new();
-        let mut plan = Plan::new(&mut self.outbox, now);
+        let mut plan = CommitPlanner::new(&mut self.outbox, now);
         let states = &self.store.now.states;
         for order in orders {
             tell(&order);
             match &order {
-                Order::Client(StoreRequest::Delete { ticket, .. }, FleetDecision::Accepted { state, .. }) => {
+                WriterOrder::Client(StoreRequest::Delete { ticket, .. }, FleetDecision::Accepted { state, .. }) => {
                     removed.push((ticket.token, state.version().claim));
                 }
-                Order::Gap { partition, .. } => self.followers[partition.index()].gaps_open -= 1,
+                WriterOrder::Gap { partition, .. } => self.followers[partition.index()].gaps_open -= 1,
                 _ => {}
             }
-            plan.add(order, |code| states.get(index_of(code)).cloned().map_or(Stored::Absent, Stored::Held));
+            plan.add(order, |code| states.get(index_of(code)).cloned().map_or(CodeState::Absent, CodeState::Held));
         }
         let acknowledges = plan.needs_sync();
         for conflict in plan.conflicts() {
@@ -208,18 +208,18 @@ impl Node {
     }
 
     /// Carries out an outcome.
-    fn tell(&mut self, outcome: Outcome, ledger: &mut Ledger, removed: &[(u64, u64)]) -> Result<(), String> {
+    fn tell(&mut self, outcome: CommitEffect, ledger: &mut Ledger, removed: &[(u64, u64)]) -> Result<(), String> {
         let mut here = None;
         let told = match outcome {
-            Outcome::Answer { ticket, answer } => Some((ticket, answer)),
-            Outcome::Apply { code, change, notify } => {
+            CommitEffect::Answer { ticket, answer } => Some((ticket, answer)),
+            CommitEffect::Apply { code, change, notify } => {
                 let index = index_of(&code);
                 match change {
-                    Change::Remove(_) => {
+                    LinkChange::Remove(_) => {
                         here = self.served.get(index).map(|state| state.version().claim);
                         self.served.set(index, None);
                     }
-                    Change::Put(link) => {
+                    LinkChange::Put(link) => {
                         let state = State::Link(link);
                         self.check_served(ledger, index, &state)?;
                         self.served.set(index, Some(state));
@@ -251,30 +251,32 @@ impl Node {
     }
 
     /// Does without one of the things that keep the promises, where the code cannot be told to.
-    fn leave_out(&mut self, guard: Guard, orders: &mut [Order], ledger: &Ledger) -> Result<(), String> {
+    fn leave_out(&mut self, guard: Guard, orders: &mut [WriterOrder], ledger: &Ledger) -> Result<(), String> {
         for order in orders {
             match (guard, order) {
-                (Guard::Withdraw, Order::Client(_, FleetDecision::NoReply { asked, .. })) => *asked = false,
-                (Guard::Passed, Order::Client(_, FleetDecision::Accepted { echo, .. })) => {
+                (Guard::Withdraw, WriterOrder::Client(_, FleetDecision::NoReply { asked, .. })) => *asked = false,
+                (Guard::Passed, WriterOrder::Client(_, FleetDecision::Accepted { echo, .. })) => {
                     self.echoes.push(*echo);
                 }
-                (Guard::Passed, Order::Delivered(delivered)) => {
+                (Guard::Passed, WriterOrder::Delivered(delivered)) => {
                     let echoes = delivered.iter().filter_map(|delivered| delivered.echo);
                     self.echoes.extend(echoes);
                 }
-                (Guard::Passed, Order::Followed(followed)) => {
+                (Guard::Passed, WriterOrder::Followed(followed)) => {
                     for echo in &self.echoes {
                         if echo.partition == followed.partition && echo.id <= followed.to.id {
                             adapter::seen(&mut self.outbox, *echo);
                         }
                     }
                 }
-                (Guard::Undelivered, Order::Followed(followed)) => {
-                    for Told { code, state, .. } in followed.entries.iter().filter_map(|(_, told)| told.as_ref()) {
+                (Guard::Undelivered, WriterOrder::Followed(followed)) => {
+                    for StreamChange { code, state, .. } in
+                        followed.entries.iter().filter_map(|(_, told)| told.as_ref())
+                    {
                         self.overwrite(index_of(code), code, state, ledger)?;
                     }
                 }
-                (Guard::Undelivered, Order::Found(states)) => {
+                (Guard::Undelivered, WriterOrder::Found(states)) => {
                     for (code, state) in states {
                         self.overwrite(index_of(code), code, state, ledger)?;
                     }

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use carom_model::link::Version;
-use carom_model::replication::follow::{Entry, Position};
-use carom_model::replication::lease::{self, Counter, Granted};
+use carom_model::replication::follow::{StreamEntry, StreamPosition};
+use carom_model::replication::lease::{self, CodeCounter, Granted};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::{EntryId, State};
 use xxhash_rust::xxh3::xxh3_64;
@@ -50,7 +50,7 @@ pub(crate) struct Answer {
     /// The verdict on the command.
     pub(crate) verdict: Verdict,
     /// The entry that tells of it, or the last one of the stream.
-    pub(crate) echo: Option<Position>,
+    pub(crate) echo: Option<StreamPosition>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,12 +62,12 @@ struct Item {
 }
 
 impl Item {
-    fn place(&self) -> Position {
-        Position { id: self.id, check: xxh3_64(&self.text) }
+    fn place(&self) -> StreamPosition {
+        StreamPosition { id: self.id, check: xxh3_64(&self.text) }
     }
 
-    fn entry(&self) -> Entry {
-        Entry { id: self.id, code: self.code.map(code_at), text: self.text.to_vec(), displaced: self.displaced }
+    fn entry(&self) -> StreamEntry {
+        StreamEntry { id: self.id, code: self.code.map(code_at), text: self.text.to_vec(), displaced: self.displaced }
     }
 }
 
@@ -107,7 +107,7 @@ struct Shard {
     dump: Option<Data>,
     clock: i64,
     /// Every entry that was ever made.
-    made: Vec<Position>,
+    made: Vec<StreamPosition>,
 }
 
 /// All of Redis.
@@ -124,9 +124,9 @@ pub(crate) struct Redis {
     shards: [Shard; PARTS],
     trim: usize,
     /// The counter, what the replica has of it, and the last dump.
-    pub(crate) counter: Counter,
-    counter_replica: Counter,
-    counter_dump: Counter,
+    pub(crate) counter: CodeCounter,
+    counter_replica: CodeCounter,
+    counter_dump: CodeCounter,
     /// Which server answers for the counter, in the order in which they took over.
     server: u32,
     nonce: u64,
@@ -143,9 +143,9 @@ impl Redis {
             delayed: Vec::new(),
             shards: Default::default(),
             trim,
-            counter: Counter::default(),
-            counter_replica: Counter::default(),
-            counter_dump: Counter::default(),
+            counter: CodeCounter::default(),
+            counter_replica: CodeCounter::default(),
+            counter_dump: CodeCounter::default(),
             server: 0,
             nonce: 0,
             guard,
@@ -188,40 +188,40 @@ impl Redis {
         text: Rc<[u8]>,
         displaced: Option<Version>,
         now: u64,
-    ) -> Position {
+    ) -> StreamPosition {
         self.changed = part;
         let shard = &mut self.shards[part];
         let (ms, last, check) = (now.saturating_add_signed(shard.clock), shard.master.last, xxh3_64(&text));
         let mut id = if ms > last.ms { EntryId { ms, seq: 0 } } else { EntryId { ms: last.ms, seq: last.seq + 1 } };
         // After a loss and with a clock that was set back, the same state could get the same name once more, to the
         // millisecond. Nobody could tell the two; here time is so short that it would happen, so it is left out.
-        while shard.made.contains(&Position { id, check }) {
+        while shard.made.contains(&StreamPosition { id, check }) {
             id.ms += 1;
         }
-        shard.made.push(Position { id, check });
+        shard.made.push(StreamPosition { id, check });
         let item = Item { id, code: state.as_ref().map(|(index, _)| *index), text, displaced };
         let change = Change { state, item };
         if self.replicas > 0 {
             shard.lag.push_back(change.clone());
         }
         shard.master.apply(change, self.trim);
-        Position { id, check }
+        StreamPosition { id, check }
     }
 
     /// The entries of a stream from that one on.
-    pub(crate) fn read(&self, part: usize, from: EntryId, most: usize) -> Vec<Entry> {
+    pub(crate) fn read(&self, part: usize, from: EntryId, most: usize) -> Vec<StreamEntry> {
         let stream = &self.shards[part].master.stream;
         stream.iter().filter(|item| item.id >= from).take(most).map(Item::entry).collect()
     }
 
     /// Appends an entry that only marks a place.
-    pub(crate) fn mark(&mut self, part: usize, now: u64) -> Position {
+    pub(crate) fn mark(&mut self, part: usize, now: u64) -> StreamPosition {
         self.nonce += 1;
         self.append(part, None, self.nonce.to_le_bytes().as_slice().into(), None, now)
     }
 
     /// The last entry of a stream, which is made if there is none.
-    pub(crate) fn end(&mut self, part: usize, now: u64) -> Entry {
+    pub(crate) fn end(&mut self, part: usize, now: u64) -> StreamEntry {
         if self.shards[part].master.stream.is_empty() {
             self.mark(part, now);
         }
@@ -319,17 +319,17 @@ impl Redis {
     }
 
     /// The counter as it would be after a failover.
-    pub(crate) fn counter_after_failover(&self) -> Counter {
+    pub(crate) fn counter_after_failover(&self) -> CodeCounter {
         self.counter_replica.clone()
     }
 
     /// The counter as it would be after a restart from the dump.
-    pub(crate) fn counter_after_restart(&self) -> Counter {
+    pub(crate) fn counter_after_restart(&self) -> CodeCounter {
         self.counter_dump.clone()
     }
 
     /// Another server answers for the counter, and has this.
-    pub(crate) fn move_counter(&mut self, to: Counter) {
+    pub(crate) fn move_counter(&mut self, to: CodeCounter) {
         self.server += 1;
         self.counter_replica = to.clone();
         self.counter = to;

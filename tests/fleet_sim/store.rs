@@ -1,7 +1,7 @@
 //! The store of a node: batches are atomic and ordered, and a power loss may take the last ones.
 
 use carom::services::writer::planner::Writes;
-use carom_model::replication::follow::Position;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 
 use crate::codes::{PARTS, States, index_of};
@@ -14,7 +14,7 @@ pub(crate) struct Disk {
     /// The entries of the outbox, in order.
     pub(crate) outbox: Vec<Delivery>,
     /// The places in the streams.
-    pub(crate) positions: [Option<Position>; PARTS],
+    pub(crate) positions: [Option<StreamPosition>; PARTS],
     /// Which partitions must be compared.
     pub(crate) compare: [bool; PARTS],
     /// Counter values up to here were leased by this node.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use carom::bridge::{Delivered, FleetDecision, Order, StoreRequest, Ticket};
+use carom::bridge::{FleetDecision, OutboxReply, StoreRequest, Ticket, WriterOrder};
 use carom::services::writer::planner::Writes;
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
-use carom_model::link::labels::Labels;
+use carom_model::link::labels::LinkLabels;
 use carom_model::link::patch::Patch;
 use carom_model::link::{Link, Origin, Reuse, Version};
-use carom_model::replication::follow::Position;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Partition, State, lease, rules};
@@ -115,7 +115,7 @@ impl World {
     /// A node has followed all streams up to here, and there is nothing yet. New nodes compare everything first, and heal
     /// much of what others have missed.
     fn settle(&mut self, node: usize) {
-        let end = |part: usize| (Partition(part as u8), Position::of(&self.redis.end(part, self.now)));
+        let end = |part: usize| (Partition(part as u8), StreamPosition::of(&self.redis.end(part, self.now)));
         let writes = Writes { positions: (0..PARTS).map(end).collect(), ..Writes::default() };
         self.nodes[node].store.commit(Batch::Commit(Box::new(writes)));
         self.nodes[node].store.sync();
@@ -255,7 +255,7 @@ impl World {
             origin: if is_slug(index) { Origin::Custom } else { Origin::Issued },
             // Redis may have forgotten what was there before.
             version: Version { rev: free.map_or(1, |free| free.version().rev + 1), claim, edit: 0 },
-            labels: Labels::default(),
+            labels: LinkLabels::default(),
         });
         let token = self.ledger.begin(node, index, What::Create(claim));
         let state = State::Link(Arc::clone(&link));
@@ -263,7 +263,7 @@ impl World {
         note!(self, "request {token}: node {node} creates code {index}, claim {claim:x}: {}", brief(&heard));
         let ground = self.ground(index, Some(state), heard);
         let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket { core: CoreId(0), token } };
-        self.nodes[node].gateway.push_back(Order::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
         true
     }
 
@@ -290,7 +290,7 @@ impl World {
             author: Author::default(),
             ticket: Ticket { core: CoreId(0), token },
         };
-        self.nodes[node].gateway.push_back(Order::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
         true
     }
 
@@ -350,7 +350,7 @@ impl World {
             author: Author::default(),
             ticket,
         };
-        self.nodes[node].gateway.push_back(Order::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
         true
     }
 
@@ -407,13 +407,13 @@ impl World {
         note!(self, "node {node} offers {}: {}", brief(&sent), brief(&heard));
         let Heard::Answer(Answer { verdict, echo }) = heard else { return self.reaches(node) };
         let echo = echo.map(|at| adapter::echo(part_of(index), at));
-        let delivered = Delivered { delivery, sent, verdict, echo };
+        let delivered = OutboxReply { delivery, sent, verdict, echo };
         let joins = self.rng.permille(300);
         let at = &mut self.nodes[node];
         at.deliveries.pop_front();
         match at.followed.back_mut() {
-            Some(Order::Delivered(group)) if joins => group.push(delivered),
-            _ => at.followed.push_back(Order::Delivered(vec![delivered])),
+            Some(WriterOrder::Delivered(group)) if joins => group.push(delivered),
+            _ => at.followed.push_back(WriterOrder::Delivered(vec![delivered])),
         }
         true
     }

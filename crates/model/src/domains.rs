@@ -116,9 +116,9 @@ pub enum UnknownHost {
 
 /// The index of a domain among those of a service. The first is the default domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Place(u16);
+pub struct DomainIndex(u16);
 
-impl Place {
+impl DomainIndex {
     /// Returns the index, from 0.
     #[inline]
     pub fn index(self) -> usize {
@@ -137,7 +137,7 @@ pub struct Domains {
     /// The IDs of the domains in codes, in the same order.
     ids: Vec<Option<DomainId>>,
     /// The domains by name, sorted.
-    by_name: Vec<(DomainName, Place)>,
+    by_name: Vec<(DomainName, DomainIndex)>,
     fallback: bool,
     unknown_host: UnknownHost,
     is_strict: bool,
@@ -152,8 +152,8 @@ impl Domains {
         let targets = own.map(|domain| domain.targets.clone()).unwrap_or_default();
         let mut all = vec![Domain { name: name.clone(), base_url: base_url.to_owned(), targets }];
         all.extend(serve.iter().filter(|domain| domain.name != name).take(DOMAINS_MAX).cloned());
-        let places = all.iter().enumerate().map(|(at, domain)| (domain.name.clone(), Place(at as u16)));
-        let mut by_name: Vec<(DomainName, Place)> = places.collect();
+        let places = all.iter().enumerate().map(|(at, domain)| (domain.name.clone(), DomainIndex(at as u16)));
+        let mut by_name: Vec<(DomainName, DomainIndex)> = places.collect();
         by_name.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let others = all.iter().skip(1).map(|domain| Some(domain.name.id()));
         let ids = std::iter::once(None).chain(others).collect();
@@ -185,22 +185,22 @@ impl Domains {
 
     /// Returns the domain at an index.
     #[inline]
-    pub fn at(&self, place: Place) -> &Domain {
+    pub fn at(&self, place: DomainIndex) -> &Domain {
         &self.all[place.index()]
     }
 
     /// Returns the ID of a domain in codes; `None` for the default one.
     #[inline]
-    pub fn id_at(&self, place: Place) -> Option<DomainId> {
+    pub fn id_at(&self, place: DomainIndex) -> Option<DomainId> {
         self.ids[place.index()]
     }
 
     /// Returns the domain that a `Host` field addresses. Allocates nothing.
-    pub fn of_host(&self, host: &[u8]) -> Option<Place> {
+    pub fn of_host(&self, host: &[u8]) -> Option<DomainIndex> {
         let host = without_port(host);
         let host = host.strip_suffix(b".").unwrap_or(host);
         if host.eq_ignore_ascii_case(self.all[0].name.0.as_bytes()) {
-            return Some(Place::default());
+            return Some(DomainIndex::default());
         }
         let mut small = [0; DOMAIN_NAME_LEN_MAX];
         let small = small.get_mut(..host.len())?;
@@ -216,22 +216,22 @@ impl Domains {
     }
 
     /// Returns the domain with that name, in upper or lower case. [`DEFAULT_DOMAIN`] names the default one.
-    pub fn named(&self, text: &str) -> Option<Place> {
+    pub fn named(&self, text: &str) -> Option<DomainIndex> {
         // The name of the default domain may include the port of the base URL.
         if text == DEFAULT_DOMAIN || text.eq_ignore_ascii_case(authority_of(&self.all[0].base_url)) {
-            return Some(Place::default());
+            return Some(DomainIndex::default());
         }
         self.place_of(&DomainName::parse(text).ok()?)
     }
 
     /// Returns the index of a domain.
-    pub fn place_of(&self, name: &DomainName) -> Option<Place> {
+    pub fn place_of(&self, name: &DomainName) -> Option<DomainIndex> {
         let at = self.by_name.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
         Some(self.by_name[at].1)
     }
 
     /// Returns the domain name that links of a domain carry; `None` for the default one, whose links carry no name.
-    pub fn label_at(&self, place: Place) -> Option<DomainName> {
+    pub fn label_at(&self, place: DomainIndex) -> Option<DomainName> {
         (place.0 > 0).then(|| self.at(place).name.clone())
     }
 

@@ -10,7 +10,7 @@ pub mod record;
 use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::link::labels::Labels;
+use crate::link::labels::LinkLabels;
 use carom_limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
 
 /// The origin of a code.
@@ -60,7 +60,7 @@ pub struct Link {
     /// The version of this state of the code.
     pub version: Version,
     /// Properties that redirects do not need.
-    pub labels: Labels,
+    pub labels: LinkLabels,
 }
 
 impl Link {
@@ -97,13 +97,13 @@ impl Link {
     }
 
     /// Returns the link's scheduled deletion as an entry of the index of ends.
-    pub fn deletion(&self) -> Option<Due> {
-        self.labels.delete_at_ms.map(|at_ms| Due { at_ms, code: self.code })
+    pub fn deletion(&self) -> Option<DueEvent> {
+        self.labels.delete_at_ms.map(|at_ms| DueEvent { at_ms, code: self.code })
     }
 
     /// Returns the link's expiry as an entry of the index of ends.
-    pub fn end(&self) -> Option<Due> {
-        self.policy.valid_until_ms.map(|at_ms| Due { at_ms, code: self.code })
+    pub fn end(&self) -> Option<DueEvent> {
+        self.policy.valid_until_ms.map(|at_ms| DueEvent { at_ms, code: self.code })
     }
 
     /// True if the link has expired.
@@ -120,12 +120,12 @@ pub struct UrlKey(pub u64);
 impl UrlKey {
     /// Hashes the properties that equivalent links share: all but titles, app versions, scheduled deletions and
     /// idempotency keys.
-    pub fn of(target: &str, policy: &Policy, labels: &Labels) -> UrlKey {
+    pub fn of(target: &str, policy: &Policy, labels: &LinkLabels) -> UrlKey {
         // Destructured without `..`, so that a new property causes a compile error here. A property at its default adds
         // no bytes, which keeps the keys of existing links stable.
         let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits } =
             policy;
-        let Labels {
+        let LinkLabels {
             title: _,
             tags,
             crawlable,
@@ -202,7 +202,7 @@ pub struct UrlEntry {
 
 /// An event that is due for a code, as an entry of the index of ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Due {
+pub struct DueEvent {
     /// The instant at which it is due, in milliseconds since 1970 UTC.
     pub at_ms: u64,
     /// The code of the link.
@@ -237,7 +237,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     fn key(target: &str, policy: Policy) -> UrlKey {
-        UrlKey::of(target, &policy, &Labels::default())
+        UrlKey::of(target, &policy, &LinkLabels::default())
     }
 
     #[test]
@@ -256,14 +256,14 @@ mod tests {
         assert_eq!(key("https://example.org/", dated), UrlKey(xxh3_64(&bytes)));
         let full = Policy { valid_since_ms: Some(1), forward_query: true, archived: true, ..dated };
         bytes.extend_from_slice(b"\0\x04\x01\0\0\0\0\0\0\0\0\x05\0\x06\0\x07a\nb");
-        let mut labels = Labels { tags: Tags::of(["b", "a"]).unwrap(), ..Labels::default() };
+        let mut labels = LinkLabels { tags: Tags::of(["b", "a"]).unwrap(), ..LinkLabels::default() };
         assert_eq!(UrlKey::of("https://example.org/", &full, &labels), UrlKey(xxh3_64(&bytes)));
         let limited = Policy { max_visits: NonZeroU32::new(3), ..full };
         labels.crawlable = true;
         bytes.extend_from_slice(b"\0\x08\x03\0\0\0\0\x09");
         assert_eq!(UrlKey::of("https://example.org/", &limited, &labels), UrlKey(xxh3_64(&bytes)));
         // A default expiry does not count.
-        let (default_end, valid_until_ms) = (Labels { default_end: true, ..Labels::default() }, Some(77));
+        let (default_end, valid_until_ms) = (LinkLabels { default_end: true, ..LinkLabels::default() }, Some(77));
         let key = UrlKey::of("https://example.org/", &Policy { valid_until_ms, ..plain }, &default_end);
         assert_eq!(key, UrlKey(xxh3_64(b"\0https://example.org/")));
     }
@@ -285,11 +285,11 @@ mod tests {
         let mut keys: Vec<UrlKey> = policies.iter().map(|policy| key("https://a/", *policy)).collect();
         keys.push(key("https://a/b", plain));
         for labels in [
-            Labels { tags: Tags::of(["t"]).unwrap(), ..Labels::default() },
-            Labels { crawlable: true, ..Labels::default() },
-            Labels { app: AppName::parse("app").ok(), ..Labels::default() },
-            Labels { domain: DomainName::parse("go.test").ok(), ..Labels::default() },
-            Labels { domain: DomainName::parse("s.test").ok(), ..Labels::default() },
+            LinkLabels { tags: Tags::of(["t"]).unwrap(), ..LinkLabels::default() },
+            LinkLabels { crawlable: true, ..LinkLabels::default() },
+            LinkLabels { app: AppName::parse("app").ok(), ..LinkLabels::default() },
+            LinkLabels { domain: DomainName::parse("go.test").ok(), ..LinkLabels::default() },
+            LinkLabels { domain: DomainName::parse("s.test").ok(), ..LinkLabels::default() },
         ] {
             keys.push(UrlKey::of("https://a/", &plain, &labels));
         }

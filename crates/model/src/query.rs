@@ -11,12 +11,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::access::Scope;
 use crate::domains::DomainName;
 use crate::link::Link;
-use crate::visits::tally::{Counts, Part};
+use crate::visits::tally::{VisitCounts, VisitGroup};
 
-/// Bytes of the time in a [`Place`].
+/// Bytes of the time in a [`LinkPosition`].
 pub const PLACE_MS_LEN: usize = 6;
 
-/// The latest time of a [`Place`], in milliseconds since 1970 UTC. It is in the year 10889.
+/// The latest time of a [`LinkPosition`], in milliseconds since 1970 UTC. It is in the year 10889.
 const PLACE_MS_MAX: u64 = (1 << (8 * PLACE_MS_LEN)) - 1;
 
 /// Version of the format of cursors.
@@ -25,17 +25,17 @@ const CURSOR_FORM: u8 = 1;
 /// The position of a link by age, the oldest first. Links of the same millisecond are ordered by the ASCII form of
 /// their codes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct LinkPosition {
     /// The creation time of the link, in milliseconds since 1970 UTC.
     pub created_ms: u64,
     /// The code of the link.
     pub code: Code,
 }
 
-impl Place {
+impl LinkPosition {
     /// Builds the position of a link. Creation times after the year 10889 count as its last millisecond.
-    pub fn new(created_ms: u64, code: Code) -> Place {
-        Place { created_ms: created_ms.min(PLACE_MS_MAX), code }
+    pub fn new(created_ms: u64, code: Code) -> LinkPosition {
+        LinkPosition { created_ms: created_ms.min(PLACE_MS_MAX), code }
     }
 
     /// Encodes the position in bytes that sort as positions do.
@@ -46,11 +46,11 @@ impl Place {
         bytes
     }
 
-    /// Decodes bytes from [`Place::to_bytes`]; `None` for malformed ones.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Place> {
+    /// Decodes bytes from [`LinkPosition::to_bytes`]; `None` for malformed ones.
+    pub fn from_bytes(bytes: &[u8]) -> Option<LinkPosition> {
         let (ms, code) = bytes.split_first_chunk::<PLACE_MS_LEN>()?;
         let created_ms = ms.iter().fold(0, |ms, &byte| ms << 8 | u64::from(byte));
-        Some(Place { created_ms, code: Code::from_key(code).ok()? })
+        Some(LinkPosition { created_ms, code: Code::from_key(code).ok()? })
     }
 }
 
@@ -231,7 +231,7 @@ pub enum OrderField {
 
 /// The sort key and direction of a list of links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Order {
+pub struct SortOrder {
     /// The sort key.
     pub field: OrderField,
     /// True for the largest first.
@@ -244,7 +244,7 @@ pub struct ListQuery {
     /// The links to list.
     pub filter: Filter,
     /// The order of the list.
-    pub order: Order,
+    pub order: SortOrder,
     /// The number of the page, from 1. Ignored with a cursor.
     pub page: u64,
     /// Links per page.
@@ -280,7 +280,7 @@ pub struct Cursor {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Behind {
     /// A position by age, in lists ordered by creation time.
-    Place(Place),
+    Place(LinkPosition),
     /// A code, in lists ordered by code.
     Code(Code),
     /// A number of links, in lists that are sorted for each page.
@@ -321,7 +321,7 @@ impl Cursor {
         let (seen, rest) = number(rest)?;
         let (&kind, rest) = rest.split_first()?;
         let behind = match (kind, field) {
-            (b'p', OrderField::DateCreated) => Behind::Place(Place::from_bytes(rest)?),
+            (b'p', OrderField::DateCreated) => Behind::Place(LinkPosition::from_bytes(rest)?),
             (b'c', OrderField::ShortCode) => Behind::Code(Code::from_key(rest).ok()?),
             (b'n', field) if field != OrderField::DateCreated => {
                 Behind::Count(number(rest).filter(|(_, rest)| rest.is_empty())?.0)
@@ -343,7 +343,7 @@ pub struct ListPage {
     /// The links of the page.
     pub links: Vec<Arc<Link>>,
     /// Visits of each link, in the same order.
-    pub visits: Vec<Counts>,
+    pub visits: Vec<VisitCounts>,
     /// The number of the page, from 1.
     pub page: u64,
     /// Links of the list, as far as they were counted.
@@ -388,7 +388,7 @@ pub struct TagPage {
     /// Tags, each with its number of links.
     pub tags: Vec<(Arc<str>, u64)>,
     /// Visits of the links of each tag, if requested; `None` for tags with too many links to add up.
-    pub visits: Vec<Option<Counts>>,
+    pub visits: Vec<Option<VisitCounts>>,
     /// Number of tags in the list.
     pub total: u64,
 }
@@ -397,7 +397,7 @@ pub struct TagPage {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PartCounts {
     /// Visits of each part, in the order of the request.
-    pub counts: Vec<Counts>,
+    pub counts: Vec<VisitCounts>,
     /// True if apps include the current hour. The app of each visited link must be looked up, and if very many links
     /// were visited, that happens after the hour has ended.
     pub is_whole: bool,
@@ -437,7 +437,7 @@ pub enum ListRequest {
     /// Visits of the links of apps and domains in a range of hours.
     Parts {
         /// The apps and domains.
-        parts: Vec<Part>,
+        parts: Vec<VisitGroup>,
         /// The first hour, counted from 1970 UTC.
         from_hour: u32,
         /// The end of the range, exclusive.
@@ -502,8 +502,8 @@ mod tests {
     proptest! {
         #[test]
         fn places_and_cursors_are_read_back(ms in 0..=PLACE_MS_MAX, text in "[a-zA-Z0-9_-]{1,64}", key: u64, page in 1u64.., seen: u64) {
-            let place = Place::new(ms, code(&text));
-            prop_assert_eq!(Place::from_bytes(&place.to_bytes()), Some(place));
+            let place = LinkPosition::new(ms, code(&text));
+            prop_assert_eq!(LinkPosition::from_bytes(&place.to_bytes()), Some(place));
             for (behind, field) in [
                 (Behind::Place(place), OrderField::DateCreated),
                 (Behind::Code(place.code), OrderField::ShortCode),
@@ -519,7 +519,7 @@ mod tests {
 
         #[test]
         fn bytes_compare_as_places(a in 0..1_000u64, b in 0..1_000u64, x in "[a-zA-Z0-9_-]{1,3}", y in "[a-zA-Z0-9_-]{1,3}") {
-            let bytes = |ms, text: &str| Place::new(ms, code(text)).to_bytes();
+            let bytes = |ms, text: &str| LinkPosition::new(ms, code(text)).to_bytes();
             prop_assert_eq!(bytes(a, &x).cmp(&bytes(b, &y)), a.cmp(&b).then(x.cmp(&y)));
         }
 

@@ -8,10 +8,10 @@ pub mod notice;
 
 use std::sync::Arc;
 
-use carom_shards::{Entry, Phase, Policy, RedirectStatus};
+use carom_shards::{MapEntry, Phase, Policy, RedirectStatus};
 
-use crate::destination::hosts::{Hosts, host_of};
-use crate::domains::{Domains, Place, UnknownHost};
+use crate::destination::hosts::{HostSet, host_of};
+use crate::domains::{DomainIndex, Domains, UnknownHost};
 use crate::link::Link;
 
 pub use self::notice::Notice;
@@ -133,12 +133,12 @@ impl Lookup<Arc<Link>> {
     }
 }
 
-impl<'a> From<Entry<'a>> for BorrowedLookup<'a> {
+impl<'a> From<MapEntry<'a>> for BorrowedLookup<'a> {
     #[inline]
-    fn from(entry: Entry<'a>) -> BorrowedLookup<'a> {
+    fn from(entry: MapEntry<'a>) -> BorrowedLookup<'a> {
         match entry {
-            Entry::Link { policy, target } => Lookup::Live(Destination { policy, target }),
-            Entry::Damaged => Lookup::Damaged,
+            MapEntry::Link { policy, target } => Lookup::Live(Destination { policy, target }),
+            MapEntry::Damaged => Lookup::Damaged,
         }
     }
 }
@@ -205,7 +205,7 @@ pub trait MissLimit {
 #[derive(Clone, Copy, Debug)]
 pub struct Policies<'p> {
     /// The hosts that no link may redirect to; `None` without a block list.
-    pub blocked: Option<&'p Hosts>,
+    pub blocked: Option<&'p HostSet>,
     /// The domains of the service.
     pub domains: &'p Domains,
 }
@@ -219,7 +219,7 @@ impl<'p> Policies<'p> {
 
     /// Returns the fallback of a domain for this notice, or the notice if the domain has none. `domain` is `None` if the
     /// service does not serve the host of the request.
-    pub fn response_at(&self, domain: Option<Place>, notice: Notice) -> Response<'p> {
+    pub fn response_at(&self, domain: Option<DomainIndex>, notice: Notice) -> Response<'p> {
         let fallback = match (domain, notice) {
             (None, Notice::NotFound) if self.domains.unknown_host() == UnknownHost::Misdirected => {
                 return Response::Notice(Notice::Misdirected);
@@ -245,7 +245,7 @@ impl<'p> Policies<'p> {
 #[inline]
 pub fn decide<'a>(
     policies: &Policies<'a>,
-    domain: Option<Place>,
+    domain: Option<DomainIndex>,
     is_head: bool,
     lookup: BorrowedLookup<'a>,
     client: &mut impl MissLimit,
@@ -354,7 +354,7 @@ mod tests {
     fn every_result_has_its_status() {
         let domains = three_domains();
         let status = |lookup| {
-            let (client, domain) = (TestClient::default(), Some(Place::default()));
+            let (client, domain) = (TestClient::default(), Some(DomainIndex::default()));
             let domains = domains.clone();
             Case { lookup, is_blocked: false, is_head: false, client, domain, domains }.outcome().0
         };

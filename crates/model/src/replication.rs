@@ -87,6 +87,6 @@ pub struct Echo {
     pub partition: Partition,
     /// The ID of the entry.
     pub id: EntryId,
-    /// A hash of the entry's content, as in [`follow::Position`]. After a loss another entry may get the same ID.
+    /// A hash of the entry's content, as in [`follow::StreamPosition`]. After a loss another entry may get the same ID.
     pub check: u64,
 }

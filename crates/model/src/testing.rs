@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::access::AppName;
 use crate::destination::hosts::host_of;
 use crate::domains::{Domain, DomainName, Domains, Targets, UnknownHost};
-use crate::link::labels::{self, Labels, Tags};
+use crate::link::labels::{self, LinkLabels, Tags};
 use crate::link::record::Tombstone;
 use crate::link::{Link, Origin, Version};
 
@@ -28,7 +28,7 @@ pub fn link(code: &str, origin: Origin) -> Link {
         created_ms: 1_700_000_000_000,
         origin,
         version: Version::default(),
-        labels: Labels::default(),
+        labels: LinkLabels::default(),
     }
 }
 
@@ -60,12 +60,12 @@ pub fn any_domain() -> impl Strategy<Value = Option<DomainName>> {
 }
 
 /// Labels with every field set or not.
-pub fn any_labels() -> impl Strategy<Value = Labels> {
+pub fn any_labels() -> impl Strategy<Value = LinkLabels> {
     let title = proptest::option::of("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,40}");
     let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
     let app = (any_app(), proptest::option::of("[ -~]{1,20}"));
     (title, tags, any::<(bool, bool)>(), app, any_domain()).prop_map(
-        |(text, tags, (crawlable, default_end), (app, app_version), domain)| Labels {
+        |(text, tags, (crawlable, default_end), (app, app_version), domain)| LinkLabels {
             title: text.and_then(|text| labels::title(&text).expect("a valid title")),
             tags: Tags::of(tags.iter().map(String::as_str)).expect("valid tags"),
             crawlable,
@@ -73,7 +73,7 @@ pub fn any_labels() -> impl Strategy<Value = Labels> {
             app,
             app_version,
             domain,
-            ..Labels::default()
+            ..LinkLabels::default()
         },
     )
 }

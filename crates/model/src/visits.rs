@@ -87,7 +87,7 @@ pub struct Visit {
 
 /// The result of reporting a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum RecordOutcome {
     /// The visit is in the ring.
     Whole,
     /// The visit is in the ring without its referring host, because visits with hosts fill their part of the ring.
@@ -132,8 +132,8 @@ impl VisitSender {
 
     /// Reports a visit. Never waits.
     #[inline]
-    pub fn tell(&mut self, visit: &Visit) -> Told {
-        self.ring.tell(visit)
+    pub fn record(&mut self, visit: &Visit) -> RecordOutcome {
+        self.ring.record(visit)
     }
 
     /// Caches [`is_bot`], whose search takes longer than a look into a table.

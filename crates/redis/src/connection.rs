@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::{Address, Login, RedisError};
+use super::{Login, RedisError, ServerAddress};
 
 /// Bytes of one read from a socket.
 const CHUNK_LEN: usize = 16 * 1024;
@@ -44,7 +44,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects to the first of these addresses that answers. Blocks the thread until `deadline` at the latest.
     pub(super) fn open(
-        address: &Address,
+        address: &ServerAddress,
         sockets: &[SocketAddr],
         login: &Login,
         deadline: Instant,

@@ -1,10 +1,10 @@
-//! A client for Redis and Redis Cluster, which routes each request and reports whether a failed one may have been
-//! carried out.
+//! A client for Redis, Redis Cluster and a master that sentinels watch, which routes each request and reports whether a
+//! failed one may have been carried out.
 //!
-//! A [`Client`] belongs to one thread. It detects a cluster by itself, keeps one connection to each master that it
+//! A [`Client`] belongs to one thread. It detects a cluster by itself, or asks sentinels for the master. It keeps one connection to each master that it
 //! needs, and waits for all of them at once. Each request has its own deadline: a slow server, name server or handshake
 //! does not delay the responses of others. Connections are opened in the background. After a failover the client
-//! fetches the new map of slots and continues. A master that does not answer costs one timeout. After that, requests to
+//! fetches the new map of slots, or the name of the new master, and continues. A master that does not answer costs one timeout. After that, requests to
 //! it fail at once until it answers again.
 //!
 //! This crate knows neither links nor the meaning of any key: its caller names the slot or the server of each request, and
@@ -16,12 +16,14 @@
 //! 2. [`Route`], which server a request is for;
 //! 3. [`RedisError`], what may have become of a request without a reply;
 //! 4. `topology`, how the masters of a cluster are found;
-//! 5. `server`, the state of one connection;
-//! 6. `scripts`, how scripts are loaded and called.
+//! 5. `sentinel`, how the master of a service is found;
+//! 6. `server`, the state of one connection;
+//! 7. `scripts`, how scripts are loaded and called.
 
 mod connection;
 mod dial;
 mod scripts;
+mod sentinel;
 mod server;
 mod topology;
 
@@ -36,12 +38,13 @@ use rustix::event::{PollFd, PollFlags};
 
 use self::dial::{Dialed, Dialer, Login};
 use self::scripts::Scripts;
-use self::server::{Approach, FailedRequest, Server, ServerReply};
-use self::topology::{Search, Told, Topology};
+use self::server::{FailedRequest, Readiness, Server, ServerReply};
+use self::topology::{MapQuestion, Search, ServerRole, Topology};
 use carom_tls::trust;
 
 pub use redis::{Cmd, Value, cmd};
 
+pub use self::sentinel::SentinelSettings;
 pub use self::topology::{slot, text};
 
 /// Maximum number of attempts of a request within its deadline, if other servers have its slot.
@@ -52,14 +55,14 @@ const BETWEEN_ROUNDS: Duration = Duration::from_millis(5);
 
 /// The address of a server.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Address {
+pub struct ServerAddress {
     /// Host name or IP address.
     pub host: String,
     /// TCP port.
     pub port: u16,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
@@ -69,16 +72,18 @@ impl fmt::Display for Address {
     }
 }
 
-/// Settings of the connection to Redis. The `Debug` form hides the password.
+/// Settings of the connection to Redis. The `Debug` form hides passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// Servers for the first contact: a single one, or some of a cluster.
-    pub seeds: Vec<Address>,
-    /// The user name; `None` for the default user.
+    /// Servers for the first contact: a single one, or some of a cluster. With `sentinel`, these are the sentinels.
+    pub seeds: Vec<ServerAddress>,
+    /// The service whose master the sentinels name; `None` for a single server or a cluster.
+    pub sentinel: Option<SentinelSettings>,
+    /// The user name at Redis; `None` for the default user.
     pub username: Option<String>,
     /// The Redis password, if any.
     pub password: Option<String>,
-    /// The database of a single server.
+    /// The database of a server outside a cluster.
     pub database: i64,
     /// True to use TLS.
     pub tls: bool,
@@ -86,10 +91,18 @@ pub struct ClientSettings {
     pub ca_file: Option<PathBuf>,
 }
 
+impl ClientSettings {
+    /// The service that the sentinels watch; empty for other topologies.
+    fn service(&self) -> &str {
+        self.sentinel.as_ref().map_or("", |sentinel| &sentinel.service)
+    }
+}
+
 impl fmt::Display for ClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<String> = self.seeds.iter().map(Address::to_string).collect();
-        f.write_str(&servers.join(", "))
+        let servers: Vec<String> = self.seeds.iter().map(ServerAddress::to_string).collect();
+        f.write_str(&servers.join(", "))?;
+        if self.sentinel.is_some() { write!(f, " for {}", self.service()) } else { Ok(()) }
     }
 }
 
@@ -114,7 +127,7 @@ pub enum RedisError {
 }
 
 impl RedisError {
-    fn away(address: &Address, error: &io::Error, asked: bool) -> RedisError {
+    fn away(address: &ServerAddress, error: &io::Error, asked: bool) -> RedisError {
         RedisError::Away { what: format!("{address}: {error}"), asked }
     }
 
@@ -140,7 +153,7 @@ pub enum Route {
     /// The master of a slot of a cluster; a single server has all slots. See [`slot`].
     Slot(u16),
     /// This very server.
-    Server(Address),
+    Server(ServerAddress),
 }
 
 /// A command.
@@ -163,7 +176,7 @@ impl Question {
 
 /// Identifies a request until its response arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Ticket(u64);
+pub struct RequestId(u64);
 
 /// The replies to the commands of one request, in their order.
 pub type Replies = Result<Vec<Value>, RedisError>;
@@ -171,7 +184,7 @@ pub type Replies = Result<Vec<Value>, RedisError>;
 /// Commands that belong together: one server gets them in one batch on one connection. If that was the wrong server,
 /// all of them are sent again.
 struct Asked {
-    ticket: Ticket,
+    ticket: RequestId,
     route: Route,
     questions: Vec<Question>,
     deadline: Instant,
@@ -180,14 +193,14 @@ struct Asked {
     /// The earliest instant of the next attempt.
     not_before: Option<Instant>,
     /// The server to ask in place of the one in the map of slots, because the slot is being migrated.
-    at: Option<Address>,
+    at: Option<ServerAddress>,
 }
 
 /// The outcome of a request to a server.
 enum Reply {
     Is(Vec<Value>),
     /// The slot is being migrated, and this server may have the key already (ASK).
-    At(Address),
+    At(ServerAddress),
     /// Another server has the slot (MOVED). The request was not carried out.
     Moved,
     /// The server is a replica, or cannot serve now. The request was not carried out.
@@ -199,19 +212,21 @@ enum Reply {
     Failed(RedisError),
 }
 
-/// A client for Redis or a Redis Cluster. It belongs to one thread.
+/// A client for Redis, a Redis Cluster, or a master that sentinels watch. It belongs to one thread.
 pub struct Client {
     settings: ClientSettings,
     scripts: Arc<Scripts>,
     dialer: Dialer,
+    /// The sentinels, in the order in which they are asked; empty for other topologies.
+    sentinels: Vec<ServerAddress>,
     topology: Option<Topology>,
     search: Option<Search>,
     /// The instant at which the last topology search began.
     searched: Option<Instant>,
-    servers: HashMap<Address, Server>,
+    servers: HashMap<ServerAddress, Server>,
     /// Requests that wait for a server, or for the topology.
     open: Vec<Asked>,
-    answers: Vec<(Ticket, Result<Vec<Value>, RedisError>)>,
+    answers: Vec<(RequestId, Result<Vec<Value>, RedisError>)>,
     tickets: u64,
 }
 
@@ -226,10 +241,12 @@ impl Client {
             username: settings.username.clone(),
             password: settings.password.clone(),
             database: settings.database,
+            sentinel: settings.sentinel.clone(),
             tls: if settings.tls { Some(trust::client(settings.ca_file.as_deref())?) } else { None },
         };
         Ok(Client {
             dialer: Dialer::new(login, Arc::clone(&scripts)).map_err(|error| error.to_string())?,
+            sentinels: if settings.sentinel.is_some() { settings.seeds.clone() } else { Vec::new() },
             settings,
             scripts,
             topology: None,
@@ -243,7 +260,7 @@ impl Client {
     }
 
     /// Drives all requests until a response arrives or the instant has come. Returns the responses.
-    pub fn turn(&mut self, until: Instant) -> Vec<(Ticket, Replies)> {
+    pub fn turn(&mut self, until: Instant) -> Vec<(RequestId, Replies)> {
         loop {
             self.step();
             if !self.answers.is_empty() || Instant::now() >= until {
@@ -255,9 +272,9 @@ impl Client {
     }
 
     /// Begins a request. Its response arrives at `deadline` at the latest.
-    pub fn put(&mut self, route: Route, questions: Vec<Question>, deadline: Instant) -> Ticket {
+    pub fn put(&mut self, route: Route, questions: Vec<Question>, deadline: Instant) -> RequestId {
         self.tickets += 1;
-        let ticket = Ticket(self.tickets);
+        let ticket = RequestId(self.tickets);
         self.open.push(Asked { ticket, route, questions, deadline, round: 0, not_before: None, at: None });
         ticket
     }
@@ -272,14 +289,14 @@ impl Client {
     /// Sends groups of commands that belong together, like [`Redis::ask_all`].
     pub fn ask_together(&mut self, questions: Vec<(Route, Vec<Question>)>, within: Duration) -> Vec<Replies> {
         let deadline = Instant::now() + within;
-        let tickets: Vec<Ticket> =
+        let tickets: Vec<RequestId> =
             questions.into_iter().map(|(route, together)| self.put(route, together, deadline)).collect();
         self.await_all(&tickets, deadline)
     }
 
     /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Responses to others are
     /// kept for [`Client::turn`].
-    pub fn await_all(&mut self, tickets: &[Ticket], deadline: Instant) -> Vec<Replies> {
+    pub fn await_all(&mut self, tickets: &[RequestId], deadline: Instant) -> Vec<Replies> {
         let (mut ours, mut others) = (HashMap::new(), Vec::new());
         while ours.len() < tickets.len() {
             for (ticket, answer) in self.turn(deadline) {
@@ -297,6 +314,7 @@ impl Client {
     /// Does all work that is possible without waiting.
     fn step(&mut self) {
         self.hear();
+        self.check_master();
         self.dispatch();
         self.search_on();
         self.write();
@@ -324,7 +342,7 @@ impl Client {
         if self.servers.values().any(Server::is_dialing) {
             self.dialer.take().into_iter().for_each(|dialed| self.dialed(dialed));
         }
-        let up: Vec<Address> =
+        let up: Vec<ServerAddress> =
             self.servers.iter().filter(|(_, server)| server.is_up()).map(|(address, _)| address.clone()).collect();
         for address in up {
             let Some(server) = self.servers.get_mut(&address) else { continue };
@@ -346,7 +364,12 @@ impl Client {
         let Some(server) = self.servers.get_mut(&address) else { return };
         match result {
             Ok((connection, told)) => {
-                if server.dialed(attempt, Ok((connection, matches!(told, Told::Cluster(_))))) {
+                let map = match &told {
+                    ServerRole::Cluster(_) => MapQuestion::Slots,
+                    ServerRole::Named(_) => MapQuestion::Master(self.settings.service().to_owned()),
+                    ServerRole::Alone | ServerRole::Replica => MapQuestion::Role,
+                };
+                if server.dialed(attempt, Ok((connection, map))) {
                     self.told(&address, Ok(told));
                 }
             }
@@ -360,21 +383,21 @@ impl Client {
     }
 
     /// Handles a failed connection.
-    fn broken(&mut self, address: &Address, error: &io::Error) {
+    fn broken(&mut self, address: &ServerAddress, error: &io::Error) {
         self.lose(address, None, &RedisError::away(address, error, true));
         // In a cluster, another server may take its place.
         self.search_sometimes();
     }
 
     /// Closes a connection and fails its requests. With `rest`, the server is avoided for a moment.
-    fn lose(&mut self, address: &Address, rest: Option<&RedisError>, trouble: &RedisError) {
+    fn lose(&mut self, address: &ServerAddress, rest: Option<&RedisError>, trouble: &RedisError) {
         let Some(server) = self.servers.get_mut(address) else { return };
         for unsaid in server.lose(rest) {
             self.unsaid(address, unsaid, trouble);
         }
     }
 
-    fn unsaid(&mut self, address: &Address, unsaid: FailedRequest, trouble: &RedisError) {
+    fn unsaid(&mut self, address: &ServerAddress, unsaid: FailedRequest, trouble: &RedisError) {
         match unsaid {
             FailedRequest::Asked(asked) => self.answers.push((asked.ticket, Err(trouble.clone()))),
             FailedRequest::Map => self.told(address, Err(trouble.clone())),
@@ -382,7 +405,7 @@ impl Client {
     }
 
     /// Interprets the replies to a request.
-    fn settle(&mut self, address: &Address, mut asked: Asked, values: Vec<Value>) {
+    fn settle(&mut self, address: &ServerAddress, mut asked: Asked, values: Vec<Value>) {
         let was_moving = asked.at.take().is_some();
         match topology::sort(address, values) {
             Reply::Is(values) => self.answers.push((asked.ticket, Ok(values))),
@@ -416,7 +439,11 @@ impl Client {
     fn again(&mut self, mut asked: Asked, wait: Duration) {
         asked.round += 1;
         if asked.round == ROUNDS {
-            let what = "the Redis Cluster is changing, and no server serves the slot".to_owned();
+            let what = if self.sentinels.is_empty() {
+                "the Redis Cluster is changing, and no server serves the slot".to_owned()
+            } else {
+                format!("the master of {} is changing", self.settings.service())
+            };
             self.answers.push((asked.ticket, Err(RedisError::Away { what, asked: false })));
         } else {
             asked.not_before = Some(Instant::now() + wait);
@@ -425,7 +452,7 @@ impl Client {
     }
 
     /// Returns the server for a request, if it is known.
-    fn server_of(&self, asked: &Asked) -> Option<Address> {
+    fn server_of(&self, asked: &Asked) -> Option<ServerAddress> {
         let named = || match &asked.route {
             Route::Server(address) => Some(address),
             Route::Slot(slot) => self.topology.as_ref()?.server_of(*slot),
@@ -452,7 +479,7 @@ impl Client {
                 None => {
                     self.search(None, None);
                     if self.search.as_ref().is_some_and(|search| search.is_slow) {
-                        self.answers.push((asked.ticket, Err(nobody_knows())));
+                        self.answers.push((asked.ticket, Err(self.nobody_knows())));
                     } else {
                         self.open.push(asked);
                     }
@@ -461,11 +488,11 @@ impl Client {
         }
     }
 
-    fn give(&mut self, address: &Address, asked: Asked) {
+    fn give(&mut self, address: &ServerAddress, asked: Asked) {
         let server = self.servers.entry(address.clone()).or_default();
         match server.approach(address, &mut self.dialer) {
-            Ok(Approach::Ready) => server.ask(asked, &self.scripts),
-            Ok(Approach::Soon) => self.open.push(asked),
+            Ok(Readiness::Ready) => server.ask(asked, &self.scripts),
+            Ok(Readiness::Soon) => self.open.push(asked),
             Err(trouble) => {
                 self.answers.push((asked.ticket, Err(trouble)));
                 self.search_sometimes();
@@ -485,7 +512,7 @@ impl Client {
     }
 
     fn write(&mut self) {
-        let failed: Vec<(Address, io::Error)> = self
+        let failed: Vec<(ServerAddress, io::Error)> = self
             .servers
             .iter_mut()
             .filter_map(|(address, server)| Some((address.clone(), server.flush().err()?)))
@@ -511,13 +538,13 @@ impl Client {
                 }
                 None => {
                     self.search.iter_mut().for_each(|search| search.is_slow = true);
-                    nobody_knows()
+                    self.nobody_knows()
                 }
             };
             self.answers.push((asked.ticket, Err(trouble)));
         }
         let servers = self.servers.iter_mut();
-        let unsaid: Vec<(Address, FailedRequest)> = servers
+        let unsaid: Vec<(ServerAddress, FailedRequest)> = servers
             .flat_map(|(address, server)| server.expire(now).into_iter().map(|unsaid| (address.clone(), unsaid)))
             .collect();
         for (address, unsaid) in unsaid {
@@ -527,15 +554,20 @@ impl Client {
         }
     }
 
-    /// Returns the known servers, each with true if it is connected.
-    pub fn servers(&self) -> Vec<(Address, bool)> {
-        let mut servers: Vec<_> =
-            self.servers.iter().map(|(address, server)| (address.clone(), server.is_up())).collect();
+    /// Returns the known servers, each with true if it is connected. Sentinels are not among them.
+    pub fn servers(&self) -> Vec<(ServerAddress, bool)> {
+        let servers = self.servers.iter().filter(|(address, _)| !self.is_sentinel(address));
+        let mut servers: Vec<_> = servers.map(|(address, server)| (address.clone(), server.is_up())).collect();
         servers.sort();
         servers
     }
-}
 
-fn nobody_knows() -> RedisError {
-    RedisError::Away { what: "no Redis server sent the layout of the cluster in time".to_owned(), asked: false }
+    fn nobody_knows(&self) -> RedisError {
+        let what = if self.sentinels.is_empty() {
+            "no Redis server sent the layout of the cluster in time".to_owned()
+        } else {
+            format!("no sentinel named a master of {} in time", self.settings.service())
+        };
+        RedisError::Away { what, asked: false }
+    }
 }

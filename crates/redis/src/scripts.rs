@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use redis::{Cmd, Value};
 
-use super::{Address, RedisError};
+use super::{RedisError, ServerAddress};
 
 /// The scripts of one client, and their names once a server has returned them. Names are the same on every server.
 #[derive(Debug)]
@@ -38,7 +38,11 @@ impl Scripts {
     }
 
     /// Takes the names of the scripts from the replies to [`Scripts::loads`].
-    pub(super) fn take_names(&self, address: &Address, replies: impl Iterator<Item = Value>) -> Result<(), RedisError> {
+    pub(super) fn take_names(
+        &self,
+        address: &ServerAddress,
+        replies: impl Iterator<Item = Value>,
+    ) -> Result<(), RedisError> {
         for (known, reply) in self.names.iter().zip(replies) {
             match reply {
                 Value::BulkString(name) => _ = known.get_or_init(|| name),

@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags};
 use super::connection::Connection;
 use super::dial::Dialer;
 use super::scripts::Scripts;
-use super::topology::{Told, told_of_cluster, told_of_one};
-use super::{Address, Asked, RedisError};
+use super::topology::{MapQuestion, ServerRole};
+use super::{Asked, RedisError, ServerAddress};
 
 /// Time for which a server that did not answer is avoided.
 const REST: Duration = Duration::from_millis(250);
@@ -28,6 +28,7 @@ const SILENT_MAX: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Server {
     link: Link,
+    is_sentinel: bool,
 }
 
 enum Link {
@@ -50,7 +51,8 @@ impl Default for Link {
 /// The state of an open connection.
 struct Talk {
     connection: Connection,
-    in_cluster: bool,
+    /// How to ask for the role.
+    map: MapQuestion,
     /// Requests without a reply, the oldest first.
     awaited: VecDeque<Awaited>,
     /// The instant of the last reply.
@@ -82,7 +84,7 @@ enum What {
 /// A complete response of a server.
 pub(super) enum ServerReply {
     Answer(Asked, Vec<Value>),
-    Map(Result<Told, RedisError>),
+    Map(Result<ServerRole, RedisError>),
 }
 
 /// A request that failed without a response.
@@ -92,13 +94,17 @@ pub(super) enum FailedRequest {
 }
 
 /// The readiness of a server for a request.
-pub(super) enum Approach {
+pub(super) enum Readiness {
     Ready,
     /// After the connection is established.
     Soon,
 }
 
 impl Server {
+    pub(super) fn new(is_sentinel: bool) -> Server {
+        Server { link: Link::Down(None), is_sentinel }
+    }
+
     /// True if the server is connected.
     pub(super) fn is_up(&self) -> bool {
         matches!(self.link, Link::Up(_))
@@ -123,7 +129,7 @@ impl Server {
     }
 
     /// Ensures that a connection exists or is being opened, unless the server does not answer.
-    pub(super) fn approach(&mut self, address: &Address, dialer: &mut Dialer) -> Result<Approach, RedisError> {
+    pub(super) fn approach(&mut self, address: &ServerAddress, dialer: &mut Dialer) -> Result<Readiness, RedisError> {
         let silent = || RedisError::Away { what: format!("{address} did not answer the last request"), asked: false };
         if matches!(&self.link, Link::Up(talk) if talk.is_lost()) {
             self.link = Link::Down(None);
@@ -134,14 +140,16 @@ impl Server {
         }
         match &self.link {
             Link::Up(talk) if talk.is_left_alone() => Err(silent()),
-            Link::Up(_) => Ok(Approach::Ready),
-            Link::Dialing { is_slow: false, .. } => Ok(Approach::Soon),
+            Link::Up(_) => Ok(Readiness::Ready),
+            Link::Dialing { is_slow: false, .. } => Ok(Readiness::Soon),
             Link::Dialing { .. } => Err(silent()),
             Link::Down(Some((until, why))) if Instant::now() < *until => Err(why.clone()),
             Link::Down(_) => {
-                let attempt = dialer.start(address).map_err(|error| RedisError::away(address, &error, false))?;
+                let attempt = dialer
+                    .start(address, self.is_sentinel)
+                    .map_err(|error| RedisError::away(address, &error, false))?;
                 self.link = Link::Dialing { attempt, is_slow: false };
-                Ok(Approach::Soon)
+                Ok(Readiness::Soon)
             }
         }
     }
@@ -154,12 +162,12 @@ impl Server {
     }
 
     /// Takes the result of an attempt to connect. Returns false if it is obsolete.
-    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, bool), &RedisError>) -> bool {
+    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, MapQuestion), &RedisError>) -> bool {
         if !matches!(self.link, Link::Dialing { attempt: current, .. } if current == attempt) {
             return false;
         }
         self.link = match result {
-            Ok((connection, in_cluster)) => Link::Up(Box::new(Talk::new(connection, in_cluster))),
+            Ok((connection, map)) => Link::Up(Box::new(Talk::new(connection, map))),
             Err(why) => Link::Down(Some((Instant::now() + REST, why.clone()))),
         };
         true
@@ -173,7 +181,7 @@ impl Server {
         talk.awaited.into_iter().filter_map(|awaited| awaited.what.unsaid()).collect()
     }
 
-    /// Sends a request. Only after [`Server::approach`] has returned [`Approach::Ready`].
+    /// Sends a request. Only after [`Server::approach`] has returned [`Readiness::Ready`].
     pub(super) fn ask(&mut self, asked: Asked, scripts: &Scripts) {
         let Link::Up(talk) = &mut self.link else { unreachable!("it is ready") };
         let moving = asked.at.is_some();
@@ -191,11 +199,7 @@ impl Server {
     /// Requests the topology, unless the new connection will report it anyway.
     pub(super) fn ask_for_map(&mut self) {
         let Link::Up(talk) = &mut self.link else { return };
-        if talk.in_cluster {
-            talk.connection.put(redis::cmd("CLUSTER").arg("SLOTS"));
-        } else {
-            talk.connection.put(&redis::cmd("ROLE"));
-        }
+        talk.connection.put(&talk.map.to_command());
         talk.awaits(What::Map, 1, false);
     }
 
@@ -212,7 +216,7 @@ impl Server {
     }
 
     /// Returns the responses that have arrived. After an error the connection is lost, but earlier responses are valid.
-    pub(super) fn listen(&mut self, address: &Address) -> (Vec<ServerReply>, io::Result<()>) {
+    pub(super) fn listen(&mut self, address: &ServerAddress) -> (Vec<ServerReply>, io::Result<()>) {
         let mut said = Vec::new();
         let Link::Up(talk) = &mut self.link else { return (said, Ok(())) };
         let pumped = talk.connection.pump();
@@ -253,9 +257,9 @@ impl Server {
 }
 
 impl Talk {
-    fn new(connection: Connection, in_cluster: bool) -> Talk {
+    fn new(connection: Connection, map: MapQuestion) -> Talk {
         let awaited = VecDeque::new();
-        Talk { connection, in_cluster, awaited, heard: Instant::now(), silent_since: None, rests_until: None }
+        Talk { connection, map, awaited, heard: Instant::now(), silent_since: None, rests_until: None }
     }
 
     fn is_left_alone(&self) -> bool {
@@ -271,14 +275,14 @@ impl Talk {
     }
 
     /// Takes the replies that have arrived.
-    fn take(&mut self, address: &Address, said: &mut Vec<ServerReply>) -> io::Result<()> {
+    fn take(&mut self, address: &ServerAddress, said: &mut Vec<ServerReply>) -> io::Result<()> {
         while let Some(value) = self.connection.next()? {
             (self.heard, self.silent_since) = (Instant::now(), None);
             let unasked = || io::Error::new(io::ErrorKind::InvalidData, "the server sent a response without a request");
             let awaited = self.awaited.front_mut().ok_or_else(unasked)?;
             awaited.values.push(value);
             if awaited.values.len() == awaited.replies {
-                said.extend(self.awaited.pop_front().and_then(|awaited| awaited.said(address, self.in_cluster)));
+                said.extend(self.awaited.pop_front().and_then(|awaited| awaited.said(address, &self.map)));
             }
         }
         Ok(())
@@ -294,7 +298,7 @@ impl Awaited {
         }
     }
 
-    fn said(self, address: &Address, in_cluster: bool) -> Option<ServerReply> {
+    fn said(self, address: &ServerAddress, map: &MapQuestion) -> Option<ServerReply> {
         let mut values = self.values;
         if self.moving {
             values = values.into_iter().skip(1).step_by(2).collect();
@@ -303,8 +307,7 @@ impl Awaited {
             What::Asked(asked) => Some(ServerReply::Answer(asked, values)),
             What::Map => {
                 let value = values.into_iter().next().unwrap_or(Value::Nil);
-                let told = if in_cluster { told_of_cluster } else { told_of_one };
-                Some(ServerReply::Map(told(address, &value)))
+                Some(ServerReply::Map(map.told(address, &value)))
             }
             What::Nothing => None,
         }

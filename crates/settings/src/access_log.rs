@@ -4,7 +4,7 @@ pub mod terms;
 
 use super::check::Checker;
 use super::keys::Key;
-use super::problem::{Warning, Wrong, quoted};
+use super::problem::{InvalidValue, Warning, quoted};
 use super::value::{self, Written};
 use crate::access_log::terms::{AccessFormat, AccessLog, Addresses, LogPlace};
 
@@ -39,13 +39,13 @@ impl Checker<'_> {
 }
 
 /// Reads the destination of log lines.
-fn place(written: &Written) -> Result<LogPlace, Wrong> {
+fn place(written: &Written) -> Result<LogPlace, InvalidValue> {
     let path = value::path(written)?;
     let right = "name a file, or - for standard output";
     match path.to_string_lossy().trim() {
         STANDARD_OUTPUT => Ok(LogPlace::StandardOutput),
-        "" => Err(Wrong::new("is blank", right)),
-        text if path.is_dir() => Err(Wrong::new(format!("{} is a directory", quoted(text)), right)),
+        "" => Err(InvalidValue::new("is blank", right)),
+        text if path.is_dir() => Err(InvalidValue::new(format!("{} is a directory", quoted(text)), right)),
         _ => Ok(LogPlace::File(path)),
     }
 }
@@ -56,8 +56,8 @@ fn one_of<T: Copy>(
     right: &'static str,
     all: &[T],
     name_of: impl Fn(T) -> &'static str,
-) -> Result<T, Wrong> {
+) -> Result<T, InvalidValue> {
     let name = value::text(written)?.trim();
     let known = all.iter().copied().find(|known| name_of(*known).eq_ignore_ascii_case(name));
-    known.ok_or_else(|| Wrong::new(format!("{} is not a valid value", quoted(name)), format!("write {right}")))
+    known.ok_or_else(|| InvalidValue::new(format!("{} is not a valid value", quoted(name)), format!("write {right}")))
 }

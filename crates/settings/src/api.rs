@@ -2,7 +2,7 @@
 
 use super::check::Checker;
 use super::keys::Key;
-use super::problem::{Problem, Wrong, quoted};
+use super::problem::{InvalidValue, Problem, quoted};
 use super::value;
 
 /// The APIs that the public listeners serve.
@@ -45,7 +45,7 @@ impl Checker<'_> {
         let named = self.list(Key::ApiCompat, RIGHT, interface).map(|named| {
             if let Some((_, source)) = named.iter().find(|(one, _)| *one == Interface::Off).filter(|_| named.len() > 1)
             {
-                let wrong = Wrong::new("combines \"off\" with other values", RIGHT);
+                let wrong = InvalidValue::new("combines \"off\" with other values", RIGHT);
                 self.problems.push(Problem::of(source.clone(), Key::ApiCompat, wrong));
             }
             named.into_iter().map(|(one, _)| one).collect()
@@ -62,12 +62,12 @@ impl Checker<'_> {
     }
 }
 
-fn interface(text: &str) -> Result<Interface, Wrong> {
+fn interface(text: &str) -> Result<Interface, InvalidValue> {
     match text.to_ascii_lowercase().as_str() {
         "off" => Ok(Interface::Off),
         "shlink" => Ok(Interface::Shlink),
         "bitly" => Ok(Interface::Bitly),
         "yourls" => Ok(Interface::Yourls),
-        other => Err(Wrong::new(format!("{} is not a known API", quoted(other)), RIGHT)),
+        other => Err(InvalidValue::new(format!("{} is not a known API", quoted(other)), RIGHT)),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::problem::{Warning, Wrong, quoted};
+use super::problem::{InvalidValue, Warning, quoted};
 use super::value::{self, Written};
 use carom_telemetry::readable;
 
@@ -77,11 +77,11 @@ pub(super) fn on_cpus(cpus: &[usize]) -> String {
 }
 
 /// Reads a count, a list or `all`.
-pub(super) fn parse(written: &Written) -> Result<CpuChoice, Wrong> {
+pub(super) fn parse(written: &Written) -> Result<CpuChoice, InvalidValue> {
     let text = match written {
         Written::Integer(digits) => digits,
         Written::List(_) => {
-            return Err(Wrong::new("is a list", "write \"0,2,4-7\" in quotes"));
+            return Err(InvalidValue::new("is a list", "write \"0,2,4-7\" in quotes"));
         }
         other => value::text(other)?.trim(),
     };
@@ -90,13 +90,15 @@ pub(super) fn parse(written: &Written) -> Result<CpuChoice, Wrong> {
     }
     if !text.contains([',', '-']) || text.starts_with('-') {
         let count = value::integer(&Written::Word(text.to_owned()), 1, CORES_MAX as u64);
-        return count.map(|count| CpuChoice::Count(count as usize)).map_err(|wrong| Wrong { right: right(), ..wrong });
+        return count
+            .map(|count| CpuChoice::Count(count as usize))
+            .map_err(|wrong| InvalidValue { right: right(), ..wrong });
     }
     let mut cpus = Vec::new();
     for part in text.split(',') {
         for cpu in run(part.trim())? {
             if cpus.contains(&cpu) {
-                return Err(Wrong::new(format!("lists CPU {cpu} twice"), "list each CPU once"));
+                return Err(InvalidValue::new(format!("lists CPU {cpu} twice"), "list each CPU once"));
             }
             cpus.push(cpu);
         }
@@ -104,7 +106,7 @@ pub(super) fn parse(written: &Written) -> Result<CpuChoice, Wrong> {
     Ok(CpuChoice::List(cpus))
 }
 
-fn run(part: &str) -> Result<std::ops::RangeInclusive<usize>, Wrong> {
+fn run(part: &str) -> Result<std::ops::RangeInclusive<usize>, InvalidValue> {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
     // `parse` accepts a sign, which would hide a typo such as `0-+3`.
     let number = |text: &str| {
@@ -114,10 +116,10 @@ fn run(part: &str) -> Result<std::ops::RangeInclusive<usize>, Wrong> {
     match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last && last < CORES_MAX => Ok(first..=last),
         (Some(first), Some(last)) if first > last => {
-            Err(Wrong::new(format!("{} ends before it starts", quoted(part)), right()))
+            Err(InvalidValue::new(format!("{} ends before it starts", quoted(part)), right()))
         }
-        (Some(_), Some(last)) => Err(Wrong::new(format!("CPU {last} is above {}", CORES_MAX - 1), right())),
-        _ => Err(Wrong::new(format!("{} is neither a CPU nor a range of CPUs", quoted(part)), right())),
+        (Some(_), Some(last)) => Err(InvalidValue::new(format!("CPU {last} is above {}", CORES_MAX - 1), right())),
+        _ => Err(InvalidValue::new(format!("{} is neither a CPU nor a range of CPUs", quoted(part)), right())),
     }
 }
 
@@ -126,7 +128,7 @@ fn right() -> String {
 }
 
 /// Assigns a CPU to each core, given the CPUs that the process may use (at least one).
-pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Option<Warning>), Wrong> {
+pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Option<Warning>), InvalidValue> {
     let (cpus, warning) = match &choice {
         CpuChoice::All => (allowed.to_vec(), None),
         CpuChoice::Count(count) => {
@@ -142,7 +144,7 @@ pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Op
             if !denied.is_empty() {
                 let plural = if denied.len() == 1 { "CPU" } else { "CPUs" };
                 let reason = format!("this process may not use {plural} {}", join(&denied));
-                return Err(Wrong::new(reason, format!("choose from CPUs {}", join(allowed))));
+                return Err(InvalidValue::new(reason, format!("choose from CPUs {}", join(allowed))));
             }
             (list.clone(), None)
         }
@@ -167,7 +169,7 @@ pub(super) fn allowed() -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<CpuChoice, Wrong> {
+    fn read(text: &str) -> Result<CpuChoice, InvalidValue> {
         parse(&Written::Word(text.to_owned()))
     }
 

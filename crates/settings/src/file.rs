@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::{self, Key, SETTINGS};
-use super::problem::{Problem, Source};
+use super::problem::{Problem, ValueSource};
 use super::suggest;
 use super::value::{Found, Written};
 use crate::exit::Reason;
@@ -140,8 +140,8 @@ impl Reader<'_> {
         }
     }
 
-    fn source(&self, place: usize) -> Source {
-        Source::File { path: self.path.to_owned(), line: line_of(self.text, place) }
+    fn source(&self, place: usize) -> ValueSource {
+        ValueSource::File { path: self.path.to_owned(), line: line_of(self.text, place) }
     }
 
     fn refuse(&mut self, place: usize, name: &str, reason: String, right: String) {
@@ -167,7 +167,7 @@ fn line_of(text: &str, place: usize) -> usize {
 
 fn problem(path: &Path, line: usize, key: Option<&str>, reason: String, right: impl Into<String>) -> Problem {
     Problem {
-        source: Source::File { path: path.to_owned(), line },
+        source: ValueSource::File { path: path.to_owned(), line },
         key: key.map(str::to_owned),
         reason,
         right: right.into(),
@@ -192,7 +192,7 @@ mod tests {
         let found = parse(Path::new("c.toml"), text, &mut problems);
         assert_eq!(problems, []);
         let line = |found: &Found| match found.source {
-            Source::File { line, .. } => line,
+            ValueSource::File { line, .. } => line,
             _ => 0,
         };
         let (_, listen) = found.iter().find(|(key, _)| *key == Key::Listen).unwrap();

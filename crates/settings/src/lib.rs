@@ -34,11 +34,12 @@ use carom_shards::{CodeLength, CodeSecret};
 pub use api::Api;
 pub use cpus::{Cores, CpuChoice};
 pub use describe::ShownSetting;
-pub use pages::Pages;
-pub use problem::{ConfigErrors, Problem, Source, Warning};
+pub use pages::PageSettings;
+pub use problem::{ConfigErrors, Problem, ValueSource, Warning};
 pub use raw::Flags;
-pub use redis_url::{RedisUrl, is_name};
-pub use value::{BaseUrl, LogFormat, LogLevel};
+pub use redis_url::{RedisUrl, SentinelService, is_name};
+pub use value::domains::BaseUrl;
+pub use value::logs::{LogFormat, LogLevel};
 
 use check::Checker;
 use keys::{Key, SETTINGS};
@@ -65,7 +66,7 @@ pub struct Settings {
     /// The cores and their CPUs.
     pub cores: Cores,
     /// The settings of a node that shares its code space with others.
-    pub fleet: Fleet,
+    pub fleet: FleetSettings,
     /// The beginning of short URLs; `None` for `http://` and the first public address as it was bound.
     pub base_url: Option<BaseUrl>,
     /// True if other machines may reach the listeners even if no API key exists.
@@ -83,13 +84,13 @@ pub struct Settings {
     /// Default lifetime of a link without an explicit expiry; `None` for no expiry.
     pub default_ttl: Option<Duration>,
     /// The treatment of expired links.
-    pub expiry: Expiry,
+    pub expiry: ExpirySettings,
     /// The allow list of destination hosts, for new links.
-    pub allow: Hosts,
+    pub allow: HostListSettings,
     /// The block list of destination hosts, for all links.
-    pub block: Hosts,
+    pub block: HostListSettings,
     /// The domains besides the default one.
-    pub domains: Domains,
+    pub domains: DomainSettings,
     /// The TLS settings of the public listeners.
     pub tls: Tls,
     /// The configurable limits.
@@ -105,14 +106,14 @@ pub struct Settings {
     /// The format of log lines.
     pub log_format: LogFormat,
     /// The branding of the pages.
-    pub pages: Pages,
+    pub pages: PageSettings,
     /// The settings of the access log.
     pub access_log: AccessLog,
     /// The served APIs.
     pub api: Api,
     /// Mistakes to report if no API key exists: listeners that other machines can reach.
     exposed: Vec<Problem>,
-    sources: [Source; SETTINGS.len()],
+    sources: [ValueSource; SETTINGS.len()],
 }
 
 /// The links that are kept in memory.
@@ -129,7 +130,7 @@ pub enum Residency {
 
 /// The treatment of expired links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Expiry {
+pub struct ExpirySettings {
     /// Time for which an expired link is kept; `None` to keep it forever.
     pub keep: Option<Duration>,
     /// Maximum number of links that are removed in a second.
@@ -140,7 +141,7 @@ pub struct Expiry {
 
 /// A list of hosts. Both parts are optional.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Hosts {
+pub struct HostListSettings {
     /// The static part.
     pub hosts: Vec<HostPattern>,
     /// The source of the dynamic part.
@@ -149,7 +150,7 @@ pub struct Hosts {
 
 /// The domains of a service. Without any, the host of a request is ignored.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Domains {
+pub struct DomainSettings {
     /// Domains with their redirect targets. The domain of the base URL may be among them.
     pub serve: Vec<Domain>,
     /// True if links of the default domain also answer on the others.
@@ -206,7 +207,7 @@ pub enum KeySource {
 /// The settings of a node that shares its code space with others. Without `redis` the node is alone, and the rest has
 /// no effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fleet {
+pub struct FleetSettings {
     /// The Redis servers.
     pub redis: Option<RedisUrl>,
     /// The Redis password, if the URL contains none.
@@ -272,7 +273,7 @@ impl Settings {
     }
 
     /// Returns the source of the value of a setting.
-    pub fn source(&self, key: Key) -> &Source {
+    pub fn source(&self, key: Key) -> &ValueSource {
         &self.sources[key as usize]
     }
 

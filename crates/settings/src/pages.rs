@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::check::Checker;
 use super::keys::Key;
-use super::problem::{Wrong, quoted};
+use super::problem::{InvalidValue, quoted};
 use super::value::{self, Written};
 use crate::colour::Colour;
 
@@ -13,7 +13,7 @@ const TITLE_CHARS_MAX: usize = 60;
 
 /// The settings of the pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pages {
+pub struct PageSettings {
     /// The name of the service.
     pub title: String,
     /// The colour of buttons and numbers.
@@ -28,43 +28,46 @@ pub struct Pages {
 
 impl Checker<'_> {
     /// Returns the settings of the pages; `None` if one of them is invalid.
-    pub(super) fn pages(&mut self) -> Option<Pages> {
+    pub(super) fn pages(&mut self) -> Option<PageSettings> {
         let title = self.one(Key::PagesTitle, title);
         let accent = self.one(Key::PagesAccent, accent);
         let logo = self.one(Key::PagesLogo, value::path);
         let templates = self.one(Key::PagesTemplates, value::path);
         let has_form = self.one(Key::PagesHome, home);
-        Some(Pages { title: title?, accent: accent?, logo, templates, has_form: has_form? })
+        Some(PageSettings { title: title?, accent: accent?, logo, templates, has_form: has_form? })
     }
 }
 
-fn title(written: &Written) -> Result<String, Wrong> {
+fn title(written: &Written) -> Result<String, InvalidValue> {
     let text = value::text(written)?.trim();
     let is_fit = !text.is_empty() && text.chars().count() <= TITLE_CHARS_MAX && !text.chars().any(char::is_control);
     if is_fit {
         return Ok(text.to_owned());
     }
-    Err(Wrong::new(
+    Err(InvalidValue::new(
         format!("{} is not a valid title", quoted(text)),
         format!("write 1 to {TITLE_CHARS_MAX} characters without control characters"),
     ))
 }
 
-fn accent(written: &Written) -> Result<Colour, Wrong> {
+fn accent(written: &Written) -> Result<Colour, InvalidValue> {
     let text = value::text(written)?.trim();
     let wrong = || {
-        Wrong::new(format!("{} is not a colour", quoted(text)), "write # and six hexadecimal digits, such as #2f6fed")
+        InvalidValue::new(
+            format!("{} is not a colour", quoted(text)),
+            "write # and six hexadecimal digits, such as #2f6fed",
+        )
     };
     Colour::parse(text).ok_or_else(wrong)
 }
 
-fn home(written: &Written) -> Result<bool, Wrong> {
+fn home(written: &Written) -> Result<bool, InvalidValue> {
     match value::text(written)?.trim().to_ascii_lowercase().as_str() {
         "form" => Ok(true),
         "off" => Ok(false),
         other => {
             let right = "write \"form\" or \"off\"; to redirect / of a domain, use home=URL in domains.serve";
-            Err(Wrong::new(format!("{} is neither form nor off", quoted(other)), right))
+            Err(InvalidValue::new(format!("{} is neither form nor off", quoted(other)), right))
         }
     }
 }

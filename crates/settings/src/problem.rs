@@ -9,7 +9,7 @@ use crate::exit::{Exit, Reason};
 
 /// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum ValueSource {
     /// No source: the setting has its default.
     Default,
     /// The settings file.
@@ -25,27 +25,27 @@ pub enum Source {
     Flag(&'static str),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Default => f.write_str("default"),
-            Source::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Source::Env(name) => write!(f, "environment {name}"),
-            Source::Flag(flag) => write!(f, "flag {flag}"),
+            ValueSource::Default => f.write_str("default"),
+            ValueSource::File { path, line } => write!(f, "{}:{line}", path.display()),
+            ValueSource::Env(name) => write!(f, "environment {name}"),
+            ValueSource::Flag(flag) => write!(f, "flag {flag}"),
         }
     }
 }
 
 /// The reason for which a value is invalid, and a description of valid ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Wrong {
+pub(super) struct InvalidValue {
     pub(super) reason: String,
     pub(super) right: String,
 }
 
-impl Wrong {
-    pub(super) fn new(reason: impl Into<String>, right: impl Into<String>) -> Wrong {
-        Wrong { reason: reason.into(), right: right.into() }
+impl InvalidValue {
+    pub(super) fn new(reason: impl Into<String>, right: impl Into<String>) -> InvalidValue {
+        InvalidValue { reason: reason.into(), right: right.into() }
     }
 }
 
@@ -53,7 +53,7 @@ impl Wrong {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// The source of the value.
-    pub source: Source,
+    pub source: ValueSource,
     /// The key as in the file; `None` if no key is at fault, as in a syntax error.
     pub key: Option<String>,
     /// The reason for which the value is invalid.
@@ -65,7 +65,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn of(source: Source, key: Key, wrong: Wrong) -> Problem {
+    pub(super) fn of(source: ValueSource, key: Key, wrong: InvalidValue) -> Problem {
         let key = Some(key.setting().name.to_owned());
         Problem { source, key, reason: wrong.reason, right: wrong.right, exit: Reason::Usage }
     }
@@ -102,10 +102,10 @@ impl ConfigErrors {
     /// Sorts the mistakes in the order in which people look for them.
     pub(super) fn new(mut problems: Vec<Problem>) -> ConfigErrors {
         problems.sort_by_key(|problem| match problem.source {
-            Source::Flag(_) => (0, 0),
-            Source::Env(_) => (1, 0),
-            Source::File { line, .. } => (2, line),
-            Source::Default => (3, 0),
+            ValueSource::Flag(_) => (0, 0),
+            ValueSource::Env(_) => (1, 0),
+            ValueSource::File { line, .. } => (2, line),
+            ValueSource::Default => (3, 0),
         });
         ConfigErrors { problems }
     }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn problem(exit: Reason) -> Problem {
-        let source = Source::File { path: "carom.toml".into(), line: 3 };
+        let source = ValueSource::File { path: "carom.toml".into(), line: 3 };
         Problem {
             source,
             key: Some("cores".into()),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::file;
 use super::keys::{self, CONFIG_ENV, Key, SETTINGS};
-use super::problem::{Problem, Source, Warning};
+use super::problem::{Problem, ValueSource, Warning};
 use super::suggest;
 use super::value::{Found, Written};
 
@@ -96,7 +96,7 @@ impl Raw {
                 // `CAROM_BASE_URL=` in a compose file means "not set", but the variable may also be missing by mistake.
                 warnings.push(Warning(format!("environment variable {name} is empty and is ignored")));
             } else if let Some(setting) = setting {
-                let source = Source::Env(name);
+                let source = ValueSource::Env(name);
                 self.found[setting.key as usize].push(Found { written: Written::Word(word), source });
             } else {
                 file = Some(PathBuf::from(word));
@@ -107,7 +107,7 @@ impl Raw {
 }
 
 fn from_flag(key: Key, written: Written) -> Found {
-    Found { written, source: Source::Flag(key.setting().flag.unwrap_or_default()) }
+    Found { written, source: ValueSource::Flag(key.setting().flag.unwrap_or_default()) }
 }
 
 fn unknown(name: &str) -> Warning {

@@ -52,7 +52,7 @@ fn without_any_source_the_defaults_hold() {
     assert_eq!(settings.cores, Cores { choice: CpuChoice::All, cpus: vec![0, 1] });
     assert_eq!((settings.base_url.as_ref(), settings.open, settings.code_length.get()), (None, false, 7));
     assert_eq!((&settings.space_key, settings.dedupe), (&KeySource::DataDir, None));
-    assert!(SETTINGS.iter().all(|setting| *settings.source(setting.key) == Source::Default));
+    assert!(SETTINGS.iter().all(|setting| *settings.source(setting.key) == ValueSource::Default));
     assert_eq!(settings.limits.connections, carom_limits::ConnectionLimits::default());
 }
 
@@ -67,10 +67,10 @@ fn flags_win_over_environment_over_file_over_default() {
     assert_eq!(settings.cores.choice, CpuChoice::Count(2));
     assert_eq!(settings.base_url.as_ref().unwrap().as_str(), "http://file");
     assert_eq!(settings.log_level, LogLevel::Warn);
-    assert_eq!(*settings.source(Key::DataDir), Source::Flag("--data-dir"));
-    assert_eq!(*settings.source(Key::Cores), Source::Env("CAROM_CORES".into()));
-    assert!(matches!(settings.source(Key::LogLevel), Source::File { line: 5, .. }));
-    assert_eq!(*settings.source(Key::Open), Source::Default);
+    assert_eq!(*settings.source(Key::DataDir), ValueSource::Flag("--data-dir"));
+    assert_eq!(*settings.source(Key::Cores), ValueSource::Env("CAROM_CORES".into()));
+    assert!(matches!(settings.source(Key::LogLevel), ValueSource::File { line: 5, .. }));
+    assert_eq!(*settings.source(Key::Open), ValueSource::Default);
 }
 
 #[test]
@@ -306,10 +306,10 @@ fn domains_are_told_apart_and_lead_elsewhere() {
 fn codes_are_given_again_by_a_node_alone_that_removes_links() {
     let (settings, _) = from_file("[links]\nkeep_expired = \"2h\"\nrecycle_after = \"90d\"\n").unwrap();
     let time = |hours: u64| Some(Duration::from_secs(hours * 3_600));
-    let expiry = Expiry { keep: time(2), per_second: 10_000, recycle_after: time(90 * 24) };
+    let expiry = ExpirySettings { keep: time(2), per_second: 10_000, recycle_after: time(90 * 24) };
     assert_eq!(settings.expiry, expiry);
     let (settings, _) = from_file("[links]\nkeep_expired = \"forever\"\nexpire_per_second = 5\n").unwrap();
-    assert_eq!(settings.expiry, Expiry { keep: None, per_second: 5, recycle_after: None });
+    assert_eq!(settings.expiry, ExpirySettings { keep: None, per_second: 5, recycle_after: None });
     for (text, wrong) in [
         ("redis = \"redis://a:1\"\n[links]\nrecycle_after = \"90d\"", "other nodes may still know the code"),
         ("[links]\nkeep_expired = \"forever\"\nrecycle_after = \"90d\"", "no effect"),

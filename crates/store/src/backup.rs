@@ -83,9 +83,9 @@ impl fmt::Display for Section {
 
 /// Number of records by section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts([u64; Section::ALL.len()]);
+pub struct RecordCounts([u64; Section::ALL.len()]);
 
-impl Counts {
+impl RecordCounts {
     /// Returns the number of records in a section.
     pub fn of(&self, section: Section) -> u64 {
         self.0[section as usize]

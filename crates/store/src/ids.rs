@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{error, fmt, io};
 
-use carom_shards::{CodeLength, CoreId, Counter, GeneratedCode, Run};
+use carom_shards::{CodeLength, CoreId, CounterValue, GeneratedCode, Run};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Cache for pages, in bytes. Rows are read once, at the start.
@@ -24,7 +24,7 @@ const ROW_HEAD_LEN: usize = 1 + 2 + 1 + 8 + 8;
 
 /// A segment, as the table stores it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct SegmentRow {
     /// The number of the row; later rows have larger ones.
     pub id: u64,
     /// The core that uses the segment.
@@ -120,7 +120,7 @@ impl IdTable {
     ///
     /// # Errors
     /// [`IdError`] if the table cannot be read.
-    pub fn rows(&self) -> Result<(Vec<Row>, usize), IdError> {
+    pub fn rows(&self) -> Result<(Vec<SegmentRow>, usize), IdError> {
         let (mut rows, mut damaged) = (Vec::new(), 0);
         for entry in self.db.scan_prefix(b"row/") {
             let (key, value) = entry?;
@@ -129,7 +129,7 @@ impl IdTable {
                 Some(row) => {
                     let cursor = self.db.get(cursor_key(row.id))?.and_then(|value| number(&value)).unwrap_or(0);
                     let cursor = usize::try_from(cursor).unwrap_or(usize::MAX).min(row.codes.len());
-                    rows.push(Row { cursor, ..row });
+                    rows.push(SegmentRow { cursor, ..row });
                 }
                 None => {
                     damaged += 1;
@@ -144,7 +144,7 @@ impl IdTable {
     ///
     /// # Errors
     /// [`IdError`] if the table cannot be written.
-    pub fn add(&self, row: &Row) -> Result<(), IdError> {
+    pub fn add(&self, row: &SegmentRow) -> Result<(), IdError> {
         self.db.insert(row_key(row.id), encode_row(row))?;
         self.db.insert(cursor_key(row.id), &(row.cursor as u64).to_be_bytes())?;
         // A row that was taken over from another node has lower values.
@@ -176,8 +176,8 @@ impl IdTable {
     ///
     /// # Errors
     /// [`IdError`] if the table cannot be read.
-    pub fn counter(&self, length: CodeLength) -> Result<Counter, IdError> {
-        Ok(Counter(self.db.get(counter_key(length))?.and_then(|value| number(&value)).unwrap_or(0)))
+    pub fn counter(&self, length: CodeLength) -> Result<CounterValue, IdError> {
+        Ok(CounterValue(self.db.get(counter_key(length))?.and_then(|value| number(&value)).unwrap_or(0)))
     }
 
     /// Writes all changes so far to the operating system.
@@ -210,7 +210,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_be_bytes)
 }
 
-fn encode_row(row: &Row) -> Vec<u8> {
+fn encode_row(row: &SegmentRow) -> Vec<u8> {
     let mut out = Vec::with_capacity(ROW_HEAD_LEN + 8 * row.codes.len() + 8);
     out.push(ROW_VERSION);
     out.extend_from_slice(&row.core.0.to_be_bytes());
@@ -224,7 +224,7 @@ fn encode_row(row: &Row) -> Vec<u8> {
     out
 }
 
-fn decode_row(id: u64, stored: &[u8]) -> Option<Row> {
+fn decode_row(id: u64, stored: &[u8]) -> Option<SegmentRow> {
     let (body, sum) = stored.split_last_chunk::<8>()?;
     if xxh3_64(body) ^ id != u64::from_be_bytes(*sum) {
         return None;
@@ -235,11 +235,11 @@ fn decode_row(id: u64, stored: &[u8]) -> Option<Row> {
     }
     let run = Run {
         length: CodeLength::new(usize::from(head[3]))?,
-        start: Counter(number(&head[4..12])?),
+        start: CounterValue(number(&head[4..12])?),
         len: number(&head[12..])?,
     };
     let codes = codes.chunks_exact(8).map(|bits| GeneratedCode::from_bits(number(bits)?)).collect::<Option<_>>()?;
-    Some(Row { id, core: CoreId(u16::from_be_bytes([head[1], head[2]])), run, codes, cursor: 0 })
+    Some(SegmentRow { id, core: CoreId(u16::from_be_bytes([head[1], head[2]])), run, codes, cursor: 0 })
 }
 
 #[cfg(test)]
@@ -247,11 +247,11 @@ mod tests {
     use super::*;
     use carom_shards::{CodeSecret, CodeSpace, Segment};
 
-    fn row(id: u64) -> Row {
-        let run = Run { length: CodeLength::DEFAULT, start: Counter(id * 100), len: 100 };
+    fn row(id: u64) -> SegmentRow {
+        let run = Run { length: CodeLength::DEFAULT, start: CounterValue(id * 100), len: 100 };
         let space = CodeSpace::new(&CodeSecret::from_bytes([1; 32]));
         let codes = Segment::prepare(&space, run, [2; 16]).into_codes();
-        Row { id, core: CoreId(1), run, codes, cursor: 7 }
+        SegmentRow { id, core: CoreId(1), run, codes, cursor: 7 }
     }
 
     #[test]
@@ -266,9 +266,9 @@ mod tests {
         drop(table);
         let (table, moved) = IdTable::open(&path).unwrap();
         assert!(moved.is_none());
-        assert_eq!(table.rows().unwrap(), (vec![Row { cursor: 60, ..row(2) }, row(3)], 0));
-        assert_eq!(table.counter(CodeLength::DEFAULT).unwrap(), Counter(400));
-        assert_eq!(table.counter(CodeLength::MIN).unwrap(), Counter(0));
+        assert_eq!(table.rows().unwrap(), (vec![SegmentRow { cursor: 60, ..row(2) }, row(3)], 0));
+        assert_eq!(table.counter(CodeLength::DEFAULT).unwrap(), CounterValue(400));
+        assert_eq!(table.counter(CodeLength::MIN).unwrap(), CounterValue(0));
     }
 
     #[test]

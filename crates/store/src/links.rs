@@ -47,7 +47,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::changes::{ChangedCodes, LogEnd};
 pub use self::changes::{ChangesSince, LogPosition};
-pub use self::ends::{Of, is_grave, stored_end};
+pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
 pub use self::indexes::{Index, complete_index};
 pub use self::urls::{UrlUse, stored_url};
 pub use self::visits::{Ended, TOGETHER, VisitRow};
@@ -149,9 +149,9 @@ impl Batch {
 
 /// A partition of the codes: those with one first character.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part(u8);
+pub struct CodePartition(u8);
 
-impl Part {
+impl CodePartition {
     /// True if the whole partition sorts before a key.
     pub fn is_before(self, key: &[u8]) -> bool {
         key.first().is_some_and(|&first| self.0 < first)
@@ -159,10 +159,10 @@ impl Part {
 }
 
 /// Returns all partitions, in the order of their keys.
-pub fn parts() -> Vec<Part> {
+pub fn parts() -> Vec<CodePartition> {
     let mut firsts = *ALPHABET;
     firsts.sort_unstable();
-    firsts.map(Part).to_vec()
+    firsts.map(CodePartition).to_vec()
 }
 
 /// An open store of links. Cheap to clone; the last clone closes it when dropped.
@@ -398,7 +398,11 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the operating system refuses to read.
-    pub fn scan(&self, part: Part, each: impl FnMut(&[u8], &[u8]) -> bool) -> Result<Vec<DamagedRange>, StoreError> {
+    pub fn scan(
+        &self,
+        part: CodePartition,
+        each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Vec<DamagedRange>, StoreError> {
         self.scan_behind(part, &[], each)
     }
 
@@ -408,7 +412,7 @@ impl Links {
     /// [`StoreError::Failed`] if the operating system refuses to read.
     pub fn scan_behind(
         &self,
-        part: Part,
+        part: CodePartition,
         behind: &[u8],
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Vec<DamagedRange>, StoreError> {

@@ -20,7 +20,7 @@ pub struct CoreSample {
 
 /// The activity of a node in a second.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Beat {
+pub struct ActivitySample {
     /// The cores, in order.
     pub cores: Vec<CoreSample>,
     /// Number of links created, changed and deleted.
@@ -31,11 +31,11 @@ pub struct Beat {
 
 /// The activity of the last seconds. One control thread adds to it; any thread may read it.
 #[derive(Debug, Default)]
-pub struct Activity(Mutex<VecDeque<Beat>>);
+pub struct Activity(Mutex<VecDeque<ActivitySample>>);
 
 impl Activity {
     /// Adds a second, and drops the oldest if the history is full.
-    pub fn add(&self, beat: Beat) {
+    pub fn add(&self, beat: ActivitySample) {
         let mut beats = self.lock();
         if beats.len() == KEPT {
             beats.pop_front();
@@ -44,7 +44,7 @@ impl Activity {
     }
 
     /// Returns the kept seconds, the latest last.
-    pub fn beats(&self) -> Vec<Beat> {
+    pub fn beats(&self) -> Vec<ActivitySample> {
         self.lock().iter().cloned().collect()
     }
 
@@ -56,7 +56,7 @@ impl Activity {
         last.map(|beat| f64::from(beat.changes)).sum::<f64>() / count as f64
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Beat>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<ActivitySample>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +70,7 @@ mod tests {
         let pulse = Activity::default();
         assert_eq!((pulse.beats().len(), pulse.changes_per_second()), (0, 0.0));
         for number in 0..500 {
-            pulse.add(Beat { changes: if number >= 470 { 10 } else { 0 }, ..Beat::default() });
+            pulse.add(ActivitySample { changes: if number >= 470 { 10 } else { 0 }, ..ActivitySample::default() });
         }
         assert_eq!((pulse.beats().len(), pulse.changes_per_second()), (KEPT, 5.0));
     }

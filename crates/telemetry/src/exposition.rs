@@ -6,7 +6,7 @@ use crate::durations::{BOUNDS, Spread};
 
 /// The type of a family of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum MetricKind {
     /// It only grows, until the process ends.
     Counter,
     /// It goes up and down.
@@ -17,22 +17,22 @@ pub enum Kind {
 
 /// The labels of a sample, as they are written.
 #[derive(Clone, Debug)]
-pub struct Labels(String);
+pub struct MetricLabels(String);
 
-impl Labels {
+impl MetricLabels {
     /// No labels.
-    pub fn none() -> Labels {
-        Labels(String::new())
+    pub fn none() -> MetricLabels {
+        MetricLabels(String::new())
     }
 
     /// One label. Its value is escaped.
-    pub fn one(name: &str, value: impl Display) -> Labels {
-        Labels(format!("{name}=\"{}\"", escaped(&value.to_string())))
+    pub fn one(name: &str, value: impl Display) -> MetricLabels {
+        MetricLabels(format!("{name}=\"{}\"", escaped(&value.to_string())))
     }
 
     /// Two labels, as names and values. Values are escaped.
-    pub fn two(first: (&str, &str), second: (&str, &str)) -> Labels {
-        Labels(format!("{},{}", Labels::one(first.0, first.1).0, Labels::one(second.0, second.1).0))
+    pub fn two(first: (&str, &str), second: (&str, &str)) -> MetricLabels {
+        MetricLabels(format!("{},{}", MetricLabels::one(first.0, first.1).0, MetricLabels::one(second.0, second.1).0))
     }
 }
 
@@ -45,11 +45,11 @@ pub struct Exposition {
 
 impl Exposition {
     /// Begins a family.
-    pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+    pub fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         // Writing to a text cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -57,12 +57,12 @@ impl Exposition {
     }
 
     /// Adds a sample to the family.
-    pub fn sample(&mut self, labels: &Labels, value: impl Display) {
+    pub fn sample(&mut self, labels: &MetricLabels, value: impl Display) {
         self.line("", &labels.0, value);
     }
 
     /// Adds a histogram of seconds to the family.
-    pub fn histogram(&mut self, labels: &Labels, spread: &Spread) {
+    pub fn histogram(&mut self, labels: &MetricLabels, spread: &Spread) {
         let comma = if labels.0.is_empty() { "" } else { "," };
         for (bound, count) in BOUNDS.iter().zip(spread.up_to()) {
             self.line("_bucket", &format!("{}{comma}le=\"{}\"", labels.0, bound.as_secs_f64()), count);
@@ -98,14 +98,14 @@ mod tests {
     #[test]
     fn lines_are_those_of_the_format() {
         let mut out = Exposition::default();
-        out.family("a_total", Kind::Counter, "How many.");
-        out.sample(&Labels::none(), 5);
-        out.sample(&Labels::two(("file", "a\"b\\c\nd"), ("part", "x")), 0.5);
-        out.family("b_seconds", Kind::Histogram, "How long.");
+        out.family("a_total", MetricKind::Counter, "How many.");
+        out.sample(&MetricLabels::none(), 5);
+        out.sample(&MetricLabels::two(("file", "a\"b\\c\nd"), ("part", "x")), 0.5);
+        out.family("b_seconds", MetricKind::Histogram, "How long.");
         let mut spread = Spread::default();
         spread.add(Duration::from_micros(50), 2);
         spread.add(Duration::from_secs(7), 1);
-        out.histogram(&Labels::one("core", 3), &spread);
+        out.histogram(&MetricLabels::one("core", 3), &spread);
         let text = out.into_text();
         for line in [
             "# HELP a_total How many.\n# TYPE a_total counter\na_total 5\n",

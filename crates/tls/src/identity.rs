@@ -1,6 +1,6 @@
 //! The TLS identity of the service: its certificates, the rule by which one is chosen, and the protocol settings.
 //!
-//! An [`Identity`] is built whole from files and never changes. Cores get a new one by message; connections keep the
+//! An [`TlsIdentity`] is built whole from files and never changes. Cores get a new one by message; connections keep the
 //! one that they began with.
 
 use std::collections::HashMap;
@@ -71,7 +71,7 @@ impl fmt::Debug for Pair {
 
 /// The defect of a certificate chain or a private key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wrong {
+pub enum CertificateError {
     /// A description of the defect of the certificates.
     Certificates(String),
     /// A description of the defect of the key, without any of its content.
@@ -80,7 +80,7 @@ pub enum Wrong {
 
 /// Public properties of a certificate in use.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct About {
+pub struct CertificateInfo {
     /// The names that the certificate is for, in lower case.
     pub names: Vec<String>,
     /// Start of its validity, in seconds since 1970 UTC.
@@ -91,18 +91,18 @@ pub struct About {
 
 /// The TLS identity of the service.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct TlsIdentity {
     config: Arc<ServerConfig>,
-    about: Arc<[About]>,
+    about: Arc<[CertificateInfo]>,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// Creates an identity from certificates. A client gets the first one that fits its requested name and its
     /// signature algorithms. If no certificate has the name, it gets the first of all. TLS 1.3 and 1.2 are enabled.
     ///
     /// # Errors
     /// The index of the first defective pair, and its defect.
-    pub fn new(pairs: &[Pair], tickets: &Tickets, http2: bool) -> Result<Identity, (usize, Wrong)> {
+    pub fn new(pairs: &[Pair], tickets: &Tickets, http2: bool) -> Result<TlsIdentity, (usize, CertificateError)> {
         let provider = quick_first(provider());
         let mut by_name = ByName::default();
         let mut about = Vec::new();
@@ -121,7 +121,7 @@ impl Identity {
         // Tickets need no memory on the server, and no lock.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = if http2 { vec![HTTP2.to_vec(), HTTP1.to_vec()] } else { vec![HTTP1.to_vec()] };
-        Ok(Identity { config: Arc::new(config), about: about.into() })
+        Ok(TlsIdentity { config: Arc::new(config), about: about.into() })
     }
 
     /// Returns the TLS settings of a new connection.
@@ -130,7 +130,7 @@ impl Identity {
     }
 
     /// Returns the certificates, in their order.
-    pub fn about(&self) -> &[About] {
+    pub fn about(&self) -> &[CertificateInfo] {
         &self.about
     }
 }
@@ -176,21 +176,24 @@ impl ResolvesServerCert for ByName {
 }
 
 /// Parses a pair, and returns it with its public properties.
-fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(CertifiedKey, About), Wrong> {
-    let in_pem = |error: &dyn fmt::Display| Wrong::Certificates(format!("it is not a PEM file: {error}"));
+fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(CertifiedKey, CertificateInfo), CertificateError> {
+    let in_pem = |error: &dyn fmt::Display| CertificateError::Certificates(format!("it is not a PEM file: {error}"));
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(&pair.certificates).collect::<Result<_, _>>().map_err(|error| in_pem(&error))?;
     let Some(first) = chain.first() else {
-        return Err(Wrong::Certificates("it contains no certificate (`-----BEGIN CERTIFICATE-----`)".to_owned()));
+        return Err(CertificateError::Certificates(
+            "it contains no certificate (`-----BEGIN CERTIFICATE-----`)".to_owned(),
+        ));
     };
-    let about = about(first).map_err(Wrong::Certificates)?;
-    let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| Wrong::Key(no_key(&pair.key).to_owned()))?;
+    let about = about(first).map_err(CertificateError::Certificates)?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| CertificateError::Key(no_key(&pair.key).to_owned()))?;
     match CertifiedKey::from_der(chain, key, provider) {
         Ok(certified) => Ok((certified, about)),
         Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
-            Err(Wrong::Key("the key does not match the certificate".to_owned()))
+            Err(CertificateError::Key("the key does not match the certificate".to_owned()))
         }
-        Err(error) => Err(Wrong::Key(format!("it cannot be used: {error}"))),
+        Err(error) => Err(CertificateError::Key(format!("it cannot be used: {error}"))),
     }
 }
 
@@ -202,7 +205,7 @@ fn no_key(pem: &[u8]) -> &'static str {
     }
 }
 
-fn about(certificate: &CertificateDer<'_>) -> Result<About, String> {
+fn about(certificate: &CertificateDer<'_>) -> Result<CertificateInfo, String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
         .map_err(|error| format!("its first certificate cannot be read: {error}"))?;
     let names = match parsed.subject_alternative_name() {
@@ -216,7 +219,7 @@ fn about(certificate: &CertificateDer<'_>) -> Result<About, String> {
         _ => Vec::new(),
     };
     let validity = parsed.validity();
-    Ok(About { names, since: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
+    Ok(CertificateInfo { names, since: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
 }
 
 #[cfg(test)]
@@ -283,11 +286,11 @@ mod tests {
             (Pair { key: garbled, ..good.clone() }, ""),
         ];
         for (pair, reason) in wrong {
-            let (number, wrong) = Identity::new(&[good.clone(), pair], &tickets, true).unwrap_err();
+            let (number, wrong) = TlsIdentity::new(&[good.clone(), pair], &tickets, true).unwrap_err();
             let said = format!("{wrong:?}");
             assert!(number == 1 && said.contains(reason), "{said}");
             assert!(!said.contains("c2VjcmV0") && !said.contains(std::str::from_utf8(&good.key[30..90]).unwrap()));
         }
-        assert!(Identity::new(&[good, other], &tickets, false).is_ok());
+        assert!(TlsIdentity::new(&[good, other], &tickets, false).is_ok());
     }
 }

@@ -3,7 +3,7 @@
 //! This crate and the TLS session of the connection machine are the places that name `rustls`. It reads no clock and opens
 //! no socket: files come in as text, and out come configurations that are never changed afterwards.
 //!
-//! Read first: [`identity::Identity`], the certificates of a listener and the rule that picks one; [`trust::client`], the
+//! Read first: [`identity::TlsIdentity`], the certificates of a listener and the rule that picks one; [`trust::client`], the
 //! configuration of an outgoing connection.
 
 pub mod identity;

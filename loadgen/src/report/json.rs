@@ -16,7 +16,7 @@ impl Report {
             Loop::Open { arrival, rate } => (json!(arrival.name()), json!(rate)),
             Loop::Closed => (Value::Null, Value::Null),
         };
-        let kinds = |pick: fn(&super::Row) -> &Summary| {
+        let kinds = |pick: fn(&super::LatencyRow) -> &Summary| {
             Value::Object(self.rows.iter().map(|row| (row.name.to_owned(), summary(pick(row)))).collect())
         };
         let mut errors: Map<String, Value> =

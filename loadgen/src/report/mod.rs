@@ -14,14 +14,14 @@ use crate::check::Fault;
 use crate::cli::Files;
 use crate::plan::{Loop, Plan};
 use crate::record::{Record, Summary};
-use crate::run::Outcome;
-use crate::traffic::Kind;
+use crate::run::RunOutcome;
+use crate::traffic::RequestKind;
 use crate::units;
 use crate::verdict::{self, Judged, Objective, Verdict};
 
 /// Latencies of one kind of request, or of all.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct LatencyRow {
     /// `all`, or the name of the kind.
     pub(crate) name: &'static str,
     /// Latencies from the intended instant of sending.
@@ -61,7 +61,7 @@ pub(crate) struct Report {
     plan: Plan,
     links: usize,
     record: Record,
-    rows: Vec<Row>,
+    rows: Vec<LatencyRow>,
     lag: Summary,
     /// Reason why the generator was the bottleneck; `None` if it was not.
     pub(crate) bottleneck: Option<String>,
@@ -70,17 +70,20 @@ pub(crate) struct Report {
 
 impl Report {
     /// Builds the report of a run.
-    pub(crate) fn new(plan: &Plan, outcome: &Outcome, objectives: &[Objective], links: usize) -> Report {
+    pub(crate) fn new(plan: &Plan, outcome: &RunOutcome, objectives: &[Objective], links: usize) -> Report {
         let record = &outcome.record;
         let all = record.all();
-        let row = |name, latencies: &crate::record::Latencies| Row {
+        let row = |name, latencies: &crate::record::Latencies| LatencyRow {
             name,
             intended: Summary::of(&latencies.intended),
             actual: Summary::of(&latencies.actual),
         };
         let mut rows = vec![row("all", &all)];
         rows.extend(
-            Kind::ALL.into_iter().filter(|&kind| plan.mix.has(kind)).map(|kind| row(kind.name(), record.kind(kind))),
+            RequestKind::ALL
+                .into_iter()
+                .filter(|&kind| plan.mix.has(kind))
+                .map(|kind| row(kind.name(), record.kind(kind))),
         );
         let judged: Vec<Judged> =
             objectives.iter().map(|objective| objective.judge(record, &rows[0].intended)).collect();
@@ -104,7 +107,7 @@ impl Report {
     ///
     /// # Errors
     /// Each file that cannot be written, with the reason. The others are written.
-    pub(crate) fn write_files(&self, files: &Files, outcome: &Outcome) -> Result<(), String> {
+    pub(crate) fn write_files(&self, files: &Files, outcome: &RunOutcome) -> Result<(), String> {
         // The warm-up comes before the measured time, whose first second is number 0.
         let measured = self.began + self.plan.warmup;
         let written = [

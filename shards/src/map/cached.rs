@@ -28,7 +28,7 @@ use super::queues::{Queue, Queues};
 use super::record::{self, FREQUENCY_MAX, Record, UNIT_BYTES};
 use super::{MapFull, Put};
 use crate::code::{Code, CodeHash, CodeHasher};
-use crate::link::Entry;
+use crate::link::MapEntry;
 
 /// Minimum number of pages of a cache, unless its limit is small: the room kept free and the room being swept are
 /// pages.
@@ -119,7 +119,7 @@ impl CachedLinks {
 
     /// Returns the entry of a code, and counts a use of it. Allocates nothing.
     #[inline]
-    pub fn get(&mut self, code: &Code, hash: CodeHash) -> Option<Entry<'_>> {
+    pub fn get(&mut self, code: &Code, hash: CodeHash) -> Option<MapEntry<'_>> {
         let (_, reference, record) = self.find(code, hash)?;
         let frequency = record.frequency();
         if frequency < FREQUENCY_MAX {
@@ -130,7 +130,7 @@ impl CachedLinks {
 
     /// Returns the entry of a code, without counting a use.
     #[inline]
-    pub fn peek(&self, code: &Code, hash: CodeHash) -> Option<Entry<'_>> {
+    pub fn peek(&self, code: &Code, hash: CodeHash) -> Option<MapEntry<'_>> {
         Some(self.find(code, hash)?.2.entry())
     }
 
@@ -173,7 +173,7 @@ impl CachedLinks {
     /// # Panics
     /// When a target has no or more than [`super::TARGET_BYTES_MAX`] bytes, or an instant is beyond
     /// [`super::INSTANT_MS_MAX`].
-    pub fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<Put, MapFull> {
+    pub fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<Put, MapFull> {
         debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");
         let units = record::units(code, &entry);
         let Some((slot, old, record)) = self.find(code, hash) else {
@@ -275,7 +275,7 @@ impl CachedLinks {
             / table.geometry().page_bytes() as u64
     }
 
-    fn insert(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, frequency: u32) -> Result<(), MapFull> {
+    fn insert(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, frequency: u32) -> Result<(), MapFull> {
         let units = record::units(code, &entry);
         self.approach_limit(units);
         self.sweep_ahead(units);
@@ -297,7 +297,7 @@ impl CachedLinks {
         Ok(())
     }
 
-    fn write(&mut self, at: Reference, code: &Code, entry: &Entry<'_>, frequency: u32) {
+    fn write(&mut self, at: Reference, code: &Code, entry: &MapEntry<'_>, frequency: u32) {
         let bytes = self.queues.table.bytes_mut(at);
         record::write(bytes, code, entry);
         record::set_frequency(bytes, frequency);

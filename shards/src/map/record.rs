@@ -15,7 +15,7 @@
 use std::num::NonZeroU32;
 
 use crate::code::{CODE_LEN_MAX, Code, DOMAIN_ID_LEN, DomainId, packed_len};
-use crate::link::{Entry, Policy, RedirectStatus};
+use crate::link::{MapEntry, Policy, RedirectStatus};
 
 /// The longest target, in bytes.
 pub const TARGET_BYTES_MAX: usize = 2048;
@@ -110,18 +110,18 @@ impl<'a> Record<'a> {
         code.within(self.domain())
     }
 
-    /// True if its entry is [`Entry::Damaged`].
+    /// True if its entry is [`MapEntry::Damaged`].
     #[inline]
     pub(super) fn is_damaged(self) -> bool {
         self.header & DAMAGED != 0
     }
 
     #[inline]
-    pub(super) fn entry(self) -> Entry<'a> {
+    pub(super) fn entry(self) -> MapEntry<'a> {
         if self.is_damaged() {
-            return Entry::Damaged;
+            return MapEntry::Damaged;
         }
-        Entry::Link { policy: self.policy(), target: self.target() }
+        MapEntry::Link { policy: self.policy(), target: self.target() }
     }
 
     #[inline]
@@ -201,26 +201,26 @@ impl<'a> Record<'a> {
 ///
 /// # Panics
 /// When the target or the instant is out of bounds.
-pub(super) fn units(code: &Code, entry: &Entry<'_>) -> u32 {
+pub(super) fn units(code: &Code, entry: &MapEntry<'_>) -> u32 {
     units_of(header(code, entry))
 }
 
 /// Returns the characters of the code and bytes of the target.
-pub(super) fn link_bytes(code: &Code, entry: &Entry<'_>) -> u64 {
+pub(super) fn link_bytes(code: &Code, entry: &MapEntry<'_>) -> u64 {
     let target_len = match entry {
-        Entry::Link { target, .. } => target.len(),
-        Entry::Damaged => 0,
+        MapEntry::Link { target, .. } => target.len(),
+        MapEntry::Damaged => 0,
     };
     (code.len() + target_len) as u64
 }
 
 /// Writes the record of an entry to the start of `bytes`, with a frequency of zero.
-pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &Entry<'_>) {
+pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &MapEntry<'_>) {
     let header = header(code, entry);
     bytes[..4].copy_from_slice(&header.to_le_bytes());
     let max_visits = match entry {
-        Entry::Link { policy, .. } => policy.max_visits.map_or(0, NonZeroU32::get),
-        Entry::Damaged => 0,
+        MapEntry::Link { policy, .. } => policy.max_visits.map_or(0, NonZeroU32::get),
+        MapEntry::Damaged => 0,
     };
     bytes[4..HEADER_BYTES].copy_from_slice(&max_visits.to_le_bytes());
     let (head, rest) = bytes.split_at_mut(code_at(header));
@@ -230,7 +230,7 @@ pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &Entry<'_>) {
     if let Some(id) = code.domain() {
         domain.copy_from_slice(&id.to_bytes());
     }
-    if let Entry::Link { policy, target } = entry {
+    if let MapEntry::Link { policy, target } = entry {
         let mut at = HEADER_BYTES;
         if let Some(seconds) = policy.cache_seconds {
             head[at..][..CACHE_BYTES].copy_from_slice(&seconds.to_le_bytes());
@@ -266,11 +266,11 @@ fn code_bits(code: &Code) -> u32 {
 }
 
 /// Returns the first word of the record of an entry.
-fn header(code: &Code, entry: &Entry<'_>) -> u32 {
+fn header(code: &Code, entry: &MapEntry<'_>) -> u32 {
     let code_bits = code_bits(code);
     match entry {
-        Entry::Damaged => code_bits | DAMAGED,
-        Entry::Link { policy, target } => {
+        MapEntry::Damaged => code_bits | DAMAGED,
+        MapEntry::Link { policy, target } => {
             assert!((1..=TARGET_BYTES_MAX).contains(&target.len()), "a target has 1 to {TARGET_BYTES_MAX} bytes");
             let mut instants = [policy.valid_until_ms, policy.valid_since_ms].into_iter().flatten();
             assert!(instants.all(|instant| instant <= INSTANT_MS_MAX), "the instant is too late");

@@ -10,7 +10,7 @@ use super::memory::Chunk;
 use super::page_table::{FIRST_UNIT, Geometry};
 use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
 use crate::code::{Code, CodeHash};
-use crate::link::Entry;
+use crate::link::MapEntry;
 
 /// Bytes of a sealed page.
 pub const PAGE_BYTES: usize = Geometry::STANDARD.page_bytes();
@@ -41,7 +41,7 @@ impl<'a> Sealed<'a> {
 ///
 /// # Panics
 /// When a target or an instant is out of bounds, as in [`LinkMap::put`](super::LinkMap::put).
-pub fn append(records: &mut Vec<u8>, code: &Code, entry: &Entry<'_>) {
+pub fn append(records: &mut Vec<u8>, code: &Code, entry: &MapEntry<'_>) {
     let at = records.len();
     records.resize(at + record::units(code, entry) as usize * UNIT_BYTES, 0);
     record::write(&mut records[at..], code, entry);
@@ -161,13 +161,13 @@ pub struct SealedPage {
     used: u32,
     /// Number of records.
     len: u32,
-    /// Number of entries that are [`Entry::Damaged`].
+    /// Number of entries that are [`MapEntry::Damaged`].
     damaged: u32,
 }
 
 impl SealedPage {
     /// Iterates over the codes and entries of the page.
-    pub fn records(&self) -> impl Iterator<Item = (Code, Entry<'_>)> {
+    pub fn records(&self) -> impl Iterator<Item = (Code, MapEntry<'_>)> {
         records_in(&self.chunk.bytes()[PAGE_HEAD_BYTES..self.used as usize * UNIT_BYTES]).map(|Sealed(bytes)| {
             let record = Record::at(bytes);
             (record.code(), record.entry())
@@ -184,7 +184,7 @@ impl SealedPage {
         self.len == 0
     }
 
-    /// Returns the number of entries that are [`Entry::Damaged`].
+    /// Returns the number of entries that are [`MapEntry::Damaged`].
     pub fn damaged(&self) -> usize {
         self.damaged as usize
     }
@@ -208,11 +208,11 @@ mod tests {
         if number.is_multiple_of(7) { code.within(DomainId::from_bytes([1, 2, 3, 4, 5, 6])) } else { code }
     }
 
-    fn entry(number: usize, target: &str) -> Entry<'_> {
+    fn entry(number: usize, target: &str) -> MapEntry<'_> {
         let valid_until_ms = number.is_multiple_of(3).then_some(1_700_000_000_000 + number as u64);
         match number % 11 {
-            10 => Entry::Damaged,
-            _ => Entry::Link { policy: Policy { valid_until_ms, ..Policy::default() }, target: target.as_bytes() },
+            10 => MapEntry::Damaged,
+            _ => MapEntry::Link { policy: Policy { valid_until_ms, ..Policy::default() }, target: target.as_bytes() },
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let hasher = CodeHasher::new(5);
         let mut map = LinkMap::new(hasher);
         map.expect(LINKS);
-        let newer = Entry::Link { policy: Policy::default(), target: b"https://example.org/newer" };
+        let newer = MapEntry::Link { policy: Policy::default(), target: b"https://example.org/newer" };
         map.put(&code(1), hasher.hash(&code(1)), newer).unwrap();
         let unwanted = code(2);
         let pages = pages(0..LINKS);
@@ -255,7 +255,7 @@ mod tests {
         for bytes in &pages {
             let page = read(bytes).unwrap();
             assert_eq!(page.len(), page.records().count());
-            assert_eq!(page.damaged(), page.records().filter(|(_, entry)| *entry == Entry::Damaged).count());
+            assert_eq!(page.damaged(), page.records().filter(|(_, entry)| *entry == MapEntry::Damaged).count());
             assert_eq!(map.adopt(page, |code, _| *code != unwanted), []);
         }
         map.fit();

@@ -39,19 +39,19 @@ impl Fixture {
         Fixture { map: LinkMap::with_geometry(hasher, geometry), hasher }
     }
 
-    fn put(&mut self, code: &Code, entry: Entry<'_>) -> Result<Put, MapFull> {
+    fn put(&mut self, code: &Code, entry: MapEntry<'_>) -> Result<Put, MapFull> {
         self.map.put(code, self.hasher.hash(code), entry)
     }
 
     fn put_target(&mut self, code: &Code, target: &[u8]) -> Result<Put, MapFull> {
-        self.put(code, Entry::Link { policy: Policy::default(), target })
+        self.put(code, MapEntry::Link { policy: Policy::default(), target })
     }
 
     fn remove(&mut self, code: &Code) -> bool {
         self.map.remove(code, self.hasher.hash(code))
     }
 
-    fn get(&self, code: &Code) -> Option<Entry<'_>> {
+    fn get(&self, code: &Code) -> Option<MapEntry<'_>> {
         self.map.get(code, self.hasher.hash(code))
     }
 }
@@ -69,10 +69,10 @@ enum Owned {
 }
 
 impl Owned {
-    fn borrow(&self) -> Entry<'_> {
+    fn borrow(&self) -> MapEntry<'_> {
         match self {
-            Owned::Link(policy, target) => Entry::Link { policy: *policy, target },
-            Owned::Damaged => Entry::Damaged,
+            Owned::Link(policy, target) => MapEntry::Link { policy: *policy, target },
+            Owned::Damaged => MapEntry::Damaged,
         }
     }
 
@@ -156,7 +156,7 @@ proptest! {
         for (code, entry) in &model {
             prop_assert_eq!(map.get(code), Some(entry.borrow()));
         }
-        let all: HashMap<Code, Entry<'_>> = map.map.iter().collect();
+        let all: HashMap<Code, MapEntry<'_>> = map.map.iter().collect();
         prop_assert_eq!(all, model.iter().map(|(code, entry)| (*code, entry.borrow())).collect());
     }
 }
@@ -287,7 +287,7 @@ fn a_full_map_says_so_and_goes_on() {
     assert_eq!(map.put_target(&code(links), &target), Err(MapFull));
     assert_eq!(map.put_target(&code(0), &[b'x'; 2000]), Err(MapFull), "a larger target has no room either");
     assert_eq!((map.map.len(), map.map.link_bytes()), (len, link_bytes));
-    assert_eq!(map.get(&code(0)), Some(Entry::Link { policy: Policy::default(), target: &target }));
+    assert_eq!(map.get(&code(0)), Some(MapEntry::Link { policy: Policy::default(), target: &target }));
     assert_eq!(map.put_target(&code(0), &[b'y'; 100]), Ok(Put::Replaced), "the same size needs no room");
     map.map.check();
 

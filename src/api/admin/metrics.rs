@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::status::uptime;
-use crate::api::Answer;
-use crate::api::answer;
+use crate::api::response::ApiResponse;
+use crate::api::response::answer;
+use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::AppName;
 use carom_model::access::usage::App;
 use carom_telemetry::alarms::Alarm;
-use carom_telemetry::exposition::{Exposition, Kind, Labels};
+use carom_telemetry::exposition::{Exposition, MetricKind, MetricLabels};
 use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats};
 use hyper::StatusCode;
 
@@ -29,7 +29,7 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Returns all metrics of the node. Waits up to [`REPORT_TIME_MAX`] for the cores.
-pub(in crate::api) async fn page(services: &ServiceHandle) -> Answer {
+pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
     let latencies = services.latencies(REPORT_TIME_MAX).await;
     let counters = services.counters();
     let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
@@ -67,39 +67,43 @@ pub fn sample_page() -> String {
 }
 
 fn write_node(out: &mut Exposition, node: &NodeStats) {
-    out.family("carom_build_info", Kind::Gauge, "Version of carom, as a label; the value is always 1.");
-    out.sample(&Labels::one("version", env!("CARGO_PKG_VERSION")), 1);
-    out.family("carom_uptime_seconds", Kind::Gauge, "Time since the node started.");
-    out.sample(&Labels::none(), uptime().as_secs());
+    out.family("carom_build_info", MetricKind::Gauge, "Version of carom, as a label; the value is always 1.");
+    out.sample(&MetricLabels::one("version", env!("CARGO_PKG_VERSION")), 1);
+    out.family("carom_uptime_seconds", MetricKind::Gauge, "Time since the node started.");
+    out.sample(&MetricLabels::none(), uptime().as_secs());
     for family in families::NODE {
         out.family(family.name, family.kind, family.help);
-        out.sample(&Labels::none(), (family.value)(node));
+        out.sample(&MetricLabels::none(), (family.value)(node));
     }
     if node.fleet.configured.load(Ordering::Relaxed) {
         for family in families::FLEET {
             out.family(family.name, family.kind, family.help);
-            out.sample(&Labels::none(), (family.value)(&node.fleet));
+            out.sample(&MetricLabels::none(), (family.value)(&node.fleet));
         }
     }
     let help = "Duration of group commits, from the first write of the group until all are on disk.";
-    out.family("carom_store_commit_duration_seconds", Kind::Histogram, help);
-    out.histogram(&Labels::none(), &node.commits.spread());
-    out.family("carom_store_sync_duration_seconds", Kind::Histogram, "Duration of the disk syncs of group commits.");
-    out.histogram(&Labels::none(), &node.syncs.spread());
+    out.family("carom_store_commit_duration_seconds", MetricKind::Histogram, help);
+    out.histogram(&MetricLabels::none(), &node.commits.spread());
+    out.family(
+        "carom_store_sync_duration_seconds",
+        MetricKind::Histogram,
+        "Duration of the disk syncs of group commits.",
+    );
+    out.histogram(&MetricLabels::none(), &node.syncs.spread());
 }
 
 fn write_cores(out: &mut Exposition, cores: &[&CoreStats], latencies: &[Option<LatencySummary>]) {
     for family in families::CORE {
         out.family(family.name, family.kind, family.help);
         for (number, core) in cores.iter().enumerate() {
-            out.sample(&Labels::one("core", number), (family.value)(core));
+            out.sample(&MetricLabels::one("core", number), (family.value)(core));
         }
     }
     let help = "Time from receiving a request to queuing its response, for requests answered from memory.";
-    out.family("carom_request_duration_seconds", Kind::Histogram, help);
+    out.family("carom_request_duration_seconds", MetricKind::Histogram, help);
     for (number, latency) in latencies.iter().enumerate() {
         if let Some(latency) = latency {
-            out.histogram(&Labels::one("core", number), &latency.spread());
+            out.histogram(&MetricLabels::one("core", number), &latency.spread());
         }
     }
 }
@@ -111,15 +115,15 @@ fn write_lists(out: &mut Exposition, node: &NodeStats) {
     if there.is_empty() {
         return;
     }
-    out.family("carom_host_list_entries", Kind::Gauge, "Entries of the allow list and the block list.");
+    out.family("carom_host_list_entries", MetricKind::Gauge, "Entries of the allow list and the block list.");
     for (name, list) in &there {
-        out.sample(&Labels::two(("list", name), ("part", "static")), list.fixed.get());
-        out.sample(&Labels::two(("list", name), ("part", "dynamic")), list.dynamic.get());
+        out.sample(&MetricLabels::two(("list", name), ("part", "static")), list.fixed.get());
+        out.sample(&MetricLabels::two(("list", name), ("part", "dynamic")), list.dynamic.get());
     }
     let help = "Time of the last successful read of the list's source; 0 if never.";
-    out.family("carom_host_list_read_timestamp_seconds", Kind::Gauge, help);
+    out.family("carom_host_list_read_timestamp_seconds", MetricKind::Gauge, help);
     for (name, list) in &there {
-        out.sample(&Labels::one("list", name), seconds(list.read_ms.get()));
+        out.sample(&MetricLabels::one("list", name), seconds(list.read_ms.get()));
     }
 }
 
@@ -128,12 +132,12 @@ fn write_certificates(out: &mut Exposition, node: &NodeStats) {
     if certificates.is_empty() {
         return;
     }
-    out.family("carom_tls_certificate_expiry_timestamp_seconds", Kind::Gauge, "Expiry of a certificate in use.");
+    out.family("carom_tls_certificate_expiry_timestamp_seconds", MetricKind::Gauge, "Expiry of a certificate in use.");
     for certificate in certificates {
-        out.sample(&Labels::one("file", &certificate.file), seconds(certificate.until_ms));
+        out.sample(&MetricLabels::one("file", &certificate.file), seconds(certificate.until_ms));
     }
-    out.family("carom_tls_renewals_total", Kind::Counter, "Certificate reloads.");
-    out.sample(&Labels::none(), node.tls.renewed.get());
+    out.family("carom_tls_renewals_total", MetricKind::Counter, "Certificate reloads.");
+    out.sample(&MetricLabels::none(), node.tls.renewed.get());
 }
 
 fn write_apps(out: &mut Exposition, apps: &BTreeMap<&str, &App>) {
@@ -143,15 +147,15 @@ fn write_apps(out: &mut Exposition, apps: &BTreeMap<&str, &App>) {
     for family in families::APP {
         out.family(family.name, family.kind, family.help);
         for (name, app) in apps {
-            out.sample(&Labels::one("app", name), (family.value)(app));
+            out.sample(&MetricLabels::one("app", name), (family.value)(app));
         }
     }
 }
 
 fn write_alarms(out: &mut Exposition, node: &NodeStats) {
-    out.family("carom_alarm_active", Kind::Gauge, "1 while the alarm is active, else 0.");
+    out.family("carom_alarm_active", MetricKind::Gauge, "1 while the alarm is active, else 0.");
     for alarm in Alarm::ALL {
-        out.sample(&Labels::one("alarm", alarm.name()), u64::from(node.alarms.is_on(alarm)));
+        out.sample(&MetricLabels::one("alarm", alarm.name()), u64::from(node.alarms.is_on(alarm)));
     }
 }
 

@@ -8,19 +8,20 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value, json};
 
-use crate::api::auth::with_quota;
+use crate::api::context::Context;
 use crate::api::problem::Problem;
-use crate::api::rest::short_urls::{Made, read_object};
-use crate::api::{Answer, Context, json as json_answer};
+use crate::api::rate_limit::with_quota;
+use crate::api::response::{ApiResponse, json as json_answer};
+use crate::api::rest::short_urls::{CreatedLink, read_object};
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::link::Link;
 
 impl Context {
     /// Handles `POST /v4/shorten`: creates a link, or returns an existing one.
-    pub(in crate::api) async fn bitly_shorten(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn bitly_shorten(&self, request: Request<Incoming>) -> ApiResponse {
         match self.try_shorten(request).await {
-            Ok(Made { link, counts, quota }) => {
+            Ok(CreatedLink { link, counts, quota }) => {
                 let status = if counts.is_some() { StatusCode::CREATED } else { StatusCode::OK };
                 with_quota(json_answer(status, &self.bitlink(&link)), quota)
             }
@@ -28,7 +29,7 @@ impl Context {
         }
     }
 
-    async fn try_shorten(&self, request: Request<Incoming>) -> Result<Made, Problem> {
+    async fn try_shorten(&self, request: Request<Incoming>) -> Result<CreatedLink, Problem> {
         let caller = self.admit_to_api(&request)?;
         caller.caller.needs(Role::WriteOwn)?;
         let asked = read_object(&self.services, request).await?;
@@ -47,7 +48,7 @@ impl Context {
     }
 
     /// Handles `POST /v4/expand`: returns the destination of a link.
-    pub(in crate::api) async fn bitly_expand(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn bitly_expand(&self, request: Request<Incoming>) -> ApiResponse {
         match self.try_expand(request).await {
             Ok(body) => json_answer(StatusCode::OK, &body),
             Err(problem) => told(problem),
@@ -87,7 +88,7 @@ impl Context {
 }
 
 /// Formats a problem as Bitly does. An invalid key is 403 there.
-fn told(problem: Problem) -> Answer {
+fn told(problem: Problem) -> ApiResponse {
     let (number, message, description) = match problem.status().as_u16() {
         400 if problem.names("longUrl") => (400, "INVALID_ARG_LONG_URL", "The value provided is invalid."),
         400 | 413 | 415 => (400, "INVALID_ARG", "The value provided is invalid."),

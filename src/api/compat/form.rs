@@ -7,11 +7,11 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, header};
 
-use crate::api::body_len_max;
 use crate::api::problem::Problem;
 use crate::api::query::pairs;
+use crate::api::request::body_len_max;
 use carom_limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 
 /// The fields of a form. Of several fields with one name the last counts; files are ignored.
 #[derive(Default, Debug)]
@@ -49,8 +49,8 @@ impl Form {
 ///
 /// # Errors
 /// 413 if the body is too long, 400 if it breaks off.
-pub(in crate::api) async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<Source>), Problem> {
-    let source = request.extensions().get::<Source>().copied();
+pub(in crate::api) async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<RequestOrigin>), Problem> {
+    let source = request.extensions().get::<RequestOrigin>().copied();
     let mut form = Form::default();
     form.add_encoded(request.uri().query().unwrap_or_default());
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();

@@ -13,26 +13,27 @@ use hyper::{Request, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::form::{Form, read_form};
-use crate::api::auth::with_quota;
+use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::rate_limit::with_quota;
+use crate::api::response::{ApiResponse, answer, with};
 use crate::api::rest::list::failed as no_list;
-use crate::api::rest::short_urls::Made;
-use crate::api::{Answer, Context, answer, with};
+use crate::api::rest::short_urls::CreatedLink;
 use carom_limits::LIST_PER_PAGE_MAX;
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::usage::Quota;
 use carom_model::access::{Role, Scope};
 use carom_model::dates;
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
-use carom_model::query::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
-use carom_model::visits::tally::Counts;
+use carom_model::query::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, OrderField, SortOrder};
+use carom_model::visits::tally::VisitCounts;
 
 /// Version of YOURLS that this API reports.
 const VERSION: &str = "1.9.2";
 
 /// A response before it is formatted: members, the line of the format `simple`, and the status.
-struct Told {
+struct YourlsReply {
     members: Map<String, Value>,
     simple: String,
     status: StatusCode,
@@ -41,17 +42,17 @@ struct Told {
     retry_after: Option<u64>,
 }
 
-impl Told {
+impl YourlsReply {
     /// Builds a response from a status, the members of an object, and the line of the format `simple`.
-    fn of(status: StatusCode, members: Value, simple: impl Into<String>) -> Told {
+    fn of(status: StatusCode, members: Value, simple: impl Into<String>) -> YourlsReply {
         let Value::Object(members) = members else { unreachable!("it is written as one") };
-        Told { members, simple: simple.into(), status, quota: None, retry_after: None }
+        YourlsReply { members, simple: simple.into(), status, quota: None, retry_after: None }
     }
 }
 
 impl Context {
     /// Handles `GET` and `POST /yourls-api.php`: runs the requested action.
-    pub(in crate::api) async fn yourls(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn yourls(&self, request: Request<Incoming>) -> ApiResponse {
         // Responses can be scripts, and writes can be image loads, so any page of any site can cause these
         // requests.
         let lured = self.must_not_be_in_a_browser(&request);
@@ -75,9 +76,9 @@ impl Context {
     async fn try_yourls(
         &self,
         form: &Form,
-        source: Option<Source>,
+        source: Option<RequestOrigin>,
         domain: Option<DomainName>,
-    ) -> Result<Told, Problem> {
+    ) -> Result<YourlsReply, Problem> {
         let context = self.authenticate_form(form, source)?;
         // A YOURLS installation has a single domain: the host of the request selects it.
         let context = Context { caller: Rc::new(context.caller.meaning(domain)), ..context };
@@ -90,15 +91,15 @@ impl Context {
             "url-stats" => context.yourls_stats_of(form).await,
             "stats" => context.yourls_stats(form).await,
             "db-stats" => context.yourls_totals().await,
-            "version" => Ok(Told::of(StatusCode::OK, json!({"version": VERSION}), VERSION)),
+            "version" => Ok(YourlsReply::of(StatusCode::OK, json!({"version": VERSION}), VERSION)),
             _ => {
                 let text = "Unknown or missing \"action\" parameter";
-                Ok(Told::of(StatusCode::BAD_REQUEST, json!({"errorCode": 400, "message": text}), text))
+                Ok(YourlsReply::of(StatusCode::BAD_REQUEST, json!({"errorCode": 400, "message": text}), text))
             }
         }
     }
 
-    fn authenticate_form(&self, form: &Form, source: Option<Source>) -> Result<Context, Problem> {
+    fn authenticate_form(&self, form: &Form, source: Option<RequestOrigin>) -> Result<Context, Problem> {
         let shown = [form.get("signature"), form.get("password")].into_iter().find(|text| !text.is_empty());
         let context = self.identify(shown.map(str::as_bytes), source, None)?;
         let username = form.get("username");
@@ -106,7 +107,7 @@ impl Context {
         if is_of_app { Ok(context) } else { Err(Problem::wrong_key()) }
     }
 
-    async fn yourls_shorten(&self, form: &Form) -> Result<Told, Problem> {
+    async fn yourls_shorten(&self, form: &Form) -> Result<YourlsReply, Problem> {
         let (url, keyword, title) = (form.get("url"), form.get("keyword"), form.get("title"));
         let mut fields = Map::new();
         // As in YOURLS, a URL without a scheme gets one.
@@ -121,7 +122,7 @@ impl Context {
         if !title.is_empty() {
             fields.insert("title".to_owned(), json!(title));
         }
-        let Made { link, counts, quota } = match self.make_of(&fields).await {
+        let CreatedLink { link, counts, quota } = match self.make_of(&fields).await {
             Err(problem) if problem.names("customSlug") || problem.is_slug_taken() => {
                 return Ok(keyword_taken(keyword));
             }
@@ -147,10 +148,10 @@ impl Context {
             members["message"] = json!(format!("{} already exists in database", link.target));
         }
         members["url"] = url;
-        Ok(Told { quota, ..Told::of(StatusCode::OK, members, short_url) })
+        Ok(YourlsReply { quota, ..YourlsReply::of(StatusCode::OK, members, short_url) })
     }
 
-    async fn yourls_expand(&self, form: &Form) -> Result<Told, Problem> {
+    async fn yourls_expand(&self, form: &Form) -> Result<YourlsReply, Problem> {
         let name = form.get("shorturl");
         Ok(match self.find_called(name).await {
             Ok((link, _)) => {
@@ -158,32 +159,32 @@ impl Context {
                     "keyword": link.code.as_slug().to_string(), "shorturl": self.short_url(&link), "longurl": link.target,
                     "title": title_of(&link), "message": "success", "statusCode": 200,
                 });
-                Told::of(StatusCode::OK, members, link.target.clone())
+                YourlsReply::of(StatusCode::OK, members, link.target.clone())
             }
             Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
                 let message = "Error: short URL not found";
                 let members = json!({"keyword": super::code_in(name), "message": message, "errorCode": 404});
-                Told::of(StatusCode::NOT_FOUND, members, "not found")
+                YourlsReply::of(StatusCode::NOT_FOUND, members, "not found")
             }
             Err(problem) => return Err(problem),
         })
     }
 
-    async fn yourls_stats_of(&self, form: &Form) -> Result<Told, Problem> {
+    async fn yourls_stats_of(&self, form: &Form) -> Result<YourlsReply, Problem> {
         Ok(match self.find_called(form.get("shorturl")).await {
             Ok((link, counts)) => {
                 let members = json!({"statusCode": 200, "message": "success", "link": self.yourls_link(&link, counts)});
-                Told::of(StatusCode::OK, members, NEEDS_MORE)
+                YourlsReply::of(StatusCode::OK, members, NEEDS_MORE)
             }
             Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
                 let members = json!({"statusCode": 404, "message": "Error: short URL not found"});
-                Told::of(StatusCode::NOT_FOUND, members, NEEDS_MORE)
+                YourlsReply::of(StatusCode::NOT_FOUND, members, NEEDS_MORE)
             }
             Err(problem) => return Err(problem),
         })
     }
 
-    async fn yourls_stats(&self, form: &Form) -> Result<Told, Problem> {
+    async fn yourls_stats(&self, form: &Form) -> Result<YourlsReply, Problem> {
         let number = |name: &str, default: u64| match form.get(name) {
             "" => Ok(default),
             text => text.parse::<u64>().map_err(|_| Problem::malformed(format!("{name} must be a whole number."))),
@@ -194,7 +195,7 @@ impl Context {
             "top" | "" => (OrderField::Visits, true),
             _ => (OrderField::DateCreated, true),
         };
-        let order = Order { field, descending };
+        let order = SortOrder { field, descending };
         let total = self.page_of(order, 1, 1).await?.total;
         // The filters `rand` and `random` start at a random page.
         let start = match form.get("filter") {
@@ -218,13 +219,13 @@ impl Context {
             shown.map(|(at, (link, counts))| (format!("link_{}", at + 1), self.yourls_link(link, *counts))).collect();
         let stats = self.totals(total).await?;
         let members = json!({"links": links, "stats": stats, "statusCode": 200, "message": "success"});
-        Ok(Told::of(StatusCode::OK, members, NEEDS_MORE))
+        Ok(YourlsReply::of(StatusCode::OK, members, NEEDS_MORE))
     }
 
-    async fn yourls_totals(&self) -> Result<Told, Problem> {
-        let total = self.page_of(Order { field: OrderField::DateCreated, descending: true }, 1, 1).await?.total;
+    async fn yourls_totals(&self) -> Result<YourlsReply, Problem> {
+        let total = self.page_of(SortOrder { field: OrderField::DateCreated, descending: true }, 1, 1).await?.total;
         let members = json!({"db-stats": self.totals(total).await?, "statusCode": 200, "message": "success"});
-        Ok(Told::of(StatusCode::OK, members, NEEDS_MORE))
+        Ok(YourlsReply::of(StatusCode::OK, members, NEEDS_MORE))
     }
 
     /// Returns the number of links and of visits. Visits are counted for all apps and domains together only.
@@ -245,7 +246,7 @@ impl Context {
         }
     }
 
-    async fn page_of(&self, order: Order, page: u64, per_page: usize) -> Result<ListPage, Problem> {
+    async fn page_of(&self, order: SortOrder, page: u64, per_page: usize) -> Result<ListPage, Problem> {
         let filter = Filter { scope: self.yourls_scope(), ..Filter::default() };
         let query = ListQuery { filter, order, page, per_page, cursor: None };
         match self.services.list(ListRequest::Links(Box::new(query))).await {
@@ -255,7 +256,7 @@ impl Context {
         }
     }
 
-    fn yourls_link(&self, link: &Link, counts: Counts) -> Value {
+    fn yourls_link(&self, link: &Link, counts: VisitCounts) -> Value {
         json!({
             "shorturl": self.short_url(link),
             "url": link.target,
@@ -278,20 +279,20 @@ fn date(ms: u64) -> String {
     dates::format(ms)[..19].replace('T', " ")
 }
 
-fn keyword_taken(keyword: &str) -> Told {
+fn keyword_taken(keyword: &str) -> YourlsReply {
     let message = format!("Short URL {keyword} already exists in database or is reserved");
     let members = json!({"status": "fail", "code": "error:keyword", "message": message, "statusCode": 200});
-    Told::of(StatusCode::OK, members, "")
+    YourlsReply::of(StatusCode::OK, members, "")
 }
 
-fn no_url(problem: &Problem) -> Told {
+fn no_url(problem: &Problem) -> YourlsReply {
     let message = format!("Missing or malformed URL: {}", problem.detail());
     let members = json!({"status": "fail", "code": "error:nourl", "message": message, "errorCode": "400"});
-    Told::of(StatusCode::BAD_REQUEST, members, "")
+    YourlsReply::of(StatusCode::BAD_REQUEST, members, "")
 }
 
 /// Formats a problem as YOURLS does: an invalid key yields "please log in".
-fn refused(problem: &Problem) -> Told {
+fn refused(problem: &Problem) -> YourlsReply {
     let status = match problem.status() {
         StatusCode::UNAUTHORIZED => StatusCode::FORBIDDEN,
         status => status,
@@ -302,11 +303,11 @@ fn refused(problem: &Problem) -> Told {
     };
     let members = json!({"status": "fail", "errorCode": status.as_str(), "message": message});
     let (quota, retry_after) = (problem.quota(), problem.retry_after());
-    Told { quota, retry_after, ..Told::of(status, members, message) }
+    YourlsReply { quota, retry_after, ..YourlsReply::of(status, members, message) }
 }
 
-fn write(form: &Form, told: Told, jsonp: bool) -> Answer {
-    let Told { members, simple, status, quota, retry_after } = told;
+fn write(form: &Form, told: YourlsReply, jsonp: bool) -> ApiResponse {
+    let YourlsReply { members, simple, status, quota, retry_after } = told;
     let callback = form.get("callback");
     let answer = match form.get("format") {
         // Without the permission for JSONP the response is plain JSON.

@@ -5,24 +5,25 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::short_urls::failed;
-use crate::api::{Answer, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::DELETION_WAIT_MAX;
 use carom_model::link::Link;
 use carom_model::link::patch::Patch;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// Handles `DELETE /admin/api/links/{shortCode}?after=SECONDS`: archives a link now, and schedules its
     /// deletion. A change of `archived` meanwhile cancels the deletion. The link's record holds the time, so it
     /// survives a restart.
-    pub(super) async fn delete_later(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(super) async fn delete_later(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.try_delete_later(code, query).await {
-            Ok(link) => json_answer(StatusCode::OK, &self.described(&link, Counts::default())),
+            Ok(link) => json_answer(StatusCode::OK, &self.described(&link, VisitCounts::default())),
             Err(problem) => problem.into_answer(),
         }
     }

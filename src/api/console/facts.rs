@@ -4,21 +4,22 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value, json};
 
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::create::Create;
 use crate::api::rest::short_urls::read_object;
-use crate::api::{Answer, Context, json as json_answer};
-use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::destination::long_url::LongUrl;
 
 impl Context {
     /// Handles `GET /admin/api/settings`: returns the effective settings.
-    pub(super) fn settings_in_force(&self) -> Answer {
+    pub(super) fn settings_in_force(&self) -> ApiResponse {
         json_answer(StatusCode::OK, &json!({"settings": self.site.settings}))
     }
 
     /// Handles `POST /admin/api/check-url`: says whether a URL would be accepted as a destination.
-    pub(super) async fn check_url(&self, request: Request<Incoming>) -> Answer {
+    pub(super) async fn check_url(&self, request: Request<Incoming>) -> ApiResponse {
         match self.try_check_url(request).await {
             Ok(told) => json_answer(StatusCode::OK, &told),
             Err(problem) => problem.into_answer(),
@@ -39,7 +40,7 @@ impl Context {
         let text = fields.get("longUrl").and_then(Value::as_str).unwrap_or_default();
         // The URL as it would be stored, even if a list forbids it.
         let url = LongUrl::parse(text, &[]).ok().map(String::from);
-        let on = |list: Option<&Hosts>, yes: &'static str, no: &'static str| match (list, &url) {
+        let on = |list: Option<&HostSet>, yes: &'static str, no: &'static str| match (list, &url) {
             (None, _) => "no list",
             (Some(list), Some(url)) if list.has(host_of(url.as_bytes())) => yes,
             (Some(_), _) => no,

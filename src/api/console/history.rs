@@ -5,9 +5,10 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::short_urls::failed;
-use crate::api::{Answer, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::link::history::Edit;
 
@@ -16,7 +17,7 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 impl Context {
     /// Handles `GET /admin/api/history/CODE`: returns the changes of a link.
-    pub(super) async fn history_of_link(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(super) async fn history_of_link(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.try_history(code, query).await {
             Ok(edits) => json_answer(StatusCode::OK, &json!({"history": edits})),
             Err(problem) => problem.into_answer(),

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use carom_limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
-use carom_model::access::key::KeyHash;
+use carom_model::access::key::ApiKeyHash;
 use data_encoding::HEXLOWER;
 
 /// Random bytes of a token: nobody guesses 256 bits.
@@ -27,7 +27,7 @@ pub(super) struct Session {
     /// Id of the session in lists.
     pub(super) id: String,
     /// Hash of the key that was used to sign in. The session ends when the key becomes invalid.
-    pub(super) key: KeyHash,
+    pub(super) key: ApiKeyHash,
     /// App of the key.
     pub(super) app: String,
     /// Browser and address of the session, by which people recognise it in a list.
@@ -36,7 +36,7 @@ pub(super) struct Session {
     pub(super) csrf: String,
     /// Lifetime of the session.
     pub(super) life: SessionLife,
-    token: KeyHash,
+    token: ApiKeyHash,
 }
 
 /// Lifetime of a session. Clones share their state, so that long requests see the session end. Instants are in
@@ -107,7 +107,7 @@ impl Client {
 impl Session {
     /// True if `csrf` is the session's token for changes. Compares in constant time.
     pub(super) fn is_shown(&self, csrf: &[u8]) -> bool {
-        KeyHash::of(csrf).is(KeyHash::of(self.csrf.as_bytes()))
+        ApiKeyHash::of(csrf).is(ApiKeyHash::of(self.csrf.as_bytes()))
     }
 }
 
@@ -122,7 +122,7 @@ impl Sessions {
     /// If the operating system provides no random bytes.
     pub(super) fn begin(
         &self,
-        key: KeyHash,
+        key: ApiKeyHash,
         app: &str,
         client: Client,
         now_ms: u64,
@@ -135,7 +135,7 @@ impl Sessions {
             client,
             csrf: random_hex::<TOKEN_BYTES>()?,
             life: SessionLife::begin(now_ms),
-            token: KeyHash::of(token.as_bytes()),
+            token: ApiKeyHash::of(token.as_bytes()),
         };
         self.end_where(|session| session.life.is_over(now_ms));
         if self.0.borrow().len() >= SESSIONS_MAX {
@@ -150,13 +150,13 @@ impl Sessions {
 
     /// Returns the session of a token, and records a use of it.
     pub(super) fn find(&self, token: &[u8], now_ms: u64) -> Option<Session> {
-        let token = KeyHash::of(token);
+        let token = ApiKeyHash::of(token);
         let all = self.0.borrow();
         all.iter().find(|session| session.token.is(token) && session.life.renew(now_ms)).cloned()
     }
 
     /// Returns the sessions that are not over and whose keys are valid, the newest first.
-    pub(super) fn all(&self, now_ms: u64, holds: impl Fn(KeyHash) -> bool) -> Vec<Session> {
+    pub(super) fn all(&self, now_ms: u64, holds: impl Fn(ApiKeyHash) -> bool) -> Vec<Session> {
         let all = self.0.borrow();
         let current = all.iter().rev().filter(|session| !session.life.is_over(now_ms) && holds(session.key));
         current.cloned().collect()
@@ -169,7 +169,7 @@ impl Sessions {
 
     /// Ends the session with that token. True if it existed.
     pub(super) fn end_of_token(&self, token: &[u8]) -> bool {
-        let token = KeyHash::of(token);
+        let token = ApiKeyHash::of(token);
         self.end_where(|session| session.token.is(token))
     }
 
@@ -205,8 +205,8 @@ pub(super) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Erro
 mod tests {
     use super::*;
 
-    fn key(text: &str) -> KeyHash {
-        KeyHash::of(text.as_bytes())
+    fn key(text: &str) -> ApiKeyHash {
+        ApiKeyHash::of(text.as_bytes())
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         assert!(!first.is_shown(b""));
         let other = find(2).unwrap();
         assert!(sessions.end(&find(1).unwrap().id) && find(1).is_none() && !sessions.end("none"));
-        let holds = |of: KeyHash| !of.is(key("c"));
+        let holds = |of: ApiKeyHash| !of.is(key("c"));
         assert_eq!(sessions.all(6, holds).iter().map(|session| &*session.app).collect::<Vec<_>>(), ["a"]);
         assert!(first.life.renew(7) && other.life.renew(7));
         sessions.end_others(&first.id);

@@ -3,18 +3,19 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::describe::VisitsSummary;
 use crate::api::rest::list::failed;
 use crate::api::rest::visits::{self, HOUR_MS, Span};
-use crate::api::{Answer, Context, json as json_answer};
 use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;
 use carom_model::query::{Filter, ListAnswer, ListRequest, PartCounts};
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{Counts, HOSTS_MAX, Part, Subject};
+use carom_model::visits::tally::{HOSTS_MAX, Subject, VisitCounts, VisitGroup};
 use carom_telemetry::clock::unix_ms;
 
 const DAY_MS: u64 = 24 * HOUR_MS;
@@ -33,7 +34,7 @@ const ROWS_MAX: usize = 100;
 
 impl Context {
     /// Handles `GET /admin/api/usage`: returns the use of links in a period.
-    pub(super) async fn usage(&self, query: Option<&str>) -> Answer {
+    pub(super) async fn usage(&self, query: Option<&str>) -> ApiResponse {
         match self.try_usage(query).await {
             Ok(told) => json_answer(StatusCode::OK, &told),
             Err(problem) => problem.into_answer(),
@@ -154,9 +155,9 @@ impl Context {
         domains: &[DomainName],
         span: &Span,
         all: &History,
-    ) -> Result<(Vec<Counts>, bool), Problem> {
-        let of_apps = apps.iter().map(|app| Part::App(app.as_str().into()));
-        let parts = of_apps.chain(domains.iter().map(|domain| Part::Domain(domain.id()))).collect();
+    ) -> Result<(Vec<VisitCounts>, bool), Problem> {
+        let of_apps = apps.iter().map(|app| VisitGroup::App(app.as_str().into()));
+        let parts = of_apps.chain(domains.iter().map(|domain| VisitGroup::Domain(domain.id()))).collect();
         let hour = |day: u64| u32::try_from(day.saturating_mul(24)).unwrap_or(u32::MAX);
         let (from_hour, to_hour) = (hour(span.start_ms / DAY_MS), hour(span.end_ms / DAY_MS + 1));
         match self.ask_list(ListRequest::Parts { parts, from_hour, to_hour }).await? {
@@ -200,14 +201,14 @@ impl Context {
 struct Known {
     links: Option<u64>,
     created: Option<u64>,
-    visits: Counts,
+    visits: VisitCounts,
 }
 
 impl Known {
     /// Subtracts the counts of other domains, which leaves those of the default domain.
     fn without(self, some: &Known) -> Known {
         let less = |all: Option<u64>, some: Option<u64>| Some(all?.saturating_sub(some?));
-        let visits = Counts {
+        let visits = VisitCounts {
             total: self.visits.total.saturating_sub(some.visits.total),
             bots: self.visits.bots.saturating_sub(some.visits.bots),
         };

@@ -9,23 +9,25 @@ use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
 use crate::api::compat::form::{Form, read_form};
+use crate::api::context::Context;
 use crate::api::page::as_html;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
+use crate::api::request::accepts_html;
+use crate::api::response::{ApiResponse, answer, with};
 use crate::api::rest::create::Create;
 use crate::api::rest::domains::lead_to;
-use crate::api::rest::short_urls::Made;
-use crate::api::{Answer, Context, accepts_html, answer, with};
+use crate::api::rest::short_urls::CreatedLink;
 use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
 use carom_model::access::Role;
-use carom_model::access::miss_limiter::Source;
+use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::dates;
-use carom_model::domains::{DEFAULT_DOMAIN, DomainName, Place};
+use carom_model::domains::{DEFAULT_DOMAIN, DomainIndex, DomainName};
 use carom_model::link::Link;
 use carom_model::redirect::MissLimit;
 use carom_model::redirect::Notice;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 use carom_telemetry::clock::unix_ms;
 
 /// Date format of these pages.
@@ -55,7 +57,7 @@ pub(in crate::api) fn shown(ms: u64) -> String {
 
 impl Context {
     /// Handles `GET /`: redirects to the domain's home page, or shows the form.
-    pub(in crate::api) fn home<B>(&self, request: &Request<B>) -> Answer {
+    pub(in crate::api) fn home<B>(&self, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         if let Some(target) = &self.domains().at(place).targets.home {
             return lead_to(target);
@@ -74,7 +76,7 @@ impl Context {
         }
     }
 
-    fn show_form(&self, status: StatusCode, home: Home) -> Answer {
+    fn show_form(&self, status: StatusCode, home: Home) -> ApiResponse {
         let needs_key = self.services.keys().had_keys() || self.services.keys().is_unsure();
         let page = as_html(status, self.pages().home(&Home { needs_key, ..home }));
         // With `no-referrer` a browser would send `Origin: null` with this form. Without TLS it sends no other
@@ -83,7 +85,7 @@ impl Context {
     }
 
     /// Handles `POST /`: creates a link from the form.
-    pub(in crate::api) async fn shorten_by_hand(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn shorten_by_hand(&self, request: Request<Incoming>) -> ApiResponse {
         let domain = self.domain_of(&request);
         let Some(place) = domain.filter(|_| self.site.has_form) else {
             return self.lost(&request, domain, Notice::NotFound);
@@ -102,13 +104,13 @@ impl Context {
         let caller = self.caller.meaning(self.domains().label_at(place));
         let context = Context { caller: Rc::new(caller), ..self.clone() };
         match context.try_by_hand(&form, source).await {
-            Ok(Made { link, .. }) => self.lead_to_made(&link, place),
+            Ok(CreatedLink { link, .. }) => self.lead_to_made(&link, place),
             Err(refusal) => self.show_again(&form, refusal),
         }
     }
 
     /// Redirects to the page of a created link, so that a reload creates no second one.
-    fn lead_to_made(&self, link: &Link, place: Place) -> Answer {
+    fn lead_to_made(&self, link: &Link, place: DomainIndex) -> ApiResponse {
         let domain = link.labels.domain.as_ref();
         // A key may create links in another domain than that of the request. The page stays here: forms must not
         // redirect elsewhere.
@@ -122,7 +124,7 @@ impl Context {
     }
 
     /// Handles `GET /-/links/{code}?mark=`: shows a created link to its creator.
-    pub(in crate::api) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         let mut client = self.client_of(request);
         if client.is_limited() {
@@ -145,12 +147,12 @@ impl Context {
         }
     }
 
-    fn draw_made(&self, link: &Link, counts: Counts, place: Place) -> Answer {
+    fn draw_made(&self, link: &Link, counts: VisitCounts, place: DomainIndex) -> ApiResponse {
         let domain = link.labels.domain.as_ref();
         let base_url = self.domains().base_url_of(domain);
         let code = link.code.as_slug().to_string();
         let elsewhere = if domain == self.domains().label_at(place).as_ref() { "" } else { &*base_url };
-        let page = self.pages().made(&pages::Made {
+        let page = self.pages().made(&pages::CreatedPage {
             short_url: format!("{base_url}/{code}"),
             path: format!("{elsewhere}/{code}"),
             code,
@@ -167,7 +169,7 @@ impl Context {
         with(answer, header::CACHE_CONTROL, "no-store")
     }
 
-    async fn try_by_hand(&self, form: &Form, source: Option<Source>) -> Result<Made, Refusal> {
+    async fn try_by_hand(&self, form: &Form, source: Option<RequestOrigin>) -> Result<CreatedLink, Refusal> {
         let key = Some(form.get("key").trim()).filter(|key| !key.is_empty());
         let meant = self.caller.domain_meant().cloned();
         let context = self.identify(key.map(str::as_bytes), source, None)?;
@@ -191,7 +193,7 @@ impl Context {
     }
 
     /// Shows the form again with the values that were sent, each error beside its field.
-    fn show_again(&self, form: &Form, refusal: Refusal) -> Answer {
+    fn show_again(&self, form: &Form, refusal: Refusal) -> ApiResponse {
         let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), form.get(name).to_owned())).collect();
         let (mut errors, mut problem) = (BTreeMap::new(), None);
         let is_open = FORM_FIELDS.iter().any(|(name, is_option)| *is_option && !form.get(name).is_empty());
@@ -217,7 +219,7 @@ impl Context {
                 }
                 let home = Home { values, errors, problem, is_open, needs_key: false };
                 let form = self.show_form(of.status(), home);
-                of.dress(form)
+                of.add_headers(form)
             }
         }
     }

@@ -7,13 +7,15 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 
 use super::home::shown;
+use crate::api::context::Context;
 use crate::api::page::as_html;
-use crate::api::{Answer, Context, accepts_html, answer, with};
+use crate::api::request::accepts_html;
+use crate::api::response::{ApiResponse, answer, with};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::Preview;
 use carom_model::dates;
 use carom_model::destination::hosts::host_of;
-use carom_model::domains::Place;
+use carom_model::domains::DomainIndex;
 use carom_model::link::Link;
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Decision, Destination, Lookup, MissLimit, Policies, Response, decide};
@@ -21,7 +23,7 @@ use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// Returns the preview of a code.
-    pub(in crate::api) async fn preview<B>(&self, code: &str, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn preview<B>(&self, code: &str, request: &Request<B>) -> ApiResponse {
         match self.find_followable(code, request).await {
             Ok(link) => self.show_preview(&link, request),
             Err(answer) => answer,
@@ -36,7 +38,7 @@ impl Context {
         &self,
         code: &str,
         request: &Request<B>,
-    ) -> Result<Arc<Link>, Answer> {
+    ) -> Result<Arc<Link>, ApiResponse> {
         let mut client = self.client_of(request);
         if client.is_limited() {
             return Err(self.too_many(request));
@@ -63,7 +65,7 @@ impl Context {
 
     /// The link of a code at a domain as the store has it, or that of the default domain where it stands in; and whether it
     /// has no visits left.
-    async fn read_at(&self, code: Code, domain: Option<Place>) -> (Lookup<Arc<Link>>, bool) {
+    async fn read_at(&self, code: Code, domain: Option<DomainIndex>) -> (Lookup<Arc<Link>>, bool) {
         let Some(at) = domain else { return (Lookup::Missing, false) };
         let code = code.within(self.domains().id_at(at));
         let mut answer = self.services.store(|ticket| StoreRequest::Read { code, ticket }).await;
@@ -90,7 +92,7 @@ fn hosts_of(target: &str) -> (String, Option<String>) {
 }
 
 impl Context {
-    fn show_preview<B>(&self, link: &Link, request: &Request<B>) -> Answer {
+    fn show_preview<B>(&self, link: &Link, request: &Request<B>) -> ApiResponse {
         let answer = if accepts_html(request) {
             let (host, punycode) = hosts_of(&link.target);
             let base_url = self.domains().base_url_of(link.labels.domain.as_ref());

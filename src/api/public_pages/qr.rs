@@ -1,16 +1,15 @@
 //! QR codes of short URLs: `GET /rest/v3/short-urls/{shortCode}/qr` and `GET /{shortCode}/qr-code`.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
 use hyper::{Request, StatusCode, header};
 
+use super::pictures::QrParams;
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::{Params, percent_decoded};
-use crate::api::{Answer, Context, answer, with};
+use crate::api::response::{ApiResponse, answer, with};
 use crate::bridge::JobKind;
 use crate::pages::qr::{self, Correction, Drawing};
-use carom_limits::PICTURES_KEPT_BYTES;
 use carom_model::link::Link;
 use carom_model::redirect::Notice;
 
@@ -30,14 +29,7 @@ const KEPT: &str = "private, max-age=300";
 /// Reason why rendering cannot fail: the longest base URL and slug fit into every kind of code.
 const FITS: &str = "a short URL fits into a QR code";
 
-/// Parameters of a requested QR code.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Wanted {
-    is_svg: bool,
-    drawing: Drawing,
-}
-
-fn read(query: Option<&str>) -> Result<Wanted, Vec<Invalid>> {
+fn read(query: Option<&str>) -> Result<QrParams, Vec<Invalid>> {
     let mut params = Params::of(query);
     let is_svg = params.read("format", |text| match text {
         "svg" => Ok(true),
@@ -52,12 +44,15 @@ fn read(query: Option<&str>) -> Result<Wanted, Vec<Invalid>> {
     let correction = correction("correction").or(correction("errorCorrection"));
     params.finish()?;
     let correction = correction.unwrap_or(Correction::Medium);
-    Ok(Wanted { is_svg: is_svg.unwrap_or(false), drawing: Drawing { size: size.unwrap_or(SIZE), margin, correction } })
+    Ok(QrParams {
+        is_svg: is_svg.unwrap_or(false),
+        drawing: Drawing { size: size.unwrap_or(SIZE), margin, correction },
+    })
 }
 
 impl Context {
     /// Returns the QR code of a link that the caller may see.
-    pub(in crate::api) async fn qr(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn qr(&self, code: &str, query: Option<&str>) -> ApiResponse {
         let wanted = match read(query) {
             Ok(wanted) => wanted,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
@@ -74,7 +69,7 @@ impl Context {
     }
 
     /// Returns the QR code of a link that anybody may follow.
-    pub(in crate::api) async fn public_qr<B>(&self, code: &str, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn public_qr<B>(&self, code: &str, request: &Request<B>) -> ApiResponse {
         let wanted = match read(request.uri().query()) {
             Ok(wanted) => wanted,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
@@ -89,7 +84,7 @@ impl Context {
     }
 
     /// Returns the image from the cache, or has the rendering thread make it.
-    async fn draw(&self, link: &Link, wanted: Wanted) -> Result<Answer, &'static str> {
+    async fn draw(&self, link: &Link, wanted: QrParams) -> Result<ApiResponse, &'static str> {
         let base_url = self.domains().base_url_of(link.labels.domain.as_ref());
         let url = format!("{base_url}/{}", link.code.as_slug());
         let key = (url, wanted);
@@ -97,7 +92,7 @@ impl Context {
         let bytes = match kept {
             Some(bytes) => bytes,
             None => {
-                let (url, Wanted { is_svg, drawing }) = key.clone();
+                let (url, QrParams { is_svg, drawing }) = key.clone();
                 let draw = move || match is_svg {
                     true => qr::svg(&url, drawing).expect(FITS).into(),
                     false => qr::png(&url, drawing).expect(FITS).into(),
@@ -114,83 +109,18 @@ impl Context {
     }
 }
 
-/// A short URL and the parameters of its QR code.
-type PictureKey = (String, Wanted);
-
-/// The cache of QR codes of a core: the most recently used ones, up to a number of bytes.
-#[derive(Debug, Default)]
-pub(in crate::api) struct Pictures {
-    kept: HashMap<PictureKey, Kept>,
-    bytes: usize,
-    /// Number of uses so far: the clock of the cache.
-    clock: u64,
-}
-
-#[derive(Debug)]
-struct Kept {
-    bytes: Bytes,
-    last_used: u64,
-}
-
-/// Bytes of an entry besides its URL and its image.
-const ENTRY_BYTES: usize = 128;
-
-impl Pictures {
-    fn get(&mut self, key: &PictureKey) -> Option<Bytes> {
-        self.clock += 1;
-        let kept = self.kept.get_mut(key)?;
-        kept.last_used = self.clock;
-        Some(kept.bytes.clone())
-    }
-
-    fn keep(&mut self, key: PictureKey, bytes: Bytes) {
-        let size = |key: &PictureKey, bytes: &Bytes| ENTRY_BYTES + key.0.len() + bytes.len();
-        self.clock += 1;
-        // Two concurrent requests may both have rendered this image.
-        self.bytes += size(&key, &bytes);
-        self.bytes -= self.kept.get(&key).map_or(0, |before| size(&key, &before.bytes));
-        self.kept.insert(key, Kept { bytes, last_used: self.clock });
-        if self.bytes > PICTURES_KEPT_BYTES {
-            // Evicts a quarter at once, so that most inserts need no scan.
-            let mut uses: Vec<u64> = self.kept.values().map(|kept| kept.last_used).collect();
-            let place = uses.len() / 4;
-            let (_, oldest, _) = uses.select_nth_unstable(place);
-            let oldest = *oldest;
-            self.kept.retain(|_, kept| kept.last_used > oldest);
-            self.bytes = self.kept.iter().map(|(key, kept)| size(key, &kept.bytes)).sum();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn pictures_that_were_used_last_are_kept_within_their_bytes() {
-        let mut pictures = Pictures::default();
-        let key = |number: usize| (format!("https://s.test/{number:06}"), read(None).unwrap());
-        let picture = Bytes::from(vec![0; 8 * 1024]);
-        for number in 0..1_000 {
-            pictures.keep(key(number), picture.clone());
-            assert_eq!(pictures.get(&key(0)), Some(picture.clone()), "it is asked for all the time");
-            assert!(pictures.bytes <= PICTURES_KEPT_BYTES, "{}", pictures.bytes);
-        }
-        assert!(pictures.get(&key(999)).is_some() && pictures.get(&key(1)).is_none());
-        assert!(pictures.kept.len() > PICTURES_KEPT_BYTES / (8 * 1024) / 2);
-        let before = pictures.bytes;
-        pictures.keep(key(999), picture);
-        assert_eq!(pictures.bytes, before);
-    }
-
-    #[test]
     fn what_is_not_named_is_as_in_shlink_but_readable() {
         let usual = read(None).unwrap();
         let drawing = Drawing { size: 300, margin: None, correction: Correction::Medium };
-        assert_eq!(usual, Wanted { is_svg: false, drawing });
+        assert_eq!(usual, QrParams { is_svg: false, drawing });
         let asked = read(Some("format=svg&size=500&margin=0&errorCorrection=h")).unwrap();
         let drawing = Drawing { size: 500, margin: Some(0), correction: Correction::High };
-        assert_eq!(asked, Wanted { is_svg: true, drawing });
+        assert_eq!(asked, QrParams { is_svg: true, drawing });
         let wrong = read(Some("format=gif&size=49&margin=-1&correction=X")).unwrap_err();
         assert_eq!(wrong.len(), 4, "{wrong:?}");
     }

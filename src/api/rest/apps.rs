@@ -12,9 +12,11 @@ use serde_json::{Map, Value, json};
 
 use super::create::instant;
 use super::short_urls::read_object;
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::percent_decoded;
-use crate::api::{Answer, Context, is_read, json as json_answer};
+use crate::api::request::is_read;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::{AppsAnswer, AppsRequest};
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::registry::{Grant, Refusal};
@@ -35,7 +37,7 @@ pub(in crate::api) fn methods_at(segments: &[&str]) -> Option<&'static str> {
 }
 
 /// Answers a request for a path below `/apps` that [`methods_at`] knows.
-pub(in crate::api) async fn serve(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
+pub(in crate::api) async fn serve(context: &Context, segments: &[&str], request: Request<Incoming>) -> ApiResponse {
     let names: Vec<String> = segments.iter().map(|segment| percent_decoded(segment)).collect();
     match try_serve(context, &names, request).await {
         Ok((status, body)) => json_answer(status, &body),

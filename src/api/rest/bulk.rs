@@ -26,11 +26,12 @@ use serde_json::{Map, Value};
 use super::create::Create;
 use super::describe::ShortUrl;
 use super::lines::{Line, Lines};
-use super::short_urls::{Shown, Wanted, refused};
-use super::streaming::{Outlet, breathe, stream};
+use super::short_urls::{NewLink, Shown, refused};
+use super::streaming::{Outlet, stream, yield_once};
+use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
-use crate::api::{Answer, Context, answer_with};
+use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::handle::{Gathered, LongKind, LongRequest, ServiceHandle};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::{
@@ -57,12 +58,12 @@ const NDJSON_NAMES: &[&[u8]] = &[
 const LINES_PER_TURN: usize = 64;
 
 /// Outcome of a line: a link, or `None` in a dry run.
-type Told = Result<Option<Shown>, Problem>;
+type LineResult = Result<Option<Shown>, Problem>;
 
 /// Result of a line, in the form of its JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry<'t> {
+struct LineReport<'t> {
     line: u64,
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,9 +87,9 @@ enum Read {
 
 /// A request to the store for one line.
 enum Asked {
-    Make(Wanted),
+    Make(NewLink),
     /// Asks whether a slug is free, for a dry run.
-    IsFree(Wanted),
+    IsFree(NewLink),
 }
 
 /// Lines that are decided together.
@@ -164,14 +165,14 @@ struct Bulk {
 
 impl Context {
     /// Handles `POST /rest/v3/short-urls/bulk`: creates a link for each line of the body.
-    pub(in crate::api) async fn create_bulk(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn create_bulk(&self, request: Request<Incoming>) -> ApiResponse {
         match self.begin_bulk(request).await {
             Ok(answer) => answer,
             Err(problem) => problem.into_answer(),
         }
     }
 
-    async fn begin_bulk(&self, request: Request<Incoming>) -> Result<Answer, Problem> {
+    async fn begin_bulk(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
         let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         if !is_ndjson(kind) {
             return Err(Problem::not_lines());
@@ -205,7 +206,7 @@ impl Context {
 
     /// Returns the error that a create with this slug would get, as far as this node knows; `None` if the slug is
     /// available.
-    fn judge_slug(&self, wanted: &Wanted, answer: &StoreAnswer) -> Option<Problem> {
+    fn judge_slug(&self, wanted: &NewLink, answer: &StoreAnswer) -> Option<Problem> {
         let slug = wanted.link.code.as_slug().to_string();
         match answer {
             StoreAnswer::NotFound => None,
@@ -244,7 +245,7 @@ impl Bulk {
                 Event::BodyBroken => return,
                 Event::Decided(answers) => {
                     if let Some(chunk) = self.waiting.pop_front() {
-                        self.tell(chunk, answers, &outlet).await;
+                        self.write_results(chunk, answers, &outlet).await;
                     }
                 }
                 Event::MustEnd => {
@@ -301,7 +302,7 @@ impl Bulk {
                 Line::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
             });
             if read.len().is_multiple_of(LINES_PER_TURN) {
-                breathe().await;
+                yield_once().await;
             }
         }
         if read.is_empty() { None } else { Some(self.ask(read, bytes).await) }
@@ -350,7 +351,7 @@ impl Bulk {
             .filter_map(|(_, read)| if let Read::Asked(asked) = read { Some(asked) } else { None })
             .collect();
         let answers = services.store_all(asked.len(), |at, ticket| match asked[at] {
-            Asked::Make(Wanted { link, reuse, .. }) => {
+            Asked::Make(NewLink { link, reuse, .. }) => {
                 StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }
             }
             Asked::IsFree(wanted) => StoreRequest::Read { code: wanted.link.code, ticket },
@@ -359,7 +360,7 @@ impl Bulk {
     }
 
     /// Writes the results of a chunk.
-    async fn tell(&mut self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
+    async fn write_results(&mut self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
         let Chunk { lines, answers: gathered, .. } = chunk;
         drop(gathered);
         let mut answers = answers.into_iter();
@@ -392,7 +393,7 @@ impl Bulk {
 
     /// Returns the error for a slug that an earlier line of a dry run would have taken. Remembers at most
     /// [`BULK_SLUGS_TRIED`] slugs.
-    fn judge_again(&mut self, wanted: &Wanted) -> Option<Problem> {
+    fn judge_again(&mut self, wanted: &NewLink) -> Option<Problem> {
         let hash = self.hasher.hash_one(wanted.link.code);
         let is_taken = self.tried.contains(&hash);
         if !is_taken && self.tried.len() < BULK_SLUGS_TRIED {
@@ -403,7 +404,7 @@ impl Bulk {
     }
 
     /// Reads the visits of the reused links among these results.
-    async fn count_visits(&self, results: &mut [(u64, Told)]) {
+    async fn count_visits(&self, results: &mut [(u64, LineResult)]) {
         let unknown = results.iter_mut().filter_map(|(_, told)| match told {
             Ok(Some((link, counts @ None))) => Some((link.code, counts)),
             _ => None,
@@ -420,12 +421,12 @@ impl Bulk {
         }
     }
 
-    fn write(&self, line: u64, told: &Told, out: &mut Vec<u8>) {
+    fn write(&self, line: u64, told: &LineResult, out: &mut Vec<u8>) {
         match told {
             Ok(shown) => {
                 let short_url =
                     shown.as_ref().map(|(link, counts)| self.context.described(link, counts.unwrap_or_default()));
-                push_line(&Entry { line, status: 200, short_url, error: None, ended: false }, out);
+                push_line(&LineReport { line, status: 200, short_url, error: None, ended: false }, out);
             }
             Err(problem) => push_problem(line, problem.clone(), false, out),
         }
@@ -435,7 +436,7 @@ impl Bulk {
     async fn break_off(mut self, outlet: &Outlet, problem: Problem) {
         while let Some(mut chunk) = self.waiting.pop_front() {
             let answers = poll_fn(|context| chunk.answers.poll(context)).await;
-            self.tell(chunk, answers, outlet).await;
+            self.write_results(chunk, answers, outlet).await;
         }
         let mut out = Vec::new();
         push_problem(self.lines.number() + 1, problem, true, &mut out);
@@ -446,10 +447,10 @@ impl Bulk {
 /// Writes a problem as the result of a line.
 fn push_problem(line: u64, problem: Problem, ended: bool, out: &mut Vec<u8>) {
     let (status, members) = problem.into_parts();
-    push_line(&Entry { line, status: status.as_u16(), short_url: None, error: Some(members), ended }, out);
+    push_line(&LineReport { line, status: status.as_u16(), short_url: None, error: Some(members), ended }, out);
 }
 
-fn push_line(entry: &Entry<'_>, out: &mut Vec<u8>) {
+fn push_line(entry: &LineReport<'_>, out: &mut Vec<u8>) {
     serde_json::to_writer(&mut *out, entry).expect("keys are strings, and nothing else can fail");
     out.push(b'\n');
 }

@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use crate::api::problem::Invalid;
 use carom_model::access::{APP_VERSION_LEN_MAX, KeyDomains, is_app_version};
 use carom_model::dates;
-use carom_model::destination::hosts::Hosts;
+use carom_model::destination::hosts::HostSet;
 use carom_model::destination::long_url::{Authority, LongUrl};
 use carom_model::domains::{DomainName, Domains};
-use carom_model::link::labels::{self, Labels, Tags};
+use carom_model::link::labels::{self, LinkLabels, Tags};
 use carom_model::link::patch::is_contrary;
 
 /// Upper limit of the seconds for which clients may cache a redirect: the largest that HTTP caches understand (RFC
@@ -46,9 +46,9 @@ pub(in crate::api) struct Bounds<'a> {
     /// Hosts and ports of the service itself, which are forbidden as destinations.
     pub(in crate::api) own: &'a [Authority],
     /// Hosts that are allowed as destinations; `None`: all.
-    pub(in crate::api) allowed: Option<&'a Hosts>,
+    pub(in crate::api) allowed: Option<&'a HostSet>,
     /// Hosts that are blocked as destinations; `None`: no host.
-    pub(in crate::api) blocked: Option<&'a Hosts>,
+    pub(in crate::api) blocked: Option<&'a HostSet>,
     /// All domains of the service.
     pub(in crate::api) domains: Option<&'a Domains>,
     /// Domains that the caller may use; `None`: all.
@@ -63,7 +63,7 @@ pub(in crate::api) struct Create {
     pub(in crate::api) target: LongUrl,
     pub(in crate::api) slug: Option<Code>,
     pub(in crate::api) policy: Policy,
-    pub(in crate::api) labels: Labels,
+    pub(in crate::api) labels: LinkLabels,
     /// True if the link gets a long random code that cannot be guessed.
     pub(in crate::api) private: bool,
     /// True if an existing link with the same destination may be returned (`findIfExists`).
@@ -80,7 +80,7 @@ impl Create {
         let mut target = None;
         let mut slug = None;
         let mut policy = Policy { forward_query: true, ..Policy::default() };
-        let mut labels = Labels::default();
+        let mut labels = LinkLabels::default();
         let (mut find, mut private) = (false, false);
         let mut take = |field: &str, result: Result<(), String>| {
             if let Err(reason) = result {

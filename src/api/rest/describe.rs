@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::api::Context;
+use crate::api::context::Context;
 use carom_model::access::AppName;
 use carom_model::dates;
-use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::{DomainName, Domains};
 use carom_model::link::Link;
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 
 /// A link in the form of its JSON.
 #[derive(Serialize)]
@@ -48,8 +48,8 @@ pub(in crate::api) struct VisitsSummary {
     bots: u64,
 }
 
-impl From<Counts> for VisitsSummary {
-    fn from(Counts { total, bots }: Counts) -> VisitsSummary {
+impl From<VisitCounts> for VisitsSummary {
+    fn from(VisitCounts { total, bots }: VisitCounts) -> VisitsSummary {
         VisitsSummary { total, non_bots: total.saturating_sub(bots), bots }
     }
 }
@@ -65,12 +65,12 @@ struct Meta {
 /// Describes links on any thread, with the domains and block list of its creation.
 pub(in crate::api) struct Describer {
     domains: Arc<Domains>,
-    blocked: Option<Arc<Hosts>>,
+    blocked: Option<Arc<HostSet>>,
 }
 
 impl Describer {
     /// Describes a link with these visits.
-    pub(in crate::api) fn describe<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
+    pub(in crate::api) fn describe<'a>(&self, link: &'a Link, visits: VisitCounts) -> ShortUrl<'a> {
         let blocked = self.blocked.as_ref().is_some_and(|hosts| hosts.has(host_of(link.target.as_bytes())));
         describe(link, visits, &self.domains, blocked)
     }
@@ -83,12 +83,12 @@ impl Context {
     }
 
     /// Describes a link with these visits, on the thread of this core.
-    pub(in crate::api) fn described<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
+    pub(in crate::api) fn described<'a>(&self, link: &'a Link, visits: VisitCounts) -> ShortUrl<'a> {
         describe(link, visits, self.domains(), self.services.blocks(link.target.as_bytes()))
     }
 }
 
-fn describe<'a>(link: &'a Link, visits: Counts, domains: &Domains, blocked: bool) -> ShortUrl<'a> {
+fn describe<'a>(link: &'a Link, visits: VisitCounts, domains: &Domains, blocked: bool) -> ShortUrl<'a> {
     let short_code = link.code.as_slug().to_string();
     let domain = link.labels.domain.as_ref();
     ShortUrl {

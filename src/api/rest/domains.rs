@@ -4,9 +4,11 @@
 use hyper::{Request, StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Context, empty, is_read, json as json_answer, with};
+use crate::api::context::Context;
+use crate::api::request::is_read;
+use crate::api::response::{ApiResponse, empty, json as json_answer, with};
 use carom_model::destination::hosts::authority_of;
-use carom_model::domains::{Domain, Domains, Place, Targets};
+use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Policies, Response};
 
@@ -18,15 +20,20 @@ impl Context {
 
     /// Returns the domain of a request by its host; `None` if the service does not serve that host. A service with
     /// a single domain accepts any host.
-    pub(in crate::api) fn domain_of<B>(&self, request: &Request<B>) -> Option<Place> {
+    pub(in crate::api) fn domain_of<B>(&self, request: &Request<B>) -> Option<DomainIndex> {
         if !self.domains().is_strict() {
-            return Some(Place::default());
+            return Some(DomainIndex::default());
         }
         self.domains().of_host(host_of(request))
     }
 
     /// Returns the response for a missing or expired link: the domain's redirect, if it has one, else a page.
-    pub(in crate::api) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: Notice) -> Answer {
+    pub(in crate::api) fn lost<B>(
+        &self,
+        request: &Request<B>,
+        domain: Option<DomainIndex>,
+        lost: Notice,
+    ) -> ApiResponse {
         let policies = Policies { blocked: None, domains: self.domains() };
         match policies.response_at(domain, lost) {
             Response::DomainFallback(target) if is_read(request.method()) => lead_to(target),
@@ -36,7 +43,7 @@ impl Context {
     }
 
     /// Handles `GET /rest/v3/domains`: lists the domains that the caller may use.
-    pub(in crate::api) fn list_domains(&self) -> Answer {
+    pub(in crate::api) fn list_domains(&self) -> ApiResponse {
         let domains = self.domains();
         let may_use = |domain: &&Domain| {
             let label = domains.place_of(&domain.name).and_then(|place| domains.label_at(place));
@@ -65,7 +72,7 @@ fn redirects(targets: &Targets) -> Value {
 }
 
 /// Returns a redirect that clients do not cache.
-pub(in crate::api) fn lead_to(target: &str) -> Answer {
+pub(in crate::api) fn lead_to(target: &str) -> ApiResponse {
     let answer = with(empty(StatusCode::FOUND), header::CONTENT_LENGTH, "0");
     with(with(answer, header::CACHE_CONTROL, "private, max-age=0"), header::LOCATION, target)
 }

@@ -11,9 +11,10 @@ use serde_json::json;
 use super::bulk::NDJSON;
 use super::list::{filter_within, named_in};
 use super::streaming::{Outlet, stream};
+use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
-use crate::api::{Answer, Context, answer, answer_with};
+use crate::api::response::{ApiResponse, answer, answer_with};
 use crate::bridge::Page;
 use crate::bridge::handle::{LongKind, LongRequest};
 use carom_limits::EXPORT_REPORTS_MAX;
@@ -35,7 +36,7 @@ impl Missing {
 
 impl Context {
     /// Handles `GET /rest/v3/short-urls/export`: streams all links that the caller may see.
-    pub(in crate::api) fn export(&self, method: &Method, query: Option<&str>) -> Answer {
+    pub(in crate::api) fn export(&self, method: &Method, query: Option<&str>) -> ApiResponse {
         let mut params = Params::of(query);
         let (filter, has_any) =
             filter_within(&mut params, &self.caller.scope(), |name, scope| self.narrowed(scope, name));

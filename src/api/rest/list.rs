@@ -5,9 +5,10 @@ use hyper::{Request, StatusCode};
 use serde::Serialize;
 
 use super::describe::{Describer, ShortUrl};
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{Answer, Context, answer, json_text, to_json};
+use crate::api::response::{ApiResponse, answer, json_text, to_json};
 use crate::bridge::JobKind;
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
@@ -16,7 +17,9 @@ use carom_limits::{
 use carom_model::access::{AppName, Scope};
 use carom_model::destination::long_url::url_terms;
 use carom_model::link::labels::Tags;
-use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
+use carom_model::query::{
+    Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, OrderField, SortOrder,
+};
 use carom_model::redirect::Notice;
 
 #[derive(Serialize)]
@@ -66,7 +69,7 @@ impl Pagination {
 
 impl Context {
     /// Handles `GET /rest/v3/short-urls`: lists links.
-    pub(in crate::api) async fn list(&self, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn list(&self, query: Option<&str>) -> ApiResponse {
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
         let query = match read(query, &self.caller.scope(), narrowed, |term| self.codes_called(term)) {
             Ok(query) => query,
@@ -92,7 +95,7 @@ impl Context {
         }
     }
 
-    async fn show_page(&self, page: ListPage, per_page: usize, key: u64) -> Answer {
+    async fn show_page(&self, page: ListPage, per_page: usize, key: u64) -> ApiResponse {
         let describer = self.describer();
         if page.links.len() <= LINKS_WRITTEN_AT_ONCE {
             return json_text(StatusCode::OK, written(&page, &describer, per_page, key));
@@ -105,7 +108,7 @@ impl Context {
     }
 
     /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
-    pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         match self.services.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
             Ok(ListAnswer::Crawlable(allowed)) => {
@@ -133,7 +136,7 @@ fn written(page: &ListPage, describer: &Describer, per_page: usize, key: u64) ->
 }
 
 /// Returns the 503 for a list that is unavailable now.
-pub(in crate::api) fn no_list(reason: &str) -> Answer {
+pub(in crate::api) fn no_list(reason: &str) -> ApiResponse {
     Problem::unavailable(format!("The list is unavailable: {reason}.")).into_answer()
 }
 
@@ -196,7 +199,7 @@ fn read(
     let page = params.number("page", 1, u64::MAX).unwrap_or(1);
     let per_page =
         params.number("itemsPerPage", 1, LIST_PER_PAGE_MAX as u64).map_or(LIST_PER_PAGE, |count| count as usize);
-    let order = params.read("orderBy", order).unwrap_or(Order { field: OrderField::DateCreated, descending: true });
+    let order = params.read("orderBy", order).unwrap_or(SortOrder { field: OrderField::DateCreated, descending: true });
     let (filter, has_any) = filter_within(&mut params, scope, narrowed);
     // The link that the term names comes first only if the request asks for no other order.
     let is_first = params.text("orderBy").is_none();
@@ -282,7 +285,7 @@ pub(in crate::api) fn direction(text: &str) -> (&str, bool) {
     }
 }
 
-fn order(text: &str) -> Result<Order, String> {
+fn order(text: &str) -> Result<SortOrder, String> {
     let (field, descending) = direction(text);
     let field = match field {
         "dateCreated" => OrderField::DateCreated,
@@ -296,7 +299,7 @@ fn order(text: &str) -> Result<Order, String> {
             return Err(format!("must be one of {fields}, optionally followed by -ASC or -DESC"));
         }
     };
-    Ok(Order { field, descending })
+    Ok(SortOrder { field, descending })
 }
 
 #[cfg(test)]
@@ -319,7 +322,7 @@ mod tests {
     #[test]
     fn everything_is_read_and_defaults_are_those_of_shlink() {
         let plain = list("");
-        let newest = Order { field: OrderField::DateCreated, descending: true };
+        let newest = SortOrder { field: OrderField::DateCreated, descending: true };
         assert_eq!(plain, ListQuery { filter: Filter::default(), order: newest, page: 1, per_page: 10, cursor: None });
         let full = list(
             "page=3&itemsPerPage=500&searchTerm=+F%C3%9C+x+&tags[]=B&tags%5B%5D=a+c&tags[]=b&tagsMode=all&orderBy=title-DESC\
@@ -340,9 +343,9 @@ mod tests {
             without_over: true,
             condition: None,
         };
-        let order = Order { field: OrderField::Title, descending: true };
+        let order = SortOrder { field: OrderField::Title, descending: true };
         assert_eq!(full, ListQuery { filter, order, page: 3, per_page: 500, cursor: None });
-        assert_eq!(list("orderBy=visits").order, Order { field: OrderField::Visits, descending: false });
+        assert_eq!(list("orderBy=visits").order, SortOrder { field: OrderField::Visits, descending: false });
         assert!(asked("domain=other.test").ok().unwrap().asked.is_none());
         assert!(asked("domain=DEFAULT").ok().unwrap().asked.is_some());
     }
@@ -395,7 +398,7 @@ mod tests {
         assert!(asked(&format!("searchTerm=a&page=7&itemsPerPage=3&cursor={text}")).is_ok());
     }
 
-    fn place() -> carom_model::query::Place {
-        carom_model::query::Place::new(5, carom_shards::Code::parse(b"abc").unwrap())
+    fn place() -> carom_model::query::LinkPosition {
+        carom_model::query::LinkPosition::new(5, carom_shards::Code::parse(b"abc").unwrap())
     }
 }

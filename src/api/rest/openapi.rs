@@ -5,13 +5,13 @@
 
 use hyper::StatusCode;
 
-use crate::api::{Answer, answer};
+use crate::api::response::{ApiResponse, answer};
 
 /// Text of the OpenAPI document, in JSON.
 const DOCUMENT: &str = include_str!("openapi.json");
 
 /// Handles `GET /rest/v3/openapi.json`: returns the OpenAPI document.
-pub(in crate::api) fn description() -> Answer {
+pub(in crate::api) fn description() -> ApiResponse {
     answer(StatusCode::OK, "application/json", DOCUMENT)
 }
 

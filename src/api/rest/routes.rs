@@ -7,7 +7,8 @@ use hyper::header;
 use hyper::{Method, StatusCode, Uri};
 
 use crate::api::problem::Problem;
-use crate::api::{Answer, empty, with};
+use crate::api::response::{ApiResponse, empty, with};
+use crate::bridge::BULK_PATH;
 
 /// Paths in the notation of the description, each with its methods in the notation of the header `Allow`.
 pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
@@ -28,7 +29,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/health", "GET, HEAD"),
     ("/rest/v3/openapi.json", "GET, HEAD"),
     ("/rest/v3/short-urls", "GET, HEAD, POST"),
-    ("/rest/v3/short-urls/bulk", "POST"),
+    (BULK_PATH, "POST"),
     ("/rest/v3/short-urls/export", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
@@ -55,7 +56,7 @@ pub(in crate::api) fn methods_at(path: &str) -> Vec<&'static str> {
 
 /// Answers a request whose target is not a routable path: the asterisk, a tunnel, or bytes that must be
 /// percent-encoded. HTTP/1.1 refuses most of these earlier; HTTP/2 has no such check.
-pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<Answer> {
+pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<ApiResponse> {
     match uri.path() {
         _ if *method == Method::CONNECT => Some(Problem::tunnel().into_answer()),
         "*" if *method == Method::OPTIONS => {

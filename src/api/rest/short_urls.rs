@@ -12,11 +12,13 @@ use serde_json::{Map, Value};
 
 use super::create::{Bounds, Create};
 use super::patch;
-use crate::api::auth::with_quota;
+use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{Answer, Context, body_len_max, empty, json as json_answer, with};
+use crate::api::rate_limit::with_quota;
+use crate::api::request::body_len_max;
+use crate::api::response::{ApiResponse, empty, json as json_answer, with};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::{JobKind, StoreAnswer, StoreRequest};
 use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
@@ -27,7 +29,7 @@ use carom_model::dates::INSTANT_MS_MAX;
 use carom_model::domains::DomainName;
 use carom_model::link::private_code;
 use carom_model::link::{Link, Origin, Reuse, Version};
-use carom_model::visits::tally::Counts;
+use carom_model::visits::tally::VisitCounts;
 use carom_telemetry::clock::unix_ms;
 
 /// Generated codes that a create tries before it gives up. A taken one is a custom slug of the same shape, or was
@@ -48,19 +50,19 @@ const UNSERVED: &str =
     "The link is stored, but this node has no memory left to serve it. Restart the node with more cores.";
 
 /// A link to show, with its visits where they are known.
-pub(in crate::api) type Shown = (Arc<Link>, Option<Counts>);
+pub(in crate::api) type Shown = (Arc<Link>, Option<VisitCounts>);
 
 /// A link that was created or found.
-pub(in crate::api) struct Made {
+pub(in crate::api) struct CreatedLink {
     pub(in crate::api) link: Arc<Link>,
     /// Visits of the link, where they are known: those of a new link are.
-    pub(in crate::api) counts: Option<Counts>,
+    pub(in crate::api) counts: Option<VisitCounts>,
     /// Remainder of the app's rate limit.
     pub(in crate::api) quota: Option<Quota>,
 }
 
 /// A link to create, unless an existing link is reused.
-pub(in crate::api) struct Wanted {
+pub(in crate::api) struct NewLink {
     pub(in crate::api) link: Arc<Link>,
     pub(in crate::api) reuse: Reuse,
     /// MissLimiter that marks the idempotency key as in use; `None` without a key.
@@ -69,9 +71,9 @@ pub(in crate::api) struct Wanted {
 
 impl Context {
     /// Handles `POST /rest/v3/short-urls`: creates a link, or returns an existing one.
-    pub(in crate::api) async fn create(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn create(&self, request: Request<Incoming>) -> ApiResponse {
         match self.try_create(request).await {
-            Ok((Made { link, counts, quota }, is_repeated)) => {
+            Ok((CreatedLink { link, counts, quota }, is_repeated)) => {
                 let answer = with_quota(self.show(&link, counts).await, quota);
                 if is_repeated { with(answer, REPLAYED_FIELD, "true") } else { answer }
             }
@@ -93,7 +95,7 @@ impl Context {
     }
 
     /// Creates the link. The flag is true if an earlier request with the same idempotency key has created it.
-    async fn try_create(&self, request: Request<Incoming>) -> Result<(Made, bool), Problem> {
+    async fn try_create(&self, request: Request<Incoming>) -> Result<(CreatedLink, bool), Problem> {
         let key = idempotency_key(request.headers())?;
         let fields = read_object(&self.services, request).await?;
         let create = self.bounded(|bounds| Create::read(&fields, bounds));
@@ -110,14 +112,14 @@ impl Context {
     }
 
     /// Creates a link, or finds one that may be reused.
-    pub(in crate::api) async fn make(&self, create: Create) -> Result<Made, Problem> {
+    pub(in crate::api) async fn make(&self, create: Create) -> Result<CreatedLink, Problem> {
         self.make_pending(create, None).await
     }
 
-    async fn make_pending(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Made, Problem> {
+    async fn make_pending(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<CreatedLink, Problem> {
         let quota = self.caller.take_create()?;
         let made = self.make_one(create, pending).await;
-        made.map(|(link, counts)| Made { link, counts, quota }).map_err(|problem| problem.with_quota(quota))
+        made.map(|(link, counts)| CreatedLink { link, counts, quota }).map_err(|problem| problem.with_quota(quota))
     }
 
     async fn make_one(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Shown, Problem> {
@@ -125,19 +127,19 @@ impl Context {
             Some(slug) => slug,
             None => self.fresh_code(create.private).await?,
         };
-        let wanted = Wanted { pending, ..self.wanted(create, code) };
+        let wanted = NewLink { pending, ..self.wanted(create, code) };
         let answer = self.insert(&wanted).await;
         self.finish(wanted, answer).await
     }
 
     /// Turns the store's reply into a link. Tries further codes if the code is taken.
-    pub(in crate::api) async fn finish(&self, wanted: Wanted, answer: StoreAnswer) -> Result<Shown, Problem> {
+    pub(in crate::api) async fn finish(&self, wanted: NewLink, answer: StoreAnswer) -> Result<Shown, Problem> {
         let (mut wanted, mut answer) = (wanted, answer);
         for tried in 1.. {
             match answer {
                 StoreAnswer::Created => {
                     self.caller.made();
-                    return Ok((wanted.link, Some(Counts::default())));
+                    return Ok((wanted.link, Some(VisitCounts::default())));
                 }
                 StoreAnswer::Existing { link: existing, spare } => {
                     if spare {
@@ -177,7 +179,7 @@ impl Context {
         })
     }
 
-    async fn insert(&self, Wanted { link, reuse, pending }: &Wanted) -> StoreAnswer {
+    async fn insert(&self, NewLink { link, reuse, pending }: &NewLink) -> StoreAnswer {
         let request = |ticket| StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket };
         let answer = self.services.store_pending(pending.as_ref(), request).await;
         self.services.give_back_unused(link, &answer);
@@ -185,7 +187,7 @@ impl Context {
     }
 
     /// Handles `GET /rest/v3/short-urls/{shortCode}`: returns a link.
-    pub(in crate::api) async fn read(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn read(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.find_in(code, query).await {
             Ok((link, counts)) => self.show(&link, Some(counts)).await,
             Err(problem) => problem.into_answer(),
@@ -228,12 +230,12 @@ impl Context {
         &self,
         code: &str,
         query: Option<&str>,
-    ) -> Result<(Arc<Link>, Counts), Problem> {
+    ) -> Result<(Arc<Link>, VisitCounts), Problem> {
         self.find(self.code_in(code, query)?).await
     }
 
     /// Finds the link with that code, with its visits, if the caller may see it.
-    pub(in crate::api) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, Counts), Problem> {
+    pub(in crate::api) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, VisitCounts), Problem> {
         let code = &parsed.as_slug().to_string();
         let scope = self.caller.scope();
         match self.services.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
@@ -251,7 +253,7 @@ impl Context {
     }
 
     /// Handles `PATCH /rest/v3/short-urls/{shortCode}`: changes a link.
-    pub(in crate::api) async fn change(&self, code: &str, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn change(&self, code: &str, request: Request<Incoming>) -> ApiResponse {
         match self.try_change(code, request).await {
             Ok(link) => self.show(&link, None).await,
             Err(problem) => problem.into_answer(),
@@ -274,7 +276,7 @@ impl Context {
     }
 
     /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link.
-    pub(in crate::api) async fn delete(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn delete(&self, code: &str, query: Option<&str>) -> ApiResponse {
         let parsed = match self.code_in(code, query) {
             Ok(parsed) => parsed,
             Err(problem) => return problem.into_answer(),
@@ -287,7 +289,7 @@ impl Context {
     }
 
     /// Returns the link that a request asks for, under that code, with the rule for reuse.
-    pub(in crate::api) fn wanted(&self, create: Create, code: Code) -> Wanted {
+    pub(in crate::api) fn wanted(&self, create: Create, code: Code) -> NewLink {
         let is_chosen = create.slug.is_some();
         let reuse = match create.find {
             true if !create.private => Reuse::Any,
@@ -296,7 +298,7 @@ impl Context {
             _ => Reuse::Recent,
         };
         let origin = if is_chosen { Origin::Custom } else { Origin::Issued };
-        Wanted { link: Arc::new(self.link_of(create, code, origin)), reuse, pending: None }
+        NewLink { link: Arc::new(self.link_of(create, code, origin)), reuse, pending: None }
     }
 
     /// Builds the record of a requested link with that code.
@@ -315,7 +317,7 @@ impl Context {
     }
 
     /// Returns the response that shows a link. Reads its visits from the store if `counts` is `None`.
-    async fn show(&self, link: &Link, counts: Option<Counts>) -> Answer {
+    async fn show(&self, link: &Link, counts: Option<VisitCounts>) -> ApiResponse {
         let counts = match counts {
             Some(counts) => counts,
             None => {
@@ -323,7 +325,7 @@ impl Context {
                     StoreAnswer::Found(_, counts) => counts,
                     // The link is created or changed, and the client must learn that even if its visits are
                     // unavailable.
-                    _ => Counts::default(),
+                    _ => VisitCounts::default(),
                 }
             }
         };

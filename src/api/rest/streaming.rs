@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 
-use crate::api::Content;
+use crate::api::response::Content;
 
 /// The writing end of a streamed body.
 pub(in crate::api) struct Outlet(Rc<Cell<Option<Bytes>>>);
@@ -70,7 +70,7 @@ impl<F: Future<Output = ()>> Body for Stream<F> {
 }
 
 /// Yields to the other tasks of the core once.
-pub(in crate::api) async fn breathe() {
+pub(in crate::api) async fn yield_once() {
     let mut waited = false;
     poll_fn(|context| {
         if std::mem::replace(&mut waited, true) {
@@ -94,7 +94,7 @@ mod tests {
             for piece in ["a", "", "b"] {
                 count.set(count.get() + 1);
                 outlet.send(piece.into()).await;
-                breathe().await;
+                yield_once().await;
             }
         });
         let mut context = Context::from_waker(std::task::Waker::noop());

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
 use super::list::{Pagination, direction, failed, no_list, search_term};
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{Answer, Context, json_text, to_json};
+use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::JobKind;
 use carom_limits::{TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
 use carom_model::access::Scope;
@@ -15,7 +16,7 @@ use carom_model::query::{ListAnswer, ListRequest, TagField, TagQuery};
 
 impl Context {
     /// Handles `GET /rest/v3/tags`: lists the tags.
-    pub(in crate::api) async fn tags(&self, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn tags(&self, query: Option<&str>) -> ApiResponse {
         let with_stats = Params::of(query).flag("withStats");
         self.tag_page(query, with_stats, move |tags, stats| match with_stats {
             true => json!({"data": tags, "stats": stats}),
@@ -25,7 +26,7 @@ impl Context {
     }
 
     /// Handles `GET /rest/v3/tags/stats`: lists the tags with their links and visits.
-    pub(in crate::api) async fn tag_stats(&self, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn tag_stats(&self, query: Option<&str>) -> ApiResponse {
         self.tag_page(query, true, |_, stats| json!({"data": stats})).await
     }
 
@@ -34,7 +35,7 @@ impl Context {
         query: Option<&str>,
         with_visits: bool,
         show: impl FnOnce(Vec<Value>, Vec<Value>) -> Value + Send + 'static,
-    ) -> Answer {
+    ) -> ApiResponse {
         let asked = match read(query) {
             Ok(asked) => TagQuery { scope: self.caller.scope(), with_visits, ..asked },
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),

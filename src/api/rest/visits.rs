@@ -7,20 +7,21 @@ use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
 use super::short_urls::failed;
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{Answer, Context, json as json_answer};
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{Counts, HOSTS_MAX, Subject};
+use carom_model::visits::tally::{HOSTS_MAX, Subject, VisitCounts};
 
 pub(in crate::api) const HOUR_MS: u64 = 3_600_000;
 
 impl Context {
     /// Handles `GET /rest/v3/short-urls/{shortCode}/visits`: returns the visits of a link.
-    pub(in crate::api) async fn visits_of(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn visits_of(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.try_visits_of(code, query).await {
             Ok(body) => json_answer(StatusCode::OK, &body),
             Err(problem) => problem.into_answer(),
@@ -39,7 +40,7 @@ impl Context {
     }
 
     /// Handles `GET /rest/v3/visits`: returns the visits of all links and of missing links.
-    pub(in crate::api) async fn all_visits(&self) -> Answer {
+    pub(in crate::api) async fn all_visits(&self) -> ApiResponse {
         match self.try_all_visits().await {
             Ok(body) => json_answer(StatusCode::OK, &body),
             Err(problem) => problem.into_answer(),
@@ -60,7 +61,7 @@ impl Context {
     }
 
     /// Returns the visits of all links.
-    pub(in crate::api) async fn visits_of_all(&self) -> Result<Counts, Problem> {
+    pub(in crate::api) async fn visits_of_all(&self) -> Result<VisitCounts, Problem> {
         Ok(self.history(Subject::All, "").await?.all.counts)
     }
 
@@ -98,14 +99,14 @@ impl Span {
 }
 
 pub(in crate::api) fn describe(history: &History, span: &Span) -> Value {
-    let within = |times: &BTreeMap<u32, Counts>, len_ms: u64| -> Vec<(u64, Counts)> {
+    let within = |times: &BTreeMap<u32, VisitCounts>, len_ms: u64| -> Vec<(u64, VisitCounts)> {
         let times = times.iter().map(|(time, counts)| (u64::from(*time) * len_ms, *counts));
         times.filter(|(begin_ms, _)| span.meets(*begin_ms, len_ms)).collect()
     };
     let (days, hours) = (within(&history.days, 24 * HOUR_MS), within(&history.hours, HOUR_MS));
     let mut counts = history.all.counts;
     if !span.is_everything() {
-        counts = Counts::default();
+        counts = VisitCounts::default();
         days.iter().for_each(|(_, of_day)| counts.add(*of_day));
     }
     let mut referrers = history.all.clone();
@@ -125,6 +126,6 @@ pub(in crate::api) fn described_hosts(hosts: &[(Box<[u8]>, u64)]) -> Vec<Value> 
     hosts.iter().take(HOSTS_MAX).map(described).collect()
 }
 
-fn entry(date: &str, Counts { total, bots }: Counts) -> Value {
+fn entry(date: &str, VisitCounts { total, bots }: VisitCounts) -> Value {
     json!({ "date": date, "total": total, "nonBots": total.saturating_sub(bots), "bots": bots })
 }

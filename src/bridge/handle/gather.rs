@@ -10,7 +10,7 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::{ServiceHandle, fresh_code_of, late};
-use crate::bridge::{FleetDecision, Order, StoreAnswer, StoreRequest, Ticket};
+use crate::bridge::{FleetDecision, StoreAnswer, StoreRequest, Ticket, WriterOrder};
 use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 
 /// Bit that marks the token of a request of a batch. The bit above marks look-ups.
@@ -30,7 +30,7 @@ pub(super) struct Gathers {
 
 #[derive(Debug)]
 struct Gather {
-    places: Vec<Place>,
+    places: Vec<AnswerSlot>,
     /// Requests without an answer.
     left: usize,
     waker: Option<Waker>,
@@ -40,14 +40,14 @@ struct Gather {
 }
 
 #[derive(Debug)]
-struct Place {
+struct AnswerSlot {
     answer: Option<StoreAnswer>,
     is_read: bool,
     /// The code that the request brings, if it can go to another link should this one not need it.
     code: Option<Code>,
 }
 
-impl Place {
+impl AnswerSlot {
     /// Takes the code that is free after this answer. An answer with an existing link then no longer calls it spare.
     fn take_spare(&mut self) -> Option<Code> {
         match &mut self.answer {
@@ -119,7 +119,7 @@ impl Gathered {
             gather.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
+        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(AnswerSlot::take_spare));
         // Later answers still count, so their places stay.
         let answers = gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(|| late(place.is_read)));
         Poll::Ready(answers.collect())
@@ -132,7 +132,7 @@ impl Drop for Gathered {
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return };
         gather.abandoned = true;
         gather.waker = None;
-        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
+        self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(AnswerSlot::take_spare));
         if gather.left == 0 {
             gathers.by_number.remove(&self.number);
         }
@@ -168,9 +168,9 @@ impl ServiceHandle {
             let place = match self.send(request) {
                 Ok(()) => {
                     gather.left += 1;
-                    Place { answer: None, is_read, code }
+                    AnswerSlot { answer: None, is_read, code }
                 }
-                Err(reason) => Place { answer: Some(StoreAnswer::Refused(reason)), is_read, code },
+                Err(reason) => AnswerSlot { answer: Some(StoreAnswer::Refused(reason)), is_read, code },
             };
             gather.places.push(place);
         }
@@ -186,7 +186,7 @@ impl ServiceHandle {
         if self.removed_while_loading() >= REMOVED_WHILE_LOADING_MAX {
             return Err(super::LOADING);
         }
-        let order = Order::Client(request, FleetDecision::Alone);
+        let order = WriterOrder::Client(request, FleetDecision::Alone);
         self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
     }
 
@@ -200,11 +200,11 @@ impl ServiceHandle {
 pub(super) mod tests {
     use super::*;
     use crate::bridge::handle::{Codes, NodeContext, Recorders};
-    use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Post};
+    use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes};
     use crate::pages::Pages;
     use carom_model::access::idempotency::PendingCreates;
     use carom_model::domains::{Domains, UnknownHost};
-    use carom_model::link::labels::Labels;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Reuse, Version};
     use carom_shards::{CoreId, Policy};
     use std::sync::Arc;
@@ -223,17 +223,17 @@ pub(super) mod tests {
     }
 
     /// Returns a handle whose writer is the test, with a queue of `len` requests.
-    pub(in crate::bridge::handle) fn services(len: usize) -> (Rc<ServiceHandle>, Receiver<Order>) {
-        handle_of(CoreId(0), Box::new(NoCodes), Post::new(Vec::new()), len)
+    pub(in crate::bridge::handle) fn services(len: usize) -> (Rc<ServiceHandle>, Receiver<WriterOrder>) {
+        handle_of(CoreId(0), Box::new(NoCodes), Mailboxes::new(Vec::new()), len)
     }
 
     /// Returns a handle like [`services`], of a core (0, or 1 for the admin listener), with these codes and mailboxes.
     pub(in crate::bridge::handle) fn handle_of(
         core: CoreId,
         codes: Box<dyn Codes>,
-        post: Post,
+        post: Mailboxes,
         len: usize,
-    ) -> (Rc<ServiceHandle>, Receiver<Order>) {
+    ) -> (Rc<ServiceHandle>, Receiver<WriterOrder>) {
         let (writer, orders) = sync_channel(len);
         let domains = Domains::new("https://s.test", &[], false, UnknownHost::NotFound);
         let counters = NodeContext {
@@ -259,7 +259,7 @@ pub(super) mod tests {
 
     fn link(at: usize, origin: Origin) -> Arc<Link> {
         let code = Code::parse(format!("c{at}").as_bytes()).unwrap();
-        let (policy, labels, version) = (Policy::default(), Labels::default(), Version::default());
+        let (policy, labels, version) = (Policy::default(), LinkLabels::default(), Version::default());
         Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
     }
 
@@ -269,8 +269,9 @@ pub(super) mod tests {
         services.store_all(count, make)
     }
 
-    fn answer(services: &ServiceHandle, orders: &Receiver<Order>, spare: bool) {
-        let Ok(Order::Client(StoreRequest::Create { link, ticket, .. }, FleetDecision::Alone)) = orders.try_recv()
+    fn answer(services: &ServiceHandle, orders: &Receiver<WriterOrder>, spare: bool) {
+        let Ok(WriterOrder::Client(StoreRequest::Create { link, ticket, .. }, FleetDecision::Alone)) =
+            orders.try_recv()
         else {
             panic!("no request")
         };
@@ -356,7 +357,7 @@ pub(super) mod tests {
         ] {
             let (services, orders) = services(9);
             let mut gathered = ask(&services, 2);
-            while let Ok(Order::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
+            while let Ok(WriterOrder::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
                 services.bring_stored(ticket.token, answer.clone());
             }
             assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);

@@ -1,7 +1,7 @@
 //! Jobs that tasks hand to threads, because they would block the core's redirects for too long.
 
 use super::{Reply, ServiceHandle, refusal};
-use crate::bridge::{Job, JobKind, Made, Ticket};
+use crate::bridge::{Job, JobKind, JobResult, Ticket};
 use carom_limits::ANSWER_TIME_MAX;
 
 impl ServiceHandle {
@@ -20,7 +20,7 @@ impl ServiceHandle {
             JobKind::Picture => &self.counters.jobs.pictures,
             JobKind::Document => &self.counters.jobs.documents,
         };
-        let job = Job { ticket, run: Box::new(move || Box::new(run()) as Made) };
+        let job = Job { ticket, run: Box::new(move || Box::new(run()) as JobResult) };
         queue.try_send(job).map_err(|error| match error {
             std::sync::mpsc::TrySendError::Full(_) => "too many requests are waiting for a free thread",
             other => refusal(&other),
@@ -34,7 +34,7 @@ impl ServiceHandle {
     }
 
     /// Delivers the result of a job.
-    pub fn bring_made(&self, token: u64, made: Made) {
+    pub fn bring_made(&self, token: u64, made: JobResult) {
         self.bring(token, Reply::Made(made));
     }
 }

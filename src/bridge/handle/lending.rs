@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::bridge::handle::Codes;
     use crate::bridge::handle::gather::tests::handle_of;
-    use crate::bridge::{Mailbox, Post};
+    use crate::bridge::{Mailbox, Mailboxes};
 
     /// A segment with this many codes.
     struct Few(usize);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     fn lender(codes: usize) -> usize {
-        let (services, _) = handle_of(CoreId(0), Box::new(Few(codes)), Post::new(Vec::new()), 1);
+        let (services, _) = handle_of(CoreId(0), Box::new(Few(codes)), Mailboxes::new(Vec::new()), 1);
         services.lend_codes().len()
     }
 
@@ -79,7 +79,7 @@ mod tests {
     fn a_core_that_has_none_to_lend_is_asked_again() {
         let bell = tempfile::tempfile().unwrap();
         let (mailbox, mail) = Mailbox::new(Arc::new(bell));
-        let (services, _) = handle_of(CoreId(1), Box::new(Few(0)), Post::new(vec![mailbox]), 1);
+        let (services, _) = handle_of(CoreId(1), Box::new(Few(0)), Mailboxes::new(vec![mailbox]), 1);
         let mut code = pin!(services.take_code());
         let mut context = Context::from_waker(Waker::noop());
         let mut asked = || loop {

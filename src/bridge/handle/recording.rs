@@ -5,10 +5,10 @@ use std::time::Duration;
 use carom_shards::Code;
 
 use super::ServiceHandle;
-use crate::bridge::access_log::{AccessSender, Entry, Noted, Outcome, Request};
+use crate::bridge::access_log::{AccessEntry, AccessSender, PendingEntry, Request, RequestOutcome};
 use carom_model::redirect::VisitKind;
 use carom_model::redirect::{Notice, Response};
-use carom_model::visits::{Told, Visit, VisitSender, Visitor};
+use carom_model::visits::{RecordOutcome, Visit, VisitSender, Visitor};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::CoreStats;
 
@@ -42,10 +42,10 @@ impl ServiceHandle {
     #[inline]
     fn send_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
-            match visits.tell(&Visit { code, visitor }) {
-                Told::Whole => {}
-                Told::WithoutReferrer => self.counters.node.referrers_dropped.add_shared(1),
-                Told::Nothing => self.counters.node.visits_dropped.add_shared(1),
+            match visits.record(&Visit { code, visitor }) {
+                RecordOutcome::Whole => {}
+                RecordOutcome::WithoutReferrer => self.counters.node.referrers_dropped.add_shared(1),
+                RecordOutcome::Nothing => self.counters.node.visits_dropped.add_shared(1),
             }
         }
     }
@@ -62,27 +62,27 @@ impl ServiceHandle {
     }
 
     /// Logs a picked request that was answered now, `took` after its beginning.
-    pub fn tell_request(&self, request: Request<'_>, status: u16, took: Duration) {
-        let entry = Entry { request, outcome: outcome(status, took) };
-        let is_told = |access: &mut AccessSender| access.tell(&entry);
-        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
+    pub fn log_request(&self, request: Request<'_>, status: u16, took: Duration) {
+        let entry = AccessEntry { request, outcome: outcome(status, took) };
+        let is_sent = |access: &mut AccessSender| access.send(&entry);
+        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_sent));
     }
 
     /// Logs a request whose entry was kept when it came.
-    pub fn tell_noted(&self, noted: Noted, status: u16, took: Duration) {
-        let is_told = |access: &mut AccessSender| access.tell_noted(noted, outcome(status, took));
-        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
+    pub fn log_noted(&self, noted: PendingEntry, status: u16, took: Duration) {
+        let is_sent = |access: &mut AccessSender| access.send_noted(noted, outcome(status, took));
+        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_sent));
     }
 
-    fn count_told(&self, is_told: bool) {
-        if !is_told {
+    fn count_told(&self, is_sent: bool) {
+        if !is_sent {
             self.counters.node.access_log.dropped.add_shared(1);
         }
     }
 }
 
-fn outcome(status: u16, took: Duration) -> Outcome {
-    Outcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
+fn outcome(status: u16, took: Duration) -> RequestOutcome {
+    RequestOutcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
 }
 
 /// Counts the response to a request for a short code. Runs on the thread of the core that owns `stats`.

@@ -10,12 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::import::ImportSetup;
+use super::import_setup::ImportSetup;
 use crate::services::readers::ndjson::{self, Line};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use carom_model::access::AppName;
 use carom_model::domains::DomainName;
-use carom_model::link::labels::Labels;
+use carom_model::link::labels::LinkLabels;
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::link::{Link, Origin, Version};
 use carom_store::links::{Links, StoreError};
@@ -210,7 +210,7 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
 
 /// True if a stored link has the same destination, policy and labels.
 fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
-    let Labels { title, tags, crawlable, default_end, app, app_version, domain, delete_at_ms: _, idempotency: _ } =
+    let LinkLabels { title, tags, crawlable, default_end, app, app_version, domain, delete_at_ms: _, idempotency: _ } =
         &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
     let is_noted = stored.crawlable == *crawlable && stored.default_end == *default_end;

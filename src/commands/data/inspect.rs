@@ -15,10 +15,10 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 use crate::services::search;
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
-use carom_store::backup::{Counts, Section};
-use carom_store::links::catalog::Shelf;
+use carom_store::backup::{RecordCounts, Section};
+use carom_store::links::catalog::IndexKind;
 use carom_store::links::dump::is_sound;
-use carom_store::links::{Index, Of, complete_index, is_grave, stored_end, stored_url};
+use carom_store::links::{EndKind, Index, complete_index, is_quarantine_entry, stored_end, stored_url};
 use carom_telemetry::readable;
 
 /// Number of errors that are described. Further ones are counted.
@@ -54,7 +54,7 @@ pub trait Records {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Number of records of each section.
-    pub counts: Counts,
+    pub counts: RecordCounts,
     /// Number of links among them.
     pub links: u64,
     /// Descriptions of the first errors.
@@ -113,7 +113,7 @@ impl Sum {
 ///
 /// # Errors
 /// If the records cannot be read.
-pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Result<Report, R::Error> {
+pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&RecordCounts)) -> Result<Report, R::Error> {
     let mut report = Report::default();
     let (mut should_be, mut are) = ([Sum::default(); Section::ALL.len()], [Sum::default(); Section::ALL.len()]);
     let mut last: (Option<Section>, Vec<u8>) = (None, Vec::new());
@@ -178,13 +178,13 @@ fn read_link(key: &[u8], value: &[u8]) -> Result<Option<Link>, String> {
 fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
     each(Section::Urls, &stored_url(&link.url_entry()));
     if let Some(due) = link.end() {
-        each(Section::Ends, &stored_end(Of::Link, &due));
+        each(Section::Ends, &stored_end(EndKind::Link, &due));
     }
     if let Some(due) = link.deletion() {
-        each(Section::Ends, &stored_end(Of::Deletion, &due));
+        each(Section::Ends, &stored_end(EndKind::Deletion, &due));
     }
     for entry in search::listing(link).entries() {
-        let section = if entry.shelf == Shelf::Dates { Section::Dates } else { Section::Tags };
+        let section = if entry.shelf == IndexKind::Dates { Section::Dates } else { Section::Tags };
         each(section, &listed(&entry.key, &entry.marks.to_value()));
     }
 }
@@ -193,8 +193,8 @@ fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
 fn with_entry(section: Section, key: &[u8], value: &[u8], each: impl FnOnce(&[u8])) {
     match section {
         Section::Urls => each(key),
-        // Graves are entries of unused codes.
-        Section::Ends if !is_grave(key) => each(key),
+        // Quarantine entries are entries of unused codes.
+        Section::Ends if !is_quarantine_entry(key) => each(key),
         Section::Dates | Section::Tags => each(&listed(key, value)),
         _ => {}
     }
@@ -289,9 +289,9 @@ mod tests {
             record::encode_link(name.as_bytes(), &link, &mut value);
             all.push((Section::Links, name.as_bytes().to_vec(), value));
             all.push((Section::Urls, stored_url(&link.url_entry()), vec![0; 8]));
-            all.extend(link.end().map(|due| (Section::Ends, stored_end(Of::Link, &due), Vec::new())));
+            all.extend(link.end().map(|due| (Section::Ends, stored_end(EndKind::Link, &due), Vec::new())));
             for entry in search::listing(&link).entries() {
-                let section = if entry.shelf == Shelf::Dates { Section::Dates } else { Section::Tags };
+                let section = if entry.shelf == IndexKind::Dates { Section::Dates } else { Section::Tags };
                 all.push((section, entry.key, entry.marks.to_value()));
             }
         }

@@ -8,9 +8,9 @@ use carom_shards::CodeLength;
 
 use crate::services::visits::copies::put_log;
 use carom_store::backup::frames::{FrameError, FrameReader};
-use carom_store::backup::{Counts, Section};
+use carom_store::backup::{RecordCounts, Section};
 use carom_store::links::dump::NewStore;
-use carom_store::links::{Links, StoreError, StoredRecord, is_grave};
+use carom_store::links::{Links, StoreError, StoredRecord, is_quarantine_entry};
 
 /// Codes that a node may have issued in each second since the backup, on average. That is many times what a large
 /// service creates (500 million links a month are 200 a second). Codes that were issued after the backup are unknown,
@@ -96,8 +96,8 @@ pub fn restore(
     input: impl Read,
     dir: &Path,
     data_dir: &Path,
-    mut told: impl FnMut(&Counts),
-) -> Result<Counts, RestoreError> {
+    mut told: impl FnMut(&RecordCounts),
+) -> Result<RecordCounts, RestoreError> {
     let mut stream = Stream { reader: FrameReader::begin(input)?, waiting: Vec::new(), is_over: false };
     let store = NewStore::begin(dir)?;
     for section in Section::ALL {
@@ -111,8 +111,8 @@ pub fn restore(
         let mut last: Vec<u8> = Vec::new();
         store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
             let mut next = stream.next_of(section)?;
-            // Graves are not restored: their codes may have been reused since the backup. They stay unused.
-            while next.as_ref().is_some_and(|(key, _)| section == Section::Ends && is_grave(key)) {
+            // Quarantine entries are not restored: their codes may have been reused since the backup. They stay unused.
+            while next.as_ref().is_some_and(|(key, _)| section == Section::Ends && is_quarantine_entry(key)) {
                 next = stream.next_of(section)?;
             }
             told(stream.reader.counts());

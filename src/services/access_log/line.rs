@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use memchr::memmem;
 use serde::Serialize;
 
-use crate::bridge::access_log::Entry;
+use crate::bridge::access_log::AccessEntry;
 use carom_model::access::key;
 use carom_model::dates;
 use carom_settings::access_log::terms::{AccessFormat, Addresses};
@@ -53,7 +53,7 @@ impl Lines {
     }
 
     /// Appends the line of an entry of a core.
-    pub fn write(&mut self, into: &mut Vec<u8>, core: &str, entry: &Entry<'_>) {
+    pub fn write(&mut self, into: &mut Vec<u8>, core: &str, entry: &AccessEntry<'_>) {
         match self.format {
             AccessFormat::Json => self.write_json(into, core, entry),
             AccessFormat::Combined => self.write_combined(into, entry),
@@ -61,7 +61,7 @@ impl Lines {
         into.push(b'\n');
     }
 
-    fn write_json(&mut self, into: &mut Vec<u8>, core: &str, entry: &Entry<'_>) {
+    fn write_json(&mut self, into: &mut Vec<u8>, core: &str, entry: &AccessEntry<'_>) {
         let address = self.shown(entry.request.address);
         let second = self.second_of(entry, "%Y-%m-%dT%H:%M:%S");
         let time = format!("{second}.{:03}Z", entry.outcome.at_ms % 1_000);
@@ -85,7 +85,7 @@ impl Lines {
 
     /// `ADDRESS - - [TIME] "REQUEST" STATUS - "REFERRER" "AGENT"`. The size of the response is omitted: no core knows
     /// it before the response is sent.
-    fn write_combined(&mut self, into: &mut Vec<u8>, entry: &Entry<'_>) {
+    fn write_combined(&mut self, into: &mut Vec<u8>, entry: &AccessEntry<'_>) {
         let address = self.shown(entry.request.address).map_or(Cow::Borrowed(NOTHING), |ip| ip.to_string().into());
         let second = self.second_of(entry, "%d/%b/%Y:%H:%M:%S");
         let request = &entry.request;
@@ -102,7 +102,7 @@ impl Lines {
     }
 
     /// Formats the second of an entry. Most entries share it with the previous one.
-    fn second_of(&mut self, entry: &Entry<'_>, format: &str) -> &str {
+    fn second_of(&mut self, entry: &AccessEntry<'_>, format: &str) -> &str {
         let second = entry.outcome.at_ms / 1_000;
         if self.second.0 != second {
             self.second = (second, dates::format_as(second, format));
@@ -205,13 +205,13 @@ fn write_escaped(into: &mut Vec<u8>, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::access_log::{Outcome, Protocol, Request};
+    use crate::bridge::access_log::{Protocol, Request, RequestOutcome};
     use proptest::prelude::*;
 
     /// The instant 2026-11-22 17:29:37.492 UTC.
     const INSTANT_MS: u64 = 1_795_368_577_492;
 
-    fn entry<'a>(address: &str, path: &'a [u8], agent: &'a [u8]) -> Entry<'a> {
+    fn entry<'a>(address: &str, path: &'a [u8], agent: &'a [u8]) -> AccessEntry<'a> {
         let request = Request {
             address: address.parse().ok(),
             is_secure: true,
@@ -222,10 +222,10 @@ mod tests {
             referrer: b"news.example",
             agent,
         };
-        Entry { request, outcome: Outcome { at_ms: INSTANT_MS, micros: 12, status: 302 } }
+        AccessEntry { request, outcome: RequestOutcome { at_ms: INSTANT_MS, micros: 12, status: 302 } }
     }
 
-    fn line(format: AccessFormat, addresses: Addresses, entry: &Entry<'_>) -> String {
+    fn line(format: AccessFormat, addresses: Addresses, entry: &AccessEntry<'_>) -> String {
         let mut lines = Lines::new(format, addresses);
         let mut written = Vec::new();
         lines.write(&mut written, "3", entry);
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn no_key_is_written_wherever_it_stands() {
-        let key = key::Key::draw().unwrap();
+        let key = key::ApiKey::draw().unwrap();
         let path = format!("/x/{}/y", key.as_str());
         let agent = format!("a {0} b {0}", key.as_str());
         for format in [AccessFormat::Json, AccessFormat::Combined] {

@@ -40,7 +40,7 @@ impl fmt::Display for Named {
 }
 
 /// A source of a list.
-pub enum Source {
+pub enum HostListSource {
     /// A file.
     File(PathBuf),
     /// A key in the fleet's Redis.
@@ -49,10 +49,10 @@ pub enum Source {
     Http(Box<HttpText>),
 }
 
-impl Source {
+impl HostListSource {
     /// Returns the source for an HTTP address.
-    pub fn http(url: &str) -> Source {
-        Source::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX)))
+    pub fn http(url: &str) -> HostListSource {
+        HostListSource::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX)))
     }
 
     /// Reads the list. Blocks for up to two seconds.
@@ -61,13 +61,13 @@ impl Source {
     /// A description of why it cannot be read.
     pub fn read(&mut self) -> Result<Vec<u8>, String> {
         match self {
-            Source::File(path) => read_file(path).map_err(|error| error.to_string()),
-            Source::Redis(redis, key) => match redis.text(key, READ_TIME_MAX) {
+            HostListSource::File(path) => read_file(path).map_err(|error| error.to_string()),
+            HostListSource::Redis(redis, key) => match redis.text(key, READ_TIME_MAX) {
                 Ok(Some(text)) => Ok(text),
                 Ok(None) => Err("the key does not exist".to_owned()),
                 Err(RedisError::Away { what, .. } | RedisError::Refused(what)) => Err(what),
             },
-            Source::Http(http) => http.read(),
+            HostListSource::Http(http) => http.read(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_telemetry::activity::{Beat, CoreSample};
+use carom_telemetry::activity::{ActivitySample, CoreSample};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
@@ -100,10 +100,10 @@ impl Totals {
     }
 
     /// Returns the rates per second since `before`. A thread that was delayed has covered more than one second.
-    fn since(&self, before: &Totals, time: Duration) -> Beat {
+    fn since(&self, before: &Totals, time: Duration) -> ActivitySample {
         let rate = |now: u64, before: u64| (now.wrapping_sub(before) as f64 / time.as_secs_f64()).round() as u32;
         let cores = self.cores.iter().zip(&before.cores);
-        Beat {
+        ActivitySample {
             cores: cores
                 .map(|(now, before)| CoreSample { redirects: rate(now.0, before.0), misses: rate(now.1, before.1) })
                 .collect(),
@@ -138,6 +138,6 @@ mod tests {
         let now = Totals { cores: vec![(700, 5), (30, 3)], changes: 40, accepted: 7 };
         let beat = now.since(&before, Duration::from_secs(3));
         let cores = vec![CoreSample { redirects: 200, misses: 0 }, CoreSample { redirects: 10, misses: 1 }];
-        assert_eq!(beat, Beat { cores, changes: 10, accepted: 0 });
+        assert_eq!(beat, ActivitySample { cores, changes: 10, accepted: 0 });
     }
 }

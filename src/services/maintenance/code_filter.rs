@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, owner};
 
-use crate::bridge::{LoadCredit, Post, StoredCodes, ToCore};
+use crate::bridge::{LoadCredit, Mailboxes, StoredCodes, ToCore};
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{CODES_IN_FLIGHT_MAX, CODES_SENT_TOGETHER};
 use carom_model::link::record::{self, RecordRef};
@@ -32,7 +32,7 @@ pub struct CodeFilterSetup {
     /// The store of links.
     pub links: Links,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.
@@ -91,7 +91,7 @@ impl CodeFilterSetup {
     fn send_codes(&self, stop: &AtomicBool) {
         let start = Instant::now();
         // Before the read: a later commit reaches its owner as a change, after this message.
-        self.tell_all(|| StoredCodes::Begin);
+        self.broadcast(|| StoredCodes::Begin);
         let mut sending = Sending {
             setup: self,
             stop,
@@ -101,7 +101,7 @@ impl CodeFilterSetup {
         };
         let is_whole = sending.send_all();
         let codes = sending.sent;
-        self.tell_all(|| StoredCodes::End { is_whole });
+        self.broadcast(|| StoredCodes::End { is_whole });
         if is_whole {
             tracing::info!(
                 codes,
@@ -113,7 +113,7 @@ impl CodeFilterSetup {
         }
     }
 
-    fn tell_all(&self, message: impl Fn() -> StoredCodes) {
+    fn broadcast(&self, message: impl Fn() -> StoredCodes) {
         self.cores.cores().for_each(|core| self.post.to(core).post(ToCore::StoredCodes(message())));
     }
 }

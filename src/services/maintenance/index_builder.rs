@@ -10,9 +10,9 @@ use super::progress::rate;
 use crate::services::search;
 use carom_limits::INDEX_BATCH;
 use carom_model::link::record::{self, RecordRef};
-use carom_model::link::{Due, UrlEntry};
-use carom_store::links::catalog::Entry;
-use carom_store::links::{Batch, Index, Links, Of, StoreError, UrlUse, parts};
+use carom_model::link::{DueEvent, UrlEntry};
+use carom_store::links::catalog::IndexEntry;
+use carom_store::links::{Batch, EndKind, Index, Links, StoreError, UrlUse, parts};
 
 /// Interval between two progress messages while an index is built.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -21,8 +21,8 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Entries {
     urls: Vec<UrlEntry>,
-    ends: Vec<Due>,
-    lists: Vec<Entry>,
+    ends: Vec<DueEvent>,
+    lists: Vec<IndexEntry>,
 }
 
 impl Entries {
@@ -44,7 +44,7 @@ impl Entries {
     fn put(&self, index: Index, batch: &mut Batch) {
         match index {
             Index::Urls => self.urls.iter().for_each(|entry| batch.set_url(entry, entry.created_ms)),
-            Index::Ends => self.ends.iter().for_each(|due| batch.set_due(Of::Link, due)),
+            Index::Ends => self.ends.iter().for_each(|due| batch.set_due(EndKind::Link, due)),
             Index::Lists => self.lists.iter().for_each(|entry| batch.list(entry)),
         }
     }
@@ -146,7 +146,7 @@ mod tests {
     use crate::services::testing::TestNode;
     use carom_model::link::Origin;
     use carom_model::testing::link;
-    use carom_store::links::catalog::Shelf;
+    use carom_store::links::catalog::IndexKind;
 
     /// Fills a store with some links that are in no index.
     fn without_entries(node: &TestNode) -> Vec<Code> {
@@ -169,8 +169,8 @@ mod tests {
     /// Returns the number of entries of each index; for that of long URLs, only those of the link without an end.
     fn entries(links: &Links) -> [usize; 3] {
         let key = link("b", Origin::Custom).url_key();
-        let dates = links.view().keys(Shelf::Dates, b"", b"").count();
-        [links.oldest_urls(key, 9).unwrap().len(), links.due(Of::Link, None, 99, 9).unwrap().len(), dates]
+        let dates = links.view().keys(IndexKind::Dates, b"", b"").count();
+        [links.oldest_urls(key, 9).unwrap().len(), links.due(EndKind::Link, None, 99, 9).unwrap().len(), dates]
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use carom_shards::map::sealed::{self, Sealed, index_order, index_order_max};
-use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
+use carom_shards::{Code, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -92,7 +92,7 @@ impl Sorter {
     }
 
     /// Adds an entry. Returns the number of bytes written to the file for it.
-    pub(super) fn push(&mut self, code: &Code, entry: &Entry<'_>) -> io::Result<usize> {
+    pub(super) fn push(&mut self, code: &Code, entry: &MapEntry<'_>) -> io::Result<usize> {
         let (core, order) = self.place(code);
         let orders = u64::from(index_order_max(self.links)) + 1;
         let within = (u64::from(order) * self.per_core as u64 / orders) as usize;
@@ -170,7 +170,7 @@ mod tests {
         let (path, cores) = (dir.path().join("links.image"), CoreCount::new(1).unwrap());
         let sorted = |change: bool| {
             let mut sorter = Sorter::new(&path, CodeHasher::new(3), cores, 1_000, 128).unwrap();
-            let entry = Entry::Link { policy: Policy::default(), target: b"https://example.org/target" };
+            let entry = MapEntry::Link { policy: Policy::default(), target: b"https://example.org/target" };
             let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
             while sorter.push(&codes.next().unwrap(), &entry).unwrap() == 0 {}
             // Changes a letter in a target: the record stays valid and keeps its code.

@@ -92,7 +92,7 @@ fn loaded(node: &TestNode, dir: &Path) -> (LoadReport, Targets) {
         let add_page = |loaded: &LoadedPage, is_shared: bool| {
             for (code, entry) in loaded.page.records() {
                 assert!(is_shared || is_own(&code));
-                let Entry::Link { target, .. } = entry else { continue };
+                let MapEntry::Link { target, .. } = entry else { continue };
                 if is_own(&code) && !loaded.changed.has(&code, node.hasher.hash(&code)) {
                     add(code, std::str::from_utf8(target).unwrap());
                 }
@@ -281,7 +281,8 @@ fn parts_are_sorted_by_owner_and_index() {
     for number in 0..20_000 {
         let (code, target) =
             (Code::parse(format!("c{number}").as_bytes()).unwrap(), format!("https://x.org/{number:0>99}"));
-        written += sorter.push(&code, &Entry::Link { policy: Policy::default(), target: target.as_bytes() }).unwrap();
+        written +=
+            sorter.push(&code, &MapEntry::Link { policy: Policy::default(), target: target.as_bytes() }).unwrap();
         codes.push(code);
     }
     assert!(written > 1_000_000, "most records have been in the file");
@@ -312,7 +313,7 @@ fn memory_for_sorting_is_bounded_for_long_links_too() {
     for number in 0..LINKS {
         let code = Code::parse(format!("c{number}").as_bytes()).unwrap();
         let target = format!("https://x.org/{number:0>1990}");
-        sorter.push(&code, &Entry::Link { policy: Policy::default(), target: target.as_bytes() }).unwrap();
+        sorter.push(&code, &MapEntry::Link { policy: Policy::default(), target: target.as_bytes() }).unwrap();
     }
     let mut largest = 0;
     while let Some(part) = sorter.next_part().unwrap() {
@@ -344,8 +345,8 @@ fn a_record_that_was_damaged_when_the_image_was_made_is_taken_from_the_store() {
     for number in 0..100 {
         let (code, target) =
             (Code::parse(format!("c{number}").as_bytes()).unwrap(), format!("https://example.org/{number:0>120}"));
-        let link = Entry::Link { policy: Policy::default(), target: target.as_bytes() };
-        sorter.push(&code, if number % 9 == 0 { &Entry::Damaged } else { &link }).unwrap();
+        let link = MapEntry::Link { policy: Policy::default(), target: target.as_bytes() };
+        sorter.push(&code, if number % 9 == 0 { &MapEntry::Damaged } else { &link }).unwrap();
     }
     while let Some(part) = sorter.next_part().unwrap() {
         if part.begins_core {

@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use carom_shards::Code;
 
 use super::export;
-use crate::bridge::{Page, PageQueue, PageRequest, Post, ToCore};
+use crate::bridge::{Mailboxes, Page, PageQueue, PageRequest, ToCore};
 use crate::services::search::filter::LinkFilter;
-use crate::services::search::visits::Visits;
+use crate::services::search::visits::VisitSource;
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
@@ -28,9 +28,9 @@ use carom_telemetry::stats::NodeStats;
 /// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
-    post: &Post,
+    post: &Mailboxes,
     stats: &Arc<NodeStats>,
-    visits: Arc<dyn Visits>,
+    visits: Arc<dyn VisitSource>,
 ) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
     let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
     pool::start(
@@ -99,14 +99,14 @@ mod tests {
     use carom_model::link::record;
     use carom_model::query::Filter;
     use carom_model::testing::link;
-    use carom_model::visits::tally::Counts;
+    use carom_model::visits::tally::VisitCounts;
     use carom_store::links::StoreError;
 
     struct Nobody;
 
-    impl Visits for Nobody {
-        fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
-            Ok(vec![Counts::default(); codes.len()])
+    impl VisitSource for Nobody {
+        fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
+            Ok(vec![VisitCounts::default(); codes.len()])
         }
     }
 

@@ -13,7 +13,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::record_readers::{self, Read};
-use crate::bridge::{LookUp, LookUpQueue, Post, ToCore};
+use crate::bridge::{LookupQueue, LookupRequest, Mailboxes, ToCore};
 use crate::services::threads::pool;
 use carom_limits::{FETCH_QUEUE_LEN, FETCH_TIME_MAX, FETCHERS};
 use carom_model::link::Link;
@@ -27,7 +27,7 @@ pub struct FetcherSetup {
     /// The store of links.
     pub links: Links,
     /// The mailboxes of the cores.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.
@@ -35,14 +35,14 @@ pub struct FetcherSetup {
     /// The counters of the node.
     pub stats: Arc<NodeStats>,
     /// The queue of look-ups in Redis; `None` for a single node.
-    pub redis: Option<LookUpQueue>,
+    pub redis: Option<LookupQueue>,
 }
 
 /// Starts the threads. They end when all senders are gone.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>>)> {
+pub fn start(setup: FetcherSetup) -> io::Result<(LookupQueue, Vec<JoinHandle<()>>)> {
     #[cfg(feature = "faults")]
     let is_deaf = crate::services::faults::Faults::from_env().deaf_fetchers;
     pool::start(
@@ -50,7 +50,7 @@ pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>
         FETCHERS,
         FETCH_QUEUE_LEN,
         || (),
-        move |look_up: LookUp| {
+        move |look_up: LookupRequest| {
             #[cfg(feature = "faults")]
             if is_deaf {
                 return;
@@ -59,14 +59,14 @@ pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>
                 setup.fetch(look_up);
             } else {
                 // This client has got a timeout already; requests that joined it may still wait.
-                setup.tell(&look_up, Lookup::NotResident);
+                setup.reply(&look_up, Lookup::NotResident);
             }
         },
     )
 }
 
 impl FetcherSetup {
-    fn fetch(&self, look_up: LookUp) {
+    fn fetch(&self, look_up: LookupRequest) {
         // Counted before the read: see Links::commits.
         let as_of = self.links.commits();
         let found = self.read(&look_up.code);
@@ -82,17 +82,17 @@ impl FetcherSetup {
         match (found, &self.redis) {
             (found @ (Lookup::Missing | Lookup::NotResident), Some(redis)) if !look_up.was_unknown => {
                 let in_doubt = found == Lookup::NotResident;
-                let question = LookUp { since: Instant::now(), in_doubt, ..look_up };
+                let question = LookupRequest { since: Instant::now(), in_doubt, ..look_up };
                 if redis.try_send(question).is_err() {
-                    self.tell(&look_up, if in_doubt { Lookup::NotResident } else { Lookup::Unconfirmed });
+                    self.reply(&look_up, if in_doubt { Lookup::NotResident } else { Lookup::Unconfirmed });
                 }
             }
-            (found, _) => self.tell(&look_up, found),
+            (found, _) => self.reply(&look_up, found),
         }
     }
 
-    fn tell(&self, look_up: &LookUp, found: Lookup<Arc<Link>>) {
-        let LookUp { code, core, token, .. } = *look_up;
+    fn reply(&self, look_up: &LookupRequest, found: Lookup<Arc<Link>>) {
+        let LookupRequest { code, core, token, .. } = *look_up;
         self.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: false });
     }
 
@@ -137,7 +137,7 @@ mod tests {
         for (token, code) in [(0, "abc"), (1, "moved"), (2, "gone"), (3, "never")] {
             let code = Code::parse(code.as_bytes()).unwrap();
             queue
-                .send(LookUp {
+                .send(LookupRequest {
                     code,
                     core: CoreId(0),
                     token,
@@ -164,8 +164,14 @@ mod tests {
         // A request this old has got its answer already: the link is unavailable.
         let long_ago = Instant::now().checked_sub(FETCH_TIME_MAX).unwrap();
         let abc = Code::parse(b"abc").unwrap();
-        let late =
-            LookUp { code: abc, core: CoreId(0), token: 9, since: long_ago, in_doubt: false, was_unknown: false };
+        let late = LookupRequest {
+            code: abc,
+            core: CoreId(0),
+            token: 9,
+            since: long_ago,
+            in_doubt: false,
+            was_unknown: false,
+        };
         queue.send(late).unwrap();
         assert!(matches!(node.next_mail(), ToCore::LookedUp { token: 9, found: Lookup::NotResident, .. }));
         drop(queue);

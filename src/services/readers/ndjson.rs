@@ -16,7 +16,7 @@ use carom_model::dates::{self, DateError};
 use carom_model::destination::long_url::{Authority, LongUrl, LongUrlError};
 use carom_model::domains::{DomainName, DomainNameError, Domains};
 use carom_model::link::Origin;
-use carom_model::link::labels::{self, LabelError, Labels, Tags};
+use carom_model::link::labels::{self, LabelError, LinkLabels, Tags};
 use carom_model::link::record::LinkRef;
 
 /// The valid content of a line.
@@ -33,7 +33,7 @@ pub struct Line {
     /// The origin of the code, if the line has it.
     pub origin: Option<Origin>,
     /// The labels: title, tags, app and so on.
-    pub labels: Labels,
+    pub labels: LinkLabels,
 }
 
 /// Reasons why a line is refused. The input is at fault, not the service.
@@ -176,7 +176,7 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
     };
     let title = raw.title.map(|text| labels::title(&text.0)).transpose();
     let tags = raw.tags.as_ref().map(|tags| Tags::of(tags.iter().map(|tag| &*tag.0))).transpose();
-    let labels = Labels {
+    let labels = LinkLabels {
         title: title.map_err(|error| LineError::Label("title", error))?.flatten(),
         tags: tags.map_err(|error| LineError::Label("tags", error))?.unwrap_or_default(),
         crawlable: raw.crawlable.unwrap_or(false),
@@ -328,7 +328,7 @@ mod tests {
             let created_ms = readable(link.created_ms);
             let (title, tags) = (link.labels.title.as_deref(), link.labels.tags.joined());
             let Link { target, origin, version, labels, .. } = &link;
-            let Labels { crawlable, default_end, .. } = *labels;
+            let LinkLabels { crawlable, default_end, .. } = *labels;
             let (origin, version) = (*origin, *version);
             let (app, app_version) = (labels.app.as_ref().map(AppName::as_str), labels.app_version.as_deref());
             let stored = LinkRef {
@@ -356,7 +356,7 @@ mod tests {
             prop_assert_eq!(value["title"].as_str(), title);
             if let Ok(line) = read(&out, &[], &domains()) {
                 let default_end = default_end && policy.valid_until_ms.is_some();
-                prop_assert_eq!((line.policy, line.labels), (policy, Labels { default_end, ..link.labels }));
+                prop_assert_eq!((line.policy, line.labels), (policy, LinkLabels { default_end, ..link.labels }));
             }
         }
 

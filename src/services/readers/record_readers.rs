@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use crate::bridge::{Post, ReaderQueue, StoreAnswer, StoreRequest};
+use crate::bridge::{Mailboxes, ReaderQueue, StoreAnswer, StoreRequest};
 use crate::services::threads::pool;
-use crate::services::visits::Visits;
+use crate::services::visits::VisitReader;
 use carom_limits::{READ_QUEUE_LEN, READERS};
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
@@ -24,9 +24,9 @@ use carom_telemetry::stats::NodeStats;
 /// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
-    post: &Post,
+    post: &Mailboxes,
     stats: &Arc<NodeStats>,
-    visits: &Visits,
+    visits: &VisitReader,
 ) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
     let (links, post, stats, visits) = (links.clone(), post.clone(), Arc::clone(stats), visits.clone());
     pool::start(
@@ -83,7 +83,7 @@ pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
     }
 }
 
-fn answer(links: &Links, stats: &NodeStats, visits: &Visits, code: Code) -> StoreAnswer {
+fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) -> StoreAnswer {
     stats.store_selects.add_shared(1);
     match read(links, stats, &code) {
         Read::Link(link) => match visits.counts(&[code]) {
@@ -97,7 +97,7 @@ fn answer(links: &Links, stats: &NodeStats, visits: &Visits, code: Code) -> Stor
 }
 
 /// Returns the visits of an existing link, or of all links.
-fn answer_visits(links: &Links, stats: &NodeStats, visits: &Visits, subject: Subject) -> StoreAnswer {
+fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject: Subject) -> StoreAnswer {
     stats.store_selects.add_shared(1);
     if let Subject::Link(code) = subject {
         match read(links, stats, &code) {
@@ -127,7 +127,7 @@ mod tests {
     use crate::services::testing::TestNode;
     use carom_model::link::Origin;
     use carom_model::testing::link;
-    use carom_model::visits::tally::Counts;
+    use carom_model::visits::tally::VisitCounts;
     use carom_shards::CoreId;
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
             queue.send(StoreRequest::Read { code: Code::parse(code.as_bytes()).unwrap(), ticket }).unwrap();
         }
         let answers = node.answers(4);
-        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link), Counts::default()));
+        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link), VisitCounts::default()));
         assert_eq!(answers[&1], StoreAnswer::Damaged);
         assert_eq!((&answers[&2], &answers[&3]), (&StoreAnswer::NotFound, &StoreAnswer::NotFound));
         drop(queue);

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{Shared, note_trouble};
-use crate::bridge::{LookUp, Order, ToCore};
-use crate::services::replication::redis::{Answer, Redis, Ticket};
+use super::{FleetContext, note_trouble};
+use crate::bridge::{LookupRequest, ToCore, WriterOrder};
+use crate::services::replication::redis::{Redis, RedisReply, RequestId};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
@@ -30,23 +30,26 @@ const TIME_MIN: Duration = Duration::from_millis(2);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread. It ends when all senders are gone.
-pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(SyncSender<LookUp>, JoinHandle<()>)> {
+pub(super) fn start(
+    shared: &FleetContext,
+    writer: SyncSender<WriterOrder>,
+) -> io::Result<(SyncSender<LookupRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
-    let looker = Looker { redis: shared.redis()?, shared: shared.clone(), writer, asked: HashMap::new() };
+    let looker = CodeLookup { redis: shared.redis()?, shared: shared.clone(), writer, asked: HashMap::new() };
     let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
     Ok((sender, thread))
 }
 
-struct Looker {
-    shared: Shared,
+struct CodeLookup {
+    shared: FleetContext,
     redis: Redis,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     /// The look-ups that wait for each answer of Redis.
-    asked: HashMap<Ticket, Vec<LookUp>>,
+    asked: HashMap<RequestId, Vec<LookupRequest>>,
 }
 
-impl Looker {
-    fn run(mut self, receiver: &Receiver<LookUp>) {
+impl CodeLookup {
+    fn run(mut self, receiver: &Receiver<LookupRequest>) {
         loop {
             let first = if self.asked.is_empty() {
                 let Ok(first) = receiver.recv() else { return };
@@ -71,13 +74,13 @@ impl Looker {
     }
 
     /// Sends look-ups to Redis.
-    fn ask(&mut self, look_ups: impl Iterator<Item = LookUp>) {
-        let mut by_code: HashMap<Code, Vec<LookUp>> = HashMap::new();
+    fn ask(&mut self, look_ups: impl Iterator<Item = LookupRequest>) {
+        let mut by_code: HashMap<Code, Vec<LookupRequest>> = HashMap::new();
         for look_up in look_ups {
             // The ways to this thread and back take some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
             if is_late || !self.shared.has_same_key() {
-                self.tell(&look_up, &Lookup::Unconfirmed);
+                self.reply(&look_up, &Lookup::Unconfirmed);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
@@ -90,11 +93,11 @@ impl Looker {
         }
     }
 
-    fn answer(&mut self, answers: Vec<(Ticket, Answer)>) {
+    fn answer(&mut self, answers: Vec<(RequestId, RedisReply)>) {
         let mut states = Vec::new();
         for (ticket, answer) in answers {
             let Some(look_ups) = self.asked.remove(&ticket) else { continue };
-            let Some(&LookUp { code, .. }) = look_ups.first() else { continue };
+            let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
             let found = match answer.state(code) {
                 Ok(Some(State::Link(link))) => {
                     let theirs = State::Link(Arc::clone(&link));
@@ -113,17 +116,17 @@ impl Looker {
                     Lookup::Unconfirmed
                 }
             };
-            look_ups.iter().for_each(|look_up| self.tell(look_up, &found));
+            look_ups.iter().for_each(|look_up| self.reply(look_up, &found));
         }
         self.shared.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
             // A busy writer will get these links from the stream.
-            let _ = self.writer.try_send(Order::LookedUp(states));
+            let _ = self.writer.try_send(WriterOrder::LookedUp(states));
         }
     }
 
-    fn tell(&self, look_up: &LookUp, found: &Lookup<Arc<Link>>) {
-        let LookUp { code, core, token, in_doubt, .. } = *look_up;
+    fn reply(&self, look_up: &LookupRequest, found: &Lookup<Arc<Link>>) {
+        let LookupRequest { code, core, token, in_doubt, .. } = *look_up;
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
         let found = if in_doubt && is_absent { &Lookup::NotResident } else { found };

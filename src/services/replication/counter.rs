@@ -5,9 +5,9 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use carom_shards::{CodeLength, Counter, Run};
+use carom_shards::{CodeLength, CounterValue, Run};
 
-use super::Shared;
+use super::FleetContext;
 use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::replication::lease::{is_replicated, margin};
 use carom_telemetry::alarms::Alarm;
@@ -18,7 +18,7 @@ const LEASE_TIME: Duration = Duration::from_secs(1);
 
 /// The source of counter values for a node of a fleet.
 pub struct FleetCounter {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
     /// True if this node was part of the fleet when it started. If not, a counter below its own values is no surprise,
     /// until it has leased values of that length once.
@@ -32,7 +32,7 @@ impl FleetCounter {
     ///
     /// # Errors
     /// If the store cannot be read, or the certificates for Redis cannot be used.
-    pub fn new(shared: &Shared) -> io::Result<FleetCounter> {
+    pub fn new(shared: &FleetContext) -> io::Result<FleetCounter> {
         let was_here = shared.links.is_of_fleet().map_err(io::Error::other)?;
         Ok(FleetCounter {
             redis: shared.redis()?,
@@ -69,10 +69,10 @@ impl FleetCounter {
             );
         }
         if !is_replicated(confirmed, replicas) {
-            self.release(Run { length, start: Counter(granted.start), len: want });
+            self.release(Run { length, start: CounterValue(granted.start), len: want });
             return Err(format!("none of {replicas} Redis replicas confirmed a lease, so it was discarded"));
         }
-        Ok(Run { length, start: Counter(granted.start), len: want })
+        Ok(Run { length, start: CounterValue(granted.start), len: want })
     }
 
     /// Leases values without the guards against giving a value twice.
@@ -83,7 +83,7 @@ impl FleetCounter {
     pub fn lease_unguarded(&mut self, length: CodeLength, want: u64) -> Result<Run, String> {
         let start = self.redis.increment(length, want, &self.shared.settings.node, LEASE_TIME);
         let start = start.map_err(|trouble| trouble.to_string())?;
-        Ok(Run { length, start: Counter(start), len: want })
+        Ok(Run { length, start: CounterValue(start), len: want })
     }
 
     /// Waits for the first heartbeat, which is under way when the node starts. Another node that has missed an earlier

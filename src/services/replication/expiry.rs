@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use carom_shards::Code;
 
-use super::{Shared, note_trouble};
+use super::{FleetContext, note_trouble};
 use crate::services::expiry::Removed;
-use crate::services::replication::redis::{Change, Changed, Redis, RedisError};
-use carom_model::link::{Due, Link};
+use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError};
+use carom_model::link::{DueEvent, Link};
 use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;
 use carom_telemetry::clock::unix_ms;
@@ -24,7 +24,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// The connection of the expiry thread to Redis.
 pub struct FleetExpiry {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
 }
 
@@ -33,31 +33,31 @@ impl FleetExpiry {
     ///
     /// # Errors
     /// If the operating system refuses something, or the certificates for Redis cannot be used.
-    pub(super) fn new(shared: &Shared) -> io::Result<FleetExpiry> {
+    pub(super) fn new(shared: &FleetContext) -> io::Result<FleetExpiry> {
         Ok(FleetExpiry { redis: shared.redis()?, shared: shared.clone() })
     }
 
     /// Asks Redis to remove those of these links that still end when their entries say.
-    pub fn expire(&mut self, ends: &[Due], until_ms: u64) -> Removed {
+    pub fn expire(&mut self, ends: &[DueEvent], until_ms: u64) -> Removed {
         self.remove(ends, until_ms, Link::end)
     }
 
     /// Asks Redis to delete those of these links whose deletion is still scheduled as their entries say.
-    pub fn discard(&mut self, deletions: &[Due], until_ms: u64) -> Removed {
+    pub fn discard(&mut self, deletions: &[DueEvent], until_ms: u64) -> Removed {
         self.remove(deletions, until_ms, Link::deletion)
     }
 
-    fn remove(&mut self, ends: &[Due], until_ms: u64, due_of: fn(&Link) -> Option<Due>) -> Removed {
+    fn remove(&mut self, ends: &[DueEvent], until_ms: u64, due_of: fn(&Link) -> Option<DueEvent>) -> Removed {
         if self.shared.may_change().is_err() {
             return Removed::NotNow;
         }
         let now_ms = unix_ms();
         let due = ends.iter().filter(|due| due.at_ms <= until_ms);
-        let changes: Vec<(Code, Change)> = due
+        let changes: Vec<(Code, CodeChange)> = due
             .filter_map(|due| {
                 let state = State::from_value(due.code, &self.shared.links.get(&due.code).ok()??)?;
                 let is_due = matches!(&state, State::Link(link) if due_of(link) == Some(*due));
-                is_due.then_some((due.code, Change::Expire { state, now_ms }))
+                is_due.then_some((due.code, CodeChange::Expire { state, now_ms }))
             })
             .collect();
         let (mut left, mut trouble) = (changes.len() < ends.len(), None);

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{Shared, note_trouble};
-use crate::bridge::{Delivered, Followed, Order, Told};
-use crate::services::replication::redis::{Change, Redis, RedisError};
-use carom_model::replication::follow::{self, Entry, Position, Read};
+use super::{FleetContext, note_trouble};
+use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
+use crate::services::replication::redis::{CodeChange, Redis, RedisError};
+use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
 use carom_store::links::StoreError;
@@ -54,8 +54,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Prepares the thread, and connects to nothing yet.
 pub(super) fn prepare(
-    shared: &Shared,
-    writer: SyncSender<Order>,
+    shared: &FleetContext,
+    writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
 ) -> io::Result<Follower> {
     let mut follower = Follower {
@@ -78,14 +78,14 @@ pub(super) fn prepare(
 }
 
 pub(super) struct Follower {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
     /// The changes to deliver to Redis.
     queue: VecDeque<Delivery>,
     /// The position of the node in each stream. A stream whose position was lost has no entry.
-    positions: HashMap<Partition, Position>,
+    positions: HashMap<Partition, StreamPosition>,
     compare: Option<Compare>,
     must_compare: Vec<Partition>,
     /// Stream entries that a comparison has made and that were not read back yet. Never an empty set.
@@ -146,7 +146,7 @@ impl Follower {
             if self.take_places().is_err() {
                 return Ok(Pace::Away);
             }
-            if self.tell(Order::Resume).is_err() {
+            if self.send_to_writer(WriterOrder::Resume).is_err() {
                 return Err(Ended);
             }
         }
@@ -155,7 +155,7 @@ impl Follower {
             // An expected entry that was lost may have an identifier ahead of all that come.
             self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
             self.ending.retain(|_, since| since.elapsed() < LATE);
-            if self.shared.stats.fleet.outbox.get() > 0 && self.tell(Order::Tick).is_err() {
+            if self.shared.stats.fleet.outbox.get() > 0 && self.send_to_writer(WriterOrder::Tick).is_err() {
                 return Err(Ended);
             }
         }
@@ -204,7 +204,7 @@ impl Follower {
     }
 
     /// Sends the writer an order. Blocks while too many wait: each may have hundreds of links.
-    fn tell(&self, order: Order) -> Result<(), Stopped> {
+    fn send_to_writer(&self, order: WriterOrder) -> Result<(), Stopped> {
         while self.told.get().saturating_sub(self.shared.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
             if self.shared.is_stopping() {
                 return Err(Stopped::Ended);
@@ -217,7 +217,7 @@ impl Follower {
 
     /// Reads all streams once. Returns true if there may be more entries.
     fn read(&mut self) -> Result<bool, Stopped> {
-        let mut places: Vec<(Partition, Position)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
+        let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
         let answers = self.redis.read(&places, READ_COUNT, ANSWER_TIME);
         let (mut more, mut trouble) = (false, None);
@@ -238,7 +238,12 @@ impl Follower {
     }
 
     /// Handles the entries that were read from one stream.
-    fn take(&mut self, partition: Partition, position: Position, entries: Vec<Entry>) -> Result<(), Stopped> {
+    fn take(
+        &mut self,
+        partition: Partition,
+        position: StreamPosition,
+        entries: Vec<StreamEntry>,
+    ) -> Result<(), Stopped> {
         match follow::judge(Some(position), entries) {
             Read::Quiet => Ok(()),
             Read::Next(entries, to) => {
@@ -246,9 +251,10 @@ impl Follower {
                 let fleet = &self.shared.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
-                let entries = entries.into_iter().map(|entry| (Position::of(&entry), self.decode(&entry))).collect();
+                let entries =
+                    entries.into_iter().map(|entry| (StreamPosition::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
-                self.tell(Order::Followed(Followed { partition, entries, to }))
+                self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, to }))
             }
             Read::Gap => {
                 self.positions.remove(&partition);
@@ -257,10 +263,10 @@ impl Follower {
         }
     }
 
-    fn decode(&self, entry: &Entry) -> Option<Told> {
+    fn decode(&self, entry: &StreamEntry) -> Option<StreamChange> {
         let code = entry.code?;
         match State::from_text(code, &entry.text) {
-            Ok(state) => Some(Told { code, state, displaced: entry.displaced }),
+            Ok(state) => Some(StreamChange { code, state, displaced: entry.displaced }),
             Err(_) => {
                 let text = format!("a stream entry for {code} was not written by carom or is damaged; it is skipped");
                 self.shared.stats.alarms.raise(Alarm::StreamDamaged, text);
@@ -284,7 +290,7 @@ impl Follower {
             if let Some(compare) = &mut self.compare {
                 compare.again(partition);
             }
-            self.tell(Order::Gap { partition, at })?;
+            self.send_to_writer(WriterOrder::Gap { partition, at })?;
         }
         Ok(())
     }
@@ -301,14 +307,14 @@ impl Follower {
                 some.push((delivery, state));
             }
         }
-        let offers: Vec<(Code, Change)> =
-            some.iter().map(|(delivery, state)| (delivery.code, Change::Offer(state.clone()))).collect();
+        let offers: Vec<(Code, CodeChange)> =
+            some.iter().map(|(delivery, state)| (delivery.code, CodeChange::Offer(state.clone()))).collect();
         let answers = self.redis.change(&offers, ANSWER_TIME);
         let (mut delivered, mut again, mut trouble) = (Vec::new(), Vec::new(), None);
         for ((delivery, sent), answer) in some.into_iter().zip(answers) {
             match answer {
                 Ok(changed) => {
-                    delivered.push(Delivered { delivery, sent, verdict: changed.verdict, echo: changed.echo });
+                    delivered.push(OutboxReply { delivery, sent, verdict: changed.verdict, echo: changed.echo });
                 }
                 Err(error) => {
                     again.push(delivery);
@@ -321,7 +327,7 @@ impl Follower {
         }
         self.shared.stats.fleet.delivered.add(delivered.len() as u64);
         if !delivered.is_empty() {
-            self.tell(Order::Delivered(delivered))?;
+            self.send_to_writer(WriterOrder::Delivered(delivered))?;
         }
         match trouble {
             Some(trouble) => Err(Stopped::RedisError(trouble)),

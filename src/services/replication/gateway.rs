@@ -17,9 +17,9 @@ use carom_shards::Code;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use super::{Shared, note_trouble, reuse};
-use crate::bridge::{FleetDecision, Order, StoreRequest, WriterQueue};
-use crate::services::replication::redis::{Answer, Change, Changed, Redis, RedisError, Ticket};
+use super::{FleetContext, note_trouble, reuse};
+use crate::bridge::{FleetDecision, StoreRequest, WriterOrder, WriterQueue};
+use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::State;
@@ -30,7 +30,10 @@ use carom_telemetry::clock::unix_ms;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread. It ends when all senders are gone.
-pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
+pub(super) fn start(
+    shared: &FleetContext,
+    writer: SyncSender<WriterOrder>,
+) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, claims) = (shared.redis()?, Claims::new()?);
     let (reuse, searching) = reuse::start(shared, writer.clone())?;
@@ -60,14 +63,14 @@ impl Claims {
 }
 
 struct Gateway {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
-    writer: SyncSender<Order>,
+    writer: SyncSender<WriterOrder>,
     claims: Claims,
     /// The queue of the thread that looks for existing links.
     reuse: SyncSender<StoreRequest>,
     /// The requests that wait for Redis.
-    asked: HashMap<Ticket, Asked>,
+    asked: HashMap<RequestId, Asked>,
 }
 
 /// A request that waits for Redis.
@@ -76,26 +79,26 @@ struct Asked {
     /// The time at which the request continues without Redis.
     deadline: Instant,
     /// The change that Redis was asked for; `None` while Redis is asked for the link to change or delete.
-    change: Option<(Code, Change)>,
+    change: Option<(Code, CodeChange)>,
 }
 
 /// The node is shutting down.
 struct Ended;
 
 impl Gateway {
-    fn run(mut self, receiver: &Receiver<Order>) {
+    fn run(mut self, receiver: &Receiver<WriterOrder>) {
         while self.turn(receiver).is_ok() {}
     }
 
     /// Handles requests and answers that have arrived. Sleeps until a request comes if none waits for Redis.
-    fn turn(&mut self, receiver: &Receiver<Order>) -> Result<(), Ended> {
+    fn turn(&mut self, receiver: &Receiver<WriterOrder>) -> Result<(), Ended> {
         let first = if self.asked.is_empty() { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
         let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len()).min(GATEWAY_BATCH);
         for order in first.into_iter().chain(receiver.try_iter().take(room)) {
             let Some(request) = self.prepare(order) else { continue };
             if self.is_repeated(&request) {
                 // The writer has the link. If its idempotency key is forgotten just now, the create fails.
-                self.tell(request, FleetDecision::NoReply { asked: false, alone: false })?;
+                self.send_to_writer(request, FleetDecision::NoReply { asked: false, alone: false })?;
             } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
             }
@@ -109,14 +112,14 @@ impl Gateway {
     }
 
     /// Gives a new link its first version. Passes on orders that are no requests of clients.
-    fn prepare(&mut self, order: Order) -> Option<StoreRequest> {
+    fn prepare(&mut self, order: WriterOrder) -> Option<StoreRequest> {
         match order {
-            Order::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
+            WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
                 let version = Version { rev: 1, claim: self.claims.next(), edit: 0 };
                 let link = Arc::new(Link { version, ..Arc::unwrap_or_clone(link) });
                 Some(StoreRequest::Create { link, reuse, ticket })
             }
-            Order::Client(request, _) => Some(request),
+            WriterOrder::Client(request, _) => Some(request),
             other => {
                 // Only clients send here. The writer knows what to do with other orders.
                 let _ = self.writer.send(other);
@@ -149,14 +152,14 @@ impl Gateway {
         let deadline = Instant::now() + self.shared.settings.answer_time;
         if let Some(theirs) = self.of_another_app(&request) {
             // Redis may have lost the link. A request of another app must not replace or end it there.
-            return self.tell(request, FleetDecision::Held(theirs));
+            return self.send_to_writer(request, FleetDecision::Held(theirs));
         }
         if let Err(why) = self.shared.may_change() {
             return self.go_alone(request, why);
         }
         match &request {
             StoreRequest::Create { link, .. } => {
-                let change = (link.code, Change::Claim(State::Link(Arc::clone(link))));
+                let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link))));
                 self.put(request, deadline, change);
             }
             StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
@@ -194,13 +197,13 @@ impl Gateway {
         self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value))
     }
 
-    fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, Change)) {
+    fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
         let ticket = self.redis.put_change(&change.0, &change.1, deadline);
         self.asked.insert(ticket, Asked { request, deadline, change: Some(change) });
     }
 
     /// Continues with an answer of Redis: passes the request to the writer, or asks the next question.
-    fn go_on(&mut self, asked: Asked, answer: Answer) -> Result<(), Ended> {
+    fn go_on(&mut self, asked: Asked, answer: RedisReply) -> Result<(), Ended> {
         let Asked { request, deadline, change } = asked;
         match (change, &request) {
             (Some((code, change)), StoreRequest::Change { .. }) => match answer.changed(code, &change) {
@@ -219,11 +222,11 @@ impl Gateway {
             },
             (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
                 Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
-                    self.tell(request, FleetDecision::Held(State::Link(link)))
+                    self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
                 Ok(state) => {
                     let claim = claim_to_remove(state, || self.mine(code));
-                    let change = (*code, Change::Remove { claim, now_ms: unix_ms() });
+                    let change = (*code, CodeChange::Remove { claim, now_ms: unix_ms() });
                     self.put(request, deadline, change);
                     Ok(())
                 }
@@ -247,18 +250,18 @@ impl Gateway {
         match (now, changed) {
             (Some(_), Some(link)) => {
                 let version = link.version.edited();
-                let change = (*code, Change::Offer(State::Link(Arc::new(Link { version, ..link }))));
+                let change = (*code, CodeChange::Offer(State::Link(Arc::new(Link { version, ..link }))));
                 self.put(request, deadline, change);
                 Ok(())
             }
             // The link is gone or the change does not apply: the writer tells the client why.
-            (Some(state), None) => self.tell(request, FleetDecision::Held(state)),
-            (None, _) => self.tell(request, FleetDecision::Absent),
+            (Some(state), None) => self.send_to_writer(request, FleetDecision::Held(state)),
+            (None, _) => self.send_to_writer(request, FleetDecision::Absent),
         }
     }
 
-    fn tell(&self, request: StoreRequest, ground: FleetDecision) -> Result<(), Ended> {
-        self.writer.send(Order::Client(request, ground)).map_err(|_| Ended)
+    fn send_to_writer(&self, request: StoreRequest, ground: FleetDecision) -> Result<(), Ended> {
+        self.writer.send(WriterOrder::Client(request, ground)).map_err(|_| Ended)
     }
 
     fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {
@@ -269,10 +272,10 @@ impl Gateway {
         &self,
         request: StoreRequest,
         answer: Result<Changed, RedisError>,
-        change: Option<&Change>,
+        change: Option<&CodeChange>,
     ) -> Result<(), Ended> {
         let ground = ground(&self.shared, answer, change);
-        self.tell(request, ground)
+        self.send_to_writer(request, ground)
     }
 }
 
@@ -288,16 +291,24 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
 }
 
 /// Returns what an answer of Redis means for the request that asked for a change.
-pub(super) fn ground(shared: &Shared, answer: Result<Changed, RedisError>, change: Option<&Change>) -> FleetDecision {
+pub(super) fn ground(
+    shared: &FleetContext,
+    answer: Result<Changed, RedisError>,
+    change: Option<&CodeChange>,
+) -> FleetDecision {
     let alone = shared.settings.accept_without_redis && shared.lease_holds();
     match answer {
         Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => FleetDecision::Accepted { state, echo },
         Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
-            Some(Change::Claim(state) | Change::Offer(state)) => FleetDecision::Accepted { state: state.clone(), echo },
-            Some(Change::Remove { .. } | Change::Expire { .. }) | None => FleetDecision::NoReply { asked: true, alone },
+            Some(CodeChange::Claim(state) | CodeChange::Offer(state)) => {
+                FleetDecision::Accepted { state: state.clone(), echo }
+            }
+            Some(CodeChange::Remove { .. } | CodeChange::Expire { .. }) | None => {
+                FleetDecision::NoReply { asked: true, alone }
+            }
         },
         Ok(Changed { verdict: Verdict::Held(state), .. }) => {
-            if matches!(change, Some(Change::Claim(mine)) if mine.origin() == Origin::Issued) {
+            if matches!(change, Some(CodeChange::Claim(mine)) if mine.origin() == Origin::Issued) {
                 shared.stats.fleet.collisions.add_shared(1);
             }
             FleetDecision::Held(state)

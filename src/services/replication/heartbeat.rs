@@ -8,11 +8,11 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::{CodeLength, Counter, Run};
+use carom_shards::{CodeLength, CounterValue, Run};
 use serde_json::json;
 
-use super::{Shared, note_trouble};
-use crate::services::replication::redis::{Beat, Heard, Redis};
+use super::{FleetContext, note_trouble};
+use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis};
 use carom_model::replication::members::Members;
 use carom_store::links::StoreError;
 use carom_telemetry::alarms::Alarm;
@@ -31,8 +31,8 @@ const BEAT_TIME: Duration = Duration::from_millis(500);
 const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts the thread.
-pub(super) fn start(shared: &Shared, lengths: Vec<CodeLength>, taken: Sender<Run>) -> io::Result<JoinHandle<()>> {
-    let heart = Heart {
+pub(super) fn start(shared: &FleetContext, lengths: Vec<CodeLength>, taken: Sender<Run>) -> io::Result<JoinHandle<()>> {
+    let heart = HeartbeatThread {
         redis: shared.redis()?,
         shared: shared.clone(),
         lengths,
@@ -55,8 +55,8 @@ pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-struct Heart {
-    shared: Shared,
+struct HeartbeatThread {
+    shared: FleetContext,
     redis: Redis,
     lengths: Vec<CodeLength>,
     members: Members,
@@ -65,7 +65,7 @@ struct Heart {
     has_joined: bool,
 }
 
-impl Heart {
+impl HeartbeatThread {
     fn run(mut self) {
         while !self.shared.is_stopping() {
             let heard = self.beat();
@@ -84,7 +84,8 @@ impl Heart {
         };
         let sent = since_boot();
         let settings = &self.shared.settings;
-        let beat = Beat { node: &settings.node, about: self.about(), fingerprint: &settings.fingerprint, seen: &seen };
+        let beat =
+            Heartbeat { node: &settings.node, about: self.about(), fingerprint: &settings.fingerprint, seen: &seen };
         match self.redis.beat(&beat, BEAT_TIME) {
             Ok(heard) if heard.fingerprint != settings.fingerprint => {
                 self.keep_apart(&heard.fingerprint);
@@ -137,7 +138,7 @@ impl Heart {
         .to_string()
     }
 
-    fn hear(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
+    fn hear(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
         self.join();
         let stats = &self.shared.stats;
         stats.fleet.connected.store(true, Ordering::Release);
@@ -186,7 +187,7 @@ impl Heart {
     }
 
     /// Stores what others have seen of the counters, and from time to time the time of the last heartbeat.
-    fn keep(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
+    fn keep(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
         let links = &self.shared.links;
         let mut batch = links.batch();
         for (length, floor) in &heard.floors {
@@ -210,7 +211,7 @@ impl Heart {
         }
     }
 
-    fn show(&self, heard: &Heard, now: Duration) {
+    fn show(&self, heard: &HeartbeatReply, now: Duration) {
         let about = |node: &str| heard.about.iter().find(|(of, _)| of == node).map(|(_, about)| about.clone());
         let seen = Instant::now();
         let beat = |node: &str| heard.beats.iter().find(|(of, _)| of == node).map_or(0, |(_, beat)| *beat);
@@ -242,7 +243,7 @@ impl Heart {
                     );
                     for (length, start, len) in leases {
                         // Without a replenisher the node is shutting down.
-                        let _ = self.taken.send(Run { length, start: Counter(start), len });
+                        let _ = self.taken.send(Run { length, start: CounterValue(start), len });
                     }
                 }
                 Err(trouble) => note_trouble(&self.shared.stats, &trouble),

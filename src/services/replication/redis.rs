@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use carom_model::link::record::Tombstone;
 use carom_model::link::{Origin, UrlKey, Version};
-use carom_model::replication::follow::{Entry, Position};
+use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::lease::Granted;
 use carom_model::replication::members::NodeId;
 use carom_model::replication::rules::Verdict;
@@ -19,7 +19,7 @@ use carom_redis::{Client, ClientSettings, Question, Replies, Route, Value, cmd, 
 
 mod allow;
 
-pub use carom_redis::{Address, RedisError, Ticket};
+pub use carom_redis::{RedisError, RequestId, ServerAddress};
 
 pub use self::allow::Allowance;
 
@@ -28,7 +28,7 @@ const LOCK_TIME: Duration = Duration::from_secs(10);
 
 /// A change of a code; see [`carom_model::replication::rules`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum CodeChange {
     /// Claims the code for a new link.
     Claim(State),
     /// Deletes the link of the code.
@@ -71,7 +71,7 @@ pub struct Recent {
 
 /// The heartbeat of a node.
 #[derive(Clone, Debug)]
-pub struct Beat<'a> {
+pub struct Heartbeat<'a> {
     /// The name of the node.
     pub node: &'a str,
     /// The node's own description for the status of others, as JSON.
@@ -84,7 +84,7 @@ pub struct Beat<'a> {
 
 /// The response to a heartbeat.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Heard {
+pub struct HeartbeatReply {
     /// The fingerprint of the fleet's code secret. If it differs from the node's own, Redis did nothing else.
     pub fingerprint: String,
     /// The nodes with their last heartbeats, in milliseconds since 1970 UTC by the clock of Redis.
@@ -93,20 +93,18 @@ pub struct Heard {
     pub about: Vec<(NodeId, String)>,
     /// The highest counter value of each length that any node knows.
     pub floors: Vec<(CodeLength, u64)>,
-    /// The leases: length, first value, number of values, node.
-    pub leases: Vec<(CodeLength, u64, u64, NodeId)>,
 }
 
 /// The response of Redis to one request.
 #[derive(Debug)]
-pub struct Answer(Replies);
+pub struct RedisReply(Replies);
 
-impl Answer {
+impl RedisReply {
     /// Returns the result of a change of this code, for a response to [`Redis::put_change`].
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
-    pub fn changed(self, code: Code, change: &Change) -> Result<Changed, RedisError> {
+    pub fn changed(self, code: Code, change: &CodeChange) -> Result<Changed, RedisError> {
         changed(code, change, &self.value()?)
     }
 
@@ -131,7 +129,7 @@ impl Answer {
 #[derive(Clone, Debug)]
 pub struct Scan {
     /// Masters that the scan has not finished, the current one last.
-    masters: Vec<Address>,
+    masters: Vec<ServerAddress>,
     cursor: String,
 }
 
@@ -181,7 +179,7 @@ impl Script {
 
 /// The subject of a request. All keys of one place are in one slot of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum KeyGroup {
     /// The counters, leases and nodes.
     Space,
     /// The links and the stream of a partition.
@@ -207,78 +205,78 @@ impl Redis {
     }
 
     /// Continues all requests, until one is answered or that instant has come.
-    pub fn turn(&mut self, until: Instant) -> Vec<(Ticket, Answer)> {
-        self.client.turn(until).into_iter().map(|(ticket, replies)| (ticket, Answer(replies))).collect()
+    pub fn turn(&mut self, until: Instant) -> Vec<(RequestId, RedisReply)> {
+        self.client.turn(until).into_iter().map(|(ticket, replies)| (ticket, RedisReply(replies))).collect()
     }
 
     /// The hash tag that the keys of a place share.
-    fn tag(&self, place: Place) -> String {
+    fn tag(&self, place: KeyGroup) -> String {
         match place {
-            Place::Partition(Partition(number)) => format!("{{{}:{number:02x}}}", self.settings.prefix),
-            Place::Space => format!("{{{}}}", self.settings.prefix),
+            KeyGroup::Partition(Partition(number)) => format!("{{{}:{number:02x}}}", self.settings.prefix),
+            KeyGroup::Space => format!("{{{}}}", self.settings.prefix),
         }
     }
 
-    fn route(&self, place: Place) -> Route {
+    fn route(&self, place: KeyGroup) -> Route {
         Route::Slot(slot(&self.tag(place)))
     }
 
-    fn ask_all(&mut self, questions: Vec<(Place, Question)>, within: Duration) -> Vec<Result<Value, RedisError>> {
+    fn ask_all(&mut self, questions: Vec<(KeyGroup, Question)>, within: Duration) -> Vec<Result<Value, RedisError>> {
         let routed = questions.into_iter().map(|(place, question)| (self.route(place), question)).collect();
         self.client.ask_all(routed, within)
     }
 
-    fn ask(&mut self, place: Place, question: Question, within: Duration) -> Result<Value, RedisError> {
+    fn ask(&mut self, place: KeyGroup, question: Question, within: Duration) -> Result<Value, RedisError> {
         self.ask_all(vec![(place, question)], within).remove(0)
     }
 
     fn key(&self, code: &Code) -> String {
-        let place = Place::Partition(Partition::of(code));
+        let place = KeyGroup::Partition(Partition::of(code));
         format!("{}:l:{code}", self.tag(place))
     }
 
     fn stream(&self, partition: Partition) -> String {
-        format!("{}:s", self.tag(Place::Partition(partition)))
+        format!("{}:s", self.tag(KeyGroup::Partition(partition)))
     }
 
     fn space(&self, name: &str) -> String {
-        format!("{}:{name}", self.tag(Place::Space))
+        format!("{}:{name}", self.tag(KeyGroup::Space))
     }
 
     /// Begins to change a code; [`Redis::turn`] returns the response.
-    pub fn put_change(&mut self, code: &Code, change: &Change, deadline: Instant) -> Ticket {
+    pub fn put_change(&mut self, code: &Code, change: &CodeChange, deadline: Instant) -> RequestId {
         let (place, question) = self.to_change(code, change);
         self.client.put(self.route(place), vec![question], deadline)
     }
 
     /// Begins to read the state of a code; [`Redis::turn`] returns the response.
-    pub fn put_state(&mut self, code: &Code, deadline: Instant) -> Ticket {
+    pub fn put_state(&mut self, code: &Code, deadline: Instant) -> RequestId {
         let get = cmd("GET").arg(self.key(code)).to_owned();
-        let route = self.route(Place::Partition(Partition::of(code)));
+        let route = self.route(KeyGroup::Partition(Partition::of(code)));
         self.client.put(route, vec![Question::Plain(get)], deadline)
     }
 
-    fn to_change(&self, code: &Code, change: &Change) -> (Place, Question) {
+    fn to_change(&self, code: &Code, change: &CodeChange) -> (KeyGroup, Question) {
         let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
         let partition = Partition::of(code);
         let (asked, text) = match change {
-            Change::Claim(state) => ("claim", state.to_text(code)),
-            Change::Remove { claim, now_ms } => ("remove", tombstone(*claim, *now_ms).to_text(code)),
-            Change::Expire { state, now_ms } => ("expire", tombstone(state.version().claim, *now_ms).to_text(code)),
-            Change::Offer(state) => ("offer", state.to_text(code)),
+            CodeChange::Claim(state) => ("claim", state.to_text(code)),
+            CodeChange::Remove { claim, now_ms } => ("remove", tombstone(*claim, *now_ms).to_text(code)),
+            CodeChange::Expire { state, now_ms } => ("expire", tombstone(state.version().claim, *now_ms).to_text(code)),
+            CodeChange::Offer(state) => ("offer", state.to_text(code)),
         };
         let mut arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep];
-        if let Change::Expire { state, .. } = change {
+        if let CodeChange::Expire { state, .. } = change {
             let mut head = state.to_text(code);
             head.truncate(COMPARED_LEN);
             arguments.push(head);
         }
         let keys = vec![self.key(code), self.stream(partition)];
-        (Place::Partition(partition), Script::Change.call(keys, arguments))
+        (KeyGroup::Partition(partition), Script::Change.call(keys, arguments))
     }
 
     /// Changes codes, each by itself, and waits at most `within`.
-    pub fn change(&mut self, changes: &[(Code, Change)], within: Duration) -> Vec<Result<Changed, RedisError>> {
+    pub fn change(&mut self, changes: &[(Code, CodeChange)], within: Duration) -> Vec<Result<Changed, RedisError>> {
         let questions = changes.iter().map(|(code, change)| self.to_change(code, change)).collect();
         let answers = self.ask_all(questions, within);
         changes.iter().zip(answers).map(|((code, change), answer)| changed(*code, change, &answer?)).collect()
@@ -287,8 +285,8 @@ impl Redis {
     /// Reads the states of codes, and waits at most `within`.
     pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, RedisError>> {
         let deadline = Instant::now() + within;
-        let tickets: Vec<Ticket> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
-        let answers = self.client.await_all(&tickets, deadline).into_iter().map(Answer);
+        let tickets: Vec<RequestId> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
+        let answers = self.client.await_all(&tickets, deadline).into_iter().map(RedisReply);
         codes.iter().zip(answers).map(|(code, answer)| answer.state(*code)).collect()
     }
 
@@ -300,7 +298,7 @@ impl Redis {
             .iter()
             .map(|Recent { key: UrlKey(hash), code, wrong }| {
                 // Hashes spread over the partitions as codes do, and thus over the masters of a cluster.
-                let place = Place::Partition(Partition((hash % u64::from(PARTITIONS)) as u8));
+                let place = KeyGroup::Partition(Partition((hash % u64::from(PARTITIONS)) as u8));
                 let keys = vec![format!("{}:u:{hash:016x}", self.tag(place))];
                 let arguments = vec![code.to_string().into_bytes(), millis.clone(), wrong.clone()];
                 (place, Script::Recent.call(keys, arguments))
@@ -319,7 +317,7 @@ impl Redis {
             .iter()
             .map(|code| {
                 let get = cmd("GETRANGE").arg(self.key(code)).arg(0).arg(COMPARED_LEN - 1).to_owned();
-                (Place::Partition(Partition::of(code)), Question::Plain(get))
+                (KeyGroup::Partition(Partition::of(code)), Question::Plain(get))
             })
             .collect();
         let bytes = |value: Value| if let Value::BulkString(bytes) = value { bytes } else { Vec::new() };
@@ -329,23 +327,23 @@ impl Redis {
     /// Reads the entries of streams from a position, inclusive.
     pub fn read(
         &mut self,
-        from: &[(Partition, Position)],
+        from: &[(Partition, StreamPosition)],
         count: usize,
         within: Duration,
-    ) -> Vec<Result<Vec<Entry>, RedisError>> {
+    ) -> Vec<Result<Vec<StreamEntry>, RedisError>> {
         let questions: Vec<_> = from
             .iter()
             .map(|(partition, position)| {
                 let mut range = cmd("XRANGE");
                 range.arg(self.stream(*partition)).arg(position.id.to_string()).arg("+").arg("COUNT").arg(count);
-                (Place::Partition(*partition), Question::Plain(range))
+                (KeyGroup::Partition(*partition), Question::Plain(range))
             })
             .collect();
         self.ask_all(questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
     }
 
     /// Returns the ends of streams. An empty stream gets an entry that only marks a position.
-    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<Position, RedisError>> {
+    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<StreamPosition, RedisError>> {
         let mut ends = self.last_entries(partitions, within);
         let empty: Vec<Partition> =
             partitions.iter().zip(&ends).filter(|(_, end)| matches!(end, Ok(None))).map(|(of, _)| *of).collect();
@@ -355,7 +353,7 @@ impl Redis {
                 .map(|partition| {
                     let mut add = cmd("XADD");
                     add.arg(self.stream(*partition)).arg("*").arg("c").arg("").arg("v").arg("");
-                    (Place::Partition(*partition), Question::Plain(add))
+                    (KeyGroup::Partition(*partition), Question::Plain(add))
                 })
                 .collect();
             self.ask_all(questions, within);
@@ -369,17 +367,17 @@ impl Redis {
         &mut self,
         partitions: &[Partition],
         within: Duration,
-    ) -> Vec<Result<Option<Position>, RedisError>> {
+    ) -> Vec<Result<Option<StreamPosition>, RedisError>> {
         let questions: Vec<_> = partitions
             .iter()
             .map(|partition| {
                 let mut last = cmd("XREVRANGE");
                 last.arg(self.stream(*partition)).arg("+").arg("-").arg("COUNT").arg(1);
-                (Place::Partition(*partition), Question::Plain(last))
+                (KeyGroup::Partition(*partition), Question::Plain(last))
             })
             .collect();
         let answers = self.ask_all(questions, within).into_iter();
-        answers.map(|answer| Ok(entries(&answer?).first().map(Position::of))).collect()
+        answers.map(|answer| Ok(entries(&answer?).first().map(StreamPosition::of))).collect()
     }
 
     /// Begins a scan of all codes.
@@ -442,7 +440,7 @@ impl Redis {
         }
         // In one batch: `WAIT` covers only writes of its own connection.
         let mut answer =
-            self.client.ask_together(vec![(self.route(Place::Space), questions)], within).remove(0)?.into_iter();
+            self.client.ask_together(vec![(self.route(KeyGroup::Space), questions)], within).remove(0)?.into_iter();
         let mut next = || answer.next().unwrap_or(Value::Int(0));
         let (granted, info, confirmed) = (next(), next(), next());
         let Value::Array(parts) = granted else { return Err(nonsense("a lease")) };
@@ -476,11 +474,11 @@ impl Redis {
         within: Duration,
     ) -> Result<u64, RedisError> {
         let increment = cmd("INCRBY").arg(self.space(&format!("counter:{length}"))).arg(want).to_owned();
-        let answer = self.ask(Place::Space, Question::Plain(increment), within)?;
+        let answer = self.ask(KeyGroup::Space, Question::Plain(increment), within)?;
         let start = text(&answer).parse::<u64>().unwrap_or(0).saturating_sub(want);
         let lease = format!("{length}:{start}");
         let note = cmd("HSET").arg(self.space("leases")).arg(lease).arg(format!("{want}:{node}")).to_owned();
-        self.ask(Place::Space, Question::Plain(note), within).map(|_| start)
+        self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| start)
     }
 
     /// Returns a lease whose values are used up.
@@ -490,7 +488,7 @@ impl Redis {
     pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), RedisError> {
         let field = format!("{length}:{start}");
         let command = cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
-        let answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
+        let answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(command))], within);
         answer.into_iter().try_for_each(|answer| answer.map(|_| ()))
     }
 
@@ -500,7 +498,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, RedisError> {
         let command = cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
-        let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(command))], within);
         Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
     }
 
@@ -510,7 +508,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn text(&mut self, key: &str, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
         let get = cmd("GET").arg(self.space(key)).to_owned();
-        let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(get))], within);
         match answer.remove(0)? {
             Value::Nil => Ok(None),
             Value::BulkString(text) => Ok(Some(text)),
@@ -524,7 +522,7 @@ impl Redis {
     /// [`RedisError`] if Redis did not answer, or refused.
     pub fn keys(&mut self, within: Duration) -> Result<Vec<Vec<u8>>, RedisError> {
         let get = cmd("HVALS").arg(self.space("apps")).to_owned();
-        let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(get))], within);
         let text = |value: Value| if let Value::BulkString(text) = value { Some(text) } else { None };
         match answer.remove(0)? {
             Value::Array(values) => values.into_iter().map(text).collect::<Option<_>>(),
@@ -542,7 +540,7 @@ impl Redis {
         for (hash, text) in keys {
             put.arg(hash).arg(text);
         }
-        self.ask(Place::Space, Question::Plain(put), within).map(|_| ())
+        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
     }
 
     /// Removes API keys from Redis, by their hashes.
@@ -554,21 +552,21 @@ impl Redis {
             return Ok(());
         }
         let remove = cmd("HDEL").arg(self.space("apps")).arg(hashes).to_owned();
-        self.ask(Place::Space, Question::Plain(remove), within).map(|_| ())
+        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
     }
 
     /// Sends the heartbeat of this node, and receives the state of the others.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
-    pub fn beat(&mut self, beat: &Beat<'_>, within: Duration) -> Result<Heard, RedisError> {
-        let keys = ["beats", "nodes", "space", "leases"].map(|name| self.space(name)).to_vec();
+    pub fn beat(&mut self, beat: &Heartbeat<'_>, within: Duration) -> Result<HeartbeatReply, RedisError> {
+        let keys = ["beats", "nodes", "space"].map(|name| self.space(name)).to_vec();
         let mut arguments: Vec<Vec<u8>> =
             [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
         for (length, seen) in beat.seen {
             arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
         }
-        let mut answer = self.ask_all(vec![(Place::Space, Script::Beat.call(keys, arguments))], within);
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Script::Beat.call(keys, arguments))], within);
         heard(&answer.remove(0)?).ok_or_else(|| nonsense("a heartbeat"))
     }
 
@@ -576,7 +574,7 @@ impl Redis {
     /// another node does the same, or if the node has returned.
     ///
     /// # Errors
-    /// [`RedisError`]; leases that were taken over appear with the next heartbeat.
+    /// [`RedisError`]; if Redis did it and the answer was lost, nobody uses the values of these leases.
     pub fn reclaim(
         &mut self,
         me: &str,
@@ -587,7 +585,7 @@ impl Redis {
         let keys = ["lock", "beats", "nodes", "leases"].map(|name| self.space(name)).to_vec();
         let hold = LOCK_TIME.as_millis().to_string();
         let arguments = [me, &hold, gone, &beat.to_string()].map(|text| text.as_bytes().to_vec()).to_vec();
-        let mut answer = self.ask_all(vec![(Place::Space, Script::Reclaim.call(keys, arguments))], within);
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Script::Reclaim.call(keys, arguments))], within);
         let taken = pairs(&answer.remove(0)?);
         let lease = |(field, want): (String, String)| {
             let (length, start) = field.split_once(':')?;
@@ -597,7 +595,7 @@ impl Redis {
     }
 
     /// Returns the known servers, each with true if it is connected.
-    pub fn servers(&self) -> Vec<(Address, bool)> {
+    pub fn servers(&self) -> Vec<(ServerAddress, bool)> {
         self.client.servers()
     }
 }
@@ -616,7 +614,7 @@ fn nonsense(of: &str) -> RedisError {
     RedisError::Refused(format!("unexpected answer for {of}"))
 }
 
-fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, RedisError> {
+fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, RedisError> {
     let Value::Array(parts) = answer else { return Err(nonsense("a change")) };
     let [verdict, Value::BulkString(state), id, Value::BulkString(last)] = &parts[..] else {
         return Err(nonsense("a change"));
@@ -626,15 +624,15 @@ fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, Redis
     let verdict = match (text(verdict).as_str(), change) {
         ("accepted", _) => Verdict::Accepted(read()?),
         ("held", _) => Verdict::Held(read()?),
-        ("same", Change::Claim(_) | Change::Offer(_)) => Verdict::Same,
-        ("absent", Change::Remove { .. } | Change::Expire { .. }) => Verdict::Absent,
+        ("same", CodeChange::Claim(_) | CodeChange::Offer(_)) => Verdict::Same,
+        ("absent", CodeChange::Remove { .. } | CodeChange::Expire { .. }) => Verdict::Absent,
         _ => return Err(nonsense("a change")),
     };
     Ok(Changed { verdict, echo })
 }
 
 /// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts.
-fn entries(answer: &Value) -> Vec<Entry> {
+fn entries(answer: &Value) -> Vec<StreamEntry> {
     let Value::Array(entries) = answer else { return Vec::new() };
     let entry = |entry: &Value| {
         let Value::Array(parts) = entry else { return None };
@@ -645,7 +643,7 @@ fn entries(answer: &Value) -> Vec<Entry> {
         };
         let code = field("c").and_then(|code| Code::from_key(&code).ok());
         let displaced = field("o").and_then(|text| version(&text));
-        Some(Entry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default(), displaced })
+        Some(StreamEntry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default(), displaced })
     };
     entries.iter().filter_map(entry).collect()
 }
@@ -661,19 +659,14 @@ fn pairs(value: &Value) -> Vec<(String, String)> {
     parts.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
 }
 
-fn heard(answer: &Value) -> Option<Heard> {
+fn heard(answer: &Value) -> Option<HeartbeatReply> {
     let Value::Array(parts) = answer else { return None };
-    let [fingerprint, beats, about, floors, leases] = &parts[..] else { return None };
+    let [fingerprint, beats, about, floors] = &parts[..] else { return None };
     let length = |text: &str| CodeLength::new(text.parse().ok()?);
-    let lease = |(field, value): (String, String)| {
-        let ((of, start), (want, node)) = (field.split_once(':')?, value.split_once(':')?);
-        Some((length(of)?, start.parse().ok()?, want.parse().ok()?, node.to_owned()))
-    };
-    Some(Heard {
+    Some(HeartbeatReply {
         fingerprint: text(fingerprint),
         beats: pairs(beats).into_iter().filter_map(|(node, beat)| Some((node, beat.parse().ok()?))).collect(),
         about: pairs(about),
         floors: pairs(floors).into_iter().filter_map(|(of, seen)| Some((length(&of)?, seen.parse().ok()?))).collect(),
-        leases: pairs(leases).into_iter().filter_map(lease).collect(),
     })
 }

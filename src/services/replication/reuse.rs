@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::gateway::ground;
-use super::{Shared, note_trouble};
-use crate::bridge::{FleetDecision, Order, StoreRequest};
-use crate::services::replication::redis::{Change, Recent, Redis, RedisError};
-use crate::services::writer::similar_urls::{self, Alike, is_live_like};
+use super::{FleetContext, note_trouble};
+use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
+use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
+use crate::services::writer::similar_urls::{self, ReuseCandidates, is_live_like};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Reuse, UrlKey};
 use carom_model::replication::{State, rules};
@@ -36,9 +36,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(2);
 
 /// Codes that were sent to the writer a moment ago, and may not be in the store yet.
 #[derive(Default)]
-struct Making(HashMap<UrlKey, (Code, Instant)>);
+struct RecentCreates(HashMap<UrlKey, (Code, Instant)>);
 
-impl Making {
+impl RecentCreates {
     fn code(&self, key: UrlKey) -> Option<Code> {
         self.0.get(&key).filter(|(_, since)| since.elapsed() < MAKING_KEPT).map(|(code, _)| *code)
     }
@@ -99,20 +99,20 @@ pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> boo
 /// Starts the thread. It ends when all senders are gone. It waits for Redis in each turn, so it has a connection of its
 /// own. No other thread then waits for an entry without a link, or for a slow server of a cluster.
 pub(super) fn start(
-    shared: &Shared,
-    writer: SyncSender<Order>,
+    shared: &FleetContext,
+    writer: SyncSender<WriterOrder>,
 ) -> io::Result<(SyncSender<StoreRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
-    let searcher = Searcher { redis: shared.redis()?, shared: shared.clone(), writer, reuser: Reuser::default() };
+    let searcher = Searcher { redis: shared.redis()?, shared: shared.clone(), writer, reuser: LinkReuse::default() };
     let thread = std::thread::Builder::new().name("redis-reuse".to_owned()).spawn(move || searcher.run(&receiver))?;
     Ok((sender, thread))
 }
 
 struct Searcher {
-    shared: Shared,
+    shared: FleetContext,
     redis: Redis,
-    writer: SyncSender<Order>,
-    reuser: Reuser,
+    writer: SyncSender<WriterOrder>,
+    reuser: LinkReuse,
 }
 
 impl Searcher {
@@ -123,7 +123,7 @@ impl Searcher {
             for (request, ground) in requests.into_iter().zip(grounds) {
                 // In the order of arrival: a request that is answered with the link of another one comes after it.
                 self.reuser.note(&self.shared, &request, &ground);
-                if self.writer.send(Order::Client(request, ground)).is_err() {
+                if self.writer.send(WriterOrder::Client(request, ground)).is_err() {
                     return;
                 }
             }
@@ -133,13 +133,13 @@ impl Searcher {
 
 /// The search for existing links, with the state that it keeps from turn to turn.
 #[derive(Default)]
-struct Reuser {
-    making: Making,
+struct LinkReuse {
+    making: RecentCreates,
 }
 
-impl Reuser {
+impl LinkReuse {
     /// Returns for each request the link that will do, or else the answer of Redis to the claim of its own code.
-    fn grounds(&mut self, shared: &Shared, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<FleetDecision> {
+    fn grounds(&mut self, shared: &FleetContext, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<FleetDecision> {
         let mut turn = Turn { shared, redis, now_ms: unix_ms(), begin: Instant::now() };
         self.making.age();
         let mut searches = self.begin(&turn, requests);
@@ -168,7 +168,7 @@ impl Reuser {
     }
 
     /// Forgets a link that will not be created after all.
-    fn note(&mut self, shared: &Shared, request: &StoreRequest, ground: &FleetDecision) {
+    fn note(&mut self, shared: &FleetContext, request: &StoreRequest, ground: &FleetDecision) {
         let is_taken = !shared.stats.writes_refused.load(Ordering::Acquire);
         let will_be = match ground {
             FleetDecision::Accepted { .. } | FleetDecision::Existing { .. } | FleetDecision::Alone => true,
@@ -219,14 +219,14 @@ impl Reuser {
         let making = self.making.code(search.key).filter(|code| turn.state(code).is_none());
         let find = |which| similar_urls::find(links, stats, search.link, which, turn.now_ms).or(making);
         if search.reuse == Reuse::Any
-            && let Some(code) = find(Alike::Oldest)
+            && let Some(code) = find(ReuseCandidates::Oldest)
         {
             return Search { step: Step::Look(code), here: Some(code), ..search };
         }
         match turn.window() {
             Some(window) => {
                 let since = turn.now_ms.saturating_sub(window.as_millis() as u64).saturating_add(1);
-                Search { step: Step::Ask, here: find(Alike::UsedSince(since)), ..search }
+                Search { step: Step::Ask, here: find(ReuseCandidates::UsedSince(since)), ..search }
             }
             None => Search { step: Step::Nothing, ..search },
         }
@@ -294,7 +294,7 @@ impl<'r> Search<'r> {
 
 /// The inputs of one turn.
 struct Turn<'t> {
-    shared: &'t Shared,
+    shared: &'t FleetContext,
     redis: &'t mut Redis,
     now_ms: u64,
     begin: Instant,
@@ -351,8 +351,9 @@ impl Turn<'_> {
     fn claim(&mut self, searches: &mut [Search<'_>]) {
         let is_open = |search: &&mut Search<'_>| search.step == Step::Nothing && search.claimed.is_none();
         let mut open: Vec<&mut Search<'_>> = searches.iter_mut().filter(is_open).collect();
-        let claim = |search: &&mut Search<'_>| (search.link.code, Change::Claim(State::Link(Arc::clone(search.link))));
-        let claims: Vec<(Code, Change)> = open.iter().map(claim).collect();
+        let claim =
+            |search: &&mut Search<'_>| (search.link.code, CodeChange::Claim(State::Link(Arc::clone(search.link))));
+        let claims: Vec<(Code, CodeChange)> = open.iter().map(claim).collect();
         if claims.is_empty() {
             return;
         }
@@ -366,7 +367,7 @@ impl Turn<'_> {
     }
 
     /// Looks up the codes that may be the answer.
-    fn look(&mut self, searches: &mut [Search<'_>], making: &Making) {
+    fn look(&mut self, searches: &mut [Search<'_>], making: &RecentCreates) {
         // Half of the timeout, so that the other half is left to replace entries without a link.
         let patience = self.shared.settings.answer_time / 2;
         let mut wait = FIRST_WAIT;

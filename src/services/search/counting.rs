@@ -13,7 +13,7 @@ use super::rank_index::{Fences, RUN_LEN_MAX};
 use super::{Catalog, Tallies, tags};
 use crate::services::threads::priority::run_in_the_background;
 use carom_limits::COUNTED_AT_ONCE;
-use carom_store::links::catalog::{Shelf, View};
+use carom_store::links::catalog::{IndexKind, View};
 use carom_store::links::{StoreError, Value};
 
 /// Pause between two parts. Client requests on the same CPU need it more.
@@ -70,7 +70,7 @@ impl Counted {
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub(super) fn shorten(&mut self, view: &View, shelf: Shelf, key: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn shorten(&mut self, view: &View, shelf: IndexKind, key: &[u8]) -> Result<(), StoreError> {
         let (first, next, len) = self.fences.run(key);
         if len <= RUN_LEN_MAX {
             return Ok(());
@@ -130,7 +130,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
         let start = Instant::now();
         let counted = count_all(&catalog).map(|is_whole| {
             if is_whole {
-                tell(&catalog, start);
+                log_completion(&catalog, start);
             }
         });
         if let Err(error) = counted.and_then(|()| keep_counted(&catalog)) {
@@ -139,7 +139,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     })
 }
 
-fn tell(catalog: &Catalog, start: Instant) {
+fn log_completion(catalog: &Catalog, start: Instant) {
     let (_, (links, fences)) = catalog.look(|counts| {
         let whole = |counted: &Counted| counted.whole().map_or((0, 0), |all| (all.total(), all.len()));
         (whole(&counts.dates).0, whole(&counts.dates).1 + whole(&counts.tags).1)
@@ -186,7 +186,7 @@ pub(super) fn recount_tags(catalog: &Catalog, between: impl FnOnce()) -> Result<
 
 /// Counts both indexes. Returns false if the catalog was stopped first.
 fn count_all(catalog: &Catalog) -> Result<bool, StoreError> {
-    for shelf in [Shelf::Dates, Shelf::Tags] {
+    for shelf in [IndexKind::Dates, IndexKind::Tags] {
         while count_part(catalog, shelf, COUNTED_AT_ONCE, || {})? {
             if catalog.stopping.load(Ordering::Acquire) {
                 return Ok(false);
@@ -201,7 +201,7 @@ fn count_all(catalog: &Catalog) -> Result<bool, StoreError> {
 /// true if more entries may follow.
 pub(super) fn count_part(
     catalog: &Catalog,
-    shelf: Shelf,
+    shelf: IndexKind,
     at_once: usize,
     between: impl FnOnce(),
 ) -> Result<bool, StoreError> {
@@ -214,7 +214,7 @@ pub(super) fn count_part(
     between();
     let mut counts = catalog.lock();
     let Tallies { of_tags, .. } = &mut *counts;
-    if shelf == Shelf::Tags {
+    if shelf == IndexKind::Tags {
         part.iter().for_each(|key| _ = of_tags.change(key, true));
     }
     for (key, added) in counts.of(shelf).end_part(&part, part.len() < at_once) {

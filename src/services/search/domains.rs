@@ -7,7 +7,7 @@ use carom_model::domains::DomainName;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::{domain_shelf, domain_shelves};
 use carom_store::links::StoreError;
-use carom_store::links::catalog::{Shelf, View, place_of};
+use carom_store::links::catalog::{IndexKind, View, place_of};
 
 /// Largest number of domains that are returned.
 const DOMAINS_MAX: usize = 1_000;
@@ -25,7 +25,7 @@ pub(super) fn with_links(view: &View) -> Result<Vec<DomainName>, StoreError> {
     let mut found = Vec::new();
     while found.len() < DOMAINS_MAX {
         let mut domain = None;
-        for key in view.keys(Shelf::Tags, from.as_bytes(), to.as_bytes()).take(ENTRIES_MAX) {
+        for key in view.keys(IndexKind::Tags, from.as_bytes(), to.as_bytes()).take(ENTRIES_MAX) {
             let Some(code) = code_of(&key?) else { continue };
             let of_code = code.domain();
             if domain.is_some() && domain != of_code {
@@ -55,7 +55,7 @@ fn code_of(key: &[u8]) -> Option<Code> {
 fn name_of(view: &View, code: &Code) -> Result<Option<DomainName>, StoreError> {
     let Some(stored) = view.get(code)? else { return Ok(None) };
     Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) {
-        Ok(RecordRef::Link(link)) => link.domain.and_then(|name| DomainName::parse(name).ok()),
+        Ok(RecordRef::Link(link)) => link.domain.and_then(DomainName::from_normal),
         Ok(RecordRef::Tombstone(_)) | Err(_) => None,
     })
 }

@@ -7,18 +7,18 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use memchr::memmem::Finder;
 
 use super::texts::Texts;
-use super::visits::Visits;
+use super::visits::VisitSource;
 use super::walk::Listed;
 use carom_model::link::Link;
 use carom_model::link::labels::in_joined;
 use carom_model::link::record::{self, LinkRef, RecordRef};
-use carom_model::query::{Condition, Filter, Place};
+use carom_model::query::{Condition, Filter, LinkPosition};
 use carom_store::links::StoreError;
 use carom_store::links::catalog::View;
 
 /// The result of a test.
 #[derive(Debug)]
-pub(super) enum Sifted {
+pub(super) enum FilterResult {
     /// No match, or no link.
     Other,
     /// A match, whose link the caller did not want.
@@ -30,7 +30,7 @@ pub(super) enum Sifted {
 /// A filter with what it needs to test links.
 pub(in crate::services) struct LinkFilter<'q> {
     filter: &'q Filter,
-    visits: &'q dyn Visits,
+    visits: &'q dyn VisitSource,
     now_ms: u64,
     term: Option<Finder<'q>>,
     url_terms: Vec<Finder<'q>>,
@@ -39,7 +39,7 @@ pub(in crate::services) struct LinkFilter<'q> {
 }
 
 impl<'q> LinkFilter<'q> {
-    pub(in crate::services) fn new(filter: &'q Filter, visits: &'q dyn Visits, now_ms: u64) -> LinkFilter<'q> {
+    pub(in crate::services) fn new(filter: &'q Filter, visits: &'q dyn VisitSource, now_ms: u64) -> LinkFilter<'q> {
         let (term, url_terms) =
             (filter.term.as_ref().map(Finder::new), filter.url_terms.iter().map(Finder::new).collect());
         LinkFilter { filter, visits, now_ms, term, url_terms, small: Vec::new() }
@@ -50,10 +50,10 @@ impl<'q> LinkFilter<'q> {
     ///
     /// # Errors
     /// If the record cannot be read. A damaged record is no match.
-    pub(super) fn look(&mut self, view: &View, place: Place, wanted: bool) -> Result<Sifted, StoreError> {
+    pub(super) fn look(&mut self, view: &View, place: LinkPosition, wanted: bool) -> Result<FilterResult, StoreError> {
         let stored = match view.get(&place.code) {
             Ok(Some(stored)) => stored,
-            Ok(None) | Err(StoreError::Damaged(_)) => return Ok(Sifted::Other),
+            Ok(None) | Err(StoreError::Damaged(_)) => return Ok(FilterResult::Other),
             Err(error) => return Err(error),
         };
         Ok(self.look_at(place.code, &stored, wanted, Some(place)))
@@ -63,28 +63,39 @@ impl<'q> LinkFilter<'q> {
     ///
     /// # Errors
     /// Any error of [`LinkFilter::look`].
-    pub(super) fn look_at_listed(&mut self, view: &View, listed: &Listed, wanted: bool) -> Result<Sifted, StoreError> {
+    pub(super) fn look_at_listed(
+        &mut self,
+        view: &View,
+        listed: &Listed,
+        wanted: bool,
+    ) -> Result<FilterResult, StoreError> {
         let Listed { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())
             || self.filter.without_over && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
         let asks_for_more =
             self.term.is_some() || self.filter.condition.is_some() || self.filter.without_used_up && marks.limited;
         match (has_all && !is_out, wanted || asks_for_more) {
-            (false, _) => Ok(Sifted::Other),
-            (true, false) => Ok(Sifted::One),
+            (false, _) => Ok(FilterResult::Other),
+            (true, false) => Ok(FilterResult::One),
             (true, true) => self.look(view, place, wanted),
         }
     }
 
     /// Tests a record. With a `place`, its link must belong there.
-    pub(super) fn look_at(&mut self, code: Code, stored: &[u8], wanted: bool, place: Option<Place>) -> Sifted {
-        let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| Place::new(link.created_ms, code) == place);
+    pub(super) fn look_at(
+        &mut self,
+        code: Code,
+        stored: &[u8],
+        wanted: bool,
+        place: Option<LinkPosition>,
+    ) -> FilterResult {
+        let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| LinkPosition::new(link.created_ms, code) == place);
         match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), stored) {
             Ok(RecordRef::Link(link)) if is_there(&link) && self.takes(&code, &link) => match wanted {
-                true => Sifted::Link(Arc::new(link.to_link(code))),
-                false => Sifted::One,
+                true => FilterResult::Link(Arc::new(link.to_link(code))),
+                false => FilterResult::One,
             },
-            Ok(_) | Err(_) => Sifted::Other,
+            Ok(_) | Err(_) => FilterResult::Other,
         }
     }
 
@@ -148,21 +159,21 @@ mod tests {
     use carom_model::link::Origin;
     use carom_model::link::labels::Tags;
     use carom_model::testing::link;
-    use carom_model::visits::tally::Counts;
+    use carom_model::visits::tally::VisitCounts;
     use std::num::NonZeroU32;
 
     struct Two;
 
-    impl Visits for Two {
-        fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
-            Ok(codes.iter().map(|_| Counts { total: 2, bots: 1 }).collect())
+    impl VisitSource for Two {
+        fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
+            Ok(codes.iter().map(|_| VisitCounts { total: 2, bots: 1 }).collect())
         }
     }
 
     fn takes(filter: &Filter, link: &Link) -> bool {
         let mut stored = Vec::new();
         record::encode_link(link.code.to_string().as_bytes(), link, &mut stored);
-        matches!(LinkFilter::new(filter, &Two, 1_000).look_at(link.code, &stored, false, None), Sifted::One)
+        matches!(LinkFilter::new(filter, &Two, 1_000).look_at(link.code, &stored, false, None), FilterResult::One)
     }
 
     fn shown() -> Link {

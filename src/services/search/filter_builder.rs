@@ -17,8 +17,8 @@ use super::{Catalog, keeping};
 use crate::services::threads::priority::run_in_the_background;
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
-use carom_model::query::Place;
-use carom_store::links::catalog::{Shelf, View, place_of};
+use carom_model::query::LinkPosition;
+use carom_store::links::catalog::{IndexKind, View, place_of};
 use carom_store::links::{StoreError, Value};
 
 /// Pause between two sections. Client requests on the same CPU need it more.
@@ -66,13 +66,13 @@ fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
         tracing::info!(links, changed, seconds, "loaded the search index of the last run");
     }
     if sign_all(catalog, 0)? {
-        tell(catalog, start);
+        log_completion(catalog, start);
         keeping::save(catalog, restored.is_none());
     }
     Ok(())
 }
 
-fn tell(catalog: &Catalog, start: Instant) {
+fn log_completion(catalog: &Catalog, start: Instant) {
     let (links, sections, is_all) = catalog.signatures().coverage();
     let (bytes, seconds) = (sections * SIGNATURE_BYTES, start.elapsed().as_secs_f64());
     match is_all {
@@ -168,7 +168,7 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
 
 /// Returns the search entry of a link.
 pub(super) fn entry(link: &Link) -> Vec<u8> {
-    let place = Place::new(link.created_ms, link.code);
+    let place = LinkPosition::new(link.created_ms, link.code);
     entry_of(&place.to_bytes(), &Texts::of_link(link), &mut Vec::new())
 }
 
@@ -176,7 +176,7 @@ pub(super) fn entry(link: &Link) -> Vec<u8> {
 fn section_of(view: &View, from: &[u8], to: &[u8]) -> Result<Section, StoreError> {
     let mut section = Section::new(from);
     let (mut small, mut ascii) = (Vec::new(), [0; CODE_KEY_LEN_MAX]);
-    for key in view.keys(Shelf::Dates, from, to).rev() {
+    for key in view.keys(IndexKind::Dates, from, to).rev() {
         let key: Value = key?;
         // A key without a valid place was not written by this program.
         let Some(place) = place_of(&key, 0) else { continue };

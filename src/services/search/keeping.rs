@@ -17,7 +17,7 @@ use super::text_file::TextFile;
 use super::texts::Texts;
 use carom_limits::{SEARCH_KEPT_AFTER, SEARCH_REPLAYED_MAX};
 use carom_model::link::record::{self, RecordRef};
-use carom_model::query::Place;
+use carom_model::query::LinkPosition;
 use carom_store::links::StoreError;
 use carom_store::links::catalog::View;
 use carom_store::links::{ChangesSince, LogPosition};
@@ -128,7 +128,7 @@ fn replay(
             Err(error) => return Err(error),
         };
         let Ok(RecordRef::Link(link)) = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) else { continue };
-        let key = Place::new(link.created_ms, *code).to_bytes();
+        let key = LinkPosition::new(link.created_ms, *code).to_bytes();
         let behind = sections.partition_point(|section| *section.first <= *key);
         let Some(section) = behind.checked_sub(1).map(|at| &mut sections[at]) else { continue };
         section.add(&entry_of(&key, &Texts::of_record(code, &link), &mut small));
@@ -183,10 +183,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::filter_builder::work_once;
-    use super::super::tests::{Shelves, any_change};
+    use super::super::tests::{CatalogModel, any_change};
     use super::*;
     use carom_model::link::{Link, Origin};
-    use carom_model::query::{Filter, Order, OrderField};
+    use carom_model::query::{Filter, OrderField, SortOrder};
     use carom_model::testing::link;
 
     /// Damage to a file: its name, and the place of the flipped bit or the cut, as a share of its length.
@@ -246,11 +246,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn searches_find_every_link_whatever_becomes_of_the_files(steps in proptest::collection::vec(any_step(), 4..40)) {
-            let mut shelves = Shelves::with_signatures(1_000);
-            let check = |shelves: &Shelves| {
+            let mut shelves = CatalogModel::with_signatures(1_000);
+            let check = |shelves: &CatalogModel| {
                 for term in ["7.ex", "xxxxy", "none", "//5.example"] {
                     let filter = Filter { term: Some(term.to_owned()), ..Filter::default() };
-                    shelves.check(&filter, Order { field: OrderField::DateCreated, descending: true }, 8);
+                    shelves.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
                 }
             };
             for step in steps {
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_start_signs_only_what_has_changed() {
-        let shelves = Shelves::with_signatures(1_000);
+        let shelves = CatalogModel::with_signatures(1_000);
         assert_eq!(restore(&shelves.catalog).unwrap(), None);
         shelves.commit((0..500).map(numbered));
         while work_once(&shelves.catalog, || ()).unwrap() {}
@@ -297,12 +297,12 @@ mod tests {
         let shelves = shelves.restarted(|_| {});
         assert_eq!(restore(&shelves.catalog).unwrap().map(|(_, changed)| changed), Some(10));
         let filter = Filter { term: Some("c000502".to_owned()), ..Filter::default() };
-        shelves.check(&filter, Order { field: OrderField::DateCreated, descending: true }, 8);
+        shelves.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
     }
 
     #[test]
     fn a_damaged_section_is_signed_again_and_the_others_stay() {
-        let shelves = Shelves::with_signatures(1_000);
+        let shelves = CatalogModel::with_signatures(1_000);
         shelves.commit((0..500).map(numbered));
         while work_once(&shelves.catalog, || ()).unwrap() {}
         save(&shelves.catalog, true);
@@ -314,6 +314,6 @@ mod tests {
         }
         assert!((1..5).contains(&again), "{again} of {:?}", shelves.catalog.signatures().coverage());
         let filter = Filter { term: Some("c0002".to_owned()), ..Filter::default() };
-        shelves.check(&filter, Order { field: OrderField::DateCreated, descending: true }, 50);
+        shelves.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
     }
 }

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::filter::{LinkFilter, Sifted};
+use super::filter::{FilterResult, LinkFilter};
 use super::ranked_page::Around;
 use super::search_scan::CandidateScan;
-use super::visits::Visits;
-use super::walk::{Run, Walked, Wanted, candidates, walk};
+use super::visits::VisitSource;
+use super::walk::{Run, ScanDemand, ScanResult, candidates, walk};
 use super::{Catalog, Tallies};
 use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use carom_model::link::Link;
-use carom_model::query::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, OrderField, Place};
-use carom_model::visits::tally::Counts;
-use carom_store::links::catalog::{Shelf, View};
+use carom_model::query::{Behind, Cursor, Filter, LinkPosition, ListAnswer, ListPage, ListQuery, OrderField};
+use carom_model::visits::tally::VisitCounts;
+use carom_store::links::catalog::{IndexKind, View};
 use carom_store::links::{StoreError, Value};
 
 /// Longest time spent on filtering the most visited links.
@@ -37,7 +37,7 @@ const SIFTED_TIME_MAX: Duration = Duration::from_millis(100);
 /// A query for one page, and the data to answer it from.
 pub(super) struct Finder<'a> {
     pub(super) catalog: &'a Catalog,
-    pub(super) visits: &'a dyn Visits,
+    pub(super) visits: &'a dyn VisitSource,
     pub(super) query: &'a ListQuery,
     /// The current time, in milliseconds since 1970 UTC.
     pub(super) now_ms: u64,
@@ -70,7 +70,7 @@ impl Finder<'_> {
         Ok(answer)
     }
 
-    fn visits_of(&self, links: &[Arc<Link>]) -> Result<Vec<Counts>, StoreError> {
+    fn visits_of(&self, links: &[Arc<Link>]) -> Result<Vec<VisitCounts>, StoreError> {
         let codes: Vec<Code> = links.iter().map(|link| link.code).collect();
         self.visits.counts(&codes)
     }
@@ -106,10 +106,16 @@ impl Finder<'_> {
     }
 
     /// Scans the candidates of some runs in the order of their age.
-    fn walk_by_age(&self, runs: &[Run], view: &View, wanted: Wanted, descending: bool) -> Result<Walked, StoreError> {
+    fn walk_by_age(
+        &self,
+        runs: &[Run],
+        view: &View,
+        wanted: ScanDemand,
+        descending: bool,
+    ) -> Result<ScanResult, StoreError> {
         let (mut sift, mut passing) = (self.sift(), self.passing());
         let candidates = match (&passing, runs) {
-            (Some(found), [run]) if run.shelf == Shelf::Dates => {
+            (Some(found), [run]) if run.shelf == IndexKind::Dates => {
                 let entries = found.entries(run, view, descending);
                 // The signatures have already chosen these entries, so each of them must be read.
                 passing = None;
@@ -123,8 +129,10 @@ impl Finder<'_> {
             |listed| Behind::Place(listed.place),
             |listed, wanted| match self.names().contains(&listed.place.code) {
                 // A named link is on the list already.
-                true => Ok(Sifted::Other),
-                false if passing.as_mut().is_some_and(|passing| !passing.may_have(&listed.place)) => Ok(Sifted::Other),
+                true => Ok(FilterResult::Other),
+                false if passing.as_mut().is_some_and(|passing| !passing.may_have(&listed.place)) => {
+                    Ok(FilterResult::Other)
+                }
                 false => sift.look_at_listed(view, listed, wanted),
             },
         )
@@ -150,7 +158,7 @@ impl Finder<'_> {
         let mut links = Vec::new();
         for code in self.names() {
             let Some(stored) = view.get(code)? else { continue };
-            if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) {
+            if let FilterResult::Link(link) = sift.look_at(*code, &stored, true, None) {
                 links.push(link);
             }
         }
@@ -158,10 +166,10 @@ impl Finder<'_> {
     }
 
     /// Returns what the scan must collect if `named` links come first, all of them on the first page.
-    fn wanted_behind(&self, named: usize) -> Wanted {
+    fn wanted_behind(&self, named: usize) -> ScanDemand {
         let wanted = self.wanted();
         let here = if wanted.skip == 0 { named } else { 0 };
-        Wanted { skip: wanted.skip.saturating_sub(named as u64), count: wanted.count - here, ..wanted }
+        ScanDemand { skip: wanted.skip.saturating_sub(named as u64), count: wanted.count - here, ..wanted }
     }
 
     /// Returns a page of a run whose links all match.
@@ -170,14 +178,14 @@ impl Finder<'_> {
         let (before, before_end) = around.ranks(view, run)?;
         let total = before_end.saturating_sub(before);
         let (offset, page) = query.cursor.as_ref().map_or((self.offset(), query.page), |it| (it.seen, it.page));
-        let places: Box<dyn Iterator<Item = Result<Place, StoreError>>> = match &query.cursor {
+        let places: Box<dyn Iterator<Item = Result<LinkPosition, StoreError>>> = match &query.cursor {
             Some(Cursor { behind: Behind::Place(place), .. }) => {
                 Box::new(run.clone().behind(*place, descending).places(view, descending))
             }
             _ if offset >= total => Box::new(std::iter::empty()),
             _ => Box::new(around.places(view, run, (before, before_end), offset, descending)),
         };
-        let places: Vec<Place> = places.take(query.per_page + 1).collect::<Result<_, _>>()?;
+        let places: Vec<LinkPosition> = places.take(query.per_page + 1).collect::<Result<_, _>>()?;
         let shown = &places[..places.len().min(query.per_page)];
         let next = shown.last().filter(|_| places.len() > shown.len()).map(|last| Cursor {
             behind: Behind::Place(*last),
@@ -187,7 +195,7 @@ impl Finder<'_> {
         let mut sift = self.sift();
         let mut links = Vec::with_capacity(shown.len());
         for place in shown {
-            if let Sifted::Link(link) = sift.look(view, *place, true)? {
+            if let FilterResult::Link(link) = sift.look(view, *place, true)? {
                 links.push(link);
             }
         }
@@ -304,7 +312,7 @@ impl Finder<'_> {
         let mut sift = self.sift();
         let mut link_of = |code: &Code| {
             let stored = view.get(code).ok().flatten()?;
-            if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
+            if let FilterResult::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
         };
         let per_page = self.query.per_page;
         if self.query.filter == Filter::default() {
@@ -335,14 +343,14 @@ impl Finder<'_> {
         if is_long {
             return Ok(ListAnswer::TooManyToSort);
         }
-        let all = Wanted { skip: 0, count: LIST_SORTED_MAX, time_max: self.time_max };
+        let all = ScanDemand { skip: 0, count: LIST_SORTED_MAX, time_max: self.time_max };
         let walked = self.walk_by_age(&runs, &view, all, false)?;
         if !walked.complete || walked.matched > LIST_SORTED_MAX as u64 {
             return Ok(ListAnswer::TooManyToSort);
         }
         let is_by_visits = matches!(query.order.field, OrderField::Visits | OrderField::NonBotVisits);
         let visits = if is_by_visits { self.visits_of(&walked.links)? } else { Vec::new() };
-        let visits = visits.into_iter().chain(std::iter::repeat(Counts::default()));
+        let visits = visits.into_iter().chain(std::iter::repeat(VisitCounts::default()));
         let mut links: Vec<(SortKey, Arc<Link>)> =
             walked.links.into_iter().zip(visits).map(|(link, visits)| (self.sort_key(&link, visits), link)).collect();
         // The sort is stable: equal links stay in the order of their age.
@@ -363,14 +371,14 @@ impl Finder<'_> {
         Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
     }
 
-    fn sort_key(&self, link: &Link, visits: Counts) -> SortKey {
+    fn sort_key(&self, link: &Link, visits: VisitCounts) -> SortKey {
         match self.query.order.field {
             OrderField::LongUrl => SortKey::Text(link.target.clone()),
             OrderField::Title => SortKey::Text(link.labels.title.as_deref().unwrap_or_default().to_lowercase()),
             OrderField::Visits => SortKey::Number(visits.total),
             OrderField::NonBotVisits => SortKey::Number(visits.total.saturating_sub(visits.bots)),
             OrderField::ShortCode => SortKey::Bytes(link.code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec()),
-            OrderField::DateCreated => SortKey::Bytes(Place::new(link.created_ms, link.code).to_bytes()),
+            OrderField::DateCreated => SortKey::Bytes(LinkPosition::new(link.created_ms, link.code).to_bytes()),
         }
     }
 
@@ -390,15 +398,15 @@ impl Finder<'_> {
         }
     }
 
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> ScanDemand {
         let skip = if self.query.cursor.is_some() { 0 } else { self.offset() };
-        Wanted { skip, count: self.query.per_page, time_max: self.time_max }
+        ScanDemand { skip, count: self.query.per_page, time_max: self.time_max }
     }
 
     /// Turns the result of a scan into an answer. `will_count` is true if counting will find such pages soon.
-    fn page_of(&self, walked: Walked, will_count: bool) -> ListAnswer {
-        let Walked { links, matched, complete, next } = walked;
-        let Wanted { skip, .. } = self.wanted();
+    fn page_of(&self, walked: ScanResult, will_count: bool) -> ListAnswer {
+        let ScanResult { links, matched, complete, next } = walked;
+        let ScanDemand { skip, .. } = self.wanted();
         if !complete && links.is_empty() && skip > matched {
             return if will_count { ListAnswer::Counting } else { ListAnswer::TooDeep };
         }
@@ -435,7 +443,7 @@ fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
 }
 
 pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::rank_index::Fences> {
-    let counted = if run.shelf == Shelf::Dates { &counts.dates } else { &counts.tags };
+    let counted = if run.shelf == IndexKind::Dates { &counts.dates } else { &counts.tags };
     counted.whole()
 }
 

@@ -11,13 +11,13 @@ use carom_shards::DomainId;
 use dashmap::{DashMap, Entry};
 
 use super::Catalog;
-use super::filter::{LinkFilter, Sifted};
+use super::filter::{FilterResult, LinkFilter};
 use super::list::Finder;
 use super::ranked_page;
 use super::tags;
-use super::visits::Visits;
+use super::visits::VisitSource;
 use super::walk::Run;
-use crate::bridge::{ListQueues, Post, StoreAnswer};
+use crate::bridge::{ListQueues, Mailboxes, StoreAnswer};
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{
@@ -37,9 +37,9 @@ pub struct ListerSetup {
     /// The indexes of links.
     pub catalog: Arc<Catalog>,
     /// The counts of visits.
-    pub visits: Arc<dyn Visits>,
+    pub visits: Arc<dyn VisitSource>,
     /// The mailboxes of the cores, which receive the answers.
-    pub post: Post,
+    pub post: Mailboxes,
     /// The counters of the node.
     pub stats: Arc<NodeStats>,
 }
@@ -154,7 +154,7 @@ impl Lister {
         let (mut links, mut visits) = (Vec::new(), Vec::new());
         for (counts, code) in counted {
             let Some(stored) = view.get(&code)? else { continue };
-            if let Sifted::Link(link) = sift.look_at(code, &stored, true, None) {
+            if let FilterResult::Link(link) = sift.look_at(code, &stored, true, None) {
                 links.push(link);
                 visits.push(counts);
             }

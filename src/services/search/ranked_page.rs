@@ -4,7 +4,7 @@ use super::Catalog;
 use super::list::counted_of;
 use super::rank_index::{Fence, Fences};
 use super::walk::Run;
-use carom_model::query::{Filter, Place};
+use carom_model::query::{Filter, LinkPosition};
 use carom_store::links::StoreError;
 use carom_store::links::catalog::View;
 
@@ -94,7 +94,7 @@ impl Around {
         (before, before_end): (u64, u64),
         offset: u64,
         descending: bool,
-    ) -> impl Iterator<Item = Result<Place, StoreError>> + use<> {
+    ) -> impl Iterator<Item = Result<LinkPosition, StoreError>> + use<> {
         let mut part = run.clone();
         let skip = if descending {
             let wanted = before_end - 1 - offset;

@@ -10,8 +10,8 @@ use super::ngram_filters::{Range, Step};
 use super::part::Part;
 use super::section::{Needle, Readable, ToRead};
 use super::walk::{Entries, Listed, Run};
-use carom_model::query::{Filter, Place};
-use carom_store::links::catalog::{Marks, Shelf, View, place_of};
+use carom_model::query::{Filter, LinkPosition};
+use carom_store::links::catalog::{IndexKind, Marks, View, place_of};
 
 /// The candidates in a section; or a range in which every link is a candidate, because its texts cannot be read.
 type Found = Result<Vec<Listed>, Range>;
@@ -58,7 +58,7 @@ impl<'c> CandidateScan<'c> {
     /// True if a run by date has at most `most` candidates, and if that can be found out within `time_max`.
     pub(super) fn are_few(&self, run: &Run, most: usize, time_max: Duration) -> bool {
         let start = Instant::now();
-        assert_eq!(run.shelf, Shelf::Dates, "sections are of the index by date");
+        assert_eq!(run.shelf, IndexKind::Dates, "sections are of the index by date");
         let mut found = self.found((run.from.clone(), run.to.clone()), false);
         let sum = found.try_fold(0, |sum, found| {
             let sum = sum + found.ok()?.len();
@@ -69,7 +69,7 @@ impl<'c> CandidateScan<'c> {
 
     /// True if the link at a place may match. Quick for places in ascending or descending order, because neighbours
     /// share a section.
-    pub(super) fn may_have(&mut self, place: &Place) -> bool {
+    pub(super) fn may_have(&mut self, place: &LinkPosition) -> bool {
         let key = place.to_bytes();
         match &self.known {
             Some(((from, to), may_have)) if key >= *from && (to.is_empty() || key < *to) => *may_have,

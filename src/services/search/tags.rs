@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use carom_shards::{Code, DomainId};
 
-use super::visits::Visits;
+use super::visits::VisitSource;
 use super::walk::Run;
 use carom_limits::{
     LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
@@ -14,8 +14,8 @@ use carom_model::access::{AppName, Scope};
 use carom_model::query::{
     Filter, TagField, TagPage, TagQuery, app_shelf, domain_shelf, is_domain_shelf, owner_and_tag, with_tag,
 };
-use carom_model::visits::tally::Counts;
-use carom_store::links::catalog::{Shelf, View, place_of, shelf_of};
+use carom_model::visits::tally::VisitCounts;
+use carom_store::links::catalog::{IndexKind, View, place_of, shelf_of};
 use carom_store::links::{StoreError, Value};
 
 /// Tags, each with its number of links, in the order of the tags.
@@ -264,10 +264,10 @@ pub(super) fn count_group(
 ) -> Result<Option<BTreeMap<Arc<str>, u64>>, StoreError> {
     let (most, keys): (usize, Box<dyn Iterator<Item = _>>) = match name {
         // The shelves of owners and marks begin with control characters, which tags cannot have.
-        None => (TAGS_COUNTED_MAX, Box::new(view.keys(Shelf::Tags, b" ", &[]))),
+        None => (TAGS_COUNTED_MAX, Box::new(view.keys(IndexKind::Tags, b" ", &[]))),
         Some(owner) => {
             let prefix = with_tag(owner, "");
-            (TAGS_OF_APP_COUNTED_MAX, Box::new(view.keys_behind(Shelf::Tags, prefix.as_bytes())))
+            (TAGS_OF_APP_COUNTED_MAX, Box::new(view.keys_behind(IndexKind::Tags, prefix.as_bytes())))
         }
     };
     let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
@@ -299,7 +299,7 @@ pub(super) fn count_group(
 pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result<Option<Counted>, StoreError> {
     let shelves = with_tag(&app_shelf(app.as_str()), "");
     let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-    for (number, key) in view.keys_behind(Shelf::Tags, shelves.as_bytes()).enumerate() {
+    for (number, key) in view.keys_behind(IndexKind::Tags, shelves.as_bytes()).enumerate() {
         let key = key?;
         let Some(shelf) = shelf_of(&key) else { continue };
         let place = place_of(&key, shelf.len() + 1);
@@ -341,7 +341,7 @@ pub(super) fn add_visits(
     page: &mut TagPage,
     scope: &Scope,
     view: &View,
-    visits: &dyn Visits,
+    visits: &dyn VisitSource,
 ) -> Result<(), StoreError> {
     let mut left = LIST_SORTED_MAX as u64;
     for (tag, count) in &page.tags {
@@ -358,7 +358,7 @@ pub(super) fn add_visits(
                 // The index may have more links by now, and those of other domains.
                 let codes = places.take(LIST_LOOKED_MAX as usize).map(|place| Ok(place?.code)).filter(is_within);
                 let codes = codes.take(LIST_SORTED_MAX).collect::<Result<Vec<_>, StoreError>>()?;
-                let mut sum = Counts::default();
+                let mut sum = VisitCounts::default();
                 visits.counts(&codes)?.into_iter().for_each(|counts| sum.add(counts));
                 Some(sum)
             }
@@ -371,9 +371,9 @@ pub(super) fn add_visits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_model::query::Place;
+    use carom_model::query::LinkPosition;
     use carom_store::links::Links;
-    use carom_store::links::catalog::{CRAWLABLE, Entry, Marks, tag_key};
+    use carom_store::links::catalog::{CRAWLABLE, IndexEntry, Marks, tag_key};
 
     fn counts(tags: &[&str]) -> TagCounts {
         let mut counts = TagCounts::default();
@@ -418,12 +418,12 @@ mod tests {
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let key = |number: usize| {
             let code = Code::parse(b"code").unwrap();
-            tag_key(&with_tag(&app_shelf("a"), &number.to_string()), &Place::new(1, code).to_bytes())
+            tag_key(&with_tag(&app_shelf("a"), &number.to_string()), &LinkPosition::new(1, code).to_bytes())
         };
         let app = Scope::of_app(AppName::parse("a").unwrap());
         let mut counts = TagCounts::default();
         let change = |counts: &mut TagCounts, number, added| {
-            let entry = Entry { shelf: Shelf::Tags, key: key(number), marks: Marks::default() };
+            let entry = IndexEntry { shelf: IndexKind::Tags, key: key(number), marks: Marks::default() };
             let mut batch = links.batch();
             if added {
                 batch.list(&entry);

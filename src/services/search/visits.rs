@@ -7,22 +7,22 @@ use carom_shards::Code;
 
 use crate::services::visits;
 use carom_model::query::PartCounts;
-use carom_model::visits::tally::{Counts, Part, Subject};
+use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 use carom_store::links::StoreError;
 
 /// A source of visit counts.
-pub trait Visits: Send + Sync {
+pub trait VisitSource: Send + Sync {
     /// Returns the visits of the links with these codes, in their order.
     ///
     /// # Errors
     /// If the store cannot be read.
-    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError>;
+    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError>;
 
     /// Returns the visits of a link within `hours`, counted from 1970 UTC.
     ///
     /// # Errors
     /// If the store cannot be read.
-    fn counts_within(&self, code: &Code, _hours: Range<u32>) -> Result<Counts, StoreError> {
+    fn counts_within(&self, code: &Code, _hours: Range<u32>) -> Result<VisitCounts, StoreError> {
         Ok(self.counts(std::slice::from_ref(code))?.first().copied().unwrap_or_default())
     }
 
@@ -38,8 +38,8 @@ pub trait Visits: Send + Sync {
     ///
     /// # Errors
     /// If the store cannot be read.
-    fn of_parts(&self, parts: &[Part], _hours: Range<u32>) -> Result<PartCounts, StoreError> {
-        Ok(PartCounts { counts: vec![Counts::default(); parts.len()], is_whole: true })
+    fn of_parts(&self, parts: &[VisitGroup], _hours: Range<u32>) -> Result<PartCounts, StoreError> {
+        Ok(PartCounts { counts: vec![VisitCounts::default(); parts.len()], is_whole: true })
     }
 
     /// Returns the codes of the most visited links, at most `count` of them, most visited first; `None` if no such
@@ -52,12 +52,12 @@ pub trait Visits: Send + Sync {
     }
 }
 
-impl Visits for visits::Visits {
-    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+impl VisitSource for visits::VisitReader {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         self.counts(codes)
     }
 
-    fn counts_within(&self, code: &Code, hours: Range<u32>) -> Result<Counts, StoreError> {
+    fn counts_within(&self, code: &Code, hours: Range<u32>) -> Result<VisitCounts, StoreError> {
         Ok(self.history(Subject::Link(*code))?.within(hours))
     }
 
@@ -65,7 +65,7 @@ impl Visits for visits::Visits {
         self.referrers(days)
     }
 
-    fn of_parts(&self, parts: &[Part], hours: Range<u32>) -> Result<PartCounts, StoreError> {
+    fn of_parts(&self, parts: &[VisitGroup], hours: Range<u32>) -> Result<PartCounts, StoreError> {
         self.of_parts(parts, hours)
     }
 

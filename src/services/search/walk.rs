@@ -4,11 +4,11 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::filter::Sifted;
+use super::filter::FilterResult;
 use carom_limits::{LIST_COUNTED_MAX, LIST_LOOKED_MAX};
 use carom_model::link::Link;
-use carom_model::query::{Behind, Filter, Place, ms_bytes};
-use carom_store::links::catalog::{Marks, Shelf, View, place_of, tag_key};
+use carom_model::query::{Behind, Filter, LinkPosition, ms_bytes};
+use carom_store::links::catalog::{IndexKind, Marks, View, place_of, tag_key};
 use carom_store::links::{StoreError, Value};
 
 /// Number of candidates between two looks at the clock.
@@ -20,7 +20,7 @@ const STEPS_MAX: usize = if cfg!(test) { 2 } else { 16 };
 /// A range of adjacent entries in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    pub(super) shelf: Shelf,
+    pub(super) shelf: IndexKind,
     /// Bytes of tag before the place in a key.
     pub(super) tag_len: usize,
     /// The first key of the run.
@@ -34,7 +34,7 @@ impl Run {
     pub(super) fn of_dates(filter: &Filter) -> Run {
         let from = filter.since_ms.map_or(Vec::new(), |ms| ms_bytes(ms).to_vec());
         let to = filter.until_ms.map_or(Vec::new(), |ms| ms_bytes(ms.saturating_add(1)).to_vec());
-        Run { shelf: Shelf::Dates, tag_len: 0, from, to }
+        Run { shelf: IndexKind::Dates, tag_len: 0, from, to }
     }
 
     /// Returns the run of the links with a tag, created in the time span of a filter.
@@ -46,22 +46,22 @@ impl Run {
             to.push(u8::MAX);
         }
         let (from, to) = (tag_key(tag, &from), tag_key(tag, &to));
-        Run { shelf: Shelf::Tags, tag_len: tag.len() + 1, from, to }
+        Run { shelf: IndexKind::Tags, tag_len: tag.len() + 1, from, to }
     }
 
     /// Returns the part of the run after a place, in the given direction.
-    pub(super) fn behind(self, place: Place, descending: bool) -> Run {
+    pub(super) fn behind(self, place: LinkPosition, descending: bool) -> Run {
         self.cut(place, descending, descending)
     }
 
     /// Returns the part of the run from a place on, in the given direction.
-    fn at(&self, place: Place, descending: bool) -> Run {
+    fn at(&self, place: LinkPosition, descending: bool) -> Run {
         self.clone().cut(place, descending, !descending)
     }
 
     /// Returns the part of the run after a cut, in the given direction. The cut is before the place, or after it in the
     /// order of the index.
-    fn cut(mut self, place: Place, descending: bool, before: bool) -> Run {
+    fn cut(mut self, place: LinkPosition, descending: bool, before: bool) -> Run {
         let mut key = self.from[..self.tag_len].to_vec();
         key.extend_from_slice(&place.to_bytes());
         if !before {
@@ -80,7 +80,7 @@ impl Run {
         &self,
         view: &View,
         descending: bool,
-    ) -> impl Iterator<Item = Result<Place, StoreError>> + use<> {
+    ) -> impl Iterator<Item = Result<LinkPosition, StoreError>> + use<> {
         let (keys, tag_len) = (view.keys(self.shelf, &self.from, &self.to), self.tag_len);
         // A key without a valid place was not written by this program.
         in_direction(keys, descending).filter_map(move |key| key.map(|key| place_of(&key, tag_len)).transpose())
@@ -105,7 +105,7 @@ fn in_direction<'i, T: 'i>(
 /// An index entry: a link as far as the index knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Listed {
-    pub(super) place: Place,
+    pub(super) place: LinkPosition,
     pub(super) marks: Marks,
     /// True if the link has all required tags.
     pub(super) has_all: bool,
@@ -186,7 +186,7 @@ impl<'v> Common<'v> {
     }
 
     /// True if a run has the place. Places must be asked for in order.
-    fn has(&mut self, number: usize, place: Place) -> Result<bool, StoreError> {
+    fn has(&mut self, number: usize, place: LinkPosition) -> Result<bool, StoreError> {
         let (run, entries) = &mut self.others[number];
         let wanted = place.to_bytes();
         for step in 0.. {
@@ -228,7 +228,7 @@ impl Iterator for Common<'_> {
 
 /// The demand of a scan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ScanDemand {
     /// Number of matches to skip.
     pub(super) skip: u64,
     /// Number of matches to collect.
@@ -239,7 +239,7 @@ pub(super) struct Wanted {
 
 /// The result of a scan.
 #[derive(Debug)]
-pub(super) struct Walked {
+pub(super) struct ScanResult {
     pub(super) links: Vec<Arc<Link>>,
     /// Number of matches so far, including skipped ones.
     pub(super) matched: u64,
@@ -256,12 +256,12 @@ pub(super) struct Walked {
 /// If candidates or links cannot be read.
 pub(super) fn walk<T>(
     candidates: impl Iterator<Item = Result<T, StoreError>>,
-    wanted: Wanted,
+    wanted: ScanDemand,
     behind: impl Fn(&T) -> Behind,
-    mut sift: impl FnMut(&T, bool) -> Result<Sifted, StoreError>,
-) -> Result<Walked, StoreError> {
+    mut sift: impl FnMut(&T, bool) -> Result<FilterResult, StoreError>,
+) -> Result<ScanResult, StoreError> {
     let start = Instant::now();
-    let mut walked = Walked { links: Vec::new(), matched: 0, complete: true, next: None };
+    let mut walked = ScanResult { links: Vec::new(), matched: 0, complete: true, next: None };
     let mut last = None;
     for (looked, candidate) in (0..).zip(candidates) {
         let is_full = walked.links.len() >= wanted.count;
@@ -278,9 +278,9 @@ pub(super) fn walk<T>(
         let candidate = candidate?;
         let is_wanted = !is_full && walked.matched >= wanted.skip;
         let is_asked_for = match sift(&candidate, is_wanted)? {
-            Sifted::Other => false,
-            Sifted::One => true,
-            Sifted::Link(link) => {
+            FilterResult::Other => false,
+            FilterResult::One => true,
+            FilterResult::Link(link) => {
                 walked.links.push(link);
                 true
             }

@@ -25,11 +25,11 @@ use super::fold::{FOLD_STEP, Fold};
 use super::intake::Intake;
 use super::log::{self, Log};
 use super::parts::{Apps, Unstored};
-use super::top_links::Leaders;
+use super::top_links::TopLinks;
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{Counts, Row, Subject, Tally, name_of_day};
+use carom_model::visits::tally::{Subject, Tally, TallyRow, VisitCounts, name_of_day};
 use carom_store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -97,9 +97,9 @@ pub(super) struct VisitAggregator {
     /// The position of the search for subjects with many rows, and the time from which it may start again.
     tidied: Vec<u8>,
     tidy_at_ms: u64,
-    leaders: Leaders,
+    leaders: TopLinks,
     /// The counts of the candidates when a ranking was last asked for, and that time.
-    ranked: Vec<(Code, Counts)>,
+    ranked: Vec<(Code, VisitCounts)>,
     ranked_ms: u64,
     /// True once a write has failed: from then on nothing is stored.
     failed: bool,
@@ -160,7 +160,7 @@ impl VisitAggregator {
             folded,
             tidied: Vec::new(),
             tidy_at_ms: 0,
-            leaders: Leaders::default(),
+            leaders: TopLinks::default(),
             ranked: Vec::new(),
             ranked_ms: 0,
             failed: false,
@@ -450,25 +450,26 @@ impl VisitAggregator {
     }
 
     /// Sets the ranking from the counts of the candidates.
-    pub(super) fn rank(&mut self, counted: impl Iterator<Item = (Code, Counts)>) {
+    pub(super) fn rank(&mut self, counted: impl Iterator<Item = (Code, VisitCounts)>) {
         self.ranked = counted.filter(|(_, counts)| counts.total > 0).collect();
     }
 
     /// Returns the most visited links, as of some seconds ago.
     pub(super) fn most_visited(&self, count: usize, without_bots: bool) -> Vec<Code> {
-        let key = |counts: &Counts| if without_bots { counts.total.saturating_sub(counts.bots) } else { counts.total };
+        let key =
+            |counts: &VisitCounts| if without_bots { counts.total.saturating_sub(counts.bots) } else { counts.total };
         let mut ranked: Vec<(Code, u64)> = self.ranked.iter().map(|(code, counts)| (*code, key(counts))).collect();
         ranked.sort_unstable_by_key(|(code, count)| (std::cmp::Reverse(*count), *code));
         ranked.into_iter().take(count).map(|(code, _)| code).collect()
     }
 
     /// Returns the number of visits of a subject, as of the last time the rings were emptied.
-    pub(super) fn counts(&self, subject: Subject) -> Result<Counts, StoreError> {
-        let mut counts = Counts::default();
+    pub(super) fn counts(&self, subject: Subject) -> Result<VisitCounts, StoreError> {
+        let mut counts = VisitCounts::default();
         for row in self.links.visits_of(&subject.name())? {
             if row.place.1 <= self.folded {
                 // Both forms of a row begin with the counts.
-                counts.add(Counts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
+                counts.add(VisitCounts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
             }
         }
         self.not_stored().for_each(|(_, tally)| counts.add(tally.row(&subject).counts));
@@ -553,7 +554,7 @@ fn add_stored(history: &mut History, row: &VisitRow) -> Result<(), StoreError> {
     if row.place == TOGETHER {
         history.merge(&History::decode(&row.value).ok_or_else(|| damaged(row))?);
     } else {
-        history.add(row.place.0, &Row::decode(&mut &row.value[..]).ok_or_else(|| damaged(row))?);
+        history.add(row.place.0, &TallyRow::decode(&mut &row.value[..]).ok_or_else(|| damaged(row))?);
     }
     Ok(())
 }

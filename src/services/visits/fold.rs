@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use carom_shards::Code;
 
 use super::parts::Apps;
-use carom_model::visits::tally::{Counts, Part, Row, Subject, Tally, name_of_day};
+use carom_model::visits::tally::{Subject, Tally, TallyRow, VisitCounts, VisitGroup, name_of_day};
 use carom_store::links::Batch;
 
 /// Number of rows written at once. That takes a few milliseconds, for which a reader of counts waits.
@@ -21,7 +21,7 @@ pub(super) struct Fold {
     /// The rows that remain to be written, in reverse order.
     todo: Vec<(u32, Subject)>,
     /// Visits by hour and part (app or domain), summed over the links written so far.
-    parts: HashMap<(u32, Part), Counts>,
+    parts: HashMap<(u32, VisitGroup), VisitCounts>,
 }
 
 impl Fold {
@@ -43,7 +43,7 @@ impl Fold {
     /// Adds the next rows to a batch. `apps` must know their links. Returns true if no rows remain.
     pub(super) fn put_some(&mut self, batch: &mut Batch, apps: &Apps) -> bool {
         let mut value = Vec::new();
-        let mut put = |name: &[u8], hour: u32, row: &Row| {
+        let mut put = |name: &[u8], hour: u32, row: &TallyRow| {
             value.clear();
             row.encode(&mut value);
             batch.put_visits(name, (hour, self.seq), &value);
@@ -51,7 +51,7 @@ impl Fold {
         for _ in 0..FOLD_STEP {
             let Some((hour, subject)) = self.todo.pop() else { break };
             let row = self.tallies.iter().find(|(of, _)| *of == hour).map(|(_, tally)| tally.row(&subject));
-            let Some(row) = row.filter(|row| *row != Row::default()) else { continue };
+            let Some(row) = row.filter(|row| *row != TallyRow::default()) else { continue };
             put(&subject.name(), hour, &row);
             match subject {
                 Subject::All => put(&name_of_day(hour / 24), hour, &row),
@@ -63,7 +63,7 @@ impl Fold {
         }
         let is_done = self.todo.is_empty();
         if is_done {
-            self.parts.iter().for_each(|((hour, part), counts)| put(&part.name(), *hour, &Row::from(*counts)));
+            self.parts.iter().for_each(|((hour, part), counts)| put(&part.name(), *hour, &TallyRow::from(*counts)));
         }
         is_done
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
-use carom_model::visits::tally::{Row, Subject, Tally, push_number, take_bytes, take_number};
+use carom_model::visits::tally::{Subject, Tally, TallyRow, push_number, take_bytes, take_number};
 
 const ROW: u8 = 1;
 const FORGET: u8 = 2;
@@ -30,7 +30,7 @@ pub(super) struct Piece {
     /// Links that had ended by then. They apply before the rows.
     pub(super) ended: Vec<Code>,
     /// The counts.
-    pub(super) rows: Vec<(Subject, Row)>,
+    pub(super) rows: Vec<(Subject, TallyRow)>,
 }
 
 /// The log that is being written.
@@ -122,7 +122,7 @@ fn take_piece(rest: &mut &[u8]) -> Option<Piece> {
         payload = behind;
         let subject = Subject::of_name(take_bytes(&mut payload)?)?;
         match (kind, subject) {
-            (ROW, subject) => piece.rows.push((subject, Row::decode(&mut payload)?)),
+            (ROW, subject) => piece.rows.push((subject, TallyRow::decode(&mut payload)?)),
             (FORGET, Subject::Link(code)) => piece.ended.push(code),
             _ => return None,
         }

@@ -1,4 +1,4 @@
-//! Visits by app and by domain, as [`Part`]s.
+//! Visits by app and by domain, as [`VisitGroup`]s.
 //!
 //! A visit has a code, and with it the domain. The app is only in the link's record. It is looked up once for each link
 //! that was visited in an hour. That happens when the rows of the hour are written to the store, which reads their
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::Visits;
+use super::VisitReader;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::PartCounts;
-use carom_model::visits::tally::{Counts, Part, Tally};
+use carom_model::visits::tally::{Tally, VisitCounts, VisitGroup};
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 
@@ -50,18 +50,18 @@ impl Apps {
     }
 
     /// Returns the parts that a link belongs to.
-    pub(super) fn parts_of(&self, code: &Code) -> impl Iterator<Item = Part> {
-        let domain = code.domain().map(Part::Domain);
-        self.0.get(code).cloned().map(Part::App).into_iter().chain(domain)
+    pub(super) fn parts_of(&self, code: &Code) -> impl Iterator<Item = VisitGroup> {
+        let domain = code.domain().map(VisitGroup::Domain);
+        self.0.get(code).cloned().map(VisitGroup::App).into_iter().chain(domain)
     }
 }
 
 /// Visits that are not in the store yet.
 #[derive(Debug, Default)]
 pub(super) struct Unstored {
-    of_parts: HashMap<Part, Counts>,
+    of_parts: HashMap<VisitGroup, VisitCounts>,
     /// Visits by link, from which those by app follow; `None` if there are too many links.
-    of_links: Option<HashMap<Code, Counts>>,
+    of_links: Option<HashMap<Code, VisitCounts>>,
 }
 
 impl Unstored {
@@ -71,10 +71,10 @@ impl Unstored {
         for tally in tallies {
             tally.each_link(|code, counts| {
                 if let Some(domain) = code.domain() {
-                    of_parts.entry(Part::Domain(domain)).or_insert_with(Counts::default).add(counts);
+                    of_parts.entry(VisitGroup::Domain(domain)).or_insert_with(VisitCounts::default).add(counts);
                 }
                 if let Some(links) = &mut of_links {
-                    links.entry(code).or_insert_with(Counts::default).add(counts);
+                    links.entry(code).or_insert_with(VisitCounts::default).add(counts);
                 }
                 of_links.take_if(|links| links.len() > LOOKED_UP_MAX);
             });
@@ -88,25 +88,25 @@ impl Unstored {
         let until = Instant::now() + LOOK_UP_TIME_MAX;
         let Some(Apps(apps)) = Apps::look_up(links, of_links.keys().copied(), Some(until)) else { return false };
         for (code, app) in apps {
-            self.of_parts.entry(Part::App(app)).or_default().add(of_links[&code]);
+            self.of_parts.entry(VisitGroup::App(app)).or_default().add(of_links[&code]);
         }
         true
     }
 }
 
-impl Visits {
+impl VisitReader {
     /// Returns the visits of parts within `hours`, counted from 1970 UTC.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn of_parts(&self, parts: &[Part], hours: Range<u32>) -> Result<PartCounts, StoreError> {
+    pub fn of_parts(&self, parts: &[VisitGroup], hours: Range<u32>) -> Result<PartCounts, StoreError> {
         let (mut counts, mut unstored, links) = {
             let mut book = self.book();
             book.collect(unix_ms());
             let stored = parts.iter().map(|part| Ok(book.stored(&part.name())?.within(hours.clone())));
-            (stored.collect::<Result<Vec<Counts>, StoreError>>()?, book.unstored(&hours), book.links())
+            (stored.collect::<Result<Vec<VisitCounts>, StoreError>>()?, book.unstored(&hours), book.links())
         };
-        let is_of_apps = parts.iter().any(|part| matches!(part, Part::App(_)));
+        let is_of_apps = parts.iter().any(|part| matches!(part, VisitGroup::App(_)));
         let is_whole = !is_of_apps || unstored.look_up_apps(&links);
         for (part, counts) in parts.iter().zip(&mut counts) {
             counts.add(unstored.of_parts.get(part).copied().unwrap_or_default());
@@ -127,26 +127,29 @@ mod tests {
     use crate::services::testing::KEY;
     use carom_model::access::AppName;
     use carom_model::domains::DomainName;
-    use carom_model::link::labels::Labels;
+    use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Version};
-    use carom_model::visits::{Told, Visit, VisitSender, ring};
+    use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
 
     const HOUR_MS: u64 = 3_600_000;
 
     /// Opens the counts of a directory as a process does, without the threads.
-    fn open(dir: &Path) -> (Visits, VisitSender) {
+    fn open(dir: &Path) -> (VisitReader, VisitSender) {
         let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
         let (sender, receiver) = ring();
         let book = VisitAggregator::open(&dir.join("visits"), links, vec![receiver], mpsc::channel().1, Arc::default())
             .unwrap();
-        (Visits { book: Arc::new(Mutex::new(book)) }, sender)
+        (VisitReader { book: Arc::new(Mutex::new(book)) }, sender)
     }
 
     /// Stores a link and returns its code.
     fn put_link(links: &Links, slug: &str, app: Option<&str>, domain: Option<&DomainName>) -> Code {
         let code = Code::parse(slug.as_bytes()).unwrap().within(domain.map(DomainName::id));
-        let labels =
-            Labels { app: app.map(|app| AppName::parse(app).unwrap()), domain: domain.cloned(), ..Labels::default() };
+        let labels = LinkLabels {
+            app: app.map(|app| AppName::parse(app).unwrap()),
+            domain: domain.cloned(),
+            ..LinkLabels::default()
+        };
         let link = Link {
             code,
             policy: Policy::default(),
@@ -176,8 +179,12 @@ mod tests {
                 (Code::parse(b"is-gone").unwrap(), 8),
             ]
         };
-        let parts =
-            [Part::App("ops".into()), Part::App("shop".into()), Part::Domain(domain.id()), Part::App("a".into())];
+        let parts = [
+            VisitGroup::App("ops".into()),
+            VisitGroup::App("shop".into()),
+            VisitGroup::Domain(domain.id()),
+            VisitGroup::App("a".into()),
+        ];
         let mut rounds = 0;
         // The process is killed after so many steps: before, during and after folds, and after rows were merged.
         for steps in [0, 1, 2, 3, 0, 1, 4, 2, 80, 1] {
@@ -185,7 +192,9 @@ mod tests {
             for step in 0..=steps {
                 let visitor = sender.visitor(b"curl/8", b"");
                 for (code, times) in codes {
-                    (0..times).for_each(|_| assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), Told::Whole));
+                    (0..times).for_each(|_| {
+                        assert_eq!(sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Whole);
+                    });
                 }
                 rounds += 1;
                 // An hour ends each time, so that a fold is due.
@@ -209,13 +218,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (visits, mut sender) = open(dir.path());
         let links = visits.book().links();
-        let parts = [Part::App("ops".into())];
+        let parts = [VisitGroup::App("ops".into())];
         put_link(&links, "n1", Some("ops"), None);
         let mut told = Vec::new();
         for number in 0..=LOOKED_UP_MAX {
             let code = Code::parse(format!("n{number}").as_bytes()).unwrap();
             let visitor = sender.visitor(b"", b"");
-            assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), Told::Whole);
+            assert_eq!(sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Whole);
             if number % 10_000 == 9_999 {
                 visits.book().collect(unix_ms());
             }

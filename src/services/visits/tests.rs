@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::services::testing::KEY;
-use carom_model::visits::{Told, Visit, ring};
+use carom_model::visits::{RecordOutcome, Visit, ring};
 
 /// Timeout of the tests, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -13,7 +13,7 @@ fn no_visit_is_dropped_while_the_store_syncs() {
     let (links, _) = Links::open(&dir.path().join("links"), KEY).unwrap();
     let (mut sender, receiver) = ring();
     let stats = Arc::default();
-    let Started { visits, counting, .. } = start(dir.path(), &links, vec![receiver], &stats).unwrap();
+    let StartedVisits { visits, counting, .. } = start(dir.path(), &links, vec![receiver], &stats).unwrap();
     let code = Code::parse(&[b'x'; 64]).unwrap();
     let visitor = sender.visitor(b"Mozilla/5.0", format!("https://{}.example/", "x".repeat(52)).as_bytes());
     const VISITS: u64 = 20_000;
@@ -22,7 +22,7 @@ fn no_visit_is_dropped_while_the_store_syncs() {
         let _syncing = visits.book();
         for at in 0..VISITS {
             let begin = Instant::now();
-            while sender.tell(&Visit { code: Some(code), visitor }) == Told::Nothing {
+            while sender.record(&Visit { code: Some(code), visitor }) == RecordOutcome::Nothing {
                 assert!(begin.elapsed() < PATIENCE, "the ring was full after {at} visits, and stayed so");
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use carom_shards::Code;
 
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{Counts, Row, Subject};
+use carom_model::visits::tally::{Subject, TallyRow, VisitCounts};
 
 /// Number of candidates of each kind: as many as a list by visits may have.
 const KEPT: usize = carom_limits::LIST_SORTED_MAX;
@@ -37,10 +37,10 @@ impl Largest {
 
 /// The search and its results.
 #[derive(Debug, Default)]
-pub(super) struct Leaders {
+pub(super) struct TopLinks {
     /// The subject whose rows are being summed up.
     name: Vec<u8>,
-    counts: Counts,
+    counts: VisitCounts,
     all: Largest,
     without_bots: Largest,
     /// The links that the last whole search found.
@@ -49,7 +49,7 @@ pub(super) struct Leaders {
     rising: HashMap<Code, u64>,
 }
 
-impl Leaders {
+impl TopLinks {
     /// Adds a stored row to the search. The rows of one subject must follow each other.
     pub(super) fn look_at(&mut self, name: &[u8], is_together: bool, value: &[u8]) {
         if self.name != name {
@@ -58,7 +58,7 @@ impl Leaders {
         }
         self.counts.add(match is_together {
             true => History::decode(value).unwrap_or_default().all.counts,
-            false => Row::decode(&mut &value[..]).unwrap_or_default().counts,
+            false => TallyRow::decode(&mut &value[..]).unwrap_or_default().counts,
         });
     }
 
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn the_largest_are_found_and_what_rises_is_among_them() {
-        let mut leaders = Leaders::default();
+        let mut leaders = TopLinks::default();
         let code = |number: usize| Code::parse(format!("c{number:05}").as_bytes()).unwrap();
         for number in 0..3 * KEPT {
             // Two rows each, one of them merged. The last links have the most visits, by bots.
-            let mut row = Row::default();
-            (0..=number / 100).for_each(|_| row.add(&Row::of_visit(number > 2 * KEPT, b"")));
+            let mut row = TallyRow::default();
+            (0..=number / 100).for_each(|_| row.add(&TallyRow::of_visit(number > 2 * KEPT, b"")));
             let mut history = History::default();
             history.add(490_000, &row);
             let (name, mut bytes, mut together) = (Subject::Link(code(number)).name(), Vec::new(), Vec::new());

@@ -1,22 +1,22 @@
 //! Answers creates whose idempotency key was used before, with the link of that earlier create. Runs on the writer's
 //! thread.
 
-use crate::bridge::{Order, StoreAnswer, StoreRequest, Ticket};
+use crate::bridge::{StoreAnswer, StoreRequest, Ticket, WriterOrder};
 use carom_model::replication::State;
 use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
 use super::look_up;
-use super::planner::Stored;
+use super::planner::CodeState;
 
 /// The error text for clients while the index of idempotency keys cannot be read.
 const UNREADABLE: &str = "the store cannot be read right now";
 
 /// Returns the answer to a create whose idempotency key has created a link already; `None` for any other order. A
 /// create that Redis may have accepted is decided like any other, because its link exists by now.
-pub(super) fn answer(links: &Links, stats: &NodeStats, order: &Order) -> Option<(Ticket, StoreAnswer)> {
-    let Order::Client(StoreRequest::Create { link, ticket, .. }, ground) = order else { return None };
+pub(super) fn answer(links: &Links, stats: &NodeStats, order: &WriterOrder) -> Option<(Ticket, StoreAnswer)> {
+    let WriterOrder::Client(StoreRequest::Create { link, ticket, .. }, ground) = order else { return None };
     let asked = link.labels.idempotency?;
     if ground.may_be_done() {
         return None;
@@ -30,14 +30,14 @@ pub(super) fn answer(links: &Links, stats: &NodeStats, order: &Order) -> Option<
         }
     };
     let answer = match look_up(links, stats, &code) {
-        Stored::Held(State::Link(made)) => match made.labels.idempotency {
+        CodeState::Held(State::Link(made)) => match made.labels.idempotency {
             Some(made_with) if made_with == asked => StoreAnswer::Repeated { link: made },
             Some(made_with) if made_with.key == asked.key => StoreAnswer::OtherRequest,
             _ => StoreAnswer::RepeatedGone,
         },
-        Stored::Absent | Stored::Held(State::Gone(_)) => StoreAnswer::RepeatedGone,
-        Stored::Damaged => StoreAnswer::Damaged,
-        Stored::Unknown => StoreAnswer::Refused(UNREADABLE),
+        CodeState::Absent | CodeState::Held(State::Gone(_)) => StoreAnswer::RepeatedGone,
+        CodeState::Damaged => StoreAnswer::Damaged,
+        CodeState::Unknown => StoreAnswer::Refused(UNREADABLE),
     };
     Some((*ticket, answer))
 }

@@ -7,6 +7,7 @@
 //! changes of other nodes come in through the streams, and [`carom_model::replication`] resolves conflicts. Nothing here writes or
 //! answers; see [`super::writer`].
 
+mod answers;
 mod ends;
 mod reuse;
 mod writes;
@@ -16,17 +17,21 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-pub use self::writes::{Conflict, Outcome, Stored, Writes};
-use super::similar_urls::Alike;
-use crate::bridge::{Change, Delivered, FleetDecision, Followed, Order, StoreAnswer, StoreRequest, Ticket, Told};
-use crate::services::search::Relisted;
+pub(super) use self::answers::refused;
+use self::answers::{change_of, changed, created_or_deleted};
+pub use self::writes::{CodeState, CommitEffect, Conflict, Writes};
+use super::similar_urls::ReuseCandidates;
+use crate::bridge::{
+    FleetDecision, LinkChange, OutboxReply, StoreAnswer, StoreRequest, StreamBatch, StreamChange, Ticket, WriterOrder,
+};
+use crate::services::search::IndexedChange;
 use carom_model::access::Scope;
-use carom_model::access::idempotency::{KeyHash, WINDOW};
+use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
 use carom_model::link::history::{Author, Edit};
-use carom_model::link::patch::{Contrary, Patch};
+use carom_model::link::patch::{Patch, StartNotBeforeEnd};
 use carom_model::link::record::Tombstone;
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
-use carom_model::replication::follow::Position;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Outbox;
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::{Echo, Partition, State};
@@ -34,11 +39,11 @@ use carom_store::links::UrlUse;
 
 /// A code that a commit has looked up.
 #[derive(Debug)]
-struct Looked {
+struct LookedUpCode {
     /// The stored state.
-    before: Stored,
+    before: CodeState,
     /// The state after the commit.
-    after: Stored,
+    after: CodeState,
     /// The entry in the index of long URLs, for a link that this commit puts.
     entry: Option<UrlEntry>,
     /// True if the new state is to be written.
@@ -49,33 +54,33 @@ struct Looked {
 
 /// A group commit in the making. It is decided on the writer's thread.
 #[derive(Debug)]
-pub struct Plan<'o> {
+pub struct CommitPlanner<'o> {
     outbox: &'o mut Outbox,
     /// The time of this commit, in milliseconds since 1970 UTC.
     now_ms: u64,
     /// Time since its last use for which an existing link answers a create of the same kind, in milliseconds.
     window_ms: Option<u64>,
-    codes: HashMap<Code, Looked>,
+    codes: HashMap<Code, LookedUpCode>,
     /// The links that this commit puts, by the key of their long URL. Some of them may be gone again.
     puts: HashMap<UrlKey, Vec<UrlEntry>>,
     /// The links that answer a request, and whose window this renews.
     used: HashSet<Code>,
     /// True if this commit confirms an existing link to a client.
     confirms_existing: bool,
-    positions: HashMap<Partition, Position>,
+    positions: HashMap<Partition, StreamPosition>,
     compare: HashMap<Partition, bool>,
     sweep: ends::Sweep,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<CommitEffect>,
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
     /// True if this commit tells a client that a change is durable.
     needs_sync: bool,
 }
 
-impl<'o> Plan<'o> {
+impl<'o> CommitPlanner<'o> {
     /// Returns an empty commit.
-    pub fn new(outbox: &'o mut Outbox, now_ms: u64) -> Plan<'o> {
-        Plan {
+    pub fn new(outbox: &'o mut Outbox, now_ms: u64) -> CommitPlanner<'o> {
+        CommitPlanner {
             outbox,
             now_ms,
             window_ms: None,
@@ -95,15 +100,15 @@ impl<'o> Plan<'o> {
 
     /// Turns on reuse: a link that was used within the window answers a create of the same kind.
     #[must_use]
-    pub fn with_window(self, window_ms: Option<u64>) -> Plan<'o> {
-        Plan { window_ms, ..self }
+    pub fn with_window(self, window_ms: Option<u64>) -> CommitPlanner<'o> {
+        CommitPlanner { window_ms, ..self }
     }
 
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
     /// stay valid, because this commit has not written yet.
-    pub fn prefetch(&mut self, orders: &[Order], look_up: impl Fn(&Code) -> Stored) {
-        let code = |order: &Order| match order {
-            Order::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
+    pub fn prefetch(&mut self, orders: &[WriterOrder], look_up: impl Fn(&Code) -> CodeState) {
+        let code = |order: &WriterOrder| match order {
+            WriterOrder::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
             _ => None,
         };
         let mut codes: Vec<Code> = orders.iter().filter_map(code).collect();
@@ -115,7 +120,7 @@ impl<'o> Plan<'o> {
     }
 
     /// Decides one order, without an index of long URLs.
-    pub fn add(&mut self, order: Order, look_up: impl Fn(&Code) -> Stored) {
+    pub fn add(&mut self, order: WriterOrder, look_up: impl Fn(&Code) -> CodeState) {
         self.decide(order, look_up, |_, _| Vec::new());
     }
 
@@ -123,18 +128,18 @@ impl<'o> Plan<'o> {
     /// returns entries of the index of long URLs.
     pub fn decide(
         &mut self,
-        order: Order,
-        look_up: impl Fn(&Code) -> Stored,
-        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+        order: WriterOrder,
+        look_up: impl Fn(&Code) -> CodeState,
+        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) {
         match order {
-            Order::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
                 if !self.answer_existing((&link, reuse), ticket, &ground, &look_up, alike) {
                     let before = self.stored(&link.code, look_up);
                     self.create(link, ticket, ground, &before);
                 }
             }
-            Order::Client(StoreRequest::Change { code, patch, by, author, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
                 if is_within(&by, &before, &ground) {
                     self.change(code, &patch, ticket, ground, &before);
@@ -143,7 +148,7 @@ impl<'o> Plan<'o> {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            Order::Client(StoreRequest::Delete { code, by, author, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
                 if is_within(&by, &before, &ground) {
                     self.delete(code, ticket, ground, &before);
@@ -152,7 +157,7 @@ impl<'o> Plan<'o> {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            Order::Client(
+            WriterOrder::Client(
                 StoreRequest::Read { ticket, .. }
                 | StoreRequest::ReadVisits { ticket, .. }
                 | StoreRequest::ReadEdits { ticket, .. },
@@ -161,30 +166,30 @@ impl<'o> Plan<'o> {
                 // Reads have their own queue, but one that comes here still gets an answer.
                 self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
             }
-            Order::Followed(followed) => self.follow(followed, look_up),
-            Order::Found(states) => {
+            WriterOrder::Followed(followed) => self.follow(followed, look_up),
+            WriterOrder::Found(states) => {
                 for (code, state) in states {
                     self.adopt(code, state, &look_up);
                 }
             }
-            Order::LookedUp(states) => {
+            WriterOrder::LookedUp(states) => {
                 for (code, state) in states {
                     let before = self.stored(&code, &look_up);
                     self.held(code, state, &before);
                 }
             }
-            Order::Delivered(delivered) => self.delivered(delivered, look_up),
-            Order::Gap { partition, at } => {
+            WriterOrder::Delivered(delivered) => self.delivered(delivered, look_up),
+            WriterOrder::Gap { partition, at } => {
                 self.outbox.lost_place(partition, at);
                 self.compare.insert(partition, true);
                 self.positions.insert(partition, at);
             }
-            Order::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
-            Order::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
-            Order::ReleaseCodes { graves, until_ms } => self.unearth(graves, until_ms, look_up),
-            Order::Compared(partition) => _ = self.compare.insert(partition, false),
-            Order::Tick => self.outbox.tick(),
-            Order::Resume => {}
+            WriterOrder::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
+            WriterOrder::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
+            WriterOrder::ReleaseCodes { quarantined, until_ms } => self.release_codes(quarantined, until_ms, look_up),
+            WriterOrder::Compared(partition) => _ = self.compare.insert(partition, false),
+            WriterOrder::Tick => self.outbox.tick(),
+            WriterOrder::Resume => {}
         }
     }
 
@@ -205,11 +210,11 @@ impl<'o> Plan<'o> {
     }
 
     /// Returns the writes of the commit, and the outcomes in the sequence of the orders.
-    pub fn finish(mut self) -> (Writes, Vec<Outcome>) {
+    pub fn finish(mut self) -> (Writes, Vec<CommitEffect>) {
         let (urls, ends) = (self.url_writes(), self.end_writes());
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
         let mut writes = Writes { urls, ends, outbox, edits, ..Writes::default() };
-        for (code, Looked { before, after, is_new, ended, .. }) in self.codes {
+        for (code, LookedUpCode { before, after, is_new, ended, .. }) in self.codes {
             if is_new {
                 if ended && before.state().is_none_or(State::is_link) {
                     writes.ended.push(code);
@@ -217,9 +222,9 @@ impl<'o> Plan<'o> {
                 if before.is_limited() {
                     writes.limited.push((code, ended));
                 }
-                writes.relisted.extend(Relisted::of(link_of(&before), link_of(&after)));
+                writes.relisted.extend(IndexedChange::of(link_of(&before), link_of(&after)));
                 writes.created_with.extend(created_with(link_of(&before), link_of(&after), self.now_ms));
-                let state = if let Stored::Held(state) = after { Some(state) } else { None };
+                let state = if let CodeState::Held(state) = after { Some(state) } else { None };
                 writes.states.push((code, state));
             }
         }
@@ -231,30 +236,35 @@ impl<'o> Plan<'o> {
         (writes, self.outcomes)
     }
 
-    fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> Stored) -> Stored {
+    fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> CodeState) -> CodeState {
         let looked = || {
             let stored = look_up(code);
-            Looked { before: stored.clone(), after: stored, entry: None, is_new: false, ended: false }
+            LookedUpCode { before: stored.clone(), after: stored, entry: None, is_new: false, ended: false }
         };
         self.codes.entry(*code).or_insert_with(looked).after.clone()
     }
 
     /// Sets the state of a code that was looked up before.
-    fn set(&mut self, code: Code, after: Stored) {
+    fn set(&mut self, code: Code, after: CodeState) {
         let entry = reuse::entry_of(&after);
         if let Some(entry) = entry {
             self.puts.entry(entry.key).or_default().push(entry);
         }
-        let unseen =
-            || Looked { before: Stored::Absent, after: Stored::Absent, entry: None, is_new: false, ended: false };
+        let unseen = || LookedUpCode {
+            before: CodeState::Absent,
+            after: CodeState::Absent,
+            entry: None,
+            is_new: false,
+            ended: false,
+        };
         let looked = self.codes.entry(code).or_insert_with(unseen);
         looked.ended |= entry.is_none();
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
-    fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: FleetDecision, before: &Stored) {
+    fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
         match ground {
-            FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == Stored::Unknown => {
+            FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == CodeState::Unknown => {
                 self.answer(ticket, refused(&ground, UNREADABLE));
             }
             FleetDecision::Alone => match next_version(&link, before) {
@@ -301,7 +311,7 @@ impl<'o> Plan<'o> {
     }
 
     /// Answers that the link does not exist, because it may belong to another app.
-    fn hide(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &Stored) {
+    fn hide(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
         if let FleetDecision::Held(state) = ground {
             self.held(code, state, before);
         }
@@ -309,7 +319,7 @@ impl<'o> Plan<'o> {
     }
 
     /// Takes back a link that has turned up after its client heard that it was not created.
-    fn take_back(&mut self, code: Code, state: &State, before: &Stored) {
+    fn take_back(&mut self, code: Code, state: &State, before: &CodeState) {
         let is_own = self.outbox.is_undelivered(&code);
         self.outbox.note(code, None);
         let gone = state.deleted(self.now_ms);
@@ -318,18 +328,18 @@ impl<'o> Plan<'o> {
             // Redis has lost a link and accepted that one instead.
             if is_own {
                 let version = Version { rev: gone.version().rev, ..mine.version() };
-                self.set(code, Stored::Held(mine.with_version(version)));
+                self.set(code, CodeState::Held(mine.with_version(version)));
                 return;
             }
             self.conflict(code, mine.version(), state.version());
         }
-        self.set(code, Stored::Held(gone));
+        self.set(code, CodeState::Held(gone));
         if mine.is_some() {
-            self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
+            self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
         }
     }
 
-    fn delete(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &Stored) {
+    fn delete(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
         match ground {
             FleetDecision::Accepted { state, echo } => {
                 self.accepted(code, &state, echo, before, ticket, created_or_deleted);
@@ -337,7 +347,7 @@ impl<'o> Plan<'o> {
             FleetDecision::Held(state) => {
                 self.held(code, state, before);
                 let is_still_here = match (before, self.codes.get(&code).map_or(before, |looked| &looked.after)) {
-                    (Stored::Held(before), Stored::Held(after)) => after.is_link() && before == after,
+                    (CodeState::Held(before), CodeState::Held(after)) => after.is_link() && before == after,
                     _ => false,
                 };
                 let answer = if is_still_here { StoreAnswer::Refused(NOT_IN_REDIS) } else { StoreAnswer::NotFound };
@@ -349,18 +359,18 @@ impl<'o> Plan<'o> {
             | FleetDecision::Absent
             | FleetDecision::Existing { .. }
             | FleetDecision::NoReply { .. } => match before {
-                Stored::Held(state) if state.is_link() => {
+                CodeState::Held(state) if state.is_link() => {
                     let gone = state.deleted(self.now_ms);
                     self.delete_here(code, &gone, ticket, &ground);
                 }
                 // The origin of a damaged record is unknown, so its code counts as issued.
-                Stored::Damaged => {
+                CodeState::Damaged => {
                     let version = Version::default();
                     let gone = Tombstone { deleted_ms: self.now_ms, origin: Origin::Issued, version };
                     self.delete_here(code, &State::Gone(gone), ticket, &ground);
                 }
-                Stored::Absent | Stored::Held(_) => self.answer(ticket, StoreAnswer::NotFound),
-                Stored::Unknown => self.answer(ticket, refused(&ground, UNREADABLE)),
+                CodeState::Absent | CodeState::Held(_) => self.answer(ticket, StoreAnswer::NotFound),
+                CodeState::Unknown => self.answer(ticket, refused(&ground, UNREADABLE)),
             },
         }
     }
@@ -371,11 +381,11 @@ impl<'o> Plan<'o> {
             self.outbox.note(code, None);
         } else if gone.is_free() {
             // On a single node, no other node has to hear of it.
-            self.set(code, Stored::Absent);
+            self.set(code, CodeState::Absent);
         }
     }
 
-    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: FleetDecision, before: &Stored) {
+    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
         match ground {
             // The client of this link heard that it was not created, so it is removed.
             FleetDecision::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
@@ -399,16 +409,16 @@ impl<'o> Plan<'o> {
                 self.answer(ticket, StoreAnswer::Refused(NOT_IN_REDIS));
             }
             FleetDecision::Alone | FleetDecision::Absent | FleetDecision::Existing { .. } => match before {
-                Stored::Held(State::Link(link)) => match patch.apply(link) {
+                CodeState::Held(State::Link(link)) => match patch.apply(link) {
                     Ok(link) => {
                         let state = State::Link(Arc::new(link));
                         self.put(code, &state, state.version(), (ticket, changed(&state)));
                     }
-                    Err(Contrary) => self.answer(ticket, StoreAnswer::Contrary),
+                    Err(StartNotBeforeEnd) => self.answer(ticket, StoreAnswer::Contrary),
                 },
-                Stored::Absent | Stored::Held(State::Gone(_)) => self.answer(ticket, StoreAnswer::NotFound),
-                Stored::Damaged => self.answer(ticket, StoreAnswer::Damaged),
-                Stored::Unknown => self.answer(ticket, StoreAnswer::Refused(UNREADABLE)),
+                CodeState::Absent | CodeState::Held(State::Gone(_)) => self.answer(ticket, StoreAnswer::NotFound),
+                CodeState::Damaged => self.answer(ticket, StoreAnswer::Damaged),
+                CodeState::Unknown => self.answer(ticket, StoreAnswer::Refused(UNREADABLE)),
             },
         }
     }
@@ -420,7 +430,7 @@ impl<'o> Plan<'o> {
         code: Code,
         state: &State,
         echo: Echo,
-        before: &Stored,
+        before: &CodeState,
         ticket: Ticket,
         done: impl FnOnce(&State) -> StoreAnswer,
     ) {
@@ -470,7 +480,7 @@ impl<'o> Plan<'o> {
     }
 
     /// Handles a refusal: Redis holds another state than the client asked for.
-    fn held(&mut self, code: Code, state: State, before: &Stored) {
+    fn held(&mut self, code: Code, state: State, before: &CodeState) {
         if !self.outbox.is_undelivered(&code) && rules::adopts(before.state(), &state) {
             let is_theirs = !self.outbox.is_withdrawn(&code, &state);
             self.adopt_over(code, state, before);
@@ -481,23 +491,23 @@ impl<'o> Plan<'o> {
     }
 
     /// Confirms a change that has happened already. The client hears of it once it is synced and the owner has it.
-    fn confirm(&mut self, code: Code, before: &Stored, notify: (Ticket, StoreAnswer)) {
+    fn confirm(&mut self, code: Code, before: &CodeState, notify: (Ticket, StoreAnswer)) {
         self.needs_sync = true;
         match before.state() {
             Some(state) => {
                 let change = change_of(code, state);
-                self.outcomes.push(Outcome::Apply { code, change, notify: Some(notify) });
+                self.outcomes.push(CommitEffect::Apply { code, change, notify: Some(notify) });
             }
             None => self.answer(notify.0, notify.1),
         }
     }
 
-    fn follow(&mut self, followed: Followed, look_up: impl Fn(&Code) -> Stored) {
-        let Followed { partition, entries, to } = followed;
-        for (Position { id, check }, told) in entries {
+    fn follow(&mut self, followed: StreamBatch, look_up: impl Fn(&Code) -> CodeState) {
+        let StreamBatch { partition, entries, to } = followed;
+        for (StreamPosition { id, check }, told) in entries {
             let echo = Echo { partition, id, check };
             self.outbox.seen(echo);
-            if let Some(Told { code, state, displaced }) = told {
+            if let Some(StreamChange { code, state, displaced }) = told {
                 if !self.outbox.is_undelivered(&code) {
                     self.outbox.taken(echo);
                 }
@@ -513,7 +523,7 @@ impl<'o> Plan<'o> {
     }
 
     /// Adopts a change of another node, unless this node has a newer one that Redis does not know yet.
-    fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> Stored) {
+    fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> CodeState) {
         if !self.outbox.is_undelivered(&code) {
             let before = self.stored(&code, look_up);
             if rules::adopts(before.state(), &state) {
@@ -529,14 +539,14 @@ impl<'o> Plan<'o> {
     }
 
     /// Notes the change of a link in its history, if it has changed.
-    fn note_edit(&mut self, code: Code, before: &Stored, author: &Author) {
+    fn note_edit(&mut self, code: Code, before: &CodeState, author: &Author) {
         let after = self.codes.get(&code).map(|looked| &looked.after);
         let edit = link_of(before)
             .and_then(|before| Edit::between(before, after.and_then(link_of).map(|link| &**link), self.now_ms, author));
         self.edits.extend(edit.map(|edit| (code, edit)));
     }
 
-    fn adopt_over(&mut self, code: Code, state: State, before: &Stored) {
+    fn adopt_over(&mut self, code: Code, state: State, before: &CodeState) {
         if before.state() == Some(&state) {
             return;
         }
@@ -549,9 +559,9 @@ impl<'o> Plan<'o> {
         }
         let change = change_of(code, &state);
         let was_link = before.state().is_none_or(State::is_link);
-        self.set(code, Stored::Held(state));
-        if was_link || matches!(change, Change::Put(_)) {
-            self.outcomes.push(Outcome::Apply { code, change, notify: None });
+        self.set(code, CodeState::Held(state));
+        if was_link || matches!(change, LinkChange::Put(_)) {
+            self.outcomes.push(CommitEffect::Apply { code, change, notify: None });
         }
     }
 
@@ -572,8 +582,8 @@ impl<'o> Plan<'o> {
     }
 
     /// Handles the answers of Redis to deliveries.
-    fn delivered(&mut self, delivered: Vec<Delivered>, look_up: impl Fn(&Code) -> Stored) {
-        for Delivered { delivery, sent, verdict, echo } in delivered {
+    fn delivered(&mut self, delivered: Vec<OutboxReply>, look_up: impl Fn(&Code) -> CodeState) {
+        for OutboxReply { delivery, sent, verdict, echo } in delivered {
             if !self.outbox.is_current(delivery) {
                 continue;
             }
@@ -591,7 +601,7 @@ impl<'o> Plan<'o> {
                 (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
                 (Verdict::Accepted(state), Some(echo)) if is_sent => {
                     if state != sent {
-                        self.set(code, Stored::Held(state));
+                        self.set(code, CodeState::Held(state));
                     }
                     self.outbox.accepted(delivery, echo);
                 }
@@ -605,9 +615,9 @@ impl<'o> Plan<'o> {
     fn put(&mut self, code: Code, state: &State, version: Version, notify: (Ticket, StoreAnswer)) {
         let state = state.with_version(version);
         let change = change_of(code, &state);
-        self.set(code, Stored::Held(state));
+        self.set(code, CodeState::Held(state));
         self.needs_sync = true;
-        self.outcomes.push(Outcome::Apply { code, change, notify: Some(notify) });
+        self.outcomes.push(CommitEffect::Apply { code, change, notify: Some(notify) });
     }
 
     /// Answers a request that needs no decision.
@@ -617,33 +627,37 @@ impl<'o> Plan<'o> {
     }
 
     fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
-        self.outcomes.push(Outcome::Answer { ticket, answer });
+        self.outcomes.push(CommitEffect::Answer { ticket, answer });
     }
 }
 
 /// True if the scope of a client may touch the state of a code. A damaged record may belong to any app. A change that
 /// Redis has accepted was checked before.
-fn is_within(by: &Scope, before: &Stored, ground: &FleetDecision) -> bool {
+fn is_within(by: &Scope, before: &CodeState, ground: &FleetDecision) -> bool {
     let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
     match (before, ground) {
         (_, FleetDecision::Accepted { .. }) => true,
         (_, FleetDecision::Held(theirs)) if !has(theirs) => false,
-        (Stored::Held(mine), _) => has(mine),
-        (Stored::Damaged, _) => by.is_all(),
-        (Stored::Absent | Stored::Unknown, _) => true,
+        (CodeState::Held(mine), _) => has(mine),
+        (CodeState::Damaged, _) => by.is_all(),
+        (CodeState::Absent | CodeState::Unknown, _) => true,
     }
 }
 
 /// Returns the link of a stored state, if it is one.
-fn link_of(stored: &Stored) -> Option<&Arc<Link>> {
+fn link_of(stored: &CodeState) -> Option<&Arc<Link>> {
     match stored {
-        Stored::Held(State::Link(link)) => Some(link),
+        CodeState::Held(State::Link(link)) => Some(link),
         _ => None,
     }
 }
 
 /// Returns the entry for the index of idempotency keys, for a link that is new to this node.
-fn created_with(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>, now_ms: u64) -> Option<(KeyHash, u64, Code)> {
+fn created_with(
+    before: Option<&Arc<Link>>,
+    after: Option<&Arc<Link>>,
+    now_ms: u64,
+) -> Option<(IdempotencyHash, u64, Code)> {
     let link = after?;
     let idempotency = link.labels.idempotency?;
     let is_known = before.is_some_and(|before| before.labels.idempotency == Some(idempotency));
@@ -651,41 +665,14 @@ fn created_with(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>, now_ms: u
     (!is_known && is_recent).then_some((idempotency.key, link.created_ms, link.code))
 }
 
-/// Returns the answer to a create or a delete.
-fn created_or_deleted(state: &State) -> StoreAnswer {
-    if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted }
-}
-
-/// Returns the answer to a change.
-fn changed(state: &State) -> StoreAnswer {
-    match state {
-        State::Link(link) => StoreAnswer::Changed(Arc::clone(link)),
-        State::Gone(_) => StoreAnswer::NotFound,
-    }
-}
-
-/// Returns the answer to a request that the store cannot decide: unconfirmed if Redis may have done it already,
-/// otherwise refused.
-pub(super) fn refused(ground: &FleetDecision, reason: &'static str) -> StoreAnswer {
-    if ground.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
-}
-
-/// Returns the message for the owner of a code about its new state.
-fn change_of(code: Code, state: &State) -> Change {
-    match state {
-        State::Link(link) => Change::Put(Arc::clone(link)),
-        State::Gone(_) => Change::Remove(code),
-    }
-}
-
 /// Returns the version of a new link that replaces the stored state; `None` if the code is taken.
-fn next_version(link: &Link, before: &Stored) -> Option<Version> {
+fn next_version(link: &Link, before: &CodeState) -> Option<Version> {
     match before {
-        Stored::Absent => Some(link.version),
-        Stored::Held(state) if state.is_free() => {
+        CodeState::Absent => Some(link.version),
+        CodeState::Held(state) if state.is_free() => {
             Some(Version { rev: state.version().rev.saturating_add(1), ..link.version })
         }
-        Stored::Held(_) | Stored::Damaged | Stored::Unknown => None,
+        CodeState::Held(_) | CodeState::Damaged | CodeState::Unknown => None,
     }
 }
 

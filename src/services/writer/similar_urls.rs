@@ -11,41 +11,41 @@ use carom_telemetry::stats::NodeStats;
 
 /// The order in which links of one destination are tried, and which of them count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Alike {
+pub enum ReuseCandidates {
     /// All links, the oldest first.
     Oldest,
     /// Links used at this instant or later, in milliseconds since 1970 UTC; the newest first.
     UsedSince(u64),
 }
 
-impl Alike {
+impl ReuseCandidates {
     /// True if a link with a code of this origin may be the answer. Within a window a URL has one code, whatever slugs
     /// are chosen for it meanwhile.
     pub fn admits(self, origin: Origin) -> bool {
-        self == Alike::Oldest || origin == Origin::Issued
+        self == ReuseCandidates::Oldest || origin == Origin::Issued
     }
 }
 
 /// Returns the index entries of a key, in the order to try them. If the index cannot be read there are none, so that a
 /// new link is created, which is always correct.
-pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: Alike) -> Vec<UrlUse> {
+pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
     let found = match which {
-        Alike::Oldest => links.oldest_urls(key, ALIKE_LOOKED_AT),
-        Alike::UsedSince(_) => links.newest_urls(key, ALIKE_LOOKED_AT),
+        ReuseCandidates::Oldest => links.oldest_urls(key, ALIKE_LOOKED_AT),
+        ReuseCandidates::UsedSince(_) => links.newest_urls(key, ALIKE_LOOKED_AT),
     };
     let mut uses = found.unwrap_or_else(|error| {
         stats.store_errors.add_shared(1);
         tracing::error!(%error, "the index of long URLs could not be read");
         Vec::new()
     });
-    if let Alike::UsedSince(since_ms) = which {
+    if let ReuseCandidates::UsedSince(since_ms) = which {
         uses.retain(|(_, used_ms)| *used_ms >= since_ms);
     }
     uses
 }
 
 /// Returns the first stored link that is like `link` and has not expired.
-pub fn find(links: &Links, stats: &NodeStats, link: &Link, which: Alike, now_ms: u64) -> Option<Code> {
+pub fn find(links: &Links, stats: &NodeStats, link: &Link, which: ReuseCandidates, now_ms: u64) -> Option<Code> {
     let codes = alike(links, stats, link.url_key(), which).into_iter().map(|(entry, _)| entry.code);
     codes.into_iter().find(|code| {
         let stored = links.get(code).ok().flatten();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use carom_model::link::UrlKey;
-use carom_model::link::labels::Labels;
+use carom_model::link::labels::LinkLabels;
 use carom_model::replication::PARTITIONS;
 use carom_shards::{Policy, RedirectStatus};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
 /// The key in Redis for the code of a long URL.
 fn entry_of(target: &str, policy: &Policy) -> String {
     let policy = Policy { forward_query: true, ..*policy };
-    let labels = Labels { default_end: policy.valid_until_ms.is_none(), ..Labels::default() };
+    let labels = LinkLabels { default_end: policy.valid_until_ms.is_none(), ..LinkLabels::default() };
     let UrlKey(hash) = UrlKey::of(target, &policy, &labels);
     format!("{{carom:{:02x}}}:u:{hash:016x}", hash % u64::from(PARTITIONS))
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom::services::replication::redis::{Change, Recent, Redis};
-use carom_model::link::labels::Labels;
+use carom::services::replication::redis::{CodeChange, Recent, Redis};
+use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
 use carom_model::replication::Echo;
-use carom_model::replication::follow::Position;
-use carom_model::replication::lease::{self, Counter};
+use carom_model::replication::follow::StreamPosition;
+use carom_model::replication::lease::{self, CodeCounter};
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::state::State;
 use carom_shards::{Code, CodeLength, Policy};
@@ -26,7 +26,7 @@ fn state(code: Code, dice: &mut Dice) -> State {
         edit: dice.below(3) as u32,
     };
     let target = format!("https://example.org/{}", version.claim);
-    let (policy, labels) = (Policy::default(), Labels::default());
+    let (policy, labels) = (Policy::default(), LinkLabels::default());
     let link = Link { code, policy, target, created_ms: 1, origin, version, labels };
     let state = State::Link(Arc::new(link));
     // A delete raises the revision by one.
@@ -45,10 +45,10 @@ fn lua_and_rust_rules_agree() {
         for _ in 0..12 {
             let new = state(code, &mut dice);
             let (change, expected) = match dice.below(4) {
-                0 => (Change::Claim(new.clone()), rules::claim(stored.as_ref(), &new)),
+                0 => (CodeChange::Claim(new.clone()), rules::claim(stored.as_ref(), &new)),
                 1 => {
                     let claim = stored.as_ref().map_or(0, |stored| stored.version().claim);
-                    (Change::Remove { claim, now_ms: 7 }, rules::remove(stored.as_ref(), claim, 7))
+                    (CodeChange::Remove { claim, now_ms: 7 }, rules::remove(stored.as_ref(), claim, 7))
                 }
                 2 => {
                     // What is there, as it is or with another version, or something else.
@@ -56,15 +56,15 @@ fn lua_and_rust_rules_agree() {
                     let version = state.version();
                     let state = if dice.below(3) > 0 { state } else { state.with_version(version.edited()) };
                     let expected = rules::expire(stored.as_ref(), &state, 7);
-                    (Change::Expire { state, now_ms: 7 }, expected)
+                    (CodeChange::Expire { state, now_ms: 7 }, expected)
                 }
-                _ => (Change::Offer(new.clone()), rules::offer(stored.as_ref(), &new)),
+                _ => (CodeChange::Offer(new.clone()), rules::offer(stored.as_ref(), &new)),
             };
             let changed = redis.change(&[(code, change.clone())], WITHIN).remove(0).unwrap();
             assert_eq!(changed.verdict, expected, "{change:?} over {stored:?}");
             if let Verdict::Accepted(next) = expected {
                 let Echo { partition, id, check } = changed.echo.unwrap();
-                let told = redis.read(&[(partition, Position { id, check })], 10, WITHIN).remove(0).unwrap();
+                let told = redis.read(&[(partition, StreamPosition { id, check })], 10, WITHIN).remove(0).unwrap();
                 assert_eq!(told[0].displaced, rules::displaced(stored.as_ref(), &next), "{change:?} over {stored:?}");
                 displaced += usize::from(told[0].displaced.is_some());
                 stored = Some(next);
@@ -82,7 +82,7 @@ fn lease_script_and_rule_agree() {
     let mut dice = Dice::new();
     let name = server.info("run_id").unwrap();
     let length = CodeLength::DEFAULT;
-    let mut counter = Counter::default();
+    let mut counter = CodeCounter::default();
     for _ in 0..300 {
         if dice.below(4) == 0 {
             // Somebody sets it back, or forward, by hand.
@@ -145,7 +145,7 @@ fn flushed_scripts_are_reloaded() {
     let server = Server::start();
     let mut redis = connect(&server);
     let code = Code::parse(b"abc").unwrap();
-    let offer = Change::Offer(state(code, &mut Dice(3)));
+    let offer = CodeChange::Offer(state(code, &mut Dice(3)));
     redis.change(&[(code, offer.clone())], WITHIN).remove(0).unwrap();
     server.command(&["SCRIPT", "FLUSH"]);
     assert_eq!(redis.change(&[(code, offer)], WITHIN).remove(0).unwrap().verdict, Verdict::Same);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carom_model::dates;
 use carom_shards::Code;
-use carom_store::links::{Index, Of};
+use carom_store::links::{EndKind, Index};
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
@@ -112,9 +112,9 @@ fn expired_link_leaves_memory_and_store() {
         assert_eq!(everybody_gets(&mut wires(&node), &format!("/{}", kept[0])), moved_to(TARGET));
         assert_eq!(node.status()["links"], json!(22));
         let store = open_store(&node.terminate());
-        let ends = store.due(Of::Link, None, unix_ms() + 10_000_000, 9).unwrap();
+        let ends = store.due(EndKind::Link, None, unix_ms() + 10_000_000, 9).unwrap();
         assert_eq!(ends.iter().map(|due| due.code.to_string()).collect::<Vec<_>>(), [gone[1].clone()]);
-        assert_eq!(store.due(Of::Grave, None, u64::MAX, 9).unwrap(), [], "nobody has asked for codes back");
+        assert_eq!(store.due(EndKind::Quarantine, None, u64::MAX, 9).unwrap(), [], "nobody has asked for codes back");
     });
 }
 
@@ -281,7 +281,7 @@ fn only_expired_codes_are_recycled() {
     }
     deleted.iter().for_each(|code| assert_eq!(node.wire().get(&format!("/{code}")).status, 404));
     let store = open_store(&node.terminate());
-    assert_eq!(store.due(Of::Grave, None, u64::MAX, 9).unwrap(), []);
+    assert_eq!(store.due(EndKind::Quarantine, None, u64::MAX, 9).unwrap(), []);
     let has = |code: &String| store.get(&Code::parse(code.as_bytes()).unwrap()).unwrap().is_some();
     assert!(deleted.iter().all(has), "their tombstones stay for good");
     assert!(has(&private), "their tombstones stay for good");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom::services::replication::redis::{Address, Redis, RedisSettings};
+use carom::services::replication::redis::{Redis, RedisSettings, ServerAddress};
 use carom_redis::ClientSettings;
 use tempfile::TempDir;
 
@@ -64,7 +64,8 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn connect(server: &Server) -> Redis {
     let client = ClientSettings {
-        seeds: vec![Address { host: "127.0.0.1".to_owned(), port: server.port() }],
+        seeds: vec![ServerAddress { host: "127.0.0.1".to_owned(), port: server.port() }],
+        sentinel: None,
         username: None,
         password: None,
         database: 0,

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use carom_model::link::labels::Labels;
+use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, Version};
 use carom_shards::{Code, CodeSecret, Policy};
 use carom_store::links::Links;
@@ -94,7 +94,7 @@ pub(crate) fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, Strin
                 created_ms: 1_000,
                 origin: Origin::Custom,
                 version: Version::default(),
-                labels: Labels::default(),
+                labels: LinkLabels::default(),
             };
             record.clear();
             carom_model::link::record::encode_link(code.as_bytes(), &link, &mut record);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom_model::link::labels::Labels;
+use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::State;
 use carom_model::replication::lease::{self, is_replicated};
@@ -187,7 +187,7 @@ impl World {
             created_ms: 0,
             origin: Origin::Issued,
             version: Version { rev: 1, claim: self.claims, edit: 0 },
-            labels: Labels::default(),
+            labels: LinkLabels::default(),
         }));
         self.asked.insert(value);
         if is_early && self.is_others(node, value) {

@@ -22,13 +22,13 @@ pub const IDEMPOTENCY_LEN: usize = 24;
 
 /// A hash of an app and the idempotency key that it sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct KeyHash(pub [u8; 16]);
+pub struct IdempotencyHash(pub [u8; 16]);
 
 /// The request that created a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Idempotency {
     /// A hash of the app and its key.
-    pub key: KeyHash,
+    pub key: IdempotencyHash,
     /// A hash of the fields of the request.
     pub request: [u8; 8],
 }
@@ -44,7 +44,7 @@ impl Idempotency {
             .finalize()
             .into();
         let fields: [u8; 32] = Sha256::digest(fields).into();
-        Idempotency { key: KeyHash(first(&key)), request: first(&fields) }
+        Idempotency { key: IdempotencyHash(first(&key)), request: first(&fields) }
     }
 
     /// Returns the stored form.
@@ -57,7 +57,7 @@ impl Idempotency {
 
     /// Decodes the stored form.
     pub fn from_bytes(bytes: [u8; IDEMPOTENCY_LEN]) -> Idempotency {
-        Idempotency { key: KeyHash(first(&bytes)), request: first(&bytes[16..]) }
+        Idempotency { key: IdempotencyHash(first(&bytes)), request: first(&bytes[16..]) }
     }
 }
 
@@ -102,11 +102,11 @@ impl IdempotencyKey {
 /// The keys whose creates are under way on a node. Shared by all its cores; a part of the set is locked for one look-up, and
 /// only by creates that have a key.
 #[derive(Clone, Debug, Default)]
-pub struct PendingCreates(Arc<DashSet<KeyHash>>);
+pub struct PendingCreates(Arc<DashSet<IdempotencyHash>>);
 
 impl PendingCreates {
     /// Begins a create; `None` while another create with the same key is in progress.
-    pub fn begin(&self, key: KeyHash) -> Option<PendingCreate> {
+    pub fn begin(&self, key: IdempotencyHash) -> Option<PendingCreate> {
         self.0.insert(key).then(|| PendingCreate { all: self.clone(), key })
     }
 }
@@ -115,7 +115,7 @@ impl PendingCreates {
 #[derive(Debug)]
 pub struct PendingCreate {
     all: PendingCreates,
-    key: KeyHash,
+    key: IdempotencyHash,
 }
 
 impl Drop for PendingCreate {
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn a_key_is_under_way_once() {
-        let (all, key) = (PendingCreates::default(), KeyHash([1; 16]));
+        let (all, key) = (PendingCreates::default(), IdempotencyHash([1; 16]));
         let first = all.begin(key).unwrap();
-        assert!(all.begin(key).is_none() && all.begin(KeyHash([2; 16])).is_some());
+        assert!(all.begin(key).is_none() && all.begin(IdempotencyHash([2; 16])).is_some());
         drop(first);
         assert!(all.begin(key).is_some());
     }

@@ -19,29 +19,29 @@ const CHECK_LEN: usize = 6;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The text of an API key. It is shown once, after its creation, and stored nowhere.
-pub struct Key(String);
+pub struct ApiKey(String);
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
     }
 }
 
-impl Key {
+impl ApiKey {
     /// Generates a key.
     ///
     /// # Errors
     /// The error of the system if it provides no random bytes.
-    pub fn draw() -> Result<Key, getrandom::Error> {
+    pub fn draw() -> Result<ApiKey, getrandom::Error> {
         let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random)?;
-        Ok(Key::of(random))
+        Ok(ApiKey::of(random))
     }
 
-    fn of(random: [u8; RANDOM_BYTES]) -> Key {
+    fn of(random: [u8; RANDOM_BYTES]) -> ApiKey {
         let text = [PREFIX.as_bytes(), &digits::<BODY_LEN>(random.to_vec())].concat();
         let check = digits::<CHECK_LEN>(crc32fast::hash(&text).to_be_bytes().to_vec());
-        Key(String::from_utf8([&text[..], &check].concat()).expect("digits are ASCII"))
+        ApiKey(String::from_utf8([&text[..], &check].concat()).expect("digits are ASCII"))
     }
 
     /// Returns the text.
@@ -50,8 +50,8 @@ impl Key {
     }
 
     /// Returns the hash of the key, which is stored.
-    pub fn hash(&self) -> KeyHash {
-        KeyHash::of(self.0.as_bytes())
+    pub fn hash(&self) -> ApiKeyHash {
+        ApiKeyHash::of(self.0.as_bytes())
     }
 }
 
@@ -69,18 +69,18 @@ fn is_well_formed(text: &str) -> bool {
 
 /// The SHA-256 of a key.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyHash([u8; 32]);
+pub struct ApiKeyHash([u8; 32]);
 
-impl KeyHash {
+impl ApiKeyHash {
     /// Hashes the text of a key, or any bytes.
-    pub fn of(text: &[u8]) -> KeyHash {
-        KeyHash(Sha256::digest(text).into())
+    pub fn of(text: &[u8]) -> ApiKeyHash {
+        ApiKeyHash(Sha256::digest(text).into())
     }
 
-    /// Parses a text from [`KeyHash::to_hex`]; `None` for anything else.
-    pub fn from_hex(text: &str) -> Option<KeyHash> {
+    /// Parses a text from [`ApiKeyHash::to_hex`]; `None` for anything else.
+    pub fn from_hex(text: &str) -> Option<ApiKeyHash> {
         let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
-        bytes.try_into().ok().map(KeyHash)
+        bytes.try_into().ok().map(ApiKeyHash)
     }
 
     /// Returns the hash as 64 hexadecimal digits.
@@ -99,7 +99,7 @@ impl KeyHash {
     }
 
     /// Compares two hashes in constant time.
-    pub fn is(self, other: KeyHash) -> bool {
+    pub fn is(self, other: ApiKeyHash) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
@@ -126,36 +126,40 @@ mod tests {
     #[test]
     fn keys_have_one_form() {
         assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926, "the check value of the standard");
-        assert_eq!(Key::of([0; 20]).as_str().len(), PREFIX.len() + 33);
-        assert_eq!(&Key::of([0xff; 20]).as_str()[9..36], "aWgEPTl1tmebfsQzFP4bxwgy80V", "the largest number has room");
-        let (a, b) = (Key::draw().unwrap(), Key::draw().unwrap());
+        assert_eq!(ApiKey::of([0; 20]).as_str().len(), PREFIX.len() + 33);
+        assert_eq!(
+            &ApiKey::of([0xff; 20]).as_str()[9..36],
+            "aWgEPTl1tmebfsQzFP4bxwgy80V",
+            "the largest number has room"
+        );
+        let (a, b) = (ApiKey::draw().unwrap(), ApiKey::draw().unwrap());
         assert!(a.as_str() != b.as_str() && is_well_formed(a.as_str()));
         assert!(!format!("{a:?}").contains(a.as_str()), "nobody logs one by accident");
         assert_eq!(a.hash().id().len(), 12);
         let hash = a.hash().to_hex();
-        assert!(KeyHash::from_hex(&hash.to_ascii_uppercase()).is_some_and(|read| read.is(a.hash())));
+        assert!(ApiKeyHash::from_hex(&hash.to_ascii_uppercase()).is_some_and(|read| read.is(a.hash())));
         for wrong in [&hash[1..], &hash[2..], &format!("{hash}00"), &format!("+f{}", &hash[2..])] {
-            assert!(KeyHash::from_hex(wrong).is_none(), "{wrong}");
+            assert!(ApiKeyHash::from_hex(wrong).is_none(), "{wrong}");
         }
     }
 
     proptest! {
         #[test]
         fn what_is_not_a_key_is_told(random in any::<[u8; 20]>(), at in 0..42usize, digit in 0..62usize) {
-            let key = Key::of(random);
+            let key = ApiKey::of(random);
             prop_assert!(is_well_formed(key.as_str()));
             let mut other = key.as_str().as_bytes().to_vec();
             other[at] = DIGITS[digit];
             let other = String::from_utf8(other).unwrap();
             prop_assert_eq!(is_well_formed(&other), other == key.as_str());
-            prop_assert_eq!(KeyHash::of(other.as_bytes()).is(key.hash()), other == key.as_str());
+            prop_assert_eq!(ApiKeyHash::of(other.as_bytes()).is(key.hash()), other == key.as_str());
             let hash = key.hash();
-            prop_assert!(KeyHash::from_hex(&hash.to_hex()).unwrap().is(hash));
+            prop_assert!(ApiKeyHash::from_hex(&hash.to_hex()).unwrap().is(hash));
         }
 
         #[test]
         fn reading_is_total(text in any::<String>()) {
-            prop_assert!(!is_well_formed(&text) && KeyHash::from_hex(&text).is_none());
+            prop_assert!(!is_well_formed(&text) && ApiKeyHash::from_hex(&text).is_none());
         }
     }
 }

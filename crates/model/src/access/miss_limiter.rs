@@ -31,7 +31,7 @@ const FAILED_KEYS_PER_MINUTE: u32 = 30;
 
 /// The origin of a request, as its handler sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Source {
+pub struct RequestOrigin {
     /// The address of the client, or of the last proxy.
     pub address: IpAddr,
     /// True if no field of the request may name another address.
@@ -40,13 +40,13 @@ pub struct Source {
 
 /// The part of an address that the limits count by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ClientKey {
     hash: u64,
     /// True if the address may be shared by many clients.
     is_private: bool,
 }
 
-impl Place {
+impl ClientKey {
     /// Returns true for an address of loopback or of a private network.
     pub fn is_private(self) -> bool {
         self.is_private
@@ -145,14 +145,14 @@ impl MissLimiter {
     }
 
     /// Returns the part of an address that the limits count by.
-    pub fn place(&self, address: IpAddr) -> Place {
+    pub fn place(&self, address: IpAddr) -> ClientKey {
         let address = address.to_canonical();
         let hash = match address {
             IpAddr::V4(address) => xxh3_64_with_seed(&address.octets(), self.seed),
             IpAddr::V6(address) => xxh3_64_with_seed(&address.octets()[..8], self.seed),
         };
         // Zero marks an empty slot.
-        Place { hash: hash.max(1), is_private: is_private(address) }
+        ClientKey { hash: hash.max(1), is_private: is_private(address) }
     }
 
     /// Returns true shortly after a refusal, when requests must be checked before they are answered. A single load, for
@@ -163,7 +163,7 @@ impl MissLimiter {
     }
 
     /// Returns the time until requests of that address are answered again; `None` if they are answered now.
-    pub fn bars(&self, place: Place) -> Option<Duration> {
+    pub fn retry_after(&self, place: ClientKey) -> Option<Duration> {
         let now = self.now();
         if now > self.alert_until.get() {
             self.is_throttling.set(false);
@@ -176,7 +176,7 @@ impl MissLimiter {
     ///
     /// # Errors
     /// The time until the next miss is allowed, if the limit is reached.
-    pub fn miss(&self, place: Place) -> Result<(), Duration> {
+    pub fn miss(&self, place: ClientKey) -> Result<(), Duration> {
         let now = self.now();
         let taken = self.misses.take(place.hash, now);
         if taken.is_err() {
@@ -262,16 +262,16 @@ mod tests {
     fn who_guesses_is_answered_nothing_unless_it_may_stand_for_many() {
         let guard = MissLimiter::new(1, 42, || 1);
         let (guesser, balancer) = (guard.place(address(1)), guard.place("10.0.0.1".parse().unwrap()));
-        assert!(!guard.is_throttling() && guard.bars(guesser).is_none());
+        assert!(!guard.is_throttling() && guard.retry_after(guesser).is_none());
         for place in [guesser, balancer] {
             let refused = (0..20).filter(|_| guard.miss(place).is_err()).count();
             assert!(refused >= 9, "{refused}");
         }
-        assert!(guard.is_throttling() && guard.bars(guesser).is_some());
-        assert_eq!((guard.bars(balancer), guard.bars(guard.place(address(2)))), (None, None));
+        assert!(guard.is_throttling() && guard.retry_after(guesser).is_some());
+        assert_eq!((guard.retry_after(balancer), guard.retry_after(guard.place(address(2)))), (None, None));
         guard.alert_until.set(0);
         std::thread::sleep(Duration::from_millis(2));
-        assert!(guard.bars(guesser).is_none() && !guard.is_throttling());
+        assert!(guard.retry_after(guesser).is_none() && !guard.is_throttling());
         let off = MissLimiter::new(0, 42, || 1);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
     }

@@ -7,37 +7,20 @@
 //! [`Registry::prune`] drops keys that ended long ago. The registry still records that it has had keys. So an API that
 //! has required a key once stays closed after its last key was pruned.
 
+mod entry;
+
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::key::{Key, KeyHash};
-use super::{AppName, KeyDomains, Role};
-use crate::dates;
-use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
+use entry::earliest;
+pub use entry::{KeyEntry, Malformed};
 
-/// An API key in the registry, valid or ended.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// The app that owns the key.
-    pub app: AppName,
-    /// The role of the key.
-    pub role: Role,
-    /// The hash of the key.
-    pub hash: KeyHash,
-    /// The creation time, in milliseconds since 1970 UTC.
-    pub created_ms: u64,
-    /// The expiry, in milliseconds since 1970 UTC; `None` for none.
-    pub expires_ms: Option<u64>,
-    /// The time of the revocation, in milliseconds since 1970 UTC; `None` if not revoked.
-    pub revoked_ms: Option<u64>,
-    /// Creates per second that the app is limited to; `None` for the limit of the settings.
-    pub creates: Option<NonZeroU32>,
-    /// The domains that the key is limited to; `None` for all.
-    pub domains: Option<KeyDomains>,
-}
+use super::key::{ApiKey, ApiKeyHash};
+use super::{AppName, KeyDomains, Role};
+use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
 
 /// The properties of a new key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,16 +35,6 @@ pub struct Grant {
     pub creates: Option<NonZeroU32>,
     /// The domains that the key is limited to; `None` for all.
     pub domains: Option<KeyDomains>,
-}
-
-/// A stored key or registry is malformed, with a description.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Malformed(pub String);
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// The reason for which a change of the registry was refused.
@@ -93,110 +66,19 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-impl Entry {
-    /// True if the key is valid at an instant, in milliseconds since 1970 UTC.
-    pub fn is_valid(&self, now_ms: u64) -> bool {
-        self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
-    }
-
-    /// Returns the end of the key by expiry or revocation, in milliseconds since 1970 UTC; `None` if it has none.
-    fn end_ms(&self) -> Option<u64> {
-        earliest(self.expires_ms, self.revoked_ms)
-    }
-
-    /// Returns the public ID of the key.
-    pub fn id(&self) -> String {
-        self.hash.id()
-    }
-
-    /// Takes over an earlier expiry or revocation from another copy of the same key. Returns true if anything changed.
-    fn merge(&mut self, other: &Entry) -> bool {
-        let before = (self.expires_ms, self.revoked_ms);
-        self.expires_ms = earliest(self.expires_ms, other.expires_ms);
-        self.revoked_ms = earliest(self.revoked_ms, other.revoked_ms);
-        before != (self.expires_ms, self.revoked_ms)
-    }
-
-    /// Returns the properties for an API client or operator, without the hash.
-    pub fn describe(&self, now_ms: u64) -> Value {
-        json!({
-            "id": self.id(),
-            "role": self.role.as_str(),
-            "valid": self.is_valid(now_ms),
-            "created": dates::format(self.created_ms),
-            "expires": self.expires_ms.map(dates::format),
-            "revoked": self.revoked_ms.map(dates::format),
-            "createsPerSecond": self.creates,
-            "domains": self.domains.as_ref().map(KeyDomains::names),
-        })
-    }
-
-    /// Returns the stored form, for a file or for Redis.
-    pub fn to_json(&self) -> Value {
-        json!({
-            "app": self.app.as_str(),
-            "role": self.role.as_str(),
-            "hash": self.hash.to_hex(),
-            "createdMs": self.created_ms,
-            "expiresMs": self.expires_ms,
-            "revokedMs": self.revoked_ms,
-            "createsPerSecond": self.creates,
-            "domains": self.domains.as_ref().map(KeyDomains::names),
-        })
-    }
-
-    /// Parses JSON from [`Entry::to_json`].
-    ///
-    /// # Errors
-    /// [`Malformed`] with the first invalid field.
-    pub fn from_json(value: &Value) -> Result<Entry, Malformed> {
-        let wrong = |field: &str| Malformed(format!("the field \"{field}\" of a key is malformed"));
-        let text = |field: &str| value.get(field).and_then(Value::as_str).ok_or_else(|| wrong(field));
-        let number = |field: &str| match value.get(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(number) => number.as_u64().map(Some).ok_or_else(|| wrong(field)),
-        };
-        let creates = number("createsPerSecond")?.map(|number| u32::try_from(number).ok().and_then(NonZeroU32::new));
-        Ok(Entry {
-            app: AppName::parse(text("app")?).map_err(|_| wrong("app"))?,
-            role: Role::parse(text("role")?).ok_or_else(|| wrong("role"))?,
-            hash: KeyHash::from_hex(text("hash")?).ok_or_else(|| wrong("hash"))?,
-            created_ms: number("createdMs")?.ok_or_else(|| wrong("createdMs"))?,
-            expires_ms: number("expiresMs")?,
-            revoked_ms: number("revokedMs")?,
-            creates: creates.map(|number| number.ok_or_else(|| wrong("createsPerSecond"))).transpose()?,
-            domains: match value.get("domains") {
-                None | Some(Value::Null) => None,
-                Some(domains) => Some(domains_of(domains).ok_or_else(|| wrong("domains"))?),
-            },
-        })
-    }
-}
-
-fn domains_of(names: &Value) -> Option<KeyDomains> {
-    KeyDomains::from_names(names.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?)
-}
-
-fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
 /// All API keys, valid or ended.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     /// The keys by the hexadecimal form of their hashes.
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, KeyEntry>,
     /// True once a key was added, even if it has been pruned since.
     had_keys: bool,
 }
 
 impl Registry {
     /// Returns all keys, grouped by app, the oldest of each app first.
-    pub fn entries(&self) -> Vec<&Entry> {
-        let mut entries: Vec<&Entry> = self.entries.values().collect();
+    pub fn entries(&self) -> Vec<&KeyEntry> {
+        let mut entries: Vec<&KeyEntry> = self.entries.values().collect();
         entries.sort_by_key(|entry| (entry.app.clone(), entry.created_ms, entry.id()));
         entries
     }
@@ -263,11 +145,11 @@ impl Registry {
 
     /// Returns the entries that another copy lacks or has in an older state. Keys that [`Registry::prune`] drops are
     /// not among them.
-    pub fn lacking(&self, other: &Registry, now_ms: u64) -> Vec<Entry> {
+    pub fn lacking(&self, other: &Registry, now_ms: u64) -> Vec<KeyEntry> {
         let mut both = self.clone();
         both.merge(other);
         both.prune(now_ms);
-        let knows = |hash: &String, entry: &Entry| {
+        let knows = |hash: &String, entry: &KeyEntry| {
             let known = self.entries.get(hash).map(|mine| (mine.expires_ms, mine.revoked_ms));
             known == Some((entry.expires_ms, entry.revoked_ms))
         };
@@ -279,19 +161,19 @@ impl Registry {
     /// # Errors
     /// [`Refusal::Full`] if there are [`VALID_KEYS_MAX`] valid keys (ended ones do not count), or
     /// [`Refusal::NoRandom`].
-    pub fn add(&mut self, grant: Grant, now_ms: u64) -> Result<Key, Refusal> {
+    pub fn add(&mut self, grant: Grant, now_ms: u64) -> Result<ApiKey, Refusal> {
         self.add_beside(grant, now_ms, 0)
     }
 
     /// Adds a key while `replaced` of the valid ones are about to be revoked.
-    fn add_beside(&mut self, grant: Grant, now_ms: u64, replaced: usize) -> Result<Key, Refusal> {
+    fn add_beside(&mut self, grant: Grant, now_ms: u64, replaced: usize) -> Result<ApiKey, Refusal> {
         if self.valid(now_ms) - replaced >= VALID_KEYS_MAX {
             return Err(Refusal::Full);
         }
-        let key = Key::draw().map_err(|_| Refusal::NoRandom)?;
+        let key = ApiKey::draw().map_err(|_| Refusal::NoRandom)?;
         let Grant { app, role, expires_ms, creates, domains } = grant;
         let (hash, revoked_ms) = (key.hash(), None);
-        let entry = Entry { app, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates, domains };
+        let entry = KeyEntry { app, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates, domains };
         self.entries.insert(hash.to_hex(), entry);
         self.had_keys = true;
         Ok(key)
@@ -338,11 +220,11 @@ impl Registry {
         id: Option<&str>,
         now_ms: u64,
         until_ms: u64,
-    ) -> Result<(Key, String), Refusal> {
-        let valid: Vec<&Entry> =
+    ) -> Result<(ApiKey, String), Refusal> {
+        let valid: Vec<&KeyEntry> =
             self.entries().into_iter().filter(|it| it.app == *app && it.is_valid(now_ms)).collect();
         // Keys within the grace period of an earlier rotation are excluded.
-        let lasting: Vec<&Entry> = valid.iter().copied().filter(|entry| entry.expires_ms.is_none()).collect();
+        let lasting: Vec<&KeyEntry> = valid.iter().copied().filter(|entry| entry.expires_ms.is_none()).collect();
         let meant = match id {
             Some(id) => *valid
                 .iter()
@@ -372,7 +254,7 @@ impl Registry {
 
     /// Returns the content of the registry file.
     pub fn to_text(&self) -> String {
-        let keys: Vec<Value> = self.entries.values().map(Entry::to_json).collect();
+        let keys: Vec<Value> = self.entries.values().map(KeyEntry::to_json).collect();
         let mut text = serde_json::to_string_pretty(&json!({"version": 1, "hadKeys": self.had_keys, "keys": keys}))
             .expect("it is plain JSON");
         text.push('\n');
@@ -391,7 +273,7 @@ impl Registry {
         }
         let keys = value.get("keys").and_then(Value::as_array);
         let keys = keys.ok_or_else(|| Malformed("the list \"keys\" is missing".to_owned()))?;
-        let entries = keys.iter().map(Entry::from_json).collect::<Result<Vec<Entry>, Malformed>>()?;
+        let entries = keys.iter().map(KeyEntry::from_json).collect::<Result<Vec<KeyEntry>, Malformed>>()?;
         // Earlier versions do not write this field.
         let had_keys = match value.get("hadKeys") {
             None => false,
@@ -401,7 +283,7 @@ impl Registry {
     }
 
     /// Builds a registry from entries; `had_keys` is true if it has had others.
-    pub fn of(entries: Vec<Entry>, had_keys: bool) -> Registry {
+    pub fn of(entries: Vec<KeyEntry>, had_keys: bool) -> Registry {
         let mut registry = Registry { entries: BTreeMap::new(), had_keys };
         for entry in entries {
             let one = Registry { entries: BTreeMap::from([(entry.hash.to_hex(), entry)]), had_keys: true };
@@ -418,9 +300,9 @@ pub struct Keyring<A> {
     is_unsure: bool,
     /// True once a key was added: the API then requires one.
     had_keys: bool,
-    keys: HashMap<u64, Vec<(Entry, Arc<A>)>>,
+    keys: HashMap<u64, Vec<(KeyEntry, Arc<A>)>>,
     /// A dummy entry, compared if nothing else matches, so that a miss takes as long as a hit.
-    nobody: Option<(Entry, Arc<A>)>,
+    nobody: Option<(KeyEntry, Arc<A>)>,
 }
 
 impl<A> Default for Keyring<A> {
@@ -432,7 +314,7 @@ impl<A> Default for Keyring<A> {
 impl<A> Keyring<A> {
     /// Builds the keyring of a registry. `about` supplies the state of each app.
     pub fn of(registry: &Registry, mut about: impl FnMut(&AppName) -> Arc<A>) -> Keyring<A> {
-        let mut keys: HashMap<u64, Vec<(Entry, Arc<A>)>> = HashMap::new();
+        let mut keys: HashMap<u64, Vec<(KeyEntry, Arc<A>)>> = HashMap::new();
         // The rate limit belongs to the app: its newest key with a rate decides.
         let mut rates: HashMap<&AppName, Option<NonZeroU32>> = HashMap::new();
         for entry in registry.entries() {
@@ -442,7 +324,7 @@ impl<A> Keyring<A> {
         }
         for entry in registry.entries.values() {
             let creates = rates.get(&entry.app).copied().flatten();
-            let entry = Entry { creates, ..entry.clone() };
+            let entry = KeyEntry { creates, ..entry.clone() };
             keys.entry(entry.hash.place()).or_default().push((entry.clone(), about(&entry.app)));
         }
         let nobody = keys.values().next().and_then(|some| some.first()).cloned();
@@ -460,8 +342,8 @@ impl<A> Keyring<A> {
     }
 
     /// Returns all keys, the oldest first.
-    pub fn all(&self) -> Vec<(&Entry, &Arc<A>)> {
-        let mut all: Vec<(&Entry, &Arc<A>)> =
+    pub fn all(&self) -> Vec<(&KeyEntry, &Arc<A>)> {
+        let mut all: Vec<(&KeyEntry, &Arc<A>)> =
             self.keys.values().flatten().map(|(entry, about)| (entry, about)).collect();
         all.sort_by_key(|(entry, _)| (entry.created_ms, entry.id()));
         all
@@ -473,12 +355,12 @@ impl<A> Keyring<A> {
     }
 
     /// Returns the key with this text, if it is valid now. Takes the same time for any text.
-    pub fn find(&self, text: &[u8], now_ms: u64) -> Option<(&Entry, &Arc<A>)> {
-        self.find_hash(KeyHash::of(text), now_ms)
+    pub fn find(&self, text: &[u8], now_ms: u64) -> Option<(&KeyEntry, &Arc<A>)> {
+        self.find_hash(ApiKeyHash::of(text), now_ms)
     }
 
     /// Returns the key with that hash, if it is valid now.
-    pub fn find_hash(&self, hash: KeyHash, now_ms: u64) -> Option<(&Entry, &Arc<A>)> {
+    pub fn find_hash(&self, hash: ApiKeyHash, now_ms: u64) -> Option<(&KeyEntry, &Arc<A>)> {
         let candidates = self.keys.get(&hash.place()).map_or(&[][..], |some| &some[..]);
         let candidates = candidates.iter().chain(self.nobody.iter().filter(|_| candidates.is_empty()));
         let mut found = None;
@@ -516,7 +398,7 @@ mod tests {
         Keyring::of(registry, |app| Arc::new(app.to_string()))
     }
 
-    fn holds(registry: &Registry, key: &Key, now_ms: u64) -> bool {
+    fn holds(registry: &Registry, key: &ApiKey, now_ms: u64) -> bool {
         keyring(registry).find(key.as_str().as_bytes(), now_ms).is_some()
     }
 
@@ -587,10 +469,10 @@ mod tests {
     /// Builds a registry with `count` keys of the app `old`, of which the first ended at 1 ms, the next at 2 ms, and so
     /// on.
     fn ended(count: usize) -> Registry {
-        let ended = |at: u64| Entry {
+        let ended = |at: u64| KeyEntry {
             app: app("old"),
             role: Role::Read,
-            hash: KeyHash::of(&at.to_le_bytes()),
+            hash: ApiKeyHash::of(&at.to_le_bytes()),
             created_ms: 0,
             expires_ms: Some(at),
             revoked_ms: None,

@@ -126,12 +126,12 @@ pub fn authority_of(base_url: &str) -> &str {
 
 /// A set of hosts, from the entries of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Hosts {
+pub struct HostSet {
     exact: HashSet<Box<str>>,
     below: HashSet<Box<str>>,
 }
 
-impl Hosts {
+impl HostSet {
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.exact.len() + self.below.len()
@@ -151,7 +151,7 @@ impl Hosts {
     }
 }
 
-impl Extend<HostPattern> for Hosts {
+impl Extend<HostPattern> for HostSet {
     fn extend<T: IntoIterator<Item = HostPattern>>(&mut self, patterns: T) {
         for HostPattern { host, below } in patterns {
             if below { &mut self.below } else { &mut self.exact }.insert(host);
@@ -159,9 +159,9 @@ impl Extend<HostPattern> for Hosts {
     }
 }
 
-impl FromIterator<HostPattern> for Hosts {
-    fn from_iter<T: IntoIterator<Item = HostPattern>>(patterns: T) -> Hosts {
-        let mut hosts = Hosts::default();
+impl FromIterator<HostPattern> for HostSet {
+    fn from_iter<T: IntoIterator<Item = HostPattern>>(patterns: T) -> HostSet {
+        let mut hosts = HostSet::default();
         hosts.extend(patterns);
         hosts
     }
@@ -172,11 +172,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn hosts(patterns: &[&str]) -> Hosts {
+    fn hosts(patterns: &[&str]) -> HostSet {
         patterns.iter().map(|text| HostPattern::parse(text).unwrap()).collect()
     }
 
-    fn has(hosts: &Hosts, url: &str) -> bool {
+    fn has(hosts: &HostSet, url: &str) -> bool {
         hosts.has(Url::parse(url).unwrap().host_str().unwrap())
     }
 

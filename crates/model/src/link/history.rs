@@ -8,7 +8,7 @@ use crate::link::Link;
 
 /// The interface that a change came through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Way {
+pub enum ChangeOrigin {
     /// The API.
     #[default]
     Api,
@@ -18,12 +18,12 @@ pub enum Way {
     Fleet,
 }
 
-impl Way {
+impl ChangeOrigin {
     const fn name(self) -> &'static str {
         match self {
-            Way::Api => "api",
-            Way::Admin => "admin",
-            Way::Fleet => "fleet",
+            ChangeOrigin::Api => "api",
+            ChangeOrigin::Admin => "admin",
+            ChangeOrigin::Fleet => "fleet",
         }
     }
 }
@@ -36,12 +36,12 @@ pub struct Author {
     /// The name of the API key.
     pub key: Option<String>,
     /// The interface that the change came through.
-    pub way: Way,
+    pub way: ChangeOrigin,
 }
 
 impl Author {
     /// The author of changes by other nodes of the fleet.
-    pub const FLEET: Author = Author { app: None, key: None, way: Way::Fleet };
+    pub const FLEET: Author = Author { app: None, key: None, way: ChangeOrigin::Fleet };
 }
 
 /// A change or the end of a link, in its stored form.
@@ -72,7 +72,9 @@ impl Edit {
     /// Returns the author of the change.
     pub fn author(&self) -> Author {
         let text = |name: &str| self.0.get(name).and_then(Value::as_str);
-        let way = [Way::Api, Way::Admin, Way::Fleet].into_iter().find(|way| text("through") == Some(way.name()));
+        let way = [ChangeOrigin::Api, ChangeOrigin::Admin, ChangeOrigin::Fleet]
+            .into_iter()
+            .find(|way| text("through") == Some(way.name()));
         Author {
             app: text("app").and_then(|name| AppName::parse(name).ok()),
             key: text("keyId").map(str::to_owned),
@@ -157,7 +159,7 @@ mod tests {
         let link = crate::testing::link("abc", crate::link::Origin::Issued);
         let mut changed = link.clone();
         changed.target = "https://other.example/".to_owned();
-        let author = Author { app: AppName::parse("ops").ok(), key: Some("12ab".to_owned()), way: Way::Admin };
+        let author = Author { app: AppName::parse("ops").ok(), key: Some("12ab".to_owned()), way: ChangeOrigin::Admin };
         let edit = Edit::between(&link, Some(&changed), 0, &author).unwrap().into_json();
         assert_eq!(
             edit,

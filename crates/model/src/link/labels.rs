@@ -56,7 +56,7 @@ impl std::error::Error for LabelError {}
 
 /// The properties of a link that redirects do not need.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Labels {
+pub struct LinkLabels {
     /// A title for people; never empty.
     pub title: Option<String>,
     /// Tags to find the link by.
@@ -78,7 +78,7 @@ pub struct Labels {
     pub idempotency: Option<Idempotency>,
 }
 
-impl Labels {
+impl LinkLabels {
     /// Returns the ID of the domain in codes; `None` for the default domain.
     pub fn domain_id(&self) -> Option<DomainId> {
         self.domain.as_ref().map(DomainName::id)

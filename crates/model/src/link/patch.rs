@@ -39,14 +39,14 @@ pub struct Patch {
 
 /// The start of a link would not be before its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Contrary;
+pub struct StartNotBeforeEnd;
 
 impl Patch {
     /// Returns the changed link.
     ///
     /// # Errors
-    /// [`Contrary`] if its start would not be before its end.
-    pub fn apply(&self, link: &Link) -> Result<Link, Contrary> {
+    /// [`StartNotBeforeEnd`] if its start would not be before its end.
+    pub fn apply(&self, link: &Link) -> Result<Link, StartNotBeforeEnd> {
         let policy = Policy {
             status: self.status.unwrap_or(link.policy.status),
             cache_seconds: self.cache_seconds.unwrap_or(link.policy.cache_seconds),
@@ -59,7 +59,7 @@ impl Patch {
         let policy = Policy { valid_until_ms: self.end(link, &policy), ..policy };
         // A link that was imported with such a policy may keep it.
         if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && is_contrary(&policy) {
-            return Err(Contrary);
+            return Err(StartNotBeforeEnd);
         }
         let mut changed = Link { policy, ..link.clone() };
         if let Some(target) = &self.target {
@@ -102,7 +102,7 @@ pub fn is_contrary(policy: &Policy) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::labels::Labels;
+    use crate::link::labels::LinkLabels;
     use crate::testing::any_link;
     use proptest::prelude::*;
 
@@ -128,8 +128,8 @@ mod tests {
                 delete_at_ms: None,
             };
             let Link { code, created_ms, origin, version, .. } = link;
-            let Labels { app, app_version, domain, .. } = link.labels.clone();
-            let labels = Labels { default_end: false, app, app_version, domain, ..other.labels.clone() };
+            let LinkLabels { app, app_version, domain, .. } = link.labels.clone();
+            let labels = LinkLabels { default_end: false, app, app_version, domain, ..other.labels.clone() };
             prop_assert_eq!(all.apply(&link), Ok(Link { code, created_ms, origin, version, labels, ..other }));
         }
     }
@@ -139,7 +139,7 @@ mod tests {
         let mut link = crate::testing::link("abc", crate::link::Origin::Issued);
         link.policy.valid_until_ms = Some(10);
         let since = |ms| Patch { valid_since_ms: Some(Some(ms)), ..Patch::default() };
-        assert_eq!(since(10).apply(&link), Err(Contrary));
+        assert_eq!(since(10).apply(&link), Err(StartNotBeforeEnd));
         assert!(since(9).apply(&link).is_ok());
         assert!(Patch { valid_until_ms: Some(None), ..since(10) }.apply(&link).is_ok());
         // A default expiry never conflicts with a start.

@@ -1,5 +1,8 @@
 //! The notices that visitors see in place of a redirect.
 
+/// Seconds after which an address over the miss limit may miss once more. Any limit allows one miss per second.
+pub const MISS_WAIT_SECONDS: u64 = 1;
+
 /// The reason why a link does not redirect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {

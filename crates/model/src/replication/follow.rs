@@ -12,7 +12,7 @@ use crate::link::Version;
 
 /// An entry of a stream as it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct StreamEntry {
     /// The ID of the entry.
     pub id: EntryId,
     /// The code that changed; `None` in an entry that only marks a place.
@@ -26,17 +26,17 @@ pub struct Entry {
 
 /// A position in a stream: the last entry that the node has taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Position {
+pub struct StreamPosition {
     /// The ID of the entry.
     pub id: EntryId,
     /// A hash of the entry's content. After a loss another entry may get the same ID.
     pub check: u64,
 }
 
-impl Position {
+impl StreamPosition {
     /// Returns the position of this entry.
-    pub fn of(entry: &Entry) -> Position {
-        Position { id: entry.id, check: xxh3_64(&entry.text) }
+    pub fn of(entry: &StreamEntry) -> StreamPosition {
+        StreamPosition { id: entry.id, check: xxh3_64(&entry.text) }
     }
 }
 
@@ -44,7 +44,7 @@ impl Position {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
     /// These entries are new, and this is the position after them.
-    Next(Vec<Entry>, Position),
+    Next(Vec<StreamEntry>, StreamPosition),
     /// No entry is new.
     Quiet,
     /// The position is lost.
@@ -52,16 +52,16 @@ pub enum Read {
 }
 
 /// Checks entries that were read from a position on. The first of them should be the position itself.
-pub fn judge(position: Option<Position>, mut entries: Vec<Entry>) -> Read {
+pub fn judge(position: Option<StreamPosition>, mut entries: Vec<StreamEntry>) -> Read {
     let Some(position) = position else { return Read::Gap };
-    if entries.first().map(Position::of) != Some(position) {
+    if entries.first().map(StreamPosition::of) != Some(position) {
         return Read::Gap;
     }
     entries.remove(0);
     match entries.last() {
         None => Read::Quiet,
         Some(last) => {
-            let to = Position::of(last);
+            let to = StreamPosition::of(last);
             Read::Next(entries, to)
         }
     }
@@ -71,19 +71,19 @@ pub fn judge(position: Option<Position>, mut entries: Vec<Entry>) -> Read {
 mod tests {
     use super::*;
 
-    fn entry(seq: u64, text: &str) -> Entry {
-        Entry { id: EntryId { ms: 1, seq }, code: None, text: text.as_bytes().to_vec(), displaced: None }
+    fn entry(seq: u64, text: &str) -> StreamEntry {
+        StreamEntry { id: EntryId { ms: 1, seq }, code: None, text: text.as_bytes().to_vec(), displaced: None }
     }
 
     #[test]
     fn a_place_that_is_not_there_is_a_gap() {
-        let place = Position::of(&entry(1, "a"));
+        let place = StreamPosition::of(&entry(1, "a"));
         assert_eq!(judge(None, vec![entry(1, "a")]), Read::Gap);
         assert_eq!(judge(Some(place), vec![]), Read::Gap);
         assert_eq!(judge(Some(place), vec![entry(2, "b")]), Read::Gap, "trimmed away, or lost");
         assert_eq!(judge(Some(place), vec![entry(1, "c"), entry(2, "b")]), Read::Gap, "another entry of the same name");
         assert_eq!(judge(Some(place), vec![entry(1, "a")]), Read::Quiet);
-        let next = Read::Next(vec![entry(2, "b")], Position::of(&entry(2, "b")));
+        let next = Read::Next(vec![entry(2, "b")], StreamPosition::of(&entry(2, "b")));
         assert_eq!(judge(Some(place), vec![entry(1, "a"), entry(2, "b")]), next);
     }
 }

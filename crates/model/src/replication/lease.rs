@@ -17,7 +17,7 @@ use carom_shards::CodeLength;
 
 /// The values in Redis for one length of codes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counter {
+pub struct CodeCounter {
     /// The next value.
     pub next: u64,
     /// The highest value that any node has reported.
@@ -44,7 +44,7 @@ pub fn margin(length: CodeLength) -> u64 {
 }
 
 /// Leases `want` values for a node that has seen values up to `seen`. The script in Redis does the same.
-pub fn lease(counter: &mut Counter, seen: u64, want: u64, margin: u64, server: &str) -> Granted {
+pub fn lease(counter: &mut CodeCounter, seen: u64, want: u64, margin: u64, server: &str) -> Granted {
     let known = counter.floor.max(seen);
     let mended = known.saturating_sub(counter.next);
     let mut next = counter.next.max(known);
@@ -53,7 +53,7 @@ pub fn lease(counter: &mut Counter, seen: u64, want: u64, margin: u64, server: &
     if moved || (counter.server.is_empty() && known > 0) {
         next += margin;
     }
-    *counter = Counter { next: next + want, floor: next + want, server: server.to_owned() };
+    *counter = CodeCounter { next: next + want, floor: next + want, server: server.to_owned() };
     Granted { start: next, mended, moved }
 }
 
@@ -70,32 +70,32 @@ mod tests {
 
     #[test]
     fn leases_follow_each_other() {
-        let mut counter = Counter::default();
+        let mut counter = CodeCounter::default();
         let starts = [10, 5, 7].map(|want| lease(&mut counter, 0, want, MARGIN, "a").start);
         assert_eq!(starts, [0, 10, 15]);
     }
 
     #[test]
     fn a_counter_that_was_set_back_is_raised() {
-        let mut counter = Counter::default();
+        let mut counter = CodeCounter::default();
         lease(&mut counter, 0, 10, MARGIN, "a");
         counter.next = 0;
         assert_eq!(lease(&mut counter, 0, 10, MARGIN, "a"), Granted { start: 10, mended: 10, moved: false });
         // The floor was set back as well: a node knows better.
-        counter = Counter { next: 3, floor: 3, server: "a".to_owned() };
+        counter = CodeCounter { next: 3, floor: 3, server: "a".to_owned() };
         assert_eq!(lease(&mut counter, 20, 10, MARGIN, "a"), Granted { start: 20, mended: 17, moved: false });
     }
 
     #[test]
     fn another_server_leaves_a_margin() {
-        let mut counter = Counter::default();
+        let mut counter = CodeCounter::default();
         lease(&mut counter, 0, 10, MARGIN, "a");
         let before_the_failover = counter.clone();
         let lost = lease(&mut counter, 0, 10, MARGIN, "a");
         let mut counter = before_the_failover;
         let granted = lease(&mut counter, 10, 10, MARGIN, "b");
         assert!(granted.moved && granted.start >= lost.start + 10, "{granted:?}");
-        let mut empty = Counter::default();
+        let mut empty = CodeCounter::default();
         assert!(lease(&mut empty, 20, 10, MARGIN, "c").start >= 20 + MARGIN);
     }
 

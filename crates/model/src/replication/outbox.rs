@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use carom_shards::Code;
 
-use super::follow::Position;
+use super::follow::StreamPosition;
 use super::{Echo, EntryId, Partition, State};
 
 /// A code whose state must be sent, by the number of its entry. Entries are sent in this order.
@@ -53,7 +53,7 @@ pub struct Outbox {
     /// The stream entries that are awaited. Several codes may wait for one entry, because all of theirs come before it.
     echoes: BTreeSet<(Echo, Code)>,
     /// The position up to which each stream was read.
-    places: BTreeMap<Partition, Position>,
+    places: BTreeMap<Partition, StreamPosition>,
     /// The last stream entries that were taken into account.
     recent: VecDeque<Echo>,
     /// Links that may still appear although their clients got an error.
@@ -67,7 +67,7 @@ impl Outbox {
     /// All entries are sent again: after a restart it is unknown whether Redis has them.
     pub fn restore(
         entries: impl IntoIterator<Item = Delivery>,
-        places: impl IntoIterator<Item = (Partition, Position)>,
+        places: impl IntoIterator<Item = (Partition, StreamPosition)>,
     ) -> Outbox {
         let mut outbox = Outbox { places: places.into_iter().collect(), ..Outbox::default() };
         for delivery in entries {
@@ -120,7 +120,7 @@ impl Outbox {
 
     /// True if the node's position is this very entry, so that its loss would be a gap.
     fn is_place(&self, echo: Echo) -> bool {
-        self.places.get(&echo.partition) == Some(&Position { id: echo.id, check: echo.check })
+        self.places.get(&echo.partition) == Some(&StreamPosition { id: echo.id, check: echo.check })
     }
 
     /// Records that Redis has the change of this entry. It will appear at `echo`, or did already.
@@ -197,7 +197,7 @@ impl Outbox {
 
     /// Records that the stream of a partition was read up to this entry. Changes that should have appeared by then were
     /// lost.
-    pub fn passed(&mut self, partition: Partition, to: Position) {
+    pub fn passed(&mut self, partition: Partition, to: StreamPosition) {
         self.places.insert(partition, to);
         self.bring_again(partition, to.id);
     }
@@ -216,7 +216,7 @@ impl Outbox {
     }
 
     /// Records that the position in a stream is lost, and that `at` is the new one. Every awaited change is sent again.
-    pub fn lost_place(&mut self, partition: Partition, at: Position) {
+    pub fn lost_place(&mut self, partition: Partition, at: StreamPosition) {
         self.bring_again(partition, EntryId { ms: u64::MAX, seq: u64::MAX });
         self.places.insert(partition, at);
     }
@@ -269,8 +269,8 @@ mod tests {
     }
 
     /// Returns the position of that entry.
-    fn at(seq: u64) -> Position {
-        Position { id: echo(seq).id, check: seq }
+    fn at(seq: u64) -> StreamPosition {
+        StreamPosition { id: echo(seq).id, check: seq }
     }
 
     #[test]

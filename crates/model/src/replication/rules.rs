@@ -135,7 +135,7 @@ pub fn is_conflict(mine: &State, theirs: &State) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::link::labels::Labels;
+    use crate::link::labels::LinkLabels;
     use crate::link::record::Tombstone;
     use crate::link::{Link, Origin};
     use carom_shards::{Code, Policy};
@@ -150,7 +150,7 @@ pub(crate) mod tests {
             created_ms: 1,
             origin,
             version: Version { rev, claim, edit: 0 },
-            labels: Labels::default(),
+            labels: LinkLabels::default(),
         }))
     }
 
@@ -179,7 +179,7 @@ pub(crate) mod tests {
     fn a_change_is_no_conflict_and_another_link_is_one() {
         let with = |created_ms, title: &str, version: Version| {
             let State::Link(link) = link(Origin::Custom, 0, 0) else { panic!("a link") };
-            let labels = Labels { title: Some(title.to_owned()), ..Labels::default() };
+            let labels = LinkLabels { title: Some(title.to_owned()), ..LinkLabels::default() };
             State::Link(Arc::new(Link { created_ms, labels, version, ..Link::clone(&link) }))
         };
         for claim in [0, 7] {
@@ -228,7 +228,7 @@ pub(crate) mod tests {
     fn a_removal_leaves_a_tombstone_once() {
         let mine = link(Origin::Issued, 4, 7);
         let Verdict::Accepted(gone) = remove(Some(&mine), 7, 9) else { panic!("a link can be removed") };
-        assert_eq!((gone.version(), gone.is_buried()), (Version { rev: 5, claim: 7, edit: 0 }, true));
+        assert_eq!((gone.version(), gone.is_tombstone()), (Version { rev: 5, claim: 7, edit: 0 }, true));
         assert_eq!(remove(Some(&mine), 8, 9), Verdict::Held(mine), "that was asked for of another link");
         assert_eq!(remove(Some(&gone), 7, 10), Verdict::Held(gone));
         assert_eq!(remove(None, 7, 10), Verdict::Absent);

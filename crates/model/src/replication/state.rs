@@ -56,7 +56,7 @@ impl State {
     }
 
     /// True if no link may have this code again.
-    pub fn is_buried(&self) -> bool {
+    pub fn is_tombstone(&self) -> bool {
         matches!(self, State::Gone(Tombstone { origin: Origin::Issued, .. }))
     }
 
@@ -181,7 +181,7 @@ mod tests {
             prop_assert_eq!(State::from_text(code, &state.to_text(&code)), Ok(state.clone()));
             let gone = state.deleted(deleted_ms);
             prop_assert_eq!(State::from_text(code, &gone.to_text(&code)), Ok(gone.clone()));
-            prop_assert!(gone.is_buried() != gone.is_free());
+            prop_assert!(gone.is_tombstone() != gone.is_free());
             let mut record = Vec::new();
             gone.to_record(&code, &mut record);
             let read = record::decode(code.to_string().as_bytes(), &record).unwrap();

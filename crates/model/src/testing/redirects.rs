@@ -6,8 +6,8 @@ use carom_shards::{Policy, RedirectStatus};
 use proptest::prelude::*;
 
 use crate::access::miss_limiter::MissLimiter;
-use crate::destination::hosts::{HostPattern, Hosts};
-use crate::domains::{Domain, DomainName, Domains, Place, Targets, UnknownHost};
+use crate::destination::hosts::{HostPattern, HostSet};
+use crate::domains::{Domain, DomainIndex, DomainName, Domains, Targets, UnknownHost};
 use crate::redirect::{Decision, Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide};
 use crate::visits::VisitReceiver;
 
@@ -61,7 +61,7 @@ pub struct Case {
     /// The client.
     pub client: TestClient,
     /// The domain of the request; `None` for an unknown host.
-    pub domain: Option<Place>,
+    pub domain: Option<DomainIndex>,
     /// The domains of the service.
     pub domains: Domains,
 }
@@ -71,8 +71,8 @@ pub const TARGET: &str = "https://target.test/a";
 
 impl Case {
     /// The block list.
-    pub fn blocked(&self) -> Hosts {
-        let mut hosts = Hosts::default();
+    pub fn blocked(&self) -> HostSet {
+        let mut hosts = HostSet::default();
         hosts.extend(self.is_blocked.then(|| HostPattern::parse("target.test").expect("a fixture")));
         hosts
     }

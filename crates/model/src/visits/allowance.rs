@@ -13,7 +13,7 @@ const SHARE_PART: u64 = 4;
 
 /// The link that the numbers are about. Another link with the same code starts from zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Identity {
+pub struct LinkIdentity {
     /// The creation time of the link, in milliseconds since 1970 UTC.
     pub created_ms: u64,
     /// The claim of the link within a fleet.
@@ -22,9 +22,9 @@ pub struct Identity {
 
 /// The stored accounting of a limited link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stored {
+pub struct StoredAllowance {
     /// The link that the numbers are about.
-    pub of: Identity,
+    pub of: LinkIdentity,
     /// Visits that were granted: either made, or part of a share.
     pub taken: u64,
     /// Granted visits that no process holds in memory, so that the next process may use them.
@@ -46,7 +46,7 @@ pub struct Share {
 impl Share {
     /// Resumes the share of a link from its stored numbers and its visits so far. `shared` is true if other nodes grant
     /// visits, too; a lowered maximum then takes back visits that this node holds.
-    pub fn resume(max: NonZeroU32, stored: Stored, followed: u64, shared: bool) -> Share {
+    pub fn resume(max: NonZeroU32, stored: StoredAllowance, followed: u64, shared: bool) -> Share {
         let max = u64::from(max.get());
         let made = (stored.taken - stored.parked.min(stored.taken)).max(followed);
         let parked = stored.parked.min(stored.taken);
@@ -104,13 +104,13 @@ impl Share {
     }
 
     /// Returns the numbers to store while this process uses the share.
-    pub fn stored(&self, of: Identity) -> Stored {
-        Stored { of, taken: self.taken, parked: 0 }
+    pub fn stored(&self, of: LinkIdentity) -> StoredAllowance {
+        StoredAllowance { of, taken: self.taken, parked: 0 }
     }
 
     /// Returns the numbers to store when the process stops; `None` if the share has nothing left.
-    pub fn parked(&self, of: Identity) -> Option<Stored> {
-        (self.left > 0).then_some(Stored { of, taken: self.taken, parked: self.left + self.parked })
+    pub fn parked(&self, of: LinkIdentity) -> Option<StoredAllowance> {
+        (self.left > 0).then_some(StoredAllowance { of, taken: self.taken, parked: self.left + self.parked })
     }
 }
 
@@ -149,9 +149,9 @@ mod tests {
             steps in proptest::collection::vec(any_step(), 1..60),
         ) {
             let resume = |max: u32, stored, followed| Share::resume(NonZeroU32::new(max).unwrap(), stored, followed, false);
-            let of = Identity { created_ms: 1, claim: 2 };
+            let of = LinkIdentity { created_ms: 1, claim: 2 };
             let (mut max, mut followed, mut killed) = (first, before, false);
-            let mut stored = Stored { of, ..Stored::default() };
+            let mut stored = StoredAllowance { of, ..StoredAllowance::default() };
             let mut share = resume(max, stored, followed);
             for step in steps {
                 match step {
@@ -198,9 +198,10 @@ mod tests {
 
     #[test]
     fn a_fleet_takes_back_what_a_lower_maximum_does_not_allow() {
-        let of = Identity::default();
-        let share =
-            |max: u32| Share::resume(NonZeroU32::new(max).unwrap(), Stored { of, taken: 80, parked: 5 }, 75, true);
+        let of = LinkIdentity::default();
+        let share = |max: u32| {
+            Share::resume(NonZeroU32::new(max).unwrap(), StoredAllowance { of, taken: 80, parked: 5 }, 75, true)
+        };
         assert!(share(100).has_parked() && !share(79).has_parked());
         assert_eq!((share(100).taken(), share(79).wanted(3), share(90).wanted(3)), (80, 0, 3));
     }

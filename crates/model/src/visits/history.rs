@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::tally::{Counts, Row, push_number, take_number};
+use super::tally::{TallyRow, VisitCounts, push_number, take_number};
 
 /// Hours that are kept separately, counted back from the newest: a month. Days are kept forever.
 const HOURS_KEPT: u32 = 31 * 24;
@@ -12,17 +12,17 @@ const HOURS_KEPT: u32 = 31 * 24;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     /// All visits, with their referring hosts.
-    pub all: Row,
+    pub all: TallyRow,
     /// Visits by day, counted from 1970 UTC.
-    pub days: BTreeMap<u32, Counts>,
+    pub days: BTreeMap<u32, VisitCounts>,
     /// Visits by hour, counted from 1970 UTC, for the last month.
-    pub hours: BTreeMap<u32, Counts>,
+    pub hours: BTreeMap<u32, VisitCounts>,
 }
 
 impl History {
     /// Adds the visits of an hour, counted from 1970 UTC.
-    pub fn add(&mut self, hour: u32, row: &Row) {
-        if row.counts == Counts::default() && row.hosts.is_empty() {
+    pub fn add(&mut self, hour: u32, row: &TallyRow) {
+        if row.counts == VisitCounts::default() && row.hosts.is_empty() {
             return;
         }
         self.all.add(row);
@@ -39,9 +39,9 @@ impl History {
 
     /// Returns the visits in a range of hours, counted from 1970 UTC. Of days without separate hours, the whole day
     /// counts.
-    pub fn within(&self, hours: Range<u32>) -> Counts {
+    pub fn within(&self, hours: Range<u32>) -> VisitCounts {
         let oldest = self.hours.first_key_value().map_or(u32::MAX, |(hour, _)| *hour);
-        let mut counts = Counts::default();
+        let mut counts = VisitCounts::default();
         self.hours.range(hours.clone()).for_each(|(_, of_hour)| counts.add(*of_hour));
         // The oldest day may lack some of its hours, and only its total is complete.
         let days = hours.start / 24..hours.end.div_ceil(24).min(oldest.div_ceil(24));
@@ -51,11 +51,11 @@ impl History {
                 false => counts.add(*of_day),
                 true => {
                     let kept = self.hours.range(day * 24..(day + 1) * 24);
-                    let kept = kept.fold(Counts::default(), |mut sum, (_, of_hour)| {
+                    let kept = kept.fold(VisitCounts::default(), |mut sum, (_, of_hour)| {
                         sum.add(*of_hour);
                         sum
                     });
-                    counts.add(Counts { total: of_day.total - kept.total, bots: of_day.bots - kept.bots });
+                    counts.add(VisitCounts { total: of_day.total - kept.total, bots: of_day.bots - kept.bots });
                 }
             }
         }
@@ -73,13 +73,13 @@ impl History {
 
     /// Decodes the stored form; `None` if it is malformed.
     pub fn decode(mut bytes: &[u8]) -> Option<History> {
-        let all = Row::decode(&mut bytes)?;
+        let all = TallyRow::decode(&mut bytes)?;
         let (days, hours) = (take_times(&mut bytes)?, take_times(&mut bytes)?);
         bytes.is_empty().then_some(History { all, days, hours })
     }
 }
 
-fn push_times<'t>(times: impl Iterator<Item = (&'t u32, &'t Counts)>, out: &mut Vec<u8>) {
+fn push_times<'t>(times: impl Iterator<Item = (&'t u32, &'t VisitCounts)>, out: &mut Vec<u8>) {
     let times: Vec<_> = times.collect();
     push_number(times.len() as u64, out);
     for (time, counts) in times {
@@ -89,11 +89,11 @@ fn push_times<'t>(times: impl Iterator<Item = (&'t u32, &'t Counts)>, out: &mut 
     }
 }
 
-fn take_times(bytes: &mut &[u8]) -> Option<BTreeMap<u32, Counts>> {
+fn take_times(bytes: &mut &[u8]) -> Option<BTreeMap<u32, VisitCounts>> {
     let mut times = BTreeMap::new();
     for _ in 0..take_number(bytes)? {
         let time = u32::try_from(take_number(bytes)?).ok()?;
-        times.insert(time, Counts { total: take_number(bytes)?, bots: take_number(bytes)? });
+        times.insert(time, VisitCounts { total: take_number(bytes)?, bots: take_number(bytes)? });
     }
     Some(times)
 }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn old_hours_become_days() {
         let mut history = History::default();
-        let row = Row::of_visit(true, b"a.example");
+        let row = TallyRow::of_visit(true, b"a.example");
         for hour in 480_000..482_000 {
             history.add(hour, &row);
         }
@@ -114,7 +114,7 @@ mod tests {
         history.encode(&mut bytes);
         let read = History::decode(&bytes).unwrap();
         assert_eq!((read.hours.len(), read.hours.first_key_value().map(|(hour, _)| *hour)), (744, Some(481_256)));
-        assert_eq!((&read.days, read.all.counts), (&history.days, Counts { total: 2_000, bots: 2_000 }));
+        assert_eq!((&read.days, read.all.counts), (&history.days, VisitCounts { total: 2_000, bots: 2_000 }));
         assert_eq!(read.days.values().map(|counts| counts.total).sum::<u64>(), 2_000);
         let mut twice = read.clone();
         twice.merge(&read);

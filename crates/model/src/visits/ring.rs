@@ -10,7 +10,7 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, DomainId, GeneratedCode};
 use heapless::spsc::{Consumer, Producer, Queue};
 
-use super::{HOST_LEN_MAX, Told, Visit, Visitor};
+use super::{HOST_LEN_MAX, RecordOutcome, Visit, Visitor};
 
 /// Words of a ring. The counting thread drains it ten to fifty times a second; the words exceed what a core can answer
 /// in between several times.
@@ -79,23 +79,23 @@ fn words_behind(head: u64) -> usize {
 impl Sender {
     /// Reports a visit, without its referrer if the part for referrers is full.
     #[inline]
-    pub(super) fn tell(&mut self, visit: &Visit) -> Told {
+    pub(super) fn record(&mut self, visit: &Visit) -> RecordOutcome {
         match short(visit) {
-            Some(word) if self.0.enqueue(word).is_ok() => Told::Whole,
-            Some(_) => Told::Nothing,
+            Some(word) if self.0.enqueue(word).is_ok() => RecordOutcome::Whole,
+            Some(_) => RecordOutcome::Nothing,
             None if visit.visitor.host_len > 0 && self.0.len() > REFERRER_WORDS => {
                 let visitor = Visitor { host_len: 0, ..visit.visitor };
-                match self.tell(&Visit { visitor, ..*visit }) {
-                    Told::Whole => Told::WithoutReferrer,
+                match self.record(&Visit { visitor, ..*visit }) {
+                    RecordOutcome::Whole => RecordOutcome::WithoutReferrer,
                     told => told,
                 }
             }
-            None if self.tell_long(visit) => Told::Whole,
-            None => Told::Nothing,
+            None if self.record_long(visit) => RecordOutcome::Whole,
+            None => RecordOutcome::Nothing,
         }
     }
 
-    fn tell_long(&mut self, visit: &Visit) -> bool {
+    fn record_long(&mut self, visit: &Visit) -> bool {
         let Visitor { is_bot, host_len, .. } = visit.visitor;
         let code_len = visit.code.map_or(0, |code| code.len());
         let domain = visit.code.and_then(|code| code.domain()).map(DomainId::to_bytes);
@@ -185,7 +185,7 @@ mod tests {
         ) {
             let visits: Vec<Visit> = told.iter().map(|(code, is_bot, host)| visit(code, *is_bot, host)).collect();
             let (mut sender, mut receiver) = ring();
-            prop_assert!(visits.iter().all(|visit| sender.tell(visit) == Told::Whole));
+            prop_assert!(visits.iter().all(|visit| sender.record(visit) == RecordOutcome::Whole));
             let mut heard = Vec::new();
             prop_assert_eq!(receiver.drain(|visit| heard.push(*visit)), visits.len());
             prop_assert_eq!(heard, visits);
@@ -208,28 +208,28 @@ mod tests {
         let long = visit("a-slug-of-more-than-ten-letters", true, "");
         let (mut sender, mut receiver) = ring();
         let mut told = 0;
-        while sender.tell(&long) == Told::Whole {
+        while sender.record(&long) == RecordOutcome::Whole {
             told += 1;
         }
         assert_eq!(told, (RING_LEN - 1) / 4);
-        while sender.tell(&visit("abc", false, "")) == Told::Whole {
+        while sender.record(&visit("abc", false, "")) == RecordOutcome::Whole {
             told += 1;
         }
         let mut heard = 0;
         assert_eq!(receiver.drain(|visit| heard += usize::from(*visit == long)), told);
         assert_eq!(heard, (RING_LEN - 1) / 4);
-        assert_eq!(sender.tell(&long), Told::Whole);
+        assert_eq!(sender.record(&long), RecordOutcome::Whole);
     }
 
     #[test]
     fn long_referrers_leave_half_of_a_ring_to_others() {
         let long = visit("abc", false, &"x".repeat(HOST_LEN_MAX));
         let (mut sender, mut receiver) = ring();
-        let told: Vec<Told> = (0..12_000).map(|_| sender.tell(&long)).collect();
-        let whole = told.iter().filter(|told| **told == Told::Whole).count();
+        let told: Vec<RecordOutcome> = (0..12_000).map(|_| sender.record(&long)).collect();
+        let whole = told.iter().filter(|told| **told == RecordOutcome::Whole).count();
         assert!(whole > 1_500 && whole * 10 <= REFERRER_WORDS + 10, "{whole}");
-        assert!(!told.contains(&Told::Nothing), "visits are counted without their referrers");
-        assert_eq!(sender.tell(&visit("other", false, "")), Told::Whole);
+        assert!(!told.contains(&RecordOutcome::Nothing), "visits are counted without their referrers");
+        assert_eq!(sender.record(&visit("other", false, "")), RecordOutcome::Whole);
         let mut with_referrer = 0;
         let found = receiver.drain(|visit| with_referrer += usize::from(!visit.visitor.host().is_empty()));
         assert_eq!((found, with_referrer), (12_001, whole));
@@ -239,7 +239,7 @@ mod tests {
     fn a_record_whose_end_is_not_there_waits() {
         let (mut sender, mut receiver) = ring();
         let long = visit("abc", false, "news.example.org");
-        assert_eq!([sender.tell(&visit("abc", true, "")), sender.tell(&long)], [Told::Whole; 2]);
+        assert_eq!([sender.record(&visit("abc", true, "")), sender.record(&long)], [RecordOutcome::Whole; 2]);
         let mut words: Vec<u64> = std::iter::from_fn(|| receiver.0.dequeue()).collect();
         let last = words.pop().unwrap();
         words.iter().for_each(|word| sender.0.enqueue(*word).unwrap());

@@ -26,23 +26,23 @@ const HOST_BYTES: usize = 80;
 
 /// A number of visits, and of bots among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct VisitCounts {
     /// All visits.
     pub total: u64,
     /// Visits by bots.
     pub bots: u64,
 }
 
-impl Counts {
+impl VisitCounts {
     /// Adds other counts.
-    pub fn add(&mut self, other: Counts) {
+    pub fn add(&mut self, other: VisitCounts) {
         self.total += other.total;
         self.bots += other.bots;
     }
 
     /// Decodes counts from the front of a stored row or history; `None` if it is malformed.
-    pub fn decode(bytes: &mut &[u8]) -> Option<Counts> {
-        Some(Counts { total: take_number(bytes)?, bots: take_number(bytes)? })
+    pub fn decode(bytes: &mut &[u8]) -> Option<VisitCounts> {
+        Some(VisitCounts { total: take_number(bytes)?, bots: take_number(bytes)? })
     }
 }
 
@@ -85,49 +85,49 @@ pub fn name_of_day(day: u32) -> Vec<u8> {
 
 /// A group of links whose visits are also counted together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Part {
+pub enum VisitGroup {
     /// The links of an app.
     App(Box<str>),
     /// The links of a domain other than the default one.
     Domain(DomainId),
 }
 
-impl Part {
+impl VisitGroup {
     /// Returns the name under which their visits are stored, by hour. Neither a code nor any other name begins with
     /// such a byte.
     pub fn name(&self) -> Vec<u8> {
         match self {
-            Part::App(app) => [&[5], app.as_bytes()].concat(),
-            Part::Domain(domain) => [&[6][..], &domain.to_bytes()].concat(),
+            VisitGroup::App(app) => [&[5], app.as_bytes()].concat(),
+            VisitGroup::Domain(domain) => [&[6][..], &domain.to_bytes()].concat(),
         }
     }
 }
 
 /// The visits of a subject in some period.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Row {
+pub struct TallyRow {
     /// The number of visits.
-    pub counts: Counts,
+    pub counts: VisitCounts,
     /// Referring hosts, each with its number of visits.
     pub hosts: Vec<(Box<[u8]>, u64)>,
 }
 
-impl From<Counts> for Row {
-    fn from(counts: Counts) -> Row {
-        Row { counts, hosts: Vec::new() }
+impl From<VisitCounts> for TallyRow {
+    fn from(counts: VisitCounts) -> TallyRow {
+        TallyRow { counts, hosts: Vec::new() }
     }
 }
 
-impl Row {
+impl TallyRow {
     /// Builds the row of one visit.
     #[cfg(any(test, feature = "testing"))]
-    pub fn of_visit(is_bot: bool, host: &[u8]) -> Row {
+    pub fn of_visit(is_bot: bool, host: &[u8]) -> TallyRow {
         let hosts = if host.is_empty() { Vec::new() } else { vec![(host.into(), 1)] };
-        Row { counts: Counts { total: 1, bots: u64::from(is_bot) }, hosts }
+        TallyRow { counts: VisitCounts { total: 1, bots: u64::from(is_bot) }, hosts }
     }
 
     /// Adds another row.
-    pub fn add(&mut self, other: &Row) {
+    pub fn add(&mut self, other: &TallyRow) {
         self.counts.add(other.counts);
         other.hosts.iter().for_each(|(host, count)| self.add_host(host, *count));
         self.bound(ALL_HOSTS_HELD);
@@ -169,10 +169,10 @@ impl Row {
     }
 
     /// Decodes a row from the front of `bytes`; `None` if it is malformed.
-    pub fn decode(bytes: &mut &[u8]) -> Option<Row> {
-        let counts = Counts::decode(bytes)?;
+    pub fn decode(bytes: &mut &[u8]) -> Option<TallyRow> {
+        let counts = VisitCounts::decode(bytes)?;
         let hosts = take_number(bytes)?;
-        let mut row = Row { counts, hosts: Vec::new() };
+        let mut row = TallyRow { counts, hosts: Vec::new() };
         for _ in 0..hosts {
             let host = take_bytes(bytes)?.into();
             row.hosts.push((host, take_number(bytes)?));
@@ -230,7 +230,7 @@ pub struct Tally {
 /// The visits of a subject, with its hosts in a hash table.
 #[derive(Clone, Debug, Default)]
 struct Held {
-    counts: Counts,
+    counts: VisitCounts,
     hosts: HashMap<Box<[u8]>, u64, Numbers>,
     /// Memory for the hosts, in bytes.
     bytes: usize,
@@ -272,13 +272,13 @@ impl Held {
         self.bytes = self.hosts.keys().map(|host| bytes_of(host)).sum();
     }
 
-    fn add(&mut self, counts: Counts, hosts: impl Iterator<Item = (impl AsRef<[u8]>, u64)>, most: usize) {
+    fn add(&mut self, counts: VisitCounts, hosts: impl Iterator<Item = (impl AsRef<[u8]>, u64)>, most: usize) {
         self.counts.add(counts);
         hosts.for_each(|(host, count)| self.add_host(host.as_ref(), count, most));
     }
 
-    fn row(&self) -> Row {
-        Row { counts: self.counts, hosts: self.hosts.iter().map(|(host, count)| (host.clone(), *count)).collect() }
+    fn row(&self) -> TallyRow {
+        TallyRow { counts: self.counts, hosts: self.hosts.iter().map(|(host, count)| (host.clone(), *count)).collect() }
     }
 }
 
@@ -340,7 +340,7 @@ impl Tally {
                 self.add_short(bits, 1, u32::from(is_bot));
             }
             _ => {
-                let counts = Counts { total: 1, bots: u64::from(is_bot) };
+                let counts = VisitCounts { total: 1, bots: u64::from(is_bot) };
                 let hosts = (!host.is_empty()).then_some((host, 1));
                 self.add_held(subject, counts, hosts.into_iter());
             }
@@ -353,7 +353,12 @@ impl Tally {
     }
 
     /// Adds to a subject that is not in the compact table.
-    fn add_held(&mut self, subject: Subject, counts: Counts, hosts: impl Iterator<Item = (impl AsRef<[u8]>, u64)>) {
+    fn add_held(
+        &mut self,
+        subject: Subject,
+        counts: VisitCounts,
+        hosts: impl Iterator<Item = (impl AsRef<[u8]>, u64)>,
+    ) {
         let held = match subject {
             Subject::All => &mut self.all,
             Subject::Orphans => &mut self.orphans,
@@ -385,20 +390,20 @@ impl Tally {
     }
 
     /// Returns the visits of a subject.
-    pub fn row(&self, subject: &Subject) -> Row {
+    pub fn row(&self, subject: &Subject) -> TallyRow {
         let mut row = match subject {
             Subject::All => self.all.row(),
             Subject::Orphans => self.orphans.row(),
             Subject::Link(_) => self.held.get(subject).map(Held::row).unwrap_or_default(),
         };
         if let Some((total, bots)) = short(subject).and_then(|bits| self.short.get(&bits)) {
-            row.counts.add(Counts { total: u64::from(*total), bots: u64::from(*bots) });
+            row.counts.add(VisitCounts { total: u64::from(*total), bots: u64::from(*bots) });
         }
         row
     }
 
     /// Adds a row to a subject.
-    pub fn add_row(&mut self, subject: Subject, row: &Row) {
+    pub fn add_row(&mut self, subject: Subject, row: &TallyRow) {
         let counted = row.counts;
         match (short(&subject), u32::try_from(counted.total)) {
             (Some(bits), Ok(total)) if row.hosts.is_empty() => self.add_short(bits, total, counted.bots as u32),
@@ -429,23 +434,23 @@ impl Tally {
     }
 
     /// Passes each subject with its row to `take`, mostly without look-ups.
-    pub fn each(&self, mut take: impl FnMut(Subject, &Row)) {
+    pub fn each(&self, mut take: impl FnMut(Subject, &TallyRow)) {
         for (bits, (total, bots)) in &self.short {
             let Some(subject) = of_short(*bits) else { continue };
-            let counts = Counts { total: u64::from(*total), bots: u64::from(*bots) };
+            let counts = VisitCounts { total: u64::from(*total), bots: u64::from(*bots) };
             match self.held.get(&subject) {
                 Some(_) => take(subject, &self.row(&subject)),
-                None => take(subject, &Row::from(counts)),
+                None => take(subject, &TallyRow::from(counts)),
             }
         }
         self.only_held().for_each(|(subject, held)| take(subject, &held.row()));
     }
 
     /// Passes links with their visits to `take`; a link may come more than once.
-    pub fn each_link(&self, mut take: impl FnMut(Code, Counts)) {
+    pub fn each_link(&self, mut take: impl FnMut(Code, VisitCounts)) {
         for (bits, (total, bots)) in &self.short {
             if let Some(Subject::Link(code)) = of_short(*bits) {
-                take(code, Counts { total: u64::from(*total), bots: u64::from(*bots) });
+                take(code, VisitCounts { total: u64::from(*total), bots: u64::from(*bots) });
             }
         }
         for (subject, held) in &self.held {
@@ -477,144 +482,4 @@ fn of_short(bits: u64) -> Option<Subject> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    fn any_subject() -> impl Strategy<Value = Subject> {
-        let code = "[0-9A-Za-z_-]{1,3}|[0-9A-Za-z_-]{9,12}|[0-9A-Za-z_-]{64}";
-        let domain = proptest::option::weighted(0.2, 1u8..3).prop_map(|id| DomainId::from_bytes([id?; 6]));
-        let link = (code, domain)
-            .prop_map(|(code, domain)| Subject::Link(Code::parse(code.as_bytes()).unwrap().within(domain)));
-        prop_oneof![8 => link, 1 => Just(Subject::All), 1 => Just(Subject::Orphans)]
-    }
-
-    fn any_visit() -> impl Strategy<Value = (Subject, bool, String)> {
-        (any_subject(), any::<bool>(), "|a|b|example.org")
-    }
-
-    /// Counts the same visits in the simplest way.
-    fn model(visits: &[(Subject, bool, String)]) -> BTreeMap<Subject, Row> {
-        let mut rows: BTreeMap<Subject, Row> = BTreeMap::new();
-        for (subject, is_bot, host) in visits {
-            rows.entry(*subject).or_default().add(&Row::of_visit(*is_bot, host.as_bytes()));
-        }
-        rows.values_mut().for_each(Row::sort_hosts);
-        rows
-    }
-
-    fn rows(tally: &Tally) -> BTreeMap<Subject, Row> {
-        let row = |subject: Subject| {
-            let mut row = tally.row(&subject);
-            row.sort_hosts();
-            (subject, row)
-        };
-        let subjects: Vec<Subject> = tally.subjects().collect();
-        let mut given = 0;
-        tally.each(|subject, row| {
-            given += 1;
-            assert_eq!(*row, tally.row(&subject));
-        });
-        assert_eq!(given, subjects.len());
-        let rows: BTreeMap<Subject, Row> = subjects.iter().copied().map(row).collect();
-        assert_eq!(rows.len(), subjects.len(), "each stands there once");
-        rows
-    }
-
-    proptest! {
-        #[test]
-        fn all_visits_are_counted_once(
-            visits in proptest::collection::vec(any_visit(), 0..100),
-            at in any::<proptest::sample::Index>(),
-        ) {
-            let (first, second) = visits.split_at(if visits.is_empty() { 0 } else { at.index(visits.len()) });
-            let count = |visits: &[(Subject, bool, String)]| {
-                let mut tally = Tally::default();
-                visits.iter().for_each(|(subject, is_bot, host)| tally.add_visit(*subject, *is_bot, host.as_bytes()));
-                tally
-            };
-            let mut both = count(first);
-            both.add(&count(second));
-            prop_assert_eq!(rows(&both), model(&visits));
-            prop_assert_eq!(rows(&count(&visits)), model(&visits));
-            for (subject, row) in model(&visits) {
-                prop_assert_eq!(Subject::of_name(&subject.name()), Some(subject));
-                let mut bytes = Vec::new();
-                row.encode(&mut bytes);
-                prop_assert_eq!(Row::decode(&mut &bytes[..]), Some(row));
-                both.remove(&subject);
-                prop_assert_eq!(both.row(&subject), Row::default());
-                prop_assert_eq!(both.weight(), counted_weight(&both));
-            }
-            prop_assert!(both.is_empty() && both.weight() == 0);
-        }
-
-        #[test]
-        fn decoding_is_total(bytes in any::<Vec<u8>>()) {
-            let _ = Row::decode(&mut &bytes[..]);
-        }
-    }
-
-    #[test]
-    fn the_rarest_hosts_are_forgotten() {
-        let mut row = Row::default();
-        for number in 0..10_000 {
-            row.add(&Row::of_visit(false, b"often.example"));
-            row.add(&Row::of_visit(false, format!("{number}.example").as_bytes()));
-            assert!(row.hosts.len() <= ALL_HOSTS_HELD);
-        }
-        let mut bytes = Vec::new();
-        row.encode(&mut bytes);
-        let row = Row::decode(&mut &bytes[..]).unwrap();
-        assert_eq!((row.counts.total, row.hosts.len()), (20_000, HOSTS_MAX));
-        assert_eq!(row.hosts[0], (b"often.example"[..].into(), 10_000));
-    }
-
-    /// Recomputes the memory of a tally.
-    fn counted_weight(tally: &Tally) -> usize {
-        let hosts = tally.all_held().flat_map(|(_, held)| held.hosts.keys());
-        SHORT_BYTES * tally.short.len()
-            + HELD_BYTES * tally.held.len()
-            + hosts.map(|host| bytes_of(host)).sum::<usize>()
-    }
-
-    #[test]
-    fn referrers_weigh_what_they_take() {
-        let mut tally = Tally::default();
-        let codes: Vec<Code> = (0..100).map(|at| Code::parse(format!("a{at:06}").as_bytes()).unwrap()).collect();
-        let host = |at: usize| format!("{at:-^48}.example");
-        for at in 0..400 {
-            for code in &codes {
-                tally.add_visit(Subject::Link(*code), false, host(at).as_bytes());
-            }
-        }
-        let kept: usize = codes.iter().map(|code| tally.row(&Subject::Link(*code)).hosts.len()).sum();
-        assert!(kept >= 9_600, "{kept} hosts of 100 links");
-        assert!(tally.weight() >= kept * host(0).len(), "{} for {kept} hosts", tally.weight());
-        // A link has less room than all links together.
-        assert!(kept <= 100 * LINK_HOSTS_HELD);
-        let mut all = Tally::default();
-        (0..400).for_each(|at| all.add_visit(Subject::All, false, host(at).as_bytes()));
-        assert_eq!(all.row(&Subject::All).hosts.len(), ALL_HOSTS_HELD);
-        assert_eq!(tally.weight(), counted_weight(&tally));
-        codes.iter().for_each(|code| tally.remove(&Subject::Link(*code)));
-        assert_eq!(tally.weight(), 0);
-    }
-
-    #[test]
-    fn the_rarest_hosts_of_a_link_are_forgotten() {
-        let mut tally = Tally::default();
-        let subject = Subject::Link(Code::parse(b"abc").unwrap());
-        for at in 0..1_000 {
-            tally.add_visit(subject, false, b"often.example");
-            tally.add_visit(subject, false, b"also.example");
-            tally.add_visit(subject, false, format!("{at}.example").as_bytes());
-        }
-        let mut row = tally.row(&subject);
-        row.sort_hosts();
-        assert_eq!(row.counts.total, 3_000);
-        assert!(row.hosts.len() <= LINK_HOSTS_HELD);
-        assert_eq!(row.hosts[..2], [(b"also.example"[..].into(), 1_000), (b"often.example"[..].into(), 1_000)]);
-    }
-}
+mod tests;

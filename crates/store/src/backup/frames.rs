@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Counts, Section};
+use super::{RecordCounts, Section};
 use carom_model::visits::tally::{push_number, take_bytes};
 
 /// The first bytes of a stream, which name its format.
@@ -75,7 +75,7 @@ pub struct FrameWriter<W> {
     section: Section,
     records: u32,
     payload: Vec<u8>,
-    counts: Counts,
+    counts: RecordCounts,
 }
 
 impl<W: Write> FrameWriter<W> {
@@ -86,7 +86,7 @@ impl<W: Write> FrameWriter<W> {
     pub fn begin(mut out: W) -> io::Result<FrameWriter<W>> {
         out.write_all(TITLE)?;
         let payload = Vec::with_capacity(2 * PAYLOAD_LEN);
-        Ok(FrameWriter { out, number: 0, section: Section::Meta, records: 0, payload, counts: Counts::default() })
+        Ok(FrameWriter { out, number: 0, section: Section::Meta, records: 0, payload, counts: RecordCounts::default() })
     }
 
     /// Adds a record. The records of a section are adjacent, in the order of their keys.
@@ -180,7 +180,7 @@ pub struct FrameReader<R, C = io::Sink> {
     at: u64,
     number: u32,
     payload: Vec<u8>,
-    counts: Counts,
+    counts: RecordCounts,
 }
 
 impl<R: Read> FrameReader<R> {
@@ -206,7 +206,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         }
         copy.write_all(&title)?;
         let at = TITLE.len() as u64;
-        Ok(FrameReader { input, copy, at, number: 0, payload: Vec::new(), counts: Counts::default() })
+        Ok(FrameReader { input, copy, at, number: 0, payload: Vec::new(), counts: RecordCounts::default() })
     }
 
     /// Returns the number of bytes read so far.
@@ -241,7 +241,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
     }
 
     /// Returns the number of records so far, by section.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &RecordCounts {
         &self.counts
     }
 
@@ -283,7 +283,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
 
     /// Compares the counts of the last frame with the records that were read.
     fn check_end(&mut self, at: u64) -> Result<(), FrameError> {
-        let mut said = Counts::default();
+        let mut said = RecordCounts::default();
         for (section, count) in Section::ALL.into_iter().zip(self.payload.chunks(8)) {
             said.add(section, count.try_into().map_or(0, u64::from_le_bytes));
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Counts, Section};
+use super::{RecordCounts, Section};
 use carom_model::dates;
 
 /// The format version that this program writes, and the only one that it reads.
@@ -38,7 +38,7 @@ pub struct Manifest {
     /// The files of the backup except the manifest, by name.
     pub files: BTreeMap<String, FileSum>,
     /// Number of records of the store, by section.
-    pub counts: Counts,
+    pub counts: RecordCounts,
 }
 
 /// A defect of a manifest.
@@ -100,7 +100,7 @@ impl Manifest {
             None => return Err(wrong("the format is missing")),
         }
         let read = || {
-            let mut counts = Counts::default();
+            let mut counts = RecordCounts::default();
             for section in Section::ALL {
                 counts.add(section, list["records"][section.name()].as_u64()?);
             }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn it_is_read_as_it_was_written_and_no_byte_can_be_changed() {
-        let mut counts = Counts::default();
+        let mut counts = RecordCounts::default();
         counts.add(Section::Links, 7);
         let files = BTreeMap::from([("space.key".to_owned(), FileSum::of(b"secret"))]);
         let manifest = Manifest { taken_ms: 1_700_000_000_123, fingerprint: "abc".to_owned(), files, counts };

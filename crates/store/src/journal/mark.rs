@@ -34,7 +34,7 @@ const BUFFER_MAX: usize = 1024 * 1024;
 
 /// A position in the journals. Everything before it is on disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Position {
+pub struct JournalPosition {
     /// The number of a journal. All journals with lower numbers are synced whole.
     pub journal: u64,
     /// The offset in that journal, in bytes.
@@ -43,7 +43,7 @@ pub struct Position {
     pub seqno: u64,
 }
 
-impl Position {
+impl JournalPosition {
     fn encode(self) -> [u8; LEN] {
         let mut out = [0; LEN];
         out[..8].copy_from_slice(MAGIC);
@@ -55,11 +55,11 @@ impl Position {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Position> {
+    fn decode(bytes: &[u8]) -> Option<JournalPosition> {
         let (body, sum) = bytes.split_at_checked(LEN - 8)?;
         let number = |at: usize| Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?));
         let is_whole = body.starts_with(MAGIC) && *sum == xxh3_64(body).to_le_bytes();
-        is_whole.then_some(Position { journal: number(8)?, len: number(16)?, seqno: number(24)? })
+        is_whole.then_some(JournalPosition { journal: number(8)?, len: number(16)?, seqno: number(24)? })
     }
 }
 
@@ -67,14 +67,14 @@ impl Position {
 ///
 /// # Errors
 /// The error of reading an existing file.
-pub fn read(dir: &Path) -> io::Result<Option<Position>> {
+pub fn read(dir: &Path) -> io::Result<Option<JournalPosition>> {
     let path = dir.join(NAME);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mark = Position::decode(&bytes);
+    let mark = JournalPosition::decode(&bytes);
     if mark.is_none() {
         tracing::warn!(
             "the sync position in {} is damaged; damage at the end of the journal would be taken for an unfinished write",
@@ -88,7 +88,7 @@ pub fn read(dir: &Path) -> io::Result<Option<Position>> {
 ///
 /// # Errors
 /// The error of writing it.
-pub(super) fn write(dir: &Path, position: Position) -> io::Result<()> {
+pub(super) fn write(dir: &Path, position: JournalPosition) -> io::Result<()> {
     let fresh = dir.join(NAME).with_extension("fresh");
     let mut file = File::create(&fresh)?;
     file.write_all(&position.encode())?;
@@ -108,10 +108,10 @@ pub struct SyncedMark {
 #[derive(Debug)]
 struct State {
     /// The end of the whole batches seen in the youngest journal.
-    seen: Position,
+    seen: JournalPosition,
     journal: File,
     buffer: Vec<u8>,
-    marked: Position,
+    marked: JournalPosition,
     is_flushed: bool,
     /// True if the mark could not be moved, and stays at its position.
     failed: bool,
@@ -127,11 +127,11 @@ impl SyncedMark {
         let mark = match read(dir)? {
             Some(mark) => mark,
             None => {
-                write(dir, Position::default())?;
-                Position::default()
+                write(dir, JournalPosition::default())?;
+                JournalPosition::default()
             }
         };
-        let start = Position { journal: number, ..Position::default() };
+        let start = JournalPosition { journal: number, ..JournalPosition::default() };
         let state = State {
             seen: if mark.journal == number { mark } else { start },
             journal: File::open(path)?,
@@ -171,7 +171,7 @@ impl SyncedMark {
     }
 
     /// Returns the current end of the whole batches of the youngest journal.
-    fn see(&self) -> Option<Position> {
+    fn see(&self) -> Option<JournalPosition> {
         let mut state = self.lock();
         if state.failed {
             return None;
@@ -185,7 +185,7 @@ impl SyncedMark {
         }
     }
 
-    fn move_to(&self, position: Position) {
+    fn move_to(&self, position: JournalPosition) {
         let mut state = self.lock();
         // A sync of another thread may have begun later and ended earlier.
         if position <= state.marked || state.failed {
@@ -214,7 +214,7 @@ impl State {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error),
             };
-            self.seen = Position { journal: next, len: 0, seqno: self.seen.seqno };
+            self.seen = JournalPosition { journal: next, len: 0, seqno: self.seen.seqno };
         }
     }
 

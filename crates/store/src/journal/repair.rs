@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::mark::{self, Position};
+use super::mark::{self, JournalPosition};
 use super::{
     Batch, Item, KIND_VALUE, SEQNO_STEP_MAX, START_LEN, TAG_END, TAG_ITEM, TAG_START, TRAILER, UNCOMPRESSED, Walk,
     item, number, numbered, path_of, walk, whole_batch,
@@ -125,7 +125,7 @@ pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
         if !walk.broken.is_empty() || missing > 0 {
             let is_misnumbered = synced.is_misnumbered(&walk.batches);
             let fresh = rebuild(&bytes, walk, &synced, least_seqno);
-            let position = Position { journal: *number, len: fresh.bytes.len() as u64, seqno: fresh.last_seqno };
+            let position = JournalPosition { journal: *number, len: fresh.bytes.len() as u64, seqno: fresh.last_seqno };
             let repair = put(path, &bytes, fresh, missing)?;
             repairs.push(Repair { is_damage: repair.is_damage || is_misnumbered, ..repair });
             // The mark describes bytes that were dropped. A crash before this line only causes a second report of the
@@ -141,7 +141,7 @@ pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
     if let Some(mark) = mark.filter(|mark| mark.len > 0 && youngest.is_none_or(|youngest| youngest < mark.journal)) {
         let path = path_of(dir, mark.journal);
         repairs.push(Repair { path, is_damage: true, missing: mark.len, ..Repair::default() });
-        mark::write(dir, Position { journal: youngest.unwrap_or_default(), ..Position::default() })?;
+        mark::write(dir, JournalPosition { journal: youngest.unwrap_or_default(), ..JournalPosition::default() })?;
     }
     Ok(repairs)
 }
@@ -157,7 +157,7 @@ struct Synced {
 }
 
 impl Synced {
-    fn of(journal: u64, youngest: Option<u64>, mark: Option<Position>) -> Synced {
+    fn of(journal: u64, youngest: Option<u64>, mark: Option<JournalPosition>) -> Synced {
         let here = mark.filter(|mark| mark.journal == journal);
         let written = here.map_or(0, |mark| usize::try_from(mark.len).unwrap_or(usize::MAX));
         let until = match mark {

@@ -1,6 +1,6 @@
 //! Tests of journals after crashes and damage.
 
-use super::mark::{Position, SyncedMark};
+use super::mark::{JournalPosition, SyncedMark};
 use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, salvage};
 use super::*;
 use carom_limits::TORN_WRITES_KEPT;
@@ -160,7 +160,7 @@ fn damage(bytes: &mut [u8], key: &str) {
 }
 
 fn set_mark(dir: &Path, journal: u64, len: usize, seqno: u64) {
-    mark::write(dir, Position { journal, len: len as u64, seqno }).unwrap();
+    mark::write(dir, JournalPosition { journal, len: len as u64, seqno }).unwrap();
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn below_the_mark_a_broken_last_batch_is_damage() {
     assert_eq!(numbers, [10, 12, 14], "what was saved takes the number of its batch");
     // The mark describes the new file, and nothing is reported twice.
     let mark = mark::read(dir.path()).unwrap().unwrap();
-    assert_eq!(mark, Position { journal: 0, len: repaired.len() as u64, seqno: 14 });
+    assert_eq!(mark, JournalPosition { journal: 0, len: repaired.len() as u64, seqno: 14 });
     assert_eq!(repair_all(dir.path()).unwrap(), []);
 }
 
@@ -313,7 +313,7 @@ fn a_mark_that_cannot_be_read_is_none() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(mark::read(dir.path()).unwrap(), None);
     set_mark(dir.path(), 7, 1_234, 99);
-    assert_eq!(mark::read(dir.path()).unwrap(), Some(Position { journal: 7, len: 1_234, seqno: 99 }));
+    assert_eq!(mark::read(dir.path()).unwrap(), Some(JournalPosition { journal: 7, len: 1_234, seqno: 99 }));
     let path = dir.path().join("synced.mark");
     let whole = fs::read(&path).unwrap();
     for at in 0..whole.len() {
@@ -342,7 +342,7 @@ fn the_mark_covers_what_was_there_when_a_successful_sync_began() {
     let mark = SyncedMark::open(dir.path()).unwrap();
     let marked = || mark::read(dir.path()).unwrap().unwrap();
     let end = || written_len(&fs::read(&path).unwrap()) as u64;
-    assert_eq!(marked(), Position::default());
+    assert_eq!(marked(), JournalPosition::default());
     for (seqno, items) in [(20, 1), (21, 3), (22, 500), (23, 1), (24, 5_000), (25, 2)] {
         append(&path, seqno, items);
         let before = end();
@@ -352,7 +352,7 @@ fn the_mark_covers_what_was_there_when_a_successful_sync_began() {
             Ok(())
         })
         .unwrap();
-        assert_eq!(marked(), Position { journal: 0, len: before, seqno });
+        assert_eq!(marked(), JournalPosition { journal: 0, len: before, seqno });
         mark.around(|| Err(io::Error::other("the disk failed"))).unwrap_err();
         assert_eq!(marked().len, before, "a sync that failed proves nothing");
     }
@@ -382,7 +382,7 @@ fn the_mark_follows_a_rotation() {
     assert_eq!(marked().journal, 0);
     mark.around(|| io::Result::Ok(())).unwrap();
     let end = written_len(&journal()) as u64;
-    assert_eq!(marked(), Position { journal: 1, len: end, seqno: 14 });
+    assert_eq!(marked(), JournalPosition { journal: 1, len: end, seqno: 14 });
     // The store removes journals whose data is in tables.
     fs::remove_file(&path).unwrap();
     assert_eq!(repair_all(dir.path()).unwrap(), []);

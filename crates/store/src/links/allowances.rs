@@ -6,7 +6,7 @@ use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Batch, Links, StoreError};
-use carom_model::visits::allowance::{Identity, Stored};
+use carom_model::visits::allowance::{LinkIdentity, StoredAllowance};
 
 /// Seed that separates the checksum of these entries from others.
 const SEED: u64 = 0x616c_6c6f_7761_6e63;
@@ -16,7 +16,7 @@ const LEN: usize = 40;
 
 impl Batch {
     /// Stores the visits of a link that were granted.
-    pub fn set_allowance(&mut self, code: &Code, stored: &Stored) {
+    pub fn set_allowance(&mut self, code: &Code, stored: &StoredAllowance) {
         let mut ascii = [0; CODE_KEY_LEN_MAX];
         let key = code.key(&mut ascii);
         self.inner.insert(&self.allowances, key, encode(key, stored));
@@ -33,7 +33,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if the entry cannot be read.
-    pub fn allowance(&self, code: &Code) -> Result<Option<Stored>, StoreError> {
+    pub fn allowance(&self, code: &Code) -> Result<Option<StoredAllowance>, StoreError> {
         let mut ascii = [0; CODE_KEY_LEN_MAX];
         let key = code.key(&mut ascii);
         let damaged = || StoreError::Damaged(format!("the number of visits of {code} is damaged"));
@@ -46,8 +46,8 @@ pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
     decode(key, value).is_some()
 }
 
-fn encode(key: &[u8], stored: &Stored) -> [u8; LEN] {
-    let Stored { of: Identity { created_ms, claim }, taken, parked } = *stored;
+fn encode(key: &[u8], stored: &StoredAllowance) -> [u8; LEN] {
+    let StoredAllowance { of: LinkIdentity { created_ms, claim }, taken, parked } = *stored;
     let mut out = [0; LEN];
     for (place, number) in out.chunks_exact_mut(8).zip([created_ms, claim, taken, parked]) {
         place.copy_from_slice(&number.to_le_bytes());
@@ -57,12 +57,12 @@ fn encode(key: &[u8], stored: &Stored) -> [u8; LEN] {
     out
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Option<Stored> {
+fn decode(key: &[u8], value: &[u8]) -> Option<StoredAllowance> {
     let value: &[u8; LEN] = value.try_into().ok()?;
     let mut numbers = value.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default()));
     let mut next = || numbers.next();
-    let of = Identity { created_ms: next()?, claim: next()? };
-    let stored = Stored { of, taken: next()?, parked: next()? };
+    let of = LinkIdentity { created_ms: next()?, claim: next()? };
+    let stored = StoredAllowance { of, taken: next()?, parked: next()? };
     (next()? == seal(key, &value[..LEN - 8])).then_some(stored)
 }
 
@@ -79,7 +79,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let (one, other) = (Code::parse(b"one").unwrap(), Code::parse(b"other").unwrap());
-        let stored = Stored { of: Identity { created_ms: 1, claim: 2 }, taken: 30, parked: 4 };
+        let stored = StoredAllowance { of: LinkIdentity { created_ms: 1, claim: 2 }, taken: 30, parked: 4 };
         let mut batch = links.batch();
         batch.set_allowance(&one, &stored);
         batch.inner.insert(&links.allowances, "other", encode(b"one", &stored));

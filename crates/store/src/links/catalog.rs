@@ -16,7 +16,7 @@ use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, S
 
 use super::{Batch, Links, StoreError, Value};
 use carom_model::link::labels::in_joined;
-use carom_model::query::{PLACE_MS_LEN, Place, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
+use carom_model::query::{LinkPosition, PLACE_MS_LEN, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
 
 /// Size of a memtable, in bytes. An entry takes a tenth of the space of a link.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
@@ -41,7 +41,7 @@ pub(super) fn options() -> KeyspaceCreateOptions {
 
 /// An index for lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Shelf {
+pub enum IndexKind {
     /// All links, by creation time.
     Dates,
     /// The links of each tag, by creation time.
@@ -76,9 +76,9 @@ impl Marks {
 
 /// An entry of an index.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Entry {
+pub struct IndexEntry {
     /// The index that contains the entry.
-    pub shelf: Shelf,
+    pub shelf: IndexKind,
     /// The key in the index.
     pub key: Vec<u8>,
     /// The value of the entry.
@@ -89,7 +89,7 @@ pub struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listing<'a> {
     /// The creation time and the code.
-    pub place: Place,
+    pub place: LinkPosition,
     /// The tags, as [`carom_model::link::labels::Tags::joined`] returns them.
     pub tags: &'a str,
     /// True if crawlers may follow the link.
@@ -102,21 +102,21 @@ pub struct Listing<'a> {
 
 impl Listing<'_> {
     /// Returns the entries of the link.
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<IndexEntry> {
         let (place, marks) = (self.place.to_bytes(), self.marks);
         let domain = self.place.code.domain().map(domain_shelf);
         // Crawlers request the links of one domain.
         let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE).filter(|_| domain.is_none()));
         let crawlable = domain.as_ref().filter(|_| self.crawlable).map(|domain| with_tag(domain, CRAWLABLE));
-        let of_tags = tags.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(tag, &place), marks });
+        let of_tags = tags.map(|tag| IndexEntry { shelf: IndexKind::Tags, key: tag_key(tag, &place), marks });
         let owners = self.app.map(app_shelf).into_iter().chain(domain);
         let of_owners = owners.flat_map(|owner| {
             let with_tags: Vec<String> = in_joined(self.tags).map(|tag| with_tag(&owner, tag)).collect();
             std::iter::once(owner).chain(with_tags)
         });
         let of_owners = of_owners.chain(crawlable);
-        let of_owners = of_owners.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(&tag, &place), marks });
-        let of_date = Entry { shelf: Shelf::Dates, key: place.clone(), marks };
+        let of_owners = of_owners.map(|tag| IndexEntry { shelf: IndexKind::Tags, key: tag_key(&tag, &place), marks });
+        let of_date = IndexEntry { shelf: IndexKind::Dates, key: place.clone(), marks };
         std::iter::once(of_date).chain(of_tags).chain(of_owners).collect()
     }
 }
@@ -137,27 +137,27 @@ pub fn shelf_of(key: &[u8]) -> Option<&str> {
 }
 
 /// Returns the position of a link from the key of its entry, after `tag_len` bytes of tag and zero.
-pub fn place_of(key: &[u8], tag_len: usize) -> Option<Place> {
-    Place::from_bytes(key.get(tag_len..)?)
+pub fn place_of(key: &[u8], tag_len: usize) -> Option<LinkPosition> {
+    LinkPosition::from_bytes(key.get(tag_len..)?)
 }
 
 impl Batch {
     /// Adds an entry, or replaces its value.
-    pub fn list(&mut self, entry: &Entry) {
-        let keyspace = if entry.shelf == Shelf::Dates { &self.dates } else { &self.tags };
+    pub fn list(&mut self, entry: &IndexEntry) {
+        let keyspace = if entry.shelf == IndexKind::Dates { &self.dates } else { &self.tags };
         self.inner.insert(keyspace, &entry.key[..], entry.marks.to_value());
     }
 
     /// Removes an entry.
-    pub fn unlist(&mut self, entry: &Entry) {
-        let keyspace = if entry.shelf == Shelf::Dates { &self.dates } else { &self.tags };
+    pub fn unlist(&mut self, entry: &IndexEntry) {
+        let keyspace = if entry.shelf == IndexKind::Dates { &self.dates } else { &self.tags };
         self.inner.remove(keyspace, Slice::from(&entry.key[..]));
     }
 }
 
 impl Links {
-    fn shelf(&self, shelf: Shelf) -> &Keyspace {
-        if shelf == Shelf::Dates { &self.dates } else { &self.tags }
+    fn shelf(&self, shelf: IndexKind) -> &Keyspace {
+        if shelf == IndexKind::Dates { &self.dates } else { &self.tags }
     }
 
     /// Adds many entries durably and without the journal, for an import before it adds the links. Some may exist
@@ -165,7 +165,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`]; the store may lack some of the entries then.
-    pub fn ingest_catalog(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+    pub fn ingest_catalog(&self, mut entries: Vec<IndexEntry>) -> Result<(), StoreError> {
         entries.sort_unstable();
         entries.dedup_by(|a, b| (a.shelf, &a.key) == (b.shelf, &b.key));
         for of_shelf in entries.chunk_by(|a, b| a.shelf == b.shelf) {
@@ -217,7 +217,7 @@ impl View {
     /// be used after an error.
     pub fn keys(
         &self,
-        shelf: Shelf,
+        shelf: IndexKind,
         from: &[u8],
         to: &[u8],
     ) -> impl DoubleEndedIterator<Item = Result<Value, StoreError>> + use<> {
@@ -226,7 +226,11 @@ impl View {
     }
 
     /// Iterates over the keys of an index that begin with a prefix and are longer.
-    pub fn keys_behind(&self, shelf: Shelf, prefix: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + use<> {
+    pub fn keys_behind(
+        &self,
+        shelf: IndexKind,
+        prefix: &[u8],
+    ) -> impl Iterator<Item = Result<Value, StoreError>> + use<> {
         let mut to = prefix.to_vec();
         // All prefixes end with a marker byte, which is never 255.
         *to.last_mut().expect("a prefix has bytes") += 1;
@@ -236,7 +240,7 @@ impl View {
     /// Iterates over the entries of an index, like [`View::keys`].
     pub fn entries(
         &self,
-        shelf: Shelf,
+        shelf: IndexKind,
         from: &[u8],
         to: &[u8],
     ) -> impl DoubleEndedIterator<Item = Result<(Value, Marks), StoreError>> + use<> {
@@ -279,7 +283,7 @@ mod tests {
     use super::*;
 
     fn listing<'t>(code: &str, created_ms: u64, tags: &'t str) -> Listing<'t> {
-        let place = Place::new(created_ms, Code::parse(code.as_bytes()).unwrap());
+        let place = LinkPosition::new(created_ms, Code::parse(code.as_bytes()).unwrap());
         Listing { place, tags, crawlable: false, app: None, marks: Marks::default() }
     }
 
@@ -299,11 +303,11 @@ mod tests {
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         put(&links, &[listing("b", 2_000, "x"), listing("a", 300, "x\nxy"), listing("c", 2_000, "")]);
         let before = links.view();
-        assert_eq!(codes(before.keys(Shelf::Dates, b"", b""), 0), ["a", "b", "c"]);
-        assert_eq!(codes(before.keys(Shelf::Dates, b"", b"").rev(), 0), ["c", "b", "a"]);
+        assert_eq!(codes(before.keys(IndexKind::Dates, b"", b""), 0), ["a", "b", "c"]);
+        assert_eq!(codes(before.keys(IndexKind::Dates, b"", b"").rev(), 0), ["c", "b", "a"]);
         let of_tag = |view: &View, tag: &str| {
             let (from, to) = (tag_key(tag, b""), tag_key(tag, &[0xff; 7]));
-            codes(view.keys(Shelf::Tags, &from, &to), tag.len() + 1)
+            codes(view.keys(IndexKind::Tags, &from, &to), tag.len() + 1)
         };
         assert_eq!((of_tag(&before, "x"), of_tag(&before, "xy")), (vec!["a".into(), "b".into()], vec!["a".into()]));
         let mut batch = links.batch();
@@ -316,7 +320,7 @@ mod tests {
         assert_eq!((of_tag(&after, "x"), of_tag(&after, "xy").len()), (vec!["b".into()], 0));
         assert_eq!(of_tag(&after, CRAWLABLE), ["d"]);
         assert_eq!(of_tag(&before, "x").len(), 2, "a view stays as it is");
-        assert!(codes(after.keys(Shelf::Dates, b"x", b"a"), 0).is_empty(), "no end before the beginning");
+        assert!(codes(after.keys(IndexKind::Dates, b"x", b"a"), 0).is_empty(), "no end before the beginning");
     }
 
     #[test]
@@ -327,7 +331,7 @@ mod tests {
             for limited in [false, true] {
                 let marks = Marks { end_ms, limited };
                 put(&links, &[Listing { marks, ..listing("a", 1, "x") }]);
-                for shelf in [Shelf::Dates, Shelf::Tags] {
+                for shelf in [IndexKind::Dates, IndexKind::Tags] {
                     let said: Vec<Marks> =
                         links.view().entries(shelf, b"", b"").map(|entry| entry.unwrap().1).collect();
                     assert_eq!(said, [marks]);
@@ -343,15 +347,15 @@ mod tests {
     fn entries_can_be_taken_in_again() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
-        let some: Vec<Entry> =
+        let some: Vec<IndexEntry> =
             [listing("z", 5, "b\na"), listing("B", 5, "a")].iter().flat_map(Listing::entries).collect();
         links.ingest_catalog(some.clone()).unwrap();
         links.ingest_catalog(some).unwrap();
         drop(links);
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let view = links.view();
-        assert_eq!(codes(view.keys(Shelf::Dates, b"", b""), 0), ["B", "z"]);
-        assert_eq!(view.keys(Shelf::Tags, b"", b"").count(), 3);
-        assert_eq!(shelf_of(&view.keys(Shelf::Tags, b"", b"").next().unwrap().unwrap()), Some("a"));
+        assert_eq!(codes(view.keys(IndexKind::Dates, b"", b""), 0), ["B", "z"]);
+        assert_eq!(view.keys(IndexKind::Tags, b"", b"").count(), 3);
+        assert_eq!(shelf_of(&view.keys(IndexKind::Tags, b"", b"").next().unwrap().unwrap()), Some("a"));
     }
 }

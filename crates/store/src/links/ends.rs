@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use super::{Batch, Links, StoreError, deep_compression};
-use carom_model::link::Due;
+use carom_model::link::DueEvent;
 
 /// Bytes of a key before the code: the kind of the entry, and the instant.
 const HEAD_LEN: usize = 9;
@@ -35,29 +35,29 @@ pub(super) fn options() -> KeyspaceCreateOptions {
 
 /// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Of {
+pub enum EndKind {
     /// A link, at the instant of its expiry.
     Link,
     /// The quarantined code of an expired link, at the instant of its removal.
-    Grave,
+    Quarantine,
     /// A scheduled deletion of a link, at its instant.
     Deletion,
 }
 
-impl Of {
+impl EndKind {
     fn letter(self) -> u8 {
         match self {
-            Of::Link => b'e',
-            Of::Grave => b'g',
-            Of::Deletion => b'd',
+            EndKind::Link => b'e',
+            EndKind::Quarantine => b'g',
+            EndKind::Deletion => b'd',
         }
     }
 }
 
 impl Batch {
     /// Adds an entry.
-    pub fn set_due(&mut self, of: Of, due: &Due) {
-        if of == Of::Link {
+    pub fn set_due(&mut self, of: EndKind, due: &DueEvent) {
+        if of == EndKind::Link {
             self.first_end_ms = self.first_end_ms.min(due.at_ms);
         }
         let (key, len) = key_of(of, due);
@@ -65,7 +65,7 @@ impl Batch {
     }
 
     /// Removes an entry.
-    pub fn remove_due(&mut self, of: Of, due: &Due) {
+    pub fn remove_due(&mut self, of: EndKind, due: &DueEvent) {
         let (key, len) = key_of(of, due);
         self.inner.remove(&self.ends, Slice::from(&key[..len]));
     }
@@ -76,7 +76,13 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
-    pub fn due(&self, of: Of, behind: Option<&Due>, until_ms: u64, count: usize) -> Result<Vec<Due>, StoreError> {
+    pub fn due(
+        &self,
+        of: EndKind,
+        behind: Option<&DueEvent>,
+        until_ms: u64,
+        count: usize,
+    ) -> Result<Vec<DueEvent>, StoreError> {
         let mut found = Vec::new();
         self.each_due(of, behind, until_ms, count, |due| found.push(due))?;
         Ok(found)
@@ -86,7 +92,13 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
-    pub fn count_due(&self, of: Of, behind: Option<&Due>, until_ms: u64, most: usize) -> Result<usize, StoreError> {
+    pub fn count_due(
+        &self,
+        of: EndKind,
+        behind: Option<&DueEvent>,
+        until_ms: u64,
+        most: usize,
+    ) -> Result<usize, StoreError> {
         let mut count = 0;
         self.each_due(of, behind, until_ms, most, |_| count += 1)?;
         Ok(count)
@@ -94,11 +106,11 @@ impl Links {
 
     fn each_due(
         &self,
-        of: Of,
-        behind: Option<&Due>,
+        of: EndKind,
+        behind: Option<&DueEvent>,
         until_ms: u64,
         count: usize,
-        mut each: impl FnMut(Due),
+        mut each: impl FnMut(DueEvent),
     ) -> Result<(), StoreError> {
         let from = match behind {
             Some(due) => {
@@ -133,8 +145,8 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`]; the store has none of the entries then.
-    pub fn ingest_ends(&self, ends: &[Due]) -> Result<(), StoreError> {
-        let mut keys: Vec<_> = ends.iter().map(|due| key_of(Of::Link, due)).collect();
+    pub fn ingest_ends(&self, ends: &[DueEvent]) -> Result<(), StoreError> {
+        let mut keys: Vec<_> = ends.iter().map(|due| key_of(EndKind::Link, due)).collect();
         if keys.is_empty() {
             return Ok(());
         }
@@ -149,18 +161,18 @@ impl Links {
 }
 
 /// True if a key is that of a quarantined code.
-pub fn is_grave(key: &[u8]) -> bool {
-    key.first() == Some(&Of::Grave.letter())
+pub fn is_quarantine_entry(key: &[u8]) -> bool {
+    key.first() == Some(&EndKind::Quarantine.letter())
 }
 
 /// Returns the stored key of an entry.
-pub fn stored_end(of: Of, due: &Due) -> Vec<u8> {
+pub fn stored_end(of: EndKind, due: &DueEvent) -> Vec<u8> {
     let (key, len) = key_of(of, due);
     key[..len].to_vec()
 }
 
 /// Returns the stored key of an entry and its length. The rest of the array is zero.
-fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
+fn key_of(of: EndKind, due: &DueEvent) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
     let mut key = [0; HEAD_LEN + CODE_KEY_LEN_MAX];
     key[0] = of.letter();
     key[1..HEAD_LEN].copy_from_slice(&due.at_ms.to_be_bytes());
@@ -172,18 +184,18 @@ fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
 }
 
 /// Decodes the key of an entry; `None` if it is malformed.
-fn read(key: &[u8]) -> Option<Due> {
+fn read(key: &[u8]) -> Option<DueEvent> {
     let (head, code) = key.split_at_checked(HEAD_LEN)?;
     let at_ms = u64::from_be_bytes(head[1..].try_into().ok()?);
-    Some(Due { at_ms, code: Code::from_key(code).ok()? })
+    Some(DueEvent { at_ms, code: Code::from_key(code).ok()? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn due(at_ms: u64, code: &str) -> Due {
-        Due { at_ms, code: Code::parse(code.as_bytes()).unwrap() }
+    fn due(at_ms: u64, code: &str) -> DueEvent {
+        DueEvent { at_ms, code: Code::parse(code.as_bytes()).unwrap() }
     }
 
     fn open(dir: &std::path::Path) -> Links {
@@ -196,23 +208,26 @@ mod tests {
         let links = open(dir.path());
         let mut batch = links.batch();
         for end in [due(300, "b"), due(200, "z"), due(300, "a"), due(70_000, "far"), due(u64::MAX, "never")] {
-            batch.set_due(Of::Link, &end);
+            batch.set_due(EndKind::Link, &end);
         }
-        batch.set_due(Of::Grave, &due(1, "grave"));
+        batch.set_due(EndKind::Quarantine, &due(1, "grave"));
         links.commit(batch).unwrap();
-        let until = |at_ms| links.due(Of::Link, None, at_ms, 9).unwrap();
+        let until = |at_ms| links.due(EndKind::Link, None, at_ms, 9).unwrap();
         assert_eq!(until(199), []);
         assert_eq!(until(300), [due(200, "z"), due(300, "a"), due(300, "b")]);
         assert_eq!(until(u64::MAX).len(), 5);
-        assert_eq!(links.due(Of::Link, Some(&due(300, "a")), 70_000, 9).unwrap(), [due(300, "b"), due(70_000, "far")]);
-        assert_eq!(links.due(Of::Link, Some(&due(300, "a")), 70_000, 1).unwrap(), [due(300, "b")]);
-        assert_eq!(links.due(Of::Link, Some(&due(300, "a")), 200, 9).unwrap(), [], "what is behind lies before");
-        assert_eq!(links.count_due(Of::Link, None, 70_000, 3).unwrap(), 3);
-        assert_eq!(links.due(Of::Grave, None, u64::MAX, 9).unwrap(), [due(1, "grave")]);
+        assert_eq!(
+            links.due(EndKind::Link, Some(&due(300, "a")), 70_000, 9).unwrap(),
+            [due(300, "b"), due(70_000, "far")]
+        );
+        assert_eq!(links.due(EndKind::Link, Some(&due(300, "a")), 70_000, 1).unwrap(), [due(300, "b")]);
+        assert_eq!(links.due(EndKind::Link, Some(&due(300, "a")), 200, 9).unwrap(), [], "what is behind lies before");
+        assert_eq!(links.count_due(EndKind::Link, None, 70_000, 3).unwrap(), 3);
+        assert_eq!(links.due(EndKind::Quarantine, None, u64::MAX, 9).unwrap(), [due(1, "grave")]);
         let mut batch = links.batch();
-        batch.remove_due(Of::Link, &due(300, "a"));
+        batch.remove_due(EndKind::Link, &due(300, "a"));
         links.commit(batch).unwrap();
-        assert_eq!(links.count_due(Of::Link, None, 300, 9).unwrap(), 2);
+        assert_eq!(links.count_due(EndKind::Link, None, 300, 9).unwrap(), 2);
     }
 
     #[test]
@@ -222,9 +237,9 @@ mod tests {
         assert_eq!(links.take_first_end(), None);
         for at_ms in [500, 200, 300] {
             let mut batch = links.batch();
-            batch.set_due(Of::Link, &due(at_ms, "a"));
-            batch.set_due(Of::Grave, &due(1, "b"));
-            batch.remove_due(Of::Link, &due(100, "a"));
+            batch.set_due(EndKind::Link, &due(at_ms, "a"));
+            batch.set_due(EndKind::Quarantine, &due(1, "b"));
+            batch.remove_due(EndKind::Link, &due(100, "a"));
             links.commit(batch).unwrap();
         }
         assert_eq!(links.take_first_end(), Some(200));
@@ -241,6 +256,6 @@ mod tests {
         links.ingest_ends(&[]).unwrap();
         drop(links);
         let links = open(dir.path());
-        assert_eq!(links.due(Of::Link, None, 9, 9).unwrap(), [due(1, "abc"), due(5, "B"), due(5, "z")]);
+        assert_eq!(links.due(EndKind::Link, None, 9, 9).unwrap(), [due(1, "abc"), due(5, "B"), due(5, "z")]);
     }
 }

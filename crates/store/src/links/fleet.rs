@@ -9,7 +9,7 @@ use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Batch, Links, StoreError, sealed, unsealed};
-use carom_model::replication::follow::Position;
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::{EntryId, Partition};
 
@@ -28,7 +28,7 @@ impl Batch {
     }
 
     /// Sets the position of this node in the stream of a partition.
-    pub fn set_position(&mut self, partition: Partition, position: &Position) {
+    pub fn set_position(&mut self, partition: Partition, position: &StreamPosition) {
         self.inner.insert(&self.fleet, position_key(partition), sealed_position(partition, position));
     }
 
@@ -112,7 +112,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be read.
-    pub fn position(&self, partition: Partition) -> Result<Option<Position>, StoreError> {
+    pub fn position(&self, partition: Partition) -> Result<Option<StreamPosition>, StoreError> {
         let stored = self.fleet.get(position_key(partition))?;
         Ok(stored.and_then(|stored| unsealed_position(partition, &stored)))
     }
@@ -141,7 +141,7 @@ fn position_key(partition: Partition) -> [u8; 2] {
 }
 
 /// Encodes a position with a checksum over it and its partition.
-fn sealed_position(partition: Partition, position: &Position) -> [u8; 32] {
+fn sealed_position(partition: Partition, position: &StreamPosition) -> [u8; 32] {
     let mut out = [0; 32];
     let numbers = [position.id.ms, position.id.seq, position.check];
     for (place, number) in out.chunks_exact_mut(8).zip(numbers) {
@@ -152,11 +152,11 @@ fn sealed_position(partition: Partition, position: &Position) -> [u8; 32] {
     out
 }
 
-fn unsealed_position(partition: Partition, stored: &[u8]) -> Option<Position> {
+fn unsealed_position(partition: Partition, stored: &[u8]) -> Option<StreamPosition> {
     let numbers: Vec<u64> = stored.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number)).collect();
     let &[ms, seq, check, sum] = &numbers[..] else { return None };
     let intact = stored.len() == 32 && sum == xxh3_64(&stored[..24]) ^ u64::from(partition.0);
-    intact.then_some(Position { id: EntryId { ms, seq }, check })
+    intact.then_some(StreamPosition { id: EntryId { ms, seq }, check })
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let (here, there) = (Partition(3), Partition(4));
-        let position = Position { id: EntryId { ms: 7, seq: 8 }, check: 9 };
+        let position = StreamPosition { id: EntryId { ms: 7, seq: 8 }, check: 9 };
         let delivery = |seq: u64, code: &str| Delivery { seq, code: Code::parse(code.as_bytes()).unwrap() };
         assert!(!links.is_of_fleet().unwrap());
         let mut batch = links.batch();

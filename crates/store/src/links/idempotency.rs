@@ -10,7 +10,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 
 use super::{Batch, Links, StoreError};
-use carom_model::access::idempotency::{KeyHash, WINDOW};
+use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
 
 /// A day, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
@@ -22,7 +22,7 @@ fn day_of(ms: u64) -> [u8; DAY_LEN] {
     u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-fn key_of(created_ms: u64, key: &KeyHash) -> [u8; DAY_LEN + 16] {
+fn key_of(created_ms: u64, key: &IdempotencyHash) -> [u8; DAY_LEN + 16] {
     let mut bytes = [0; DAY_LEN + 16];
     bytes[..DAY_LEN].copy_from_slice(&day_of(created_ms));
     bytes[DAY_LEN..].copy_from_slice(&key.0);
@@ -31,7 +31,7 @@ fn key_of(created_ms: u64, key: &KeyHash) -> [u8; DAY_LEN + 16] {
 
 impl Batch {
     /// Records that a link was created with an idempotency key.
-    pub fn note_idempotency(&mut self, key: &KeyHash, created_ms: u64, code: &Code) {
+    pub fn note_idempotency(&mut self, key: &IdempotencyHash, created_ms: u64, code: &Code) {
         let value = [&created_ms.to_be_bytes(), code.key(&mut [0; CODE_KEY_LEN_MAX])].concat();
         self.inner.insert(&self.idempotency, key_of(created_ms, key), value);
     }
@@ -43,7 +43,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
-    pub fn created_with(&self, key: &KeyHash, now_ms: u64) -> Result<Option<Code>, StoreError> {
+    pub fn created_with(&self, key: &IdempotencyHash, now_ms: u64) -> Result<Option<Code>, StoreError> {
         let window_ms = WINDOW.as_millis() as u64;
         for created_ms in [now_ms, now_ms.saturating_sub(DAY_MS)] {
             let Some(value) = self.idempotency.get(key_of(created_ms, key))? else { continue };
@@ -83,7 +83,7 @@ mod tests {
     fn a_key_stands_for_its_link_for_a_day_and_is_then_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
-        let (key, code) = (KeyHash([7; 16]), Code::parse(b"abc").unwrap());
+        let (key, code) = (IdempotencyHash([7; 16]), Code::parse(b"abc").unwrap());
         let created_ms = 20_000 * DAY_MS + DAY_MS / 2;
         let mut batch = links.batch();
         batch.note_idempotency(&key, created_ms, &code);
@@ -93,7 +93,7 @@ mod tests {
             (at(created_ms), at(created_ms + DAY_MS - 1), at(created_ms + DAY_MS)),
             (Some(code), Some(code), None)
         );
-        assert_eq!(links.created_with(&KeyHash([8; 16]), created_ms).unwrap(), None);
+        assert_eq!(links.created_with(&IdempotencyHash([8; 16]), created_ms).unwrap(), None);
         assert_eq!(links.forget_idempotency(10, created_ms + DAY_MS).unwrap(), 0);
         assert_eq!(links.forget_idempotency(10, created_ms + 2 * DAY_MS).unwrap(), 1);
         assert_eq!(at(created_ms), None);

@@ -19,7 +19,7 @@ fn code(number: usize) -> Code {
 fn scan_all(store: &Links) -> (Vec<String>, Vec<DamagedRange>) {
     let mut keys = Vec::new();
     let damaged = store
-        .scan(Part(b'a'), |key, _| {
+        .scan(CodePartition(b'a'), |key, _| {
             keys.push(text(key));
             true
         })

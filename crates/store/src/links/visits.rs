@@ -14,7 +14,7 @@ use fjall::{CompressionType, KeyspaceCreateOptions, Readable, Slice};
 use super::catalog::View;
 use super::{Batch, Links, StoreError, sealed, unsealed};
 use carom_model::visits::history::History;
-use carom_model::visits::tally::Row;
+use carom_model::visits::tally::TallyRow;
 
 /// Key of the number of the last log whose rows are all stored.
 const FOLDED: &str = "visits_folded";
@@ -109,7 +109,7 @@ pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
         Some((_, TOGETHER)) => History::decode(value).is_some(),
         Some(_) => {
             let mut rest = value;
-            Row::decode(&mut rest).is_some() && rest.is_empty()
+            TallyRow::decode(&mut rest).is_some() && rest.is_empty()
         }
         None => Ended::of_key(key).is_some(),
     }

@@ -35,7 +35,7 @@ impl CachedLinks {
         put
     }
 
-    fn ask(&mut self, number: u32) -> Option<Entry<'_>> {
+    fn ask(&mut self, number: u32) -> Option<MapEntry<'_>> {
         let (code, hash) = code(number);
         self.get(&code, hash)
     }
@@ -53,8 +53,8 @@ fn code(number: u32) -> (Code, CodeHash) {
     (code, hasher().hash(&code))
 }
 
-fn link(target: &[u8]) -> Entry<'_> {
-    Entry::Link { policy: Policy::default(), target }
+fn link(target: &[u8]) -> MapEntry<'_> {
+    MapEntry::Link { policy: Policy::default(), target }
 }
 
 #[derive(Clone, Debug)]

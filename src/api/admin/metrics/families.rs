@@ -4,23 +4,23 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use carom_model::access::usage::App;
-use carom_telemetry::exposition::Kind;
+use carom_telemetry::exposition::MetricKind;
 use carom_telemetry::stats::{CoreStats, FleetStats, NodeStats};
 
 /// A metric and the source of its value.
 pub(super) struct Family<T: 'static> {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) help: &'static str,
     pub(super) value: fn(&T) -> f64,
 }
 
 const fn counter<T>(name: &'static str, help: &'static str, value: fn(&T) -> f64) -> Family<T> {
-    Family { name, kind: Kind::Counter, help, value }
+    Family { name, kind: MetricKind::Counter, help, value }
 }
 
 const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> f64) -> Family<T> {
-    Family { name, kind: Kind::Gauge, help, value }
+    Family { name, kind: MetricKind::Gauge, help, value }
 }
 
 fn flag(flag: &AtomicBool) -> f64 {
@@ -249,7 +249,7 @@ mod tests {
 
     fn check<T>(families: &[Family<T>]) -> Vec<&'static str> {
         for family in families {
-            let is_counter = family.kind == Kind::Counter;
+            let is_counter = family.kind == MetricKind::Counter;
             assert_eq!(family.name.ends_with("_total"), is_counter, "{}", family.name);
             assert!(family.name.starts_with("carom_") && family.help.ends_with('.'), "{}", family.name);
             assert!(!family.help.contains(['\n', '\\']), "{}", family.name);

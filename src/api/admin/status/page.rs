@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::plot::{Sparkline, sparkline};
-use crate::api::{Answer, answer, with};
+use crate::api::response::{ApiResponse, answer, with};
 use crate::pages::Pages;
 use carom_model::dates;
 use carom_telemetry::readable;
@@ -21,7 +21,7 @@ pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Returns the status as a page that refreshes itself.
-pub(in crate::api) fn page(pages: &Pages, status: &Value) -> Answer {
+pub(in crate::api) fn page(pages: &Pages, status: &Value) -> ApiResponse {
     let answer = answer(StatusCode::OK, "text/html; charset=utf-8", pages.status(&StatusPage::of(status)));
     with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "no-referrer")
 }

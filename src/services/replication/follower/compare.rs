@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
-use crate::bridge::Order;
-use crate::services::replication::redis::{Change, RedisError, Scan};
-use carom_model::replication::follow::{Entry, Position};
+use crate::bridge::WriterOrder;
+use crate::services::replication::redis::{CodeChange, RedisError, Scan};
+use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Partition, State};
 use carom_telemetry::alarms::Alarm;
@@ -112,7 +112,7 @@ impl Follower {
             found.extend(self.leave_out(state)?.flatten().map(|state| (*code, state)));
         }
         if !found.is_empty() {
-            self.tell(Order::Found(found))?;
+            self.send_to_writer(WriterOrder::Found(found))?;
         }
         Ok(Some(Phase::Down(scan)))
     }
@@ -141,7 +141,7 @@ impl Follower {
         for ((code, state), head) in states.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
             let Some(head) = self.leave_out(head)? else { continue };
             if head.is_empty() || differs(&code, &state, &head) {
-                offers.push((code, Change::Offer(state)));
+                offers.push((code, CodeChange::Offer(state)));
             }
         }
         self.offer(&offers)?;
@@ -160,7 +160,7 @@ impl Follower {
         }
     }
 
-    fn offer(&mut self, offers: &[(Code, Change)]) -> Result<(), Stopped> {
+    fn offer(&mut self, offers: &[(Code, CodeChange)]) -> Result<(), Stopped> {
         let mut held = Vec::new();
         for ((code, _), answer) in offers.iter().zip(self.redis.change(offers, ANSWER_TIME)) {
             let Some(changed) = self.leave_out(answer)? else { continue };
@@ -172,7 +172,7 @@ impl Follower {
                 _ => {}
             }
         }
-        if held.is_empty() { Ok(()) } else { self.tell(Order::Found(held)) }
+        if held.is_empty() { Ok(()) } else { self.send_to_writer(WriterOrder::Found(held)) }
     }
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {
@@ -192,11 +192,16 @@ impl Follower {
         self.must_compare.retain(|of| *of != partition);
         self.expected.remove(&partition);
         self.ending.remove(&partition);
-        self.tell(Order::Compared(partition))
+        self.send_to_writer(WriterOrder::Compared(partition))
     }
 
     /// Checks off the entries that a comparison has made, as they are read back.
-    pub(super) fn expect(&mut self, partition: Partition, entries: &[Entry], to: Position) -> Result<(), Stopped> {
+    pub(super) fn expect(
+        &mut self,
+        partition: Partition,
+        entries: &[StreamEntry],
+        to: StreamPosition,
+    ) -> Result<(), Stopped> {
         let Some(expected) = self.expected.get_mut(&partition) else { return Ok(()) };
         entries.iter().for_each(|entry| _ = expected.remove(&entry.id));
         let is_lost = expected.first().is_some_and(|id| *id <= to.id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use carom_redis::{RedisError, Value};
 use carom_shards::Code;
 
-use super::{Place, Redis, Script, nonsense};
+use super::{KeyGroup, Redis, Script, nonsense};
 use carom_model::replication::Partition;
 use carom_model::visits::allowance::SHARE_MAX;
 
@@ -34,7 +34,7 @@ impl Redis {
         let questions = asked
             .iter()
             .map(|Allowance { code, claim, max, taken, waiting }| {
-                let place = Place::Partition(Partition::of(code));
+                let place = KeyGroup::Partition(Partition::of(code));
                 let keys = vec![format!("{}:v:{code}:{claim:016x}", self.tag(place))];
                 let numbers = [*max, *taken, *waiting, SHARE_MAX, KEPT.as_millis() as u64];
                 let arguments = numbers.iter().map(|number| number.to_string().into_bytes()).collect();

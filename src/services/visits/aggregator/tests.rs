@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::services::testing::KEY;
-use carom_model::visits::{Told, Visit, VisitSender, ring};
+use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
 use std::sync::mpsc::{Sender, channel};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -37,7 +37,9 @@ impl Desk {
 
     fn visit(&mut self, name: &str, times: usize) {
         let visitor = self.sender.visitor(b"curl/8", b"https://a.example/");
-        (0..times).for_each(|_| assert_eq!(self.sender.tell(&Visit { code: Some(code(name)), visitor }), Told::Whole));
+        (0..times).for_each(|_| {
+            assert_eq!(self.sender.record(&Visit { code: Some(code(name)), visitor }), RecordOutcome::Whole);
+        });
     }
 
     fn total(&self, name: &str) -> u64 {
@@ -252,7 +254,7 @@ fn invented_referrers_take_no_more_memory_than_there_is_for_visits() {
         let code = code(&format!("a{link:06}"));
         for host in 0..120 {
             let visitor = desk.sender.visitor(b"curl/8", format!("https://{host}.{link}.example/").as_bytes());
-            assert_ne!(desk.sender.tell(&Visit { code: Some(code), visitor }), Told::Nothing);
+            assert_ne!(desk.sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Nothing);
             told += 1;
         }
         if link % 20 == 0 {

@@ -9,97 +9,115 @@ use std::sync::Arc;
 
 use carom_shards::{Code, GeneratedCode};
 
-use super::{Looked, Outcome, Plan, Stored};
-use crate::bridge::{Change, Swept};
+use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
+use crate::bridge::{LinkChange, SweepResult};
 use carom_model::link::history::Author;
-use carom_model::link::{Due, Link, Origin};
+use carom_model::link::{DueEvent, Link, Origin};
 use carom_model::replication::State;
-use carom_store::links::Of;
+use carom_store::links::EndKind;
 
 /// The changes of a commit to the index of ends, besides those that follow from its links.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     /// Entries whose link is gone or has another end.
-    stale: Vec<Due>,
+    stale: Vec<DueEvent>,
     /// Entries of deletions that were cancelled, or that another node carried out.
-    called_off: Vec<Due>,
+    called_off: Vec<DueEvent>,
     /// Codes that are unused from now on and may be reused later.
-    graves: Vec<Due>,
-    /// Graves that are removed.
-    opened: HashSet<Due>,
+    quarantined: Vec<DueEvent>,
+    /// Quarantine entries that are removed.
+    opened: HashSet<DueEvent>,
     /// The report for the thread that gave the order, if one did.
-    swept: Option<Swept>,
+    swept: Option<SweepResult>,
 }
 
-impl Plan<'_> {
+impl CommitPlanner<'_> {
     /// Removes those of these links that end as their entries say and have expired by `until_ms`. With `recycles`,
-    /// their generated codes get a grave in the index.
-    pub(super) fn expire(&mut self, ends: Vec<Due>, until_ms: u64, recycles: bool, look_up: impl Fn(&Code) -> Stored) {
+    /// their generated codes get a quarantine entry in the index.
+    pub(super) fn expire(
+        &mut self,
+        ends: Vec<DueEvent>,
+        until_ms: u64,
+        recycles: bool,
+        look_up: impl Fn(&Code) -> CodeState,
+    ) {
         let mut expired = 0;
         for due in ends {
             match self.stored(&due.code, &look_up) {
-                Stored::Held(State::Link(link)) if link.end() == Some(due) => {
+                CodeState::Held(State::Link(link)) if link.end() == Some(due) => {
                     if due.at_ms <= until_ms {
-                        self.bury(&link, recycles);
+                        self.tombstone(&link, recycles);
                         expired += 1;
                     }
                 }
-                Stored::Unknown => {}
-                Stored::Absent | Stored::Held(_) | Stored::Damaged => self.sweep.stale.push(due),
+                CodeState::Unknown => {}
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => self.sweep.stale.push(due),
             }
         }
         self.sweep.swept.get_or_insert_default().expired += expired;
     }
 
     /// Deletes those of these links whose deletion is still scheduled as their entries say, and due by `until_ms`.
-    pub(super) fn discard(&mut self, deletions: Vec<(Due, Author)>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
+    pub(super) fn discard(
+        &mut self,
+        deletions: Vec<(DueEvent, Author)>,
+        until_ms: u64,
+        look_up: impl Fn(&Code) -> CodeState,
+    ) {
         for (due, author) in deletions {
             let before = self.stored(&due.code, &look_up);
             match &before {
-                Stored::Held(State::Link(link)) if link.deletion() == Some(due) => {
+                CodeState::Held(State::Link(link)) if link.deletion() == Some(due) => {
                     if due.at_ms <= until_ms {
-                        self.bury(link, false);
+                        self.tombstone(link, false);
                         self.note_edit(due.code, &before, &author);
                     }
                 }
-                Stored::Unknown => {}
-                Stored::Absent | Stored::Held(_) | Stored::Damaged => self.sweep.called_off.push(due),
+                CodeState::Unknown => {}
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => self.sweep.called_off.push(due),
             }
         }
         self.sweep.swept.get_or_insert_default();
     }
 
-    fn bury(&mut self, link: &Arc<Link>, recycles: bool) {
+    fn tombstone(&mut self, link: &Arc<Link>, recycles: bool) {
         let code = link.code;
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
         if gone.is_free() {
-            self.set(code, Stored::Absent);
+            self.set(code, CodeState::Absent);
         } else {
-            self.set(code, Stored::Held(gone));
+            self.set(code, CodeState::Held(gone));
             // Private codes and codes from elsewhere were not generated from the code space.
             if recycles && GeneratedCode::from_code(&code.within(None)).is_some() {
-                self.sweep.graves.push(Due { at_ms: self.now_ms, code });
+                self.sweep.quarantined.push(DueEvent { at_ms: self.now_ms, code });
             }
         }
-        self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
+        self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
-    /// Forgets these codes, unless something has happened to them since their grave was made. Only graves up to
-    /// `until_ms` are opened. The thread that gave the order is then the only one to know the codes, so the commit must
+    /// Forgets these codes, unless something has happened to them since the start of their quarantine. Only entries up to
+    /// `until_ms` are removed. The thread that gave the order is then the only one to know the codes, so the commit must
     /// be durable before it hears of them.
-    pub(super) fn unearth(&mut self, graves: Vec<Due>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
+    pub(super) fn release_codes(
+        &mut self,
+        quarantined: Vec<DueEvent>,
+        until_ms: u64,
+        look_up: impl Fn(&Code) -> CodeState,
+    ) {
         let mut codes = Vec::new();
-        for grave in graves {
-            match self.stored(&grave.code, &look_up) {
-                Stored::Held(State::Gone(gone)) if (gone.deleted_ms, gone.origin) == (grave.at_ms, Origin::Issued) => {
-                    if grave.at_ms <= until_ms {
-                        self.set(grave.code, Stored::Absent);
-                        self.sweep.opened.insert(grave);
-                        codes.push(grave.code);
+        for entry in quarantined {
+            match self.stored(&entry.code, &look_up) {
+                CodeState::Held(State::Gone(gone))
+                    if (gone.deleted_ms, gone.origin) == (entry.at_ms, Origin::Issued) =>
+                {
+                    if entry.at_ms <= until_ms {
+                        self.set(entry.code, CodeState::Absent);
+                        self.sweep.opened.insert(entry);
+                        codes.push(entry.code);
                     }
                 }
-                Stored::Unknown => {}
-                Stored::Absent | Stored::Held(_) | Stored::Damaged => _ = self.sweep.opened.insert(grave),
+                CodeState::Unknown => {}
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => _ = self.sweep.opened.insert(entry),
             }
         }
         self.needs_sync |= !codes.is_empty();
@@ -107,16 +125,18 @@ impl Plan<'_> {
     }
 
     /// Takes the report on removed links and freed codes; `None` if this commit had no such order.
-    pub fn take_swept(&mut self) -> Option<Swept> {
-        self.sweep.swept.take().map(|swept| Swept { is_done: true, ..swept })
+    pub fn take_swept(&mut self) -> Option<SweepResult> {
+        self.sweep.swept.take().map(|swept| SweepResult { is_done: true, ..swept })
     }
 
     /// Returns the changes to the index of ends: each entry once, with true to add it and false to remove it.
-    pub(super) fn end_writes(&mut self) -> Vec<(Of, Due, bool)> {
-        let Sweep { stale, called_off, graves, opened, .. } = std::mem::take(&mut self.sweep);
+    pub(super) fn end_writes(&mut self) -> Vec<(EndKind, DueEvent, bool)> {
+        let Sweep { stale, called_off, quarantined, opened, .. } = std::mem::take(&mut self.sweep);
         let mut writes = Vec::new();
-        for Looked { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
-            for (of, due_of) in [(Of::Link, end_of as fn(&Stored) -> Option<Due>), (Of::Deletion, deletion_of)] {
+        for LookedUpCode { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
+            for (of, due_of) in
+                [(EndKind::Link, end_of as fn(&CodeState) -> Option<DueEvent>), (EndKind::Deletion, deletion_of)]
+            {
                 let (old, new) = (due_of(before), due_of(after));
                 if old != new {
                     writes.extend(old.map(|due| (of, due, false)));
@@ -125,519 +145,42 @@ impl Plan<'_> {
             }
         }
         // Entries that this commit schedules again, or has handled above, are left alone.
-        let decided: HashSet<Due> = self
+        let decided: HashSet<DueEvent> = self
             .codes
             .values()
             .flat_map(|looked| [deletion_of(&looked.before), deletion_of(&looked.after)])
             .flatten()
             .collect();
-        let called_off: HashSet<Due> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
-        writes.extend(called_off.into_iter().map(|due| (Of::Deletion, due, false)));
+        let called_off: HashSet<DueEvent> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
+        writes.extend(called_off.into_iter().map(|due| (EndKind::Deletion, due, false)));
         if !stale.is_empty() {
             // A link that this commit changed may have a stale entry's very end again.
-            let decided: HashSet<Due> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
-            let decided: HashSet<Due> = writes.iter().map(|(_, due, _)| *due).chain(decided).collect();
-            let stale: HashSet<Due> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
-            writes.extend(stale.into_iter().map(|due| (Of::Link, due, false)));
+            let decided: HashSet<DueEvent> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
+            let decided: HashSet<DueEvent> = writes.iter().map(|(_, due, _)| *due).chain(decided).collect();
+            let stale: HashSet<DueEvent> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
+            writes.extend(stale.into_iter().map(|due| (EndKind::Link, due, false)));
         }
-        writes.extend(graves.into_iter().map(|grave| (Of::Grave, grave, true)));
-        writes.extend(opened.into_iter().map(|grave| (Of::Grave, grave, false)));
+        writes.extend(quarantined.into_iter().map(|entry| (EndKind::Quarantine, entry, true)));
+        writes.extend(opened.into_iter().map(|entry| (EndKind::Quarantine, entry, false)));
         writes
     }
 }
 
 /// Returns the entry of a link in the index of ends, if it has an end.
-fn end_of(stored: &Stored) -> Option<Due> {
+fn end_of(stored: &CodeState) -> Option<DueEvent> {
     match stored {
-        Stored::Held(State::Link(link)) => link.end(),
+        CodeState::Held(State::Link(link)) => link.end(),
         _ => None,
     }
 }
 
 /// Returns the entry of a link's scheduled deletion in the index of ends, if it has one.
-fn deletion_of(stored: &Stored) -> Option<Due> {
+fn deletion_of(stored: &CodeState) -> Option<DueEvent> {
     match stored {
-        Stored::Held(State::Link(link)) => link.deletion(),
+        CodeState::Held(State::Link(link)) => link.deletion(),
         _ => None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bridge::{FleetDecision, Order, StoreAnswer, StoreRequest, Ticket};
-    use crate::services::writer::planner::Writes;
-    use carom_model::access::Scope;
-    use carom_model::link::Reuse;
-    use carom_model::link::patch::Patch;
-    use carom_model::replication::outbox::Outbox;
-    use carom_model::testing::link;
-    use carom_shards::{CoreId, Policy};
-    use proptest::prelude::*;
-    use std::collections::{BTreeSet, HashMap};
-
-    const NOW: u64 = 1_700_000_000_000;
-
-    /// A model of the store and its index of ends.
-    #[derive(Clone, PartialEq, Debug)]
-    struct Shelf {
-        states: HashMap<Code, State>,
-        ends: BTreeSet<Due>,
-        graves: BTreeSet<Due>,
-        deletions: BTreeSet<Due>,
-        now_ms: u64,
-    }
-
-    impl Default for Shelf {
-        fn default() -> Shelf {
-            let (states, ends, graves, deletions) = Default::default();
-            Shelf { states, ends, graves, deletions, now_ms: NOW }
-        }
-    }
-
-    impl Shelf {
-        /// Makes one commit. Returns the report for the expiry thread, the answers, and the codes that owners must
-        /// forget.
-        fn commit(&mut self, orders: Vec<Order>) -> (Option<Swept>, Vec<StoreAnswer>, Vec<Code>) {
-            let mut outbox = Outbox::default();
-            let mut plan = Plan::new(&mut outbox, self.now_ms);
-            for order in orders {
-                plan.add(order, |code| self.states.get(code).cloned().map_or(Stored::Absent, Stored::Held));
-            }
-            let swept = plan.take_swept();
-            let (Writes { states, ends, .. }, outcomes) = plan.finish();
-            for (code, state) in states {
-                match state {
-                    Some(state) => _ = self.states.insert(code, state),
-                    None => _ = self.states.remove(&code),
-                }
-            }
-            let written: HashSet<(u8, Due)> = ends.iter().map(|(of, due, _)| (*of as u8, *due)).collect();
-            assert_eq!(written.len(), ends.len(), "a batch takes one write for each entry: {ends:?}");
-            for (of, due, is_there) in ends {
-                let index = match of {
-                    Of::Link => &mut self.ends,
-                    Of::Grave => &mut self.graves,
-                    Of::Deletion => &mut self.deletions,
-                };
-                if is_there {
-                    index.insert(due)
-                } else {
-                    index.remove(&due)
-                };
-            }
-            let (mut answers, mut removed) = (Vec::new(), Vec::new());
-            for outcome in outcomes {
-                match outcome {
-                    Outcome::Apply { change, notify, .. } => {
-                        answers.extend(notify.map(|(_, answer)| answer));
-                        removed.extend(if let Change::Remove(code) = change { Some(code) } else { None });
-                    }
-                    Outcome::Answer { answer, .. } => answers.push(answer),
-                }
-            }
-            (swept, answers, removed)
-        }
-
-        fn put(&mut self, link: Link) {
-            self.ends.extend(link.end());
-            self.states.insert(link.code, State::Link(Arc::new(link)));
-        }
-
-        /// Checks that the index has exactly the entries of the links and graves.
-        fn check(&self) {
-            let end = |state: &State| if let State::Link(link) = state { link.end() } else { None };
-            assert_eq!(self.ends, self.states.values().filter_map(end).collect());
-            let deletion = |state: &State| if let State::Link(link) = state { link.deletion() } else { None };
-            assert_eq!(self.deletions, self.states.values().filter_map(deletion).collect());
-            for grave in &self.graves {
-                let Some(State::Gone(gone)) = self.states.get(&grave.code) else { panic!("{grave:?} is empty") };
-                assert_eq!((gone.deleted_ms, gone.origin), (grave.at_ms, Origin::Issued));
-            }
-        }
-    }
-
-    const TICKET: Ticket = Ticket { core: CoreId(0), token: 1 };
-
-    fn code(text: &str) -> Code {
-        Code::parse(text.as_bytes()).unwrap()
-    }
-
-    fn due(at_ms: u64, text: &str) -> Due {
-        Due { at_ms, code: code(text) }
-    }
-
-    fn ending(text: &str, origin: Origin, end_ms: u64) -> Link {
-        Link { policy: Policy { valid_until_ms: Some(end_ms), ..Policy::default() }, ..link(text, origin) }
-    }
-
-    fn expire(ends: &[Due], until_ms: u64) -> Order {
-        Order::Expire { ends: ends.to_vec(), until_ms, recycles: true }
-    }
-
-    fn unearth(graves: &[Due], until_ms: u64) -> Order {
-        Order::ReleaseCodes { graves: graves.to_vec(), until_ms }
-    }
-
-    fn extend(text: &str, end_ms: Option<u64>) -> Order {
-        let patch = Box::new(Patch { valid_until_ms: Some(end_ms), ..Patch::default() });
-        Order::Client(
-            StoreRequest::Change { code: code(text), patch, by: Scope::ALL, author: Author::default(), ticket: TICKET },
-            FleetDecision::Alone,
-        )
-    }
-
-    fn delete(text: &str) -> Order {
-        Order::Client(
-            StoreRequest::Delete { code: code(text), by: Scope::ALL, author: Author::default(), ticket: TICKET },
-            FleetDecision::Alone,
-        )
-    }
-
-    fn create(link: Link) -> Order {
-        let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket: TICKET };
-        Order::Client(request, FleetDecision::Alone)
-    }
-
-    fn change(text: &str, patch: Patch) -> Order {
-        let (code, patch, author) = (code(text), Box::new(patch), Author::default());
-        Order::Client(
-            StoreRequest::Change { code, patch, by: Scope::ALL, author, ticket: TICKET },
-            FleetDecision::Alone,
-        )
-    }
-
-    fn schedule(text: &str, at_ms: u64) -> Order {
-        change(text, Patch { archived: Some(true), delete_at_ms: Some(at_ms), ..Patch::default() })
-    }
-
-    fn discard(deletions: &[Due], until_ms: u64) -> Order {
-        let deletions = deletions.iter().map(|due| (*due, Author::default())).collect();
-        Order::Discard { deletions, until_ms }
-    }
-
-    #[test]
-    fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
-        let mut shelf = Shelf::default();
-        for text in ["issued1", "slug", "back", "noted", "again"] {
-            shelf.put(link(text, if text == "issued1" { Origin::Issued } else { Origin::Custom }));
-        }
-        shelf.commit(["issued1", "slug", "back", "noted", "again"].map(|text| schedule(text, 100)).into());
-        shelf.check();
-        assert_eq!(shelf.deletions.len(), 5);
-        let title = Patch { title: Some(Some("T".to_owned())), ..Patch::default() };
-        let archived = |archived| Patch { archived: Some(archived), ..Patch::default() };
-        shelf.commit(vec![change("back", archived(false)), change("noted", title), schedule("again", 300)]);
-        shelf.check();
-        let due: Vec<Due> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
-        // Before its time, nothing is deleted.
-        let (swept, ..) = shelf.commit(vec![discard(&due, 99)]);
-        assert_eq!((swept.unwrap().is_done, shelf.deletions.len()), (true, 4));
-        let (swept, _, mut removed) = shelf.commit(vec![discard(&due, 100)]);
-        removed.sort();
-        let mut expected = ["issued1", "slug", "noted"].map(code);
-        expected.sort();
-        assert_eq!((swept.unwrap().expired, removed), (0, expected.to_vec()));
-        assert!(shelf.states[&code("issued1")].is_buried() && shelf.graves.is_empty(), "its code is given to nobody");
-        assert!(shelf.states[&code("back")].is_link() && shelf.states[&code("again")].is_link());
-        shelf.check();
-        // The deletion is cancelled, or scheduled again for the same instant, in the commit that would have carried it
-        // out.
-        let later = Due { at_ms: 300, code: code("again") };
-        shelf.commit(vec![change("again", archived(true)), discard(&[later], 300)]);
-        assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty());
-        shelf.commit(vec![schedule("again", 300), change("again", archived(true)), schedule("again", 300)]);
-        shelf.check();
-        let (.., removed) = shelf.commit(vec![discard(&[later], 300), create(link("again", Origin::Custom))]);
-        assert_eq!(removed, [code("again")]);
-        assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty(), "another link has the slug");
-        shelf.check();
-    }
-
-    #[test]
-    fn what_is_over_goes_and_nothing_else_does() {
-        let mut shelf = Shelf::default();
-        shelf.put(ending("issued1", Origin::Issued, 100));
-        shelf.put(ending("slug", Origin::Custom, 100));
-        shelf.put(ending("abcdefghijklmnop", Origin::Issued, 100));
-        shelf.put(ending("later11", Origin::Issued, 101));
-        shelf.put(ending("moved11", Origin::Issued, 5_000));
-        shelf.put(link("endless", Origin::Issued));
-        let ends = ["issued1", "slug", "abcdefghijklmnop", "moved11", "endless", "nobody1"].map(|text| due(100, text));
-        let ends = [&ends[..], &[due(101, "later11")]].concat();
-        shelf.ends.extend(&ends);
-        let (swept, _, mut removed) = shelf.commit(vec![expire(&ends, 100)]);
-        assert_eq!(swept, Some(Swept { is_done: true, expired: 3, codes: vec![] }));
-        removed.sort();
-        let mut expected = ["issued1", "slug", "abcdefghijklmnop"].map(code);
-        expected.sort();
-        assert_eq!(removed, expected);
-        let at = |text: &str| shelf.states.get(&code(text));
-        assert!(at("issued1").is_some_and(State::is_buried) && at("abcdefghijklmnop").is_some_and(State::is_buried));
-        assert_eq!(at("slug"), None, "anybody may choose it");
-        assert!(["later11", "moved11", "endless"].iter().all(|text| at(text).is_some_and(State::is_link)));
-        assert_eq!(shelf.graves, BTreeSet::from([due(NOW, "issued1")]), "a private code is nobody else's");
-        // Entries that do not match their links are gone.
-        shelf.check();
-    }
-
-    #[test]
-    fn whatever_comes_first_in_a_commit_counts() {
-        let start = |origin| {
-            let mut shelf = Shelf::default();
-            shelf.put(ending("abcdefg", origin, 100));
-            shelf
-        };
-        let (over, long) = (expire(&[due(100, "abcdefg")], 100), || extend("abcdefg", Some(9_000)));
-        let again = || expire(&[due(100, "abcdefg")], 100);
-        let mut shelf = start(Origin::Issued);
-        let (swept, answers, _) = shelf.commit(vec![long(), over]);
-        assert!(matches!(answers[..], [StoreAnswer::Changed(_)]));
-        assert_eq!(swept.unwrap().expired, 0, "its end was moved just before");
-        shelf.check();
-        assert_eq!(shelf.ends, BTreeSet::from([due(9_000, "abcdefg")]));
-        // The end is moved and moved back in one commit: the link is due as before.
-        let mut shelf = start(Origin::Issued);
-        let (swept, ..) = shelf.commit(vec![long(), again(), extend("abcdefg", Some(100))]);
-        assert_eq!((swept.unwrap().expired, shelf.ends.len()), (0, 1));
-        shelf.check();
-        let mut shelf = start(Origin::Issued);
-        let (swept, answers, _) = shelf.commit(vec![again(), long()]);
-        assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::NotFound][..]));
-        shelf.check();
-        // A code whose link a person deleted has no grave: it is never reused.
-        let mut shelf = start(Origin::Issued);
-        let (swept, ..) = shelf.commit(vec![delete("abcdefg"), again()]);
-        assert_eq!((swept.unwrap().expired, shelf.graves.len()), (0, 0));
-        shelf.check();
-        // A slug expires and is taken again in the same commit, with the same end or another one.
-        for end_ms in [100, 300] {
-            let mut shelf = start(Origin::Custom);
-            let next =
-                Link { target: "https://example.org/next".to_owned(), ..ending("abcdefg", Origin::Custom, end_ms) };
-            let (swept, answers, _) = shelf.commit(vec![again(), create(next.clone())]);
-            assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::Created][..]));
-            assert_eq!(shelf.states.get(&next.code), Some(&State::Link(Arc::new(next))));
-            shelf.check();
-        }
-    }
-
-    #[test]
-    fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
-        let mut shelf = Shelf::default();
-        for text in ["abcdefg", "expired"] {
-            shelf.put(ending(text, Origin::Issued, 100));
-        }
-        shelf.put(link("deleted", Origin::Issued));
-        shelf.commit(vec![expire(&[due(100, "abcdefg")], 100)]);
-        shelf.now_ms += 1;
-        shelf.commit(vec![expire(&[due(100, "expired")], 100), delete("deleted")]);
-        let taken = |shelf: &mut Shelf| shelf.commit(vec![create(link("abcdefg", Origin::Issued))]).1;
-        assert_eq!(taken(&mut shelf), [StoreAnswer::Taken], "it is buried");
-        let graves = [due(NOW, "abcdefg"), due(NOW + 1, "expired"), due(NOW + 1, "deleted")];
-        shelf.graves.insert(graves[2]);
-        let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW - 1)]);
-        assert_eq!(swept.unwrap().codes, [], "not yet");
-        let mut outbox = Outbox::default();
-        let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(unearth(&graves[..2], NOW), |code| Stored::Held(shelf.states[code].clone()));
-        assert!(plan.needs_sync(), "it must be durable before anybody uses the code");
-        let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW)]);
-        assert_eq!(swept.unwrap().codes, [code("abcdefg")]);
-        assert_eq!((shelf.states.get(&code("abcdefg")), shelf.graves.len()), (None, 2));
-        assert_eq!(taken(&mut shelf), [StoreAnswer::Created]);
-        // The same grave appears again, as after a power failure, and the code has a link by now.
-        for _ in 0..2 {
-            shelf.graves.insert(graves[0]);
-            let (swept, ..) = shelf.commit(vec![unearth(&graves[..1], u64::MAX)]);
-            assert_eq!(swept.unwrap().codes, []);
-            assert!(!shelf.graves.contains(&graves[0]));
-            // Then one whose link a person has deleted.
-            shelf.now_ms += 1;
-            shelf.commit(vec![delete("abcdefg")]);
-        }
-    }
-
-    proptest! {
-        /// Checks, for any orders in any groups, that the index matches the links. No link is removed before its end,
-        /// and no code is freed that has a link or whose link a person deleted.
-        #[test]
-        fn the_index_is_what_the_links_are(
-            steps in proptest::collection::vec((0usize..7, 0usize..4, 0u64..6, any::<bool>()), 1..60),
-            split in 1usize..8,
-        ) {
-            const CODES: [&str; 4] = ["aaaaaaa", "bbbbbbb", "ccccccc", "ddddddd"];
-            let mut shelf = Shelf::default();
-            let mut deleted = HashSet::new();
-            for chunk in steps.chunks(split) {
-                shelf.now_ms += 1;
-                let before = shelf.clone();
-                let orders: Vec<Order> = chunk.iter().map(|&(kind, at, end, custom)| {
-                    let (text, end_ms) = (CODES[at], shelf.now_ms - 3 + end);
-                    let origin = if custom { Origin::Custom } else { Origin::Issued };
-                    match kind {
-                        0 | 1 => create(ending(text, origin, end_ms)),
-                        2 => extend(text, (end > 0).then_some(end_ms)),
-                        3 => delete(text),
-                        4 | 5 => expire(&shelf.ends.iter().copied().collect::<Vec<_>>(), shelf.now_ms),
-                        _ => unearth(&shelf.graves.iter().copied().collect::<Vec<_>>(), shelf.now_ms - 2),
-                    }
-                }).collect();
-                let is_alone = chunk.len() == 1;
-                let (swept, answers, removed) = shelf.commit(orders);
-                shelf.check();
-                if is_alone
-                    && let (3, at, ..) = chunk[0]
-                    && answers == [StoreAnswer::Deleted]
-                    && before.states[&code(CODES[at])].origin() == Origin::Issued
-                {
-                    deleted.insert(code(CODES[at]));
-                }
-                for code in swept.iter().flat_map(|swept| &swept.codes) {
-                    assert!(before.states.get(code).is_some_and(State::is_buried), "{code} was not unused");
-                    assert!(!deleted.contains(code), "{code} was deleted by a person");
-                }
-                if is_alone && swept.is_some() {
-                    for code in removed {
-                        let Some(State::Link(link)) = before.states.get(&code) else { panic!("{code} was no link") };
-                        assert!(link.is_over(before.now_ms), "{link:?} was removed before its end");
-                    }
-                }
-            }
-        }
-    }
-
-    /// Time for which a code of the model stays unused, in milliseconds.
-    const AFTER_MS: u64 = 5;
-
-    /// A model of a node that reuses codes, and of what each kind of crash takes from it.
-    #[derive(Default, Debug)]
-    struct Recycling {
-        shelf: Shelf,
-        /// The synced part of the store.
-        synced: Shelf,
-        /// Codes that only the expiry thread knows.
-        gathered: Vec<Code>,
-        /// The id table: rows with their cursors.
-        rows: Vec<(Vec<Code>, usize)>,
-        /// An earlier state of the id table: its library promises nothing after a power failure.
-        older_rows: Vec<(Vec<Code>, usize)>,
-        /// The codes in the queue of the core.
-        queue: Vec<Code>,
-        /// Acknowledged links without an end; codes whose link a person deleted; and the time when each expired link
-        /// was removed.
-        lasting: BTreeSet<Code>,
-        deleted: HashSet<Code>,
-        removed: HashMap<Code, u64>,
-        again: usize,
-    }
-
-    impl Recycling {
-        fn new() -> Recycling {
-            let codes: Vec<Code> = (0..8).map(|number| code(&format!("code{number:03}"))).collect();
-            let rows = vec![(codes, 0)];
-            Recycling { older_rows: rows.clone(), rows, ..Recycling::default() }
-        }
-
-        /// Makes one commit, and syncs it if its result is told to anybody.
-        fn commit(&mut self, order: Order, told: bool) -> (Option<Swept>, Vec<StoreAnswer>, Vec<Code>) {
-            let done = self.shelf.commit(vec![order]);
-            if told {
-                self.synced = self.shelf.clone();
-            }
-            done
-        }
-
-        fn step(&mut self, step: usize, number: usize) {
-            self.shelf.now_ms += 1;
-            let now_ms = self.shelf.now_ms;
-            match step {
-                0..=3 => self.create(step.is_multiple_of(2)),
-                4 => {
-                    let ends: Vec<Due> = self.shelf.ends.iter().copied().collect();
-                    let (_, _, removed) = self.commit(expire(&ends, now_ms), false);
-                    self.removed.extend(removed.into_iter().map(|code| (code, now_ms)));
-                }
-                5 | 6 => {
-                    let graves: Vec<Due> = self.shelf.graves.iter().copied().collect();
-                    let (swept, ..) = self.commit(unearth(&graves, now_ms - AFTER_MS), true);
-                    self.gathered.extend(swept.unwrap().codes);
-                }
-                7 if !self.gathered.is_empty() => {
-                    self.older_rows = self.rows.clone();
-                    self.rows.push((std::mem::take(&mut self.gathered), 0));
-                }
-                8 | 9 => {
-                    // The cursor is on disk ahead of the codes.
-                    if let Some((codes, cursor)) = self.rows.iter_mut().find(|(codes, cursor)| *cursor < codes.len()) {
-                        let end = (*cursor + 2).min(codes.len());
-                        self.queue.extend(&codes[*cursor..end]);
-                        *cursor = end;
-                    }
-                }
-                10 => {
-                    let Some(&code) = self.lasting.iter().cycle().nth(number) else { return };
-                    let (_, answers, _) = self.commit(delete(&code.to_string()), true);
-                    assert_eq!(answers, [StoreAnswer::Deleted]);
-                    self.lasting.remove(&code);
-                    self.deleted.insert(code);
-                }
-                // A kill loses the memory. A power failure loses unsynced data too, and may set the table back.
-                11 | 12 => {
-                    (self.gathered, self.queue) = (Vec::new(), Vec::new());
-                    if step == 12 {
-                        self.shelf = Shelf { now_ms, ..self.synced.clone() };
-                        self.rows = self.older_rows.clone();
-                    }
-                }
-                _ => {}
-            }
-            self.shelf.check();
-        }
-
-        /// Creates a link with the core's next code: one that expires at once, or one without an end.
-        fn create(&mut self, ends: bool) {
-            let (now_ms, Some(code)) = (self.shelf.now_ms, self.queue.pop()) else { return };
-            let end_ms = if ends { now_ms } else { u64::MAX >> 16 };
-            let (_, answers, _) = self.commit(create(ending(&code.to_string(), Origin::Issued, end_ms)), true);
-            if answers == [StoreAnswer::Taken] {
-                return;
-            }
-            assert_eq!(answers, [StoreAnswer::Created]);
-            assert!(!self.lasting.contains(&code), "{code} has a link");
-            assert!(!self.deleted.contains(&code), "{code} was deleted by a person");
-            if let Some(removed_ms) = self.removed.get(&code) {
-                assert!(removed_ms + AFTER_MS <= now_ms, "{code} was removed a moment ago");
-                self.again += 1;
-            }
-            if !ends {
-                self.lasting.insert(code);
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
-        /// Checks the reuse of codes with a kill or a power failure at any step. No code may get two links, be reused
-        /// before its time, or be reused after a person has deleted its link.
-        #[test]
-        fn a_crash_anywhere_gives_no_code_twice(steps in proptest::collection::vec((0usize..13, 0usize..7), 1..200)) {
-            let mut node = Recycling::new();
-            for (step, number) in steps {
-                node.step(step, number);
-                for code in &node.lasting {
-                    prop_assert!(node.shelf.states.get(code).is_some_and(State::is_link), "{code} is lost");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn codes_come_back_in_the_model() {
-        let mut node = Recycling::new();
-        for step in 0..2_000 {
-            node.step([8, 0, 2, 4, 5, 7, 9][step % 7], step);
-        }
-        assert!(node.again > 100, "{}", node.again);
-    }
-}
+mod tests;

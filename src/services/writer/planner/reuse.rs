@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use super::{Looked, Outcome, Plan, Stored};
-use crate::bridge::{Change, FleetDecision, StoreAnswer, Ticket};
-use crate::services::writer::similar_urls::{Alike, is_live_like};
+use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
+use crate::bridge::{FleetDecision, LinkChange, StoreAnswer, Ticket};
+use crate::services::writer::similar_urls::{ReuseCandidates, is_live_like};
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
 use carom_store::links::UrlUse;
 
-impl Plan<'_> {
+impl CommitPlanner<'_> {
     /// Answers a create with an existing link, if one exists that the request allows. Returns true if it did.
     pub(super) fn answer_existing(
         &mut self,
         (link, reuse): (&Link, Reuse),
         ticket: Ticket,
         ground: &FleetDecision,
-        look_up: impl Fn(&Code) -> Stored,
-        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+        look_up: impl Fn(&Code) -> CodeState,
+        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> bool {
         let existing = match ground {
             FleetDecision::Existing { code, found, .. } => {
@@ -49,9 +49,9 @@ impl Plan<'_> {
             _ => link.origin == Origin::Issued,
         };
         // The answer goes through the owner, which may not have the link yet.
-        let change = Change::Put(Arc::clone(&existing));
+        let change = LinkChange::Put(Arc::clone(&existing));
         let notify = Some((ticket, StoreAnswer::Existing { link: Arc::clone(&existing), spare }));
-        self.outcomes.push(Outcome::Apply { code: existing.code, change, notify });
+        self.outcomes.push(CommitEffect::Apply { code: existing.code, change, notify });
         true
     }
 
@@ -60,14 +60,14 @@ impl Plan<'_> {
         &mut self,
         link: &Link,
         reuse: Reuse,
-        look_up: impl Fn(&Code) -> Stored,
-        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+        look_up: impl Fn(&Code) -> CodeState,
+        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> Option<Arc<Link>> {
         let which = match (reuse, self.window_ms) {
             (Reuse::Any, _) if link.origin == Origin::Custom => return self.live_like(&link.code, link, look_up),
-            (Reuse::Any, _) => Alike::Oldest,
+            (Reuse::Any, _) => ReuseCandidates::Oldest,
             (Reuse::Recent, Some(window_ms)) if link.origin == Origin::Issued => {
-                Alike::UsedSince(self.now_ms.saturating_sub(window_ms).saturating_add(1))
+                ReuseCandidates::UsedSince(self.now_ms.saturating_sub(window_ms).saturating_add(1))
             }
             (Reuse::Never | Reuse::Recent, _) => return None,
         };
@@ -75,7 +75,7 @@ impl Plan<'_> {
         let mut found: Vec<UrlEntry> = alike(key, which).into_iter().map(|(entry, _)| entry).collect();
         found.extend(self.puts.get(&key).into_iter().flatten());
         found.sort_unstable();
-        if which != Alike::Oldest {
+        if which != ReuseCandidates::Oldest {
             found.reverse();
         }
         let admitted = |found: &Arc<Link>| which.admits(found.origin);
@@ -83,9 +83,9 @@ impl Plan<'_> {
     }
 
     /// Returns the link of a code, if it is like `link` and has not expired.
-    fn live_like(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> Stored) -> Option<Arc<Link>> {
+    fn live_like(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> CodeState) -> Option<Arc<Link>> {
         match self.stored(code, look_up) {
-            Stored::Held(state) if is_live_like(&state, link, self.now_ms) => match state {
+            CodeState::Held(state) if is_live_like(&state, link, self.now_ms) => match state {
                 State::Link(found) => Some(found),
                 State::Gone(_) => None,
             },
@@ -96,7 +96,7 @@ impl Plan<'_> {
     /// Returns the changes to the index of long URLs: each entry, with the time of its last use or `None` to remove it.
     pub(super) fn url_writes(&self) -> Vec<(UrlEntry, Option<u64>)> {
         let mut writes = Vec::new();
-        for (code, Looked { before, after, entry, is_new, .. }) in &self.codes {
+        for (code, LookedUpCode { before, after, entry, is_new, .. }) in &self.codes {
             let is_used = self.used.contains(code);
             if !is_new && !is_used {
                 continue;
@@ -115,9 +115,9 @@ impl Plan<'_> {
 }
 
 /// Returns the entry of a link in the index of long URLs.
-pub(super) fn entry_of(stored: &Stored) -> Option<UrlEntry> {
+pub(super) fn entry_of(stored: &CodeState) -> Option<UrlEntry> {
     match stored {
-        Stored::Held(State::Link(link)) => Some(link.url_entry()),
+        CodeState::Held(State::Link(link)) => Some(link.url_entry()),
         _ => None,
     }
 }
@@ -125,7 +125,7 @@ pub(super) fn entry_of(stored: &Stored) -> Option<UrlEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::{Order, StoreRequest};
+    use crate::bridge::{StoreRequest, WriterOrder};
     use carom_model::access::Scope;
     use carom_model::link::Version;
     use carom_model::link::history::Author;
@@ -139,7 +139,7 @@ mod tests {
 
     /// A model of the store and its index of long URLs.
     #[derive(Clone, PartialEq, Default, Debug)]
-    struct Shelf {
+    struct StoreModel {
         states: HashMap<Code, State>,
         urls: BTreeMap<UrlEntry, u64>,
         now_ms: u64,
@@ -147,11 +147,11 @@ mod tests {
 
     type Answers = Vec<(u64, StoreAnswer)>;
 
-    impl Shelf {
-        fn commit(&mut self, outbox: &mut Outbox, orders: Vec<Order>) -> (Answers, bool) {
-            let mut plan = Plan::new(outbox, self.now_ms).with_window(Some(WINDOW));
+    impl StoreModel {
+        fn commit(&mut self, outbox: &mut Outbox, orders: Vec<WriterOrder>) -> (Answers, bool) {
+            let mut plan = CommitPlanner::new(outbox, self.now_ms).with_window(Some(WINDOW));
             for order in orders {
-                let look_up = |code: &Code| self.states.get(code).cloned().map_or(Stored::Absent, Stored::Held);
+                let look_up = |code: &Code| self.states.get(code).cloned().map_or(CodeState::Absent, CodeState::Held);
                 plan.decide(order, look_up, |key, which| self.alike(key, which));
             }
             let confirms_existing = plan.confirms_existing();
@@ -169,22 +169,22 @@ mod tests {
                 }
             }
             let answer = |outcome| match outcome {
-                Outcome::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
-                Outcome::Answer { ticket, answer } => Some((ticket.token, answer)),
+                CommitEffect::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
+                CommitEffect::Answer { ticket, answer } => Some((ticket.token, answer)),
             };
             (outcomes.into_iter().filter_map(answer).collect(), confirms_existing)
         }
 
-        fn alike(&self, key: UrlKey, which: Alike) -> Vec<UrlUse> {
+        fn alike(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
             let of_key = self.urls.iter().filter(|(entry, _)| entry.key == key).map(|(entry, used)| (*entry, *used));
             match which {
-                Alike::Oldest => of_key.collect(),
-                Alike::UsedSince(since) => of_key.rev().filter(|(_, used)| *used >= since).collect(),
+                ReuseCandidates::Oldest => of_key.collect(),
+                ReuseCandidates::UsedSince(since) => of_key.rev().filter(|(_, used)| *used >= since).collect(),
             }
         }
 
         /// Makes a commit of one request and returns the answer.
-        fn one(&mut self, order: Order) -> StoreAnswer {
+        fn one(&mut self, order: WriterOrder) -> StoreAnswer {
             self.commit(&mut Outbox::default(), vec![order]).0.remove(0).1
         }
 
@@ -204,14 +204,14 @@ mod tests {
         Link { target: url.to_owned(), ..link(code, Origin::Issued) }
     }
 
-    fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> Order {
+    fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> WriterOrder {
         let ticket = Ticket { core: CoreId(0), token };
-        Order::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
+        WriterOrder::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
     }
 
-    fn delete(code: &str) -> Order {
+    fn delete(code: &str) -> WriterOrder {
         let code = Code::parse(code.as_bytes()).unwrap();
-        Order::Client(
+        WriterOrder::Client(
             StoreRequest::Delete {
                 code,
                 by: Scope::ALL,
@@ -222,8 +222,8 @@ mod tests {
         )
     }
 
-    fn shelf() -> Shelf {
-        Shelf { now_ms: 1_700_000_000_500, ..Shelf::default() }
+    fn shelf() -> StoreModel {
+        StoreModel { now_ms: 1_700_000_000_500, ..StoreModel::default() }
     }
 
     fn was(code: &str) -> (String, bool) {
@@ -275,7 +275,7 @@ mod tests {
     fn what_is_deleted_or_over_or_of_another_kind_is_no_answer() {
         let mut shelf = shelf();
         for reuse in [Reuse::Recent, Reuse::Any] {
-            shelf = Shelf { now_ms: shelf.now_ms, ..Shelf::default() };
+            shelf = StoreModel { now_ms: shelf.now_ms, ..StoreModel::default() };
             shelf.create("a", "http://x/", reuse);
             // Deleted and created again in one commit, then in the next one.
             let orders =
@@ -349,7 +349,7 @@ mod tests {
         let mut outbox = Outbox::default();
         let named = |found, code: &str| FleetDecision::Existing { code: wanted(code, "").code, found, spare: false };
         let theirs = Link { version: Version { rev: 1, claim: 5, edit: 0 }, created_ms: 1, ..wanted("t", "http://x/") };
-        let mut ask = |shelf: &mut Shelf, ground| {
+        let mut ask = |shelf: &mut StoreModel, ground| {
             let order = create(wanted("mine", "http://x/"), Reuse::Recent, ground, 1);
             shelf.commit(&mut outbox, vec![order]).0.pop().unwrap().1
         };
@@ -369,7 +369,7 @@ mod tests {
         let mut shelf = shelf();
         let old = Link { created_ms: shelf.now_ms - 1_000_000, ..wanted("a", "http://x/") };
         let state = State::Link(Arc::new(Link { version: Version { rev: 1, claim: 5, edit: 0 }, ..old.clone() }));
-        shelf.commit(&mut Outbox::default(), vec![Order::Found(vec![(old.code, state)])]);
+        shelf.commit(&mut Outbox::default(), vec![WriterOrder::Found(vec![(old.code, state)])]);
         assert_eq!(shelf.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
         assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), new("b"));
         assert_eq!(shelf.create("c", "http://x/", Reuse::Any), was("a"));

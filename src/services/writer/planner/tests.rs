@@ -26,27 +26,27 @@ fn code() -> Code {
     Code::parse(b"abc").unwrap()
 }
 
-fn create(code: &str, origin: Origin, token: u64) -> Order {
+fn create(code: &str, origin: Origin, token: u64) -> WriterOrder {
     let request =
         StoreRequest::Create { link: Arc::new(link(code, origin)), reuse: Reuse::Never, ticket: ticket(token) };
-    Order::Client(request, FleetDecision::Alone)
+    WriterOrder::Client(request, FleetDecision::Alone)
 }
 
-fn delete(code: &str, token: u64) -> Order {
+fn delete(code: &str, token: u64) -> WriterOrder {
     let code = Code::parse(code.as_bytes()).unwrap();
-    Order::Client(
+    WriterOrder::Client(
         StoreRequest::Delete { code, by: Scope::ALL, author: Author::default(), ticket: ticket(token) },
         FleetDecision::Alone,
     )
 }
 
-fn create_on(ground: FleetDecision, of: &State) -> Order {
+fn create_on(ground: FleetDecision, of: &State) -> WriterOrder {
     let State::Link(link) = of else { panic!("only links are made") };
-    Order::Client(StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) }, ground)
+    WriterOrder::Client(StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) }, ground)
 }
 
-fn delete_on(ground: FleetDecision) -> Order {
-    Order::Client(
+fn delete_on(ground: FleetDecision) -> WriterOrder {
+    WriterOrder::Client(
         StoreRequest::Delete { code: code(), by: Scope::ALL, author: Author::default(), ticket: ticket(1) },
         ground,
     )
@@ -56,13 +56,13 @@ fn echo(seq: u64) -> Echo {
     Echo { partition: HERE, id: EntryId { ms: 1, seq }, check: 0 }
 }
 
-fn answer_of(outcome: &Outcome) -> Option<StoreAnswer> {
+fn answer_of(outcome: &CommitEffect) -> Option<StoreAnswer> {
     outcome.answer().map(|(_, answer)| answer.clone())
 }
 
 /// Decides one order. Returns the first answer, and the new state of its code if that changes.
-fn decide(outbox: &mut Outbox, stored: &Stored, order: Order) -> (Option<StoreAnswer>, Option<Option<State>>) {
-    let mut plan = Plan::new(outbox, NOW);
+fn decide(outbox: &mut Outbox, stored: &CodeState, order: WriterOrder) -> (Option<StoreAnswer>, Option<Option<State>>) {
+    let mut plan = CommitPlanner::new(outbox, NOW);
     plan.add(order, |_| stored.clone());
     let (writes, outcomes) = plan.finish();
     (outcomes.first().and_then(answer_of), writes.states.into_iter().next().map(|(_, state)| state))
@@ -76,12 +76,12 @@ fn every_state_decides_every_request_of_a_node_alone() {
     let buried = issued.deleted(NOW);
     let damaged = Tombstone { deleted_ms: NOW, origin: Origin::Issued, version: Version::default() };
     for (stored, on_create, on_delete) in [
-        (Stored::Absent, (Created, Some(Some(fresh))), (NotFound, None)),
-        (Stored::Held(custom), (Taken, None), (Deleted, Some(None))),
-        (Stored::Held(issued), (Taken, None), (Deleted, Some(Some(buried.clone())))),
-        (Stored::Held(buried), (Taken, None), (NotFound, None)),
-        (Stored::Damaged, (Taken, None), (Deleted, Some(Some(State::Gone(damaged))))),
-        (Stored::Unknown, (Refused(UNREADABLE), None), (Refused(UNREADABLE), None)),
+        (CodeState::Absent, (Created, Some(Some(fresh))), (NotFound, None)),
+        (CodeState::Held(custom), (Taken, None), (Deleted, Some(None))),
+        (CodeState::Held(issued), (Taken, None), (Deleted, Some(Some(buried.clone())))),
+        (CodeState::Held(buried), (Taken, None), (NotFound, None)),
+        (CodeState::Damaged, (Taken, None), (Deleted, Some(Some(State::Gone(damaged))))),
+        (CodeState::Unknown, (Refused(UNREADABLE), None), (Refused(UNREADABLE), None)),
     ] {
         let mut outbox = Outbox::default();
         let (answer, write) = decide(&mut outbox, &stored, create("abc", Origin::Custom, 1));
@@ -95,8 +95,8 @@ fn every_state_decides_every_request_of_a_node_alone() {
 #[test]
 fn of_two_creates_in_one_commit_the_first_wins() {
     let mut outbox = Outbox::default();
-    let mut plan = Plan::new(&mut outbox, NOW);
-    plan.add(create("abc", Origin::Custom, 1), |_| Stored::Absent);
+    let mut plan = CommitPlanner::new(&mut outbox, NOW);
+    plan.add(create("abc", Origin::Custom, 1), |_| CodeState::Absent);
     plan.add(create("abc", Origin::Custom, 2), |_| panic!("asked twice"));
     assert!(plan.needs_sync());
     let (_, outcomes) = plan.finish();
@@ -110,13 +110,13 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     let mut outbox = Outbox::default();
     let mine = state(Origin::Custom, 1, 7);
     let order = create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
-    assert_eq!(decide(&mut outbox, &Stored::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
+    assert_eq!(decide(&mut outbox, &CodeState::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
     assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
-    let to = Position { id: echo(5).id, check: 0 };
-    let told = Told { code: code(), state: mine.clone(), displaced: None };
-    let followed = Order::Followed(Followed { partition: HERE, entries: vec![(to, Some(told))], to });
-    let mut plan = Plan::new(&mut outbox, NOW);
-    plan.add(followed, |_| Stored::Held(mine.clone()));
+    let to = StreamPosition { id: echo(5).id, check: 0 };
+    let told = StreamChange { code: code(), state: mine.clone(), displaced: None };
+    let followed = WriterOrder::Followed(StreamBatch { partition: HERE, entries: vec![(to, Some(told))], to });
+    let mut plan = CommitPlanner::new(&mut outbox, NOW);
+    plan.add(followed, |_| CodeState::Held(mine.clone()));
     assert!(!plan.needs_sync(), "nobody waits for it");
     let (writes, outcomes) = plan.finish();
     assert!(outcomes.is_empty() && writes.states.is_empty());
@@ -131,8 +131,8 @@ fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
     let mine = state(Origin::Custom, 1, 7);
     for stored in [mine.clone(), mine.deleted(NOW)] {
         let order = create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
-        let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(order, |_| Stored::Held(stored.clone()));
+        let mut plan = CommitPlanner::new(&mut outbox, NOW);
+        plan.add(order, |_| CodeState::Held(stored.clone()));
         assert!(plan.needs_sync(), "what came through the stream may not be synced yet");
         let (writes, outcomes) = plan.finish();
         assert_eq!(answer_of(&outcomes[0]), Some(StoreAnswer::Created));
@@ -146,21 +146,21 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     let mut outbox = Outbox::default();
     let unheard = |asked| FleetDecision::NoReply { asked, alone: true };
     let (mine, slug) = (state(Origin::Issued, 1, 7), state(Origin::Custom, 1, 8));
-    let made = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &mine));
+    let made = decide(&mut outbox, &CodeState::Absent, create_on(unheard(true), &mine));
     assert_eq!(made, (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
     assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code() }]);
     let mut outbox = Outbox::default();
-    let refused = decide(&mut outbox, &Stored::Absent, create_on(unheard(false), &slug));
+    let refused = decide(&mut outbox, &CodeState::Absent, create_on(unheard(false), &slug));
     assert_eq!(refused, (Some(StoreAnswer::NeedsRedis { asked: false }), None));
     assert!(outbox.is_empty());
-    let theirs = Stored::Held(state(Origin::Custom, 1, 9));
+    let theirs = CodeState::Held(state(Origin::Custom, 1, 9));
     assert_eq!(decide(&mut outbox, &theirs, create_on(unheard(false), &slug)), (Some(StoreAnswer::Taken), None));
-    let came_by = decide(&mut outbox, &Stored::Held(slug.clone()), create_on(unheard(true), &slug));
+    let came_by = decide(&mut outbox, &CodeState::Held(slug.clone()), create_on(unheard(true), &slug));
     assert_eq!(came_by, (Some(StoreAnswer::Created), None), "the stream was faster than the answer");
     // Redis may have accepted it: the link is deleted when it turns up.
-    let refused = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &slug));
+    let refused = decide(&mut outbox, &CodeState::Absent, create_on(unheard(true), &slug));
     assert_eq!((refused, outbox.len()), ((Some(StoreAnswer::NeedsRedis { asked: true }), None), 0));
-    let (_, write) = decide(&mut outbox, &Stored::Absent, Order::Found(vec![(code(), slug.clone())]));
+    let (_, write) = decide(&mut outbox, &CodeState::Absent, WriterOrder::Found(vec![(code(), slug.clone())]));
     let gone = write.flatten().expect("a tombstone");
     assert_eq!(rules::offer(Some(&slug), &gone), Verdict::Accepted(gone.clone()));
     assert_eq!(outbox.take_deliveries().len(), 1);
@@ -180,12 +180,12 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
         (FleetDecision::NoReply { asked: true, alone: true }, true),
     ] {
         let mut outbox = Outbox::default();
-        let (answer, write) = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(ground));
+        let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(ground));
         assert_eq!((answer, write), (Some(StoreAnswer::Deleted), Some(Some(gone.clone()))));
         assert_eq!((outbox.len(), outbox.take_deliveries().len()), (1, usize::from(queued)));
     }
     let mut outbox = Outbox::default();
-    let late = decide(&mut outbox, &Stored::Held(mine), delete_on(FleetDecision::Held(gone.clone())));
+    let late = decide(&mut outbox, &CodeState::Held(mine), delete_on(FleetDecision::Held(gone.clone())));
     assert_eq!(late, (None, Some(Some(gone))), "somebody else was faster; the owner hears of it first");
 }
 
@@ -193,9 +193,9 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
 fn a_delete_never_calls_a_link_missing_that_stays() {
     let mine = state(Origin::Custom, 1, 7);
     let mut outbox = Outbox::default();
-    decide(&mut outbox, &Stored::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
+    decide(&mut outbox, &CodeState::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
     // Redis had no link when it was asked which one to delete, and has this one by now.
-    let held = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(FleetDecision::Held(mine)));
+    let held = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(FleetDecision::Held(mine)));
     assert_eq!(held, (Some(StoreAnswer::Refused(NOT_IN_REDIS)), None));
 }
 
@@ -203,15 +203,15 @@ fn a_delete_never_calls_a_link_missing_that_stays() {
 fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 1, 8));
     let mut outbox = Outbox::default();
-    decide(&mut outbox, &Stored::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
+    decide(&mut outbox, &CodeState::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
     let delivery = outbox.take_deliveries()[0];
-    let held = Delivered { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
-    let mut plan = Plan::new(&mut outbox, NOW);
-    plan.add(Order::Delivered(vec![held]), |_| Stored::Held(mine.clone()));
+    let held = OutboxReply { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
+    let mut plan = CommitPlanner::new(&mut outbox, NOW);
+    plan.add(WriterOrder::Delivered(vec![held]), |_| CodeState::Held(mine.clone()));
     assert_eq!(plan.conflicts(), [Conflict { code: code(), lost: mine.version(), kept: theirs.version() }]);
     let (writes, outcomes) = plan.finish();
     assert_eq!(writes.states, [(code(), Some(theirs))]);
-    assert!(matches!(outcomes[0], Outcome::Apply { change: Change::Put(_), notify: None, .. }));
+    assert!(matches!(outcomes[0], CommitEffect::Apply { change: LinkChange::Put(_), notify: None, .. }));
     assert!(!outbox.is_empty() && !outbox.is_undelivered(&code()), "until it was seen in the stream");
 }
 
@@ -219,9 +219,13 @@ fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
 fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
     let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 2, 7));
     let mut outbox = Outbox::default();
-    decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(FleetDecision::NoReply { asked: false, alone: true }));
-    let gone = Stored::Held(mine.deleted(NOW));
-    assert_eq!(decide(&mut outbox, &gone, Order::Found(vec![(code(), theirs)])), (None, None));
+    decide(
+        &mut outbox,
+        &CodeState::Held(mine.clone()),
+        delete_on(FleetDecision::NoReply { asked: false, alone: true }),
+    );
+    let gone = CodeState::Held(mine.deleted(NOW));
+    assert_eq!(decide(&mut outbox, &gone, WriterOrder::Found(vec![(code(), theirs)])), (None, None));
 }
 
 #[test]
@@ -230,14 +234,14 @@ fn what_redis_has_forgotten_is_not_forgotten_here() {
     // Redis has granted a slug that is taken on this node.
     let (mine, new) = (state(Origin::Custom, 3, 7), state(Origin::Custom, 1, 8));
     let mut outbox = Outbox::default();
-    let (answer, write) = decide(&mut outbox, &Stored::Held(mine.clone()), create_on(accepted(&new), &new));
+    let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), create_on(accepted(&new), &new));
     assert_eq!((answer, write), (Some(StoreAnswer::Taken), None));
     assert_eq!(outbox.take_deliveries().len(), 1, "Redis hears of it");
     assert_eq!(rules::offer(Some(&new), &mine), Verdict::Accepted(mine.clone()));
     assert!(outbox.is_withdrawn(&code(), &new));
     // Redis has applied a delete to an older state than the one on this node.
     let gone = state(Origin::Custom, 1, 7).deleted(NOW);
-    let (answer, write) = decide(&mut outbox, &Stored::Held(mine), delete_on(accepted(&gone)));
+    let (answer, write) = decide(&mut outbox, &CodeState::Held(mine), delete_on(accepted(&gone)));
     let left = write.flatten().expect("a tombstone");
     assert_eq!((answer, left.is_free(), left.version().rev), (Some(StoreAnswer::Deleted), true, 4));
 }
@@ -245,13 +249,17 @@ fn what_redis_has_forgotten_is_not_forgotten_here() {
 #[test]
 fn an_answer_of_redis_that_is_old_undoes_nothing() {
     let mine = state(Origin::Custom, 1, 7);
-    let gone = Stored::Held(mine.deleted(NOW));
+    let gone = CodeState::Held(mine.deleted(NOW));
     let new = state(Origin::Custom, 1, 8);
     let mut outbox = Outbox::default();
     let late = decide(&mut outbox, &gone, create_on(FleetDecision::Held(mine.clone()), &new));
     assert_eq!(late, (Some(StoreAnswer::Taken), None), "the delete came through the stream meanwhile");
     // Deleted while Redis was away, and not delivered yet.
-    decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(FleetDecision::NoReply { asked: false, alone: true }));
+    decide(
+        &mut outbox,
+        &CodeState::Held(mine.clone()),
+        delete_on(FleetDecision::NoReply { asked: false, alone: true }),
+    );
     let held = decide(&mut outbox, &gone, create_on(FleetDecision::Held(mine), &new));
     assert_eq!(held, (Some(StoreAnswer::Taken), None));
 }
@@ -262,12 +270,12 @@ fn a_gap_brings_everything_of_the_partition_again() {
     let mine = state(Origin::Custom, 1, 7);
     decide(
         &mut outbox,
-        &Stored::Absent,
+        &CodeState::Absent,
         create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine),
     );
-    let at = Position { id: EntryId { ms: 9, seq: 0 }, check: 3 };
-    let mut plan = Plan::new(&mut outbox, NOW);
-    plan.add(Order::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));
+    let at = StreamPosition { id: EntryId { ms: 9, seq: 0 }, check: 3 };
+    let mut plan = CommitPlanner::new(&mut outbox, NOW);
+    plan.add(WriterOrder::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));
     let (writes, _) = plan.finish();
     assert_eq!((writes.positions, writes.compare), (vec![(HERE, at)], vec![(HERE, true)]));
     assert_eq!(outbox.take_deliveries().len(), 1);
@@ -285,13 +293,13 @@ proptest! {
             let mut outbox = Outbox::default();
             let mut answers = Vec::new();
             for (number, chunk) in requests.chunks(group).enumerate() {
-                let mut plan = Plan::new(&mut outbox, NOW);
+                let mut plan = CommitPlanner::new(&mut outbox, NOW);
                 for (at, &(code, creates, issued)) in chunk.iter().enumerate() {
                     let code = ["a", "b", "c", "d"][code];
                     let token = (number * group + at) as u64;
                     let origin = if issued { Origin::Issued } else { Origin::Custom };
                     let order = if creates { create(code, origin, token) } else { delete(code, token) };
-                    plan.add(order, |code| store.get(code).cloned().map_or(Stored::Absent, Stored::Held));
+                    plan.add(order, |code| store.get(code).cloned().map_or(CodeState::Absent, CodeState::Held));
                 }
                 let (writes, outcomes) = plan.finish();
                 for (code, state) in writes.states {
@@ -317,8 +325,8 @@ fn what_others_did_is_noted_and_what_time_did_is_not() {
     };
     let noted = |before: &State, after: State| {
         let mut outbox = Outbox::default();
-        let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(Order::Found(vec![(code(), after)]), |_| Stored::Held(before.clone()));
+        let mut plan = CommitPlanner::new(&mut outbox, NOW);
+        plan.add(WriterOrder::Found(vec![(code(), after)]), |_| CodeState::Held(before.clone()));
         let edits = plan.finish().0.edits.into_iter().map(|(_, edit)| edit.into_json());
         edits.map(|edit| format!("{} {}", edit["what"], edit["through"])).collect::<Vec<_>>()
     };

@@ -2,19 +2,19 @@
 
 use carom_shards::Code;
 
-use crate::bridge::{Change, StoreAnswer, Ticket};
-use crate::services::search::Relisted;
-use carom_model::access::idempotency::KeyHash;
+use crate::bridge::{LinkChange, StoreAnswer, Ticket};
+use crate::services::search::IndexedChange;
+use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::link::history::Edit;
-use carom_model::link::{Due, UrlEntry, Version};
-use carom_model::replication::follow::Position;
+use carom_model::link::{DueEvent, UrlEntry, Version};
+use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::OutboxWrites;
 use carom_model::replication::{Partition, State};
-use carom_store::links::Of;
+use carom_store::links::EndKind;
 
 /// The stored state of a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Stored {
+pub enum CodeState {
     /// No state, neither now nor before.
     Absent,
     /// A link or a tombstone.
@@ -25,34 +25,34 @@ pub enum Stored {
     Unknown,
 }
 
-impl Stored {
+impl CodeState {
     /// Returns the state, if there is a readable one.
     pub fn state(&self) -> Option<&State> {
         match self {
-            Stored::Held(state) => Some(state),
-            Stored::Absent | Stored::Damaged | Stored::Unknown => None,
+            CodeState::Held(state) => Some(state),
+            CodeState::Absent | CodeState::Damaged | CodeState::Unknown => None,
         }
     }
 
     /// True if it is, or may have been, a link with `maxVisits`.
     pub(super) fn is_limited(&self) -> bool {
         match self {
-            Stored::Held(State::Link(link)) => link.policy.max_visits.is_some(),
-            Stored::Absent | Stored::Held(State::Gone(_)) => false,
-            Stored::Damaged | Stored::Unknown => true,
+            CodeState::Held(State::Link(link)) => link.policy.max_visits.is_some(),
+            CodeState::Absent | CodeState::Held(State::Gone(_)) => false,
+            CodeState::Damaged | CodeState::Unknown => true,
         }
     }
 }
 
 /// A message that the writer sends once the commit is durable.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum CommitEffect {
     /// The owner of the code applies the change, then passes the answer on to the client, if one waits.
     Apply {
         /// The code whose owner gets the change.
         code: Code,
         /// The change to apply.
-        change: Change,
+        change: LinkChange,
         /// The ticket of the client and its answer.
         notify: Option<(Ticket, StoreAnswer)>,
     },
@@ -65,12 +65,12 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl CommitEffect {
     /// Returns the ticket of the client that waits, and its answer.
     pub fn answer(&self) -> Option<(Ticket, &StoreAnswer)> {
         match self {
-            Outcome::Apply { notify, .. } => notify.as_ref().map(|(ticket, answer)| (*ticket, answer)),
-            Outcome::Answer { ticket, answer } => Some((*ticket, answer)),
+            CommitEffect::Apply { notify, .. } => notify.as_ref().map(|(ticket, answer)| (*ticket, answer)),
+            CommitEffect::Answer { ticket, answer } => Some((*ticket, answer)),
         }
     }
 }
@@ -94,13 +94,13 @@ pub struct Writes {
     /// Changes to the index of long URLs: the time when the link of an entry was last used; `None` removes the entry.
     pub urls: Vec<(UrlEntry, Option<u64>)>,
     /// Changes to the index of ends: an entry, with true to add it and false to remove it.
-    pub ends: Vec<(Of, Due, bool)>,
+    pub ends: Vec<(EndKind, DueEvent, bool)>,
     /// Links that are new on lists, have moved there, or are removed.
-    pub relisted: Vec<Relisted>,
+    pub relisted: Vec<IndexedChange>,
     /// Changes to the outbox.
     pub outbox: OutboxWrites,
     /// New positions in the streams.
-    pub positions: Vec<(Partition, Position)>,
+    pub positions: Vec<(Partition, StreamPosition)>,
     /// Partitions that must be compared as a whole (true), or no longer need to be (false).
     pub compare: Vec<(Partition, bool)>,
     /// Codes that change and had a link with `maxVisits`, and true if that link has ended.
@@ -108,7 +108,7 @@ pub struct Writes {
     /// Codes whose link has ended, so that its visits are dropped.
     pub ended: Vec<Code>,
     /// Links that were created with an idempotency key: the hash of the key, the creation time, and the code.
-    pub created_with: Vec<(KeyHash, u64, Code)>,
+    pub created_with: Vec<(IdempotencyHash, u64, Code)>,
     /// Entries for the history of links.
     pub edits: Vec<(Code, Edit)>,
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, Write};
 use rustls::HandshakeKind;
 use rustls::server::ServerConnection;
 
-use carom_tls::identity::{HTTP2, Identity};
+use carom_tls::identity::{HTTP2, TlsIdentity};
 
 /// The TLS session of one connection.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Session {
 
 /// The state of the client's side after its bytes were processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum ReceiveState {
     /// The client may send more.
     Open,
     /// The client has closed its side.
@@ -33,7 +33,7 @@ pub enum Heard {
 
 impl Session {
     /// Returns the session of a new connection, or `None` if there is no memory for it.
-    pub fn new(identity: &Identity) -> Option<Session> {
+    pub fn new(identity: &TlsIdentity) -> Option<Session> {
         let mut connection = ServerConnection::new(identity.config()).ok()?;
         // The caller bounds the bytes that wait to be sent.
         connection.set_buffer_limit(None);
@@ -66,24 +66,24 @@ impl Session {
     }
 
     /// Decrypts received bytes, and appends the plaintext to `plain`.
-    pub fn receive(&mut self, mut sealed: &[u8], plain: &mut Vec<u8>) -> Heard {
+    pub fn receive(&mut self, mut sealed: &[u8], plain: &mut Vec<u8>) -> ReceiveState {
         self.has_begun |= !sealed.is_empty();
         self.place.pass(sealed);
         while !sealed.is_empty() {
             match self.connection.read_tls(&mut sealed) {
                 // Bytes behind a client's closing alert do not count.
-                Ok(0) => return Heard::Closed,
+                Ok(0) => return ReceiveState::Closed,
                 Ok(_) => {}
-                Err(_) => return Heard::Broken,
+                Err(_) => return ReceiveState::Broken,
             }
-            let Ok(state) = self.connection.process_new_packets() else { return Heard::Broken };
+            let Ok(state) = self.connection.process_new_packets() else { return ReceiveState::Broken };
             let has_closed = state.peer_has_closed();
             self.take(state.plaintext_bytes_to_read(), plain);
             if has_closed {
-                return Heard::Closed;
+                return ReceiveState::Closed;
             }
         }
-        Heard::Open
+        ReceiveState::Open
     }
 
     /// Appends `left` bytes of plaintext.

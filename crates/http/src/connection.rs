@@ -8,59 +8,11 @@
 
 use std::net::IpAddr;
 
-use carom_shards::{CODE_LEN_MAX, Code};
-
 use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use super::proxy;
+use super::redirect::{RedirectRequest, fast_request};
 use carom_limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
-
-/// Path of the bulk import: the one path that accepts a body of any length, for as long as it makes progress.
-pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
-
-/// A range of bytes in a request's head.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Span {
-    at: u16,
-    len: u16,
-}
-
-impl Span {
-    /// Returns the bytes of this range.
-    #[inline]
-    pub fn of(self, head: &[u8]) -> &[u8] {
-        &head[usize::from(self.at)..][..usize::from(self.len)]
-    }
-}
-
-/// A request for a short code, as the fast way takes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RedirectRequest {
-    /// The code behind the slash.
-    pub code: Code,
-    /// The value of `Host`.
-    pub host: Span,
-    /// The query string, without the question mark.
-    pub query: Span,
-    /// The value of `Forwarded`.
-    pub forwarded: Span,
-    /// The value of `X-Forwarded-For`.
-    pub x_forwarded_for: Span,
-    /// True if either of those two fields has several lines. Its range is then that of the last line.
-    pub is_split: bool,
-    /// The value of `User-Agent`.
-    pub user_agent: Span,
-    /// The value of `Referer`.
-    pub referer: Span,
-    /// True for `HEAD`: the response has no body.
-    pub head_only: bool,
-    /// True if an error page may be HTML.
-    pub accepts_html: bool,
-    /// True if the connection ends after the response.
-    pub close: bool,
-    /// True if the client asked for that. Then it sends nothing more.
-    pub asked_to_close: bool,
-}
 
 /// The driver's next action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,11 +77,13 @@ pub struct Bounds {
     pub body: u32,
     /// Requests on a connection; 0 means no limit.
     pub requests: u32,
+    /// The one path that accepts a body of any length, for as long as it makes progress. Empty if none does.
+    pub stream_path: &'static str,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0 }
+        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0, stream_path: "" }
     }
 }
 
@@ -307,7 +261,7 @@ impl Connection {
         self.scan = HeadScan::default();
         self.heads = self.heads.wrapping_add(1);
         self.last |= head.close;
-        self.endless = is_bulk(&head);
+        self.endless = is_stream(&head, self.bounds.stream_path);
         self.mode = match head.body {
             Body::Length(len) if len > u64::from(self.bounds.body) && !self.endless => {
                 return self.reject(Rejection::BodyTooLarge);
@@ -333,87 +287,19 @@ impl Connection {
     }
 }
 
-/// True if a request may create any number of links.
-fn is_bulk(head: &Head<'_>) -> bool {
-    let behind = head.target.strip_prefix(BULK_PATH.as_bytes());
-    head.method == Method::Other && behind.is_some_and(|rest| matches!(rest.first(), None | Some(b'?')))
-}
-
-/// Returns the code that bytes seem to ask for, if they begin as most requests do. It is only a guess for prefetching:
-/// nothing is checked.
-#[inline]
-pub fn peek(bytes: &[u8]) -> Option<Code> {
-    let path = bytes.strip_prefix(b"GET /")?;
-    let end = memchr::memchr2(b' ', b'?', &path[..path.len().min(CODE_LEN_MAX + 1)])?;
-    Code::parse(&path[..end]).ok()
-}
-
-/// Returns the host that the bytes seem to name, if `Host` is the first field, as with most clients. Only a guess, like
-/// [`peek`].
-pub fn peek_host(bytes: &[u8]) -> &[u8] {
-    let field = memchr::memchr(b'\n', bytes).map_or(&[][..], |end| &bytes[end + 1..]);
-    match field.split_at_checked("Host: ".len()) {
-        Some((name, value)) if name.eq_ignore_ascii_case(b"Host: ") => {
-            &value[..memchr::memchr(b'\r', value).unwrap_or(0)]
-        }
-        _ => &[],
-    }
-}
-
-/// The request of a head that the fast way answers; `None` for any other. `is_last`: the connection ends after it in any case.
-#[inline]
-fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool) -> Option<RedirectRequest> {
-    if head.is_unusual || !head.is_http11 || head.method == Method::Other {
-        return None;
-    }
-    let path = head.target.strip_prefix(b"/")?;
-    let (path, query) = match memchr::memchr2(b'?', b'#', path) {
-        Some(end) if path[end] == b'?' => (&path[..end], query_span(head, end + 2)?),
-        Some(_) => return None,
-        None => (path, Span::default()),
-    };
-    let code = Code::parse(path).ok()?;
-    Some(RedirectRequest {
-        code,
-        host: span_in(bytes, head.host),
-        query,
-        forwarded: span_in(bytes, head.forwarded),
-        x_forwarded_for: span_in(bytes, head.x_forwarded_for),
-        is_split: head.is_split,
-        user_agent: span_in(bytes, head.user_agent),
-        referer: span_in(bytes, head.referer),
-        head_only: head.method == Method::Head,
-        accepts_html: head.accepts_html,
-        close: head.close || is_last,
-        asked_to_close: head.close,
-    })
-}
-
-/// Returns the range of `part` in `head`.
-#[inline]
-fn span_in(head: &[u8], part: &[u8]) -> Span {
-    let at = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
-    // A part outside the head would be none of its bytes. That does not happen.
-    match (u16::try_from(at), u16::try_from(part.len())) {
-        (Ok(at), Ok(len)) if usize::from(at) + usize::from(len) <= head.len() => Span { at, len },
-        _ => Span::default(),
-    }
-}
-
-/// Returns the range of the query string that begins at byte `begin` of the target. `None` if a fragment follows it,
-/// which no client sends.
-fn query_span(head: &Head<'_>, begin: usize) -> Option<Span> {
-    let query = &head.target[begin..];
-    if memchr::memchr(b'#', query).is_some() {
-        return None;
-    }
-    let method_len = if head.method == Method::Head { "HEAD ".len() } else { "GET ".len() };
-    Some(Span { at: u16::try_from(method_len + begin).ok()?, len: u16::try_from(query.len()).ok()? })
+/// True if a request may have a body of any length, because its path is `stream_path`.
+fn is_stream(head: &Head<'_>, stream_path: &str) -> bool {
+    let behind = head.target.strip_prefix(stream_path.as_bytes());
+    !stream_path.is_empty()
+        && head.method == Method::Other
+        && behind.is_some_and(|rest| matches!(rest.first(), None | Some(b'?')))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redirect::{Span, peek_host};
+    use carom_shards::Code;
     use proptest::prelude::*;
 
     /// A driver's view of a stream: the actions with the bytes they consumed.
@@ -625,14 +511,16 @@ mod tests {
     }
 
     #[test]
-    fn only_bodies_of_many_links_have_no_end() {
+    fn only_the_stream_path_has_bodies_of_any_length() {
+        const STREAM_PATH: &str = "/rest/v3/short-urls/bulk";
         let limit = "Content-Length: 99999999999";
         let begin = |line: &str, fields: &str| {
-            let mut connection = Connection::slow();
+            let bounds = Bounds { stream_path: STREAM_PATH, ..Bounds::default() };
+            let mut connection = Connection::slow().within(bounds);
             let head = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
             (connection.step(head.as_bytes()).action, connection)
         };
-        for line in [&format!("POST {BULK_PATH}")[..], &format!("POST {BULK_PATH}?dryRun=true")] {
+        for line in [&format!("POST {STREAM_PATH}")[..], &format!("POST {STREAM_PATH}?dryRun=true")] {
             assert_eq!(begin(line, limit).0, Action::Pass);
             let (_, mut connection) = begin(line, "Transfer-Encoding: chunked");
             for _ in 0..100 {
@@ -649,8 +537,10 @@ mod tests {
         for line in ["POST /rest/v3/short-urls", "POST /rest/v3/short-urls/bulk/", "GET /rest/v3/short-urls/bulk"] {
             assert_eq!(begin(line, limit).0, Action::Reject(Rejection::BodyTooLarge), "{line}");
         }
+        let head = format!("POST {STREAM_PATH} HTTP/1.1\r\nHost: a\r\n{limit}\r\n\r\n");
+        assert_eq!(Connection::slow().step(head.as_bytes()).action, Action::Reject(Rejection::BodyTooLarge));
         // A body that consists of framing alone is rejected.
-        let (_, mut connection) = begin(&format!("POST {BULK_PATH}"), "Transfer-Encoding: chunked");
+        let (_, mut connection) = begin(&format!("POST {STREAM_PATH}"), "Transfer-Encoding: chunked");
         let extension = format!("1;{}", "x".repeat(2 * BODY_LEN_MAX));
         connection.step(extension.as_bytes());
         assert_eq!(connection.step(b"x").action, Action::Reject(Rejection::BodyTooLarge));

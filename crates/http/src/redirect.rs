@@ -1,0 +1,121 @@
+//! Requests for a short code: their reading from a head, and guesses at them for prefetching.
+
+use carom_shards::{CODE_LEN_MAX, Code};
+
+use super::head::{Head, Method};
+
+/// A range of bytes in a request's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Span {
+    at: u16,
+    len: u16,
+}
+
+impl Span {
+    /// Returns the bytes of this range.
+    #[inline]
+    pub fn of(self, head: &[u8]) -> &[u8] {
+        &head[usize::from(self.at)..][..usize::from(self.len)]
+    }
+}
+
+/// A request for a short code, as the fast way takes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RedirectRequest {
+    /// The code behind the slash.
+    pub code: Code,
+    /// The value of `Host`.
+    pub host: Span,
+    /// The query string, without the question mark.
+    pub query: Span,
+    /// The value of `Forwarded`.
+    pub forwarded: Span,
+    /// The value of `X-Forwarded-For`.
+    pub x_forwarded_for: Span,
+    /// True if either of those two fields has several lines. Its range is then that of the last line.
+    pub is_split: bool,
+    /// The value of `User-Agent`.
+    pub user_agent: Span,
+    /// The value of `Referer`.
+    pub referer: Span,
+    /// True for `HEAD`: the response has no body.
+    pub head_only: bool,
+    /// True if an error page may be HTML.
+    pub accepts_html: bool,
+    /// True if the connection ends after the response.
+    pub close: bool,
+    /// True if the client asked for that. Then it sends nothing more.
+    pub asked_to_close: bool,
+}
+
+/// Returns the code that bytes seem to ask for, if they begin as most requests do. It is only a guess for prefetching:
+/// nothing is checked.
+#[inline]
+pub fn peek(bytes: &[u8]) -> Option<Code> {
+    let path = bytes.strip_prefix(b"GET /")?;
+    let end = memchr::memchr2(b' ', b'?', &path[..path.len().min(CODE_LEN_MAX + 1)])?;
+    Code::parse(&path[..end]).ok()
+}
+
+/// Returns the host that the bytes seem to name, if `Host` is the first field, as with most clients. Only a guess, like
+/// [`peek`].
+pub fn peek_host(bytes: &[u8]) -> &[u8] {
+    let field = memchr::memchr(b'\n', bytes).map_or(&[][..], |end| &bytes[end + 1..]);
+    match field.split_at_checked("Host: ".len()) {
+        Some((name, value)) if name.eq_ignore_ascii_case(b"Host: ") => {
+            &value[..memchr::memchr(b'\r', value).unwrap_or(0)]
+        }
+        _ => &[],
+    }
+}
+
+/// The request of a head that the fast way answers; `None` for any other. `is_last`: the connection ends after it in any case.
+#[inline]
+pub(crate) fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool) -> Option<RedirectRequest> {
+    if head.is_unusual || !head.is_http11 || head.method == Method::Other {
+        return None;
+    }
+    let path = head.target.strip_prefix(b"/")?;
+    let (path, query) = match memchr::memchr2(b'?', b'#', path) {
+        Some(end) if path[end] == b'?' => (&path[..end], query_span(head, end + 2)?),
+        Some(_) => return None,
+        None => (path, Span::default()),
+    };
+    let code = Code::parse(path).ok()?;
+    Some(RedirectRequest {
+        code,
+        host: span_in(bytes, head.host),
+        query,
+        forwarded: span_in(bytes, head.forwarded),
+        x_forwarded_for: span_in(bytes, head.x_forwarded_for),
+        is_split: head.is_split,
+        user_agent: span_in(bytes, head.user_agent),
+        referer: span_in(bytes, head.referer),
+        head_only: head.method == Method::Head,
+        accepts_html: head.accepts_html,
+        close: head.close || is_last,
+        asked_to_close: head.close,
+    })
+}
+
+/// Returns the range of `part` in `head`.
+#[inline]
+fn span_in(head: &[u8], part: &[u8]) -> Span {
+    let at = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
+    // A part outside the head would be none of its bytes. That does not happen.
+    match (u16::try_from(at), u16::try_from(part.len())) {
+        (Ok(at), Ok(len)) if usize::from(at) + usize::from(len) <= head.len() => Span { at, len },
+        _ => Span::default(),
+    }
+}
+
+/// Returns the range of the query string that begins at byte `begin` of the target. `None` if a fragment follows it,
+/// which no client sends.
+fn query_span(head: &Head<'_>, begin: usize) -> Option<Span> {
+    let query = &head.target[begin..];
+    if memchr::memchr(b'#', query).is_some() {
+        return None;
+    }
+    let method_len = if head.method == Method::Head { "HEAD ".len() } else { "GET ".len() };
+    Some(Span { at: u16::try_from(method_len + begin).ok()?, len: u16::try_from(query.len()).ok()? })
+}

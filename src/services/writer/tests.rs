@@ -1,0 +1,87 @@
+//! Tests of the writer.
+
+use super::*;
+use crate::services::testing::{KEY, TestNode, create, delete};
+use carom_model::link::Origin;
+use carom_model::testing::link;
+
+#[test]
+fn answers_come_and_links_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(dir.path(), 2);
+    let (queue, thread) = start(node.writer_setup(dir.path())).unwrap();
+    for number in 0..200 {
+        queue.send(create(link(&format!("code{number}"), Origin::Issued), number)).unwrap();
+    }
+    assert!(node.answers(200).values().all(|answer| *answer == StoreAnswer::Created));
+    queue.send(create(link("code7", Origin::Custom), 1)).unwrap();
+    queue.send(create(link("slug", Origin::Custom), 2)).unwrap();
+    queue.send(delete("code7", 3)).unwrap();
+    queue.send(delete("slug", 4)).unwrap();
+    queue.send(create(link("code7", Origin::Custom), 5)).unwrap();
+    queue.send(create(link("slug", Origin::Custom), 6)).unwrap();
+    let answers = node.answers(6);
+    use StoreAnswer::{Created, Deleted, Taken};
+    assert_eq!(
+        (1..=6).map(|token| answers[&token].clone()).collect::<Vec<_>>(),
+        [Taken, Created, Deleted, Deleted, Taken, Created]
+    );
+    drop(queue);
+    thread.join().unwrap();
+    drop(node);
+    let (links, repairs) = Links::open(&dir.path().join("links"), KEY).unwrap();
+    assert!(repairs.is_empty());
+    let stats = NodeStats::default();
+    let at = |code: &str| look_up(&links, &stats, &Code::parse(code.as_bytes()).unwrap());
+    let state = |code: &str| at(code).state().cloned().expect("a state");
+    assert!(state("code7").is_tombstone());
+    assert_eq!((state("slug").is_link(), state("slug").origin()), (true, Origin::Custom));
+    assert_eq!((state("code8").is_link(), state("code8").origin()), (true, Origin::Issued));
+}
+
+#[test]
+fn applies_go_to_the_owner_and_answers_to_who_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(dir.path(), 3);
+    let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
+    let link = link("abc", Origin::Custom);
+    let owning = owner(node.hasher.hash(&link.code), node.cores);
+    queue.send(create(link.clone(), 1)).unwrap();
+    let first = node.mail[owning.index()].recv().unwrap();
+    assert!(matches!(first, ToCore::Apply { notify: Some((_, StoreAnswer::Created)), .. }));
+    queue.send(create(link, 2)).unwrap();
+    assert!(matches!(node.mail[0].recv().unwrap(), ToCore::Answer { token: 2, answer: StoreAnswer::Taken }));
+}
+
+#[test]
+fn a_damaged_record_counts_as_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(dir.path(), 1);
+    let link = link("abc", Origin::Custom);
+    let mut batch = node.links.batch();
+    batch.put(&link.code, b"not a record");
+    node.links.commit(batch).unwrap();
+    let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
+    queue.send(create(link, 1)).unwrap();
+    assert_eq!(node.answers(1)[&1], StoreAnswer::Taken);
+    assert_eq!(node.stats.store_damaged.get(), 1);
+}
+
+#[test]
+fn after_a_failed_write_all_is_refused_and_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(dir.path(), 1);
+    let mut writer = Writer::new(node.writer_setup(dir.path())).unwrap();
+    writer.fail(&StoreError::Failed("no space left".to_owned()));
+    writer.fail(&StoreError::Halted);
+    let (sender, receiver) = sync_channel(8);
+    for token in 1..=3 {
+        sender.send(create(link("abc", Origin::Custom), token)).unwrap();
+    }
+    drop(sender);
+    writer.run(&receiver);
+    assert!(node.answers(3).values().all(|answer| *answer == StoreAnswer::Refused(FAILED)));
+    assert!(node.stats.writes_refused.load(Ordering::Relaxed));
+    assert_eq!(node.stats.alarms.list().len(), 1);
+    assert_eq!(node.stats.syncs.spread().count(), 0);
+}
