@@ -220,10 +220,10 @@ mod tests {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let from = (random >> 33) as usize % whole.len();
                 let to = (from + 1 + (random >> 50) as usize % 3000).min(whole.len());
-                pool.insert(&mut list, start + from as u32, &whole[from..to], 512);
+                pool.insert(&mut list, start.wrapping_add(from as u32), &whole[from..to], 512);
             }
-            pool.insert(&mut list, start, &whole[..10], 512);
-            pool.insert(&mut list, start + whole.len() as u32 - 5, &whole[whole.len() - 5..], 512);
+            pool.insert(&mut list, start, &whole[..3000], 512);
+            pool.insert(&mut list, start.wrapping_add(17_000), &whole[17_000..], 512);
             assert!(popped(&mut pool, &mut list, start) == whole);
             assert!(list.is_empty() && pool.used() == 0);
         }

@@ -173,6 +173,7 @@ fn window_of_zero_is_probed_until_it_opens() {
     let mut bench = Bench::connected();
     bench.give(&TcpRepr { window_len: 0, ..bench.from_client(0, 0, b"GET") });
     assert_eq!(bench.send(b"answer").0, 0);
+    assert_eq!(bench.wait_ms(20).len(), 1, "the acknowledgement of the request");
     let probes = bench.wait_ms(10_000);
     assert!((3..10).contains(&probes.len()), "{}", probes.len());
     assert!(probes.iter().all(|probe| probe.payload.is_empty() && probe.seq == bench.server_seq - 1));
