@@ -44,7 +44,8 @@ impl Events for Echo {
 /// acknowledgement into the frame that the stack waits for, so that a fuzzer gets past the handshake.
 pub(crate) fn check_frames(input: &[u8]) {
     let mut now_us = 1_000_000_000;
-    let mut config = StackConfig { connections_max: 8, half_open_max: 2, frames_held_max: FRAMES - 8, ..StackConfig::default() };
+    let mut config =
+        StackConfig { connections_max: 8, half_open_max: 2, frames_held_max: FRAMES - 8, ..StackConfig::default() };
     config.verifies_checksums = false;
     config.out_of_order_blocks_max = 16;
     let mut stack = Stack::new(config, &[5; 16], now_us);

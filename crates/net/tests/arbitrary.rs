@@ -23,7 +23,8 @@ fn frame(flags: u8, seq: u32, payload: &[u8], options: &[u8]) -> Vec<u8> {
 
 /// Returns a step of a conversation: mostly what fits, now and then with a changed byte.
 fn step() -> impl Strategy<Value = Vec<u8>> {
-    let flags = prop_oneof![4 => Just(0x10_u8), 2 => Just(0x18), 1 => Just(0x11), 1 => Just(2), 1 => Just(4), 1 => any::<u8>()];
+    let flags =
+        prop_oneof![4 => Just(0x10_u8), 2 => Just(0x18), 1 => Just(0x11), 1 => Just(2), 1 => Just(4), 1 => any::<u8>()];
     let offset = prop_oneof![4 => 1_u32..40, 1 => Just(0), 1 => any::<u32>()];
     let change = prop_oneof![5 => Just(None), 1 => any::<(u8, u8)>().prop_map(Some)];
     let options = prop_oneof![3 => Just(vec![]), 1 => vec(any::<u8>(), 12..=12)];

@@ -85,12 +85,7 @@ pub(crate) fn segment() -> TcpRepr<'static> {
 }
 
 pub(crate) fn syn() -> TcpRepr<'static> {
-    TcpRepr {
-        control: TcpControl::Syn,
-        seq_number: TcpSeqNumber(IRS),
-        max_seg_size: Some(1000),
-        ..segment()
-    }
+    TcpRepr { control: TcpControl::Syn, seq_number: TcpSeqNumber(IRS), max_seg_size: Some(1000), ..segment() }
 }
 
 /// Returns the frame of a segment from an address.

@@ -107,6 +107,14 @@ impl Server {
         }
     }
 
+    /// Resets every connection that is still open, and returns their number.
+    pub(crate) fn abandon(&mut self, now_us: u64, stack: &mut Stack, pool: &mut MemoryPool) -> u64 {
+        let open = self.sessions.drain(..).flatten().filter(|session| stack.is_open(session.id));
+        let open: Vec<ConnectionId> = open.map(|session| session.id).collect();
+        open.iter().for_each(|id| stack.reset(now_us, *id, pool));
+        open.len() as u64
+    }
+
     /// Does what plans say, for all sessions with events.
     pub(crate) fn act(
         &mut self,

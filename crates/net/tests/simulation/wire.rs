@@ -159,5 +159,5 @@ pub(crate) fn client_address(is_v4: bool, client: u32) -> IpAddress {
 
 /// Returns the address of the server.
 pub(crate) fn server_address(is_v4: bool) -> IpAddress {
-    client_address(is_v4, u32::MAX - 2)
+    client_address(is_v4, 1_000_000)
 }
