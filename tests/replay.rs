@@ -3,6 +3,8 @@
 
 #[path = "../fuzz/checks.rs"]
 mod checks;
+#[path = "../fuzz/net_checks.rs"]
+mod net_checks;
 
 use std::path::Path;
 
@@ -47,6 +49,11 @@ fn record_seeds_hold() {
 #[test]
 fn code_seeds_hold() {
     replay("code", checks::check_code);
+}
+
+#[test]
+fn net_seeds_hold() {
+    replay("net", net_checks::check_frames);
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! The Internet checksum (RFC 1071), in software.
+
+use crate::address::Address;
+
+/// Adds the 16-bit words of `bytes` to `sum`. Every piece except the last must have an even length.
+pub(crate) fn add(sum: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut sum = sum;
+    for word in words {
+        let word = u64::from_be_bytes(*word);
+        sum += (word >> 32) + (word & 0xffff_ffff);
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let word = u64::from_be_bytes(last);
+    sum + (word >> 32) + (word & 0xffff_ffff)
+}
+
+/// Folds a sum into 16 bits, without the complement.
+pub(crate) const fn fold(sum: u64) -> u16 {
+    let mut sum = (sum >> 32) + (sum & 0xffff_ffff);
+    sum = (sum >> 16) + (sum & 0xffff);
+    sum = (sum >> 16) + (sum & 0xffff);
+    sum = (sum >> 16) + (sum & 0xffff);
+    sum as u16
+}
+
+/// Returns the sum of the pseudo-header of TCP (RFC 9293, 3.1; RFC 8200, 8.1). Both forms of an IPv4 address sum up alike,
+/// once the prefix of the mapped form is left out.
+pub(crate) fn pseudo_header(source: &Address, destination: &Address, protocol: u8, len: usize) -> u64 {
+    let (source, destination) = (source.wire(), destination.wire());
+    add(add(u64::from(protocol) + len as u64, source), destination)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn example_of_rfc_1071_sums_up() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(fold(add(0, &bytes)), 0xddf2);
+    }
+
+    #[test]
+    fn odd_byte_counts_as_high_half() {
+        assert_eq!(fold(add(0, &[0x12, 0x34, 0x56])), 0x1234 + 0x5600);
+    }
+
+    #[test]
+    fn large_sums_fold() {
+        assert_eq!(fold(add(0, &[0xff; 4096])), 0xffff);
+        assert_eq!(fold(u64::MAX), 0xffff);
+    }
+}

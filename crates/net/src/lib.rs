@@ -1,0 +1,48 @@
+//! A user-space TCP/IP stack for one receive queue, without I/O: frames and time in, frames and events out.
+//!
+//! It is the datapath of carom that passes the kernel's TCP by. It is made for a server of short answers: passive open only,
+//! an answer carries the acknowledgement of its request, and the frame of an answer is its retransmission buffer.
+//!
+//! It knows no sockets, no rings of a NIC, no clock, no threads, and nothing of HTTP. ARP, NDP and ICMP stay with the
+//! kernel. A driver gives it each received frame ([`Stack::receive`]), sends answers ([`Stack::send`]), ends its turn
+//! ([`Stack::flush`]) and runs timers ([`Stack::poll`]); [`FramePool`] is the memory that it sends from.
+//!
+//! Reading order: `pool.rs` (the two owners of a frame), `events.rs`, `stack.rs` (from a frame to its connection),
+//! `stack/handshake.rs`, `connection.rs` (states and variables), `connection/receive.rs`, `connection/acknowledge.rs`,
+//! `connection/transmit.rs`, `connection/timers.rs`. What is a rule of an RFC names its section.
+#![forbid(unsafe_code)]
+
+mod address;
+mod checksum;
+mod config;
+mod congestion;
+mod connection;
+mod cookies;
+mod counters;
+mod encap;
+mod ethernet;
+mod events;
+mod flow_table;
+mod held;
+mod ipv4;
+mod ipv6;
+mod keys;
+mod next_hop;
+mod options;
+mod pool;
+mod reassembly;
+mod rtt;
+mod sack;
+mod segment;
+mod seq;
+mod stack;
+mod syn_cache;
+mod wheel;
+
+pub use config::{NetFaults, StackConfig};
+pub use counters::{DropReason, StackCounters};
+pub use encap::Decapsulate;
+pub use events::{CloseReason, ConnectionId, Events};
+pub use next_hop::{NextHop, NextHops, Reflect};
+pub use pool::{FRAME_LEN, FramePool, MemoryPool};
+pub use stack::Stack;

@@ -1,0 +1,44 @@
+//! Next hops: the Ethernet addresses of a connection's answers.
+
+use std::net::IpAddr;
+
+use crate::ethernet::EthernetHeader;
+
+/// The way of an answer's frame to its first hop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NextHop {
+    /// MAC address of the next hop.
+    pub mac: [u8; 6],
+    /// MAC address of our interface.
+    pub source_mac: [u8; 6],
+    /// Tag control information of the VLAN, or none for a frame without a tag.
+    pub vlan: Option<u16>,
+    /// Bytes of the largest IP packet on this way.
+    pub mtu: u16,
+}
+
+impl NextHop {
+    /// Returns the way back of a received frame.
+    pub(crate) const fn reflected(header: &EthernetHeader, mtu: u16) -> NextHop {
+        NextHop { mac: header.source, source_mac: header.destination, vlan: header.vlan, mtu }
+    }
+}
+
+/// A lookup of next hops, such as a copy of the kernel's routes and neighbours.
+///
+/// The stack asks once for each connection. Without an answer it sends to where the client's frames come from; an answer to
+/// an encapsulated packet would reach the balancer there, so such a connection is refused.
+pub trait NextHops {
+    /// Returns the next hop for packets from `local` to `remote`.
+    fn next_hop(&mut self, local: IpAddr, remote: IpAddr) -> Option<NextHop>;
+}
+
+/// No table: answers go to where the client's frames come from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reflect;
+
+impl NextHops for Reflect {
+    fn next_hop(&mut self, _: IpAddr, _: IpAddr) -> Option<NextHop> {
+        None
+    }
+}

@@ -1,0 +1,185 @@
+//! Attacks: blind segments, floods, windows and sizes that cost, overlaps.
+
+use carom_net::{CloseReason, DropReason, Reflect, StackConfig};
+use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber, TcpTimestampRepr};
+
+use crate::peer::{Bench, CLIENT, IRS, SERVER, frame, syn};
+
+#[test]
+fn blind_reset_is_challenged() {
+    let mut bench = Bench::connected();
+    let reset = |bench: &Bench, offset| TcpRepr { control: TcpControl::Rst, ..bench.from_client(offset, 0, b"") };
+    assert_eq!(bench.give(&reset(&bench, 500)).len(), 1, "a challenge");
+    assert_eq!(bench.give(&reset(&bench, 600)), [], "at most twice a second");
+    assert_eq!(bench.give(&reset(&bench, -5000)), [], "nothing outside the window");
+    assert_eq!(bench.notes.closed, []);
+    bench.give(&reset(&bench, 0));
+    assert_eq!(bench.notes.closed, [CloseReason::ResetByPeer]);
+    bench.assert_empty();
+}
+
+#[test]
+fn blind_syn_is_challenged() {
+    let mut bench = Bench::connected();
+    let answers = bench.give(&TcpRepr { seq_number: TcpSeqNumber(IRS + 777), ..syn() });
+    assert_eq!((answers.len(), answers[0].control), (1, TcpControl::None));
+    assert!(bench.stack.is_open(bench.id()));
+}
+
+#[test]
+fn blind_data_is_refused() {
+    let mut bench = Bench::connected();
+    // Acknowledgements ahead of everything sent, and of long ago (RFC 5961, 5).
+    for acked in [1, 1000, -100_000, i32::MIN] {
+        bench.give(&bench.from_client(0, acked, b"evil"));
+    }
+    assert_eq!(bench.notes.received, b"");
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::UnacceptableAck), 4);
+}
+
+#[test]
+fn syn_flood_leaves_room_for_clients() {
+    let mut bench = Bench::new(StackConfig { half_open_max: 128, ..StackConfig::default() });
+    for attacker in 0..100_000_u32 {
+        let [_, b, c, d] = attacker.to_be_bytes();
+        bench.give_frame(&frame([11, b, c, d], &syn()));
+    }
+    let counters = bench.stack.counters();
+    assert_eq!((counters.half_open, counters.open), (128, 0));
+    assert_eq!(counters.cookies_sent, 100_000 - 128);
+    for stamp in [None, Some(TcpTimestampRepr::new(5, 0))] {
+        let source_port = if stamp.is_some() { 5001 } else { 5000 };
+        let hello = TcpRepr { src_port: source_port, timestamp: stamp, window_scale: Some(7), ..syn() };
+        let answers = bench.give(&hello);
+        assert_eq!(answers[0].options.1.is_some(), stamp.is_some(), "the options are in the timestamp");
+        bench.server_seq = answers[0].seq.wrapping_add(1);
+        let timestamp = answers[0].timestamp.map(|sent| TcpTimestampRepr::new(6, sent.tsval));
+        bench.give(&TcpRepr { src_port: source_port, timestamp, ..bench.from_client(0, 0, b"GET") });
+    }
+    assert_eq!(bench.notes.received, b"GETGET");
+    assert_eq!(bench.stack.counters().cookies_accepted, 2);
+    let guess = TcpRepr { src_port: 6000, ..bench.from_client(0, 12_345, b"GET") };
+    assert_eq!(bench.give(&guess)[0].control, TcpControl::Rst);
+    assert_eq!(bench.stack.counters().cookies_refused, 1);
+}
+
+#[test]
+fn window_of_zero_for_ever_ends() {
+    let mut bench = Bench::connected();
+    bench.give(&TcpRepr { window_len: 0, ..bench.from_client(0, 0, b"GET") });
+    bench.send(b"answer");
+    for _ in 0..300 {
+        if !bench.wait_ms(1000).is_empty() {
+            bench.give(&TcpRepr { window_len: 0, ..bench.from_client(3, 0, b"") });
+        }
+    }
+    assert_eq!(bench.notes.closed, [CloseReason::TimedOut]);
+    bench.assert_empty();
+}
+
+#[test]
+fn divided_acknowledgements_gain_nothing() {
+    let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { window_len: 60_000, ..syn() });
+    bench.give(&TcpRepr { window_len: 60_000, ..bench.from_client(0, 0, b"") });
+    let (first, _) = bench.send(&[1; 60_000]);
+    for acked in 1..=first as i32 {
+        bench.give(&TcpRepr { window_len: 60_000, ..bench.from_client(0, acked, b"") });
+    }
+    let (second, _) = bench.send(&[1; 60_000]);
+    assert!(second <= 2 * first, "{second} after {first}");
+}
+
+#[test]
+fn tiny_segment_size_is_raised() {
+    let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { max_seg_size: Some(1), ..syn() });
+    let (_, answers) = bench.send(&[1; 500]);
+    assert!(answers.len() <= 6, "{} segments", answers.len());
+}
+
+#[test]
+fn overlaps_keep_the_first_bytes() {
+    let mut bench = Bench::connected();
+    bench.give(&bench.from_client(4, 0, b"EFGH"));
+    bench.give(&bench.from_client(2, 0, b"cdefghij"));
+    bench.give(&bench.from_client(0, 0, b"ab"));
+    bench.give(&bench.from_client(0, 0, b"XXXXXXXXXXkl"));
+    assert_eq!(bench.notes.received, b"abcdEFGHijkl");
+}
+
+#[test]
+fn land_attack_is_dropped() {
+    let mut bench = Bench::new(StackConfig::default());
+    assert_eq!(bench.give_frame(&frame(SERVER, &TcpRepr { src_port: 80, ..syn() })), []);
+    assert_eq!(bench.give_frame(&frame([255; 4], &syn())), []);
+    assert_eq!(bench.give_frame(&frame([224, 0, 0, 1], &syn())), []);
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::Martian), 3);
+}
+
+#[test]
+fn gaps_cost_bounded_memory() {
+    let config = StackConfig { out_of_order_blocks_per_connection: 8, ..StackConfig::default() };
+    let mut bench = Bench::connected_with(config, syn());
+    for gap in 0..1000 {
+        bench.give(&bench.from_client(1 + 2 * gap, 0, b"x"));
+    }
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::OutOfOrderFull), 992);
+    bench.give(&bench.from_client(0, 0, b"y"));
+    assert_eq!(bench.notes.received, b"yx");
+}
+
+#[test]
+fn resets_to_strangers_are_limited() {
+    let mut bench = Bench::new(StackConfig { resets_per_second: 10, ..StackConfig::default() });
+    let stray = bench.from_client(0, 5, b"");
+    let sent: usize = (0..100).map(|_| bench.give(&stray).len()).sum();
+    assert_eq!(sent, 10);
+    let reset = TcpRepr { control: TcpControl::Rst, ..stray };
+    bench.now_us += 1_000_000;
+    assert_eq!(bench.give(&reset), [], "a reset gets no answer");
+}
+
+#[test]
+fn unfinished_handshakes_answer_wrong_acknowledgements() {
+    let mut bench = Bench::new(StackConfig::default());
+    let server_seq = bench.give(&syn())[0].seq;
+    bench.server_seq = server_seq + 1;
+    let wrong = bench.give(&bench.from_client(0, 77, b""));
+    assert_eq!((wrong[0].control, wrong[0].seq), (TcpControl::Rst, server_seq + 78));
+    assert_eq!(bench.stack.counters().half_open, 1);
+    bench.give(&TcpRepr { control: TcpControl::Rst, ..bench.from_client(0, 0, b"") });
+    bench.assert_empty();
+}
+
+#[test]
+fn full_table_evicts_time_wait_only() {
+    let mut bench = Bench::new(StackConfig { connections_max: 2, ..StackConfig::default() });
+    let mut connect = |port: u16| {
+        let answer = bench.give(&TcpRepr { src_port: port, ..syn() });
+        bench.server_seq = answer[0].seq.wrapping_add(1);
+        let opened = bench.notes.opened.len();
+        bench.give(&TcpRepr { src_port: port, ..bench.from_client(0, 0, b"") });
+        bench.notes.opened.len() > opened
+    };
+    assert!(connect(1) && connect(2) && !connect(3));
+    let first = bench.notes.opened[0];
+    bench.stack.reset(bench.now_us, first, &mut bench.pool);
+    assert_eq!(bench.sent()[0].control, TcpControl::Rst);
+    assert!(!bench.stack.is_open(first));
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::Full), 1);
+}
+
+#[test]
+fn odd_flags_open_nothing() {
+    let mut bench = Bench::new(StackConfig::default());
+    let plain = frame(CLIENT, &syn());
+    for flags in 0..64_u8 {
+        let mut odd = plain.clone();
+        odd[14 + 20 + 13] = flags;
+        let mut unverified = Bench::new(StackConfig { verifies_checksums: false, ..StackConfig::default() });
+        unverified.stack.receive(1, &odd, &mut unverified.pool, &mut Reflect, &mut unverified.notes);
+        let opens = flags & 2 != 0 && flags & (1 | 4 | 16) == 0;
+        assert_eq!(unverified.stack.counters().half_open, u64::from(opens), "{flags:#x}");
+        bench.give_frame(&odd);
+    }
+    assert_eq!(bench.stack.counters().half_open, 1);
+}

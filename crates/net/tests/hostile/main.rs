@@ -1,0 +1,5 @@
+//! The stack against peers that follow no rule, and the rules of the RFCs segment by segment.
+
+mod attacks;
+mod peer;
+mod rules;
