@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use carom::bridge::{FleetDecision, Mailbox, Mailboxes, StoreRequest, Ticket, ToCore, WriterOrder};
 use carom::commands::data::import;
+use carom::commands::data::import_setup::ImportSetup;
 use carom::services::readers::export;
 use carom::services::search::{self, Catalog};
 use carom::services::{loader, writer};
@@ -84,7 +85,7 @@ fn generate(count: u64, file: &str) {
 fn run_import(dir: &Path, file: &str) {
     std::fs::create_dir_all(dir).unwrap();
     let mut input = File::open(file).unwrap();
-    let setup = import::ImportSetup {
+    let setup = ImportSetup {
         of_fleet: false,
         links: open(dir),
         data_dir: dir.to_owned(),
@@ -184,7 +185,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         let (policy, version) = (Policy::default(), Version::default());
         let (origin, labels) = (Origin::Issued, LinkLabels::default());
         let link = Link { code, policy, target: target(number), created_ms: 1, origin, version, labels };
-        let ticket = Ticket { core: CoreId(0), token: number };
+        let ticket = Ticket::new(CoreId(0), number);
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Recent, ticket };
         queue.send(WriterOrder::Client(request, FleetDecision::Alone)).unwrap();
     };
@@ -194,9 +195,9 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     while start.elapsed() < time {
         match node.mail[0].recv().unwrap() {
             ToCore::Apply { .. } => done += 1,
-            ToCore::Answer { answer, .. } => {
+            ToCore::Reply { reply, .. } => {
                 if refused == 0 {
-                    println!("after {done}: {answer:?}");
+                    println!("after {done}: {reply:?}");
                 }
                 refused += 1;
                 std::thread::sleep(Duration::from_millis(1));

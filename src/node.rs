@@ -11,6 +11,7 @@ mod listeners;
 mod lists;
 mod loading;
 mod recorders;
+mod seed;
 mod store_services;
 mod supervisor;
 mod supply;
@@ -136,15 +137,8 @@ impl Node {
         let Rings { senders, visits, access } = Rings::new(settings, base.cores)?;
         register_last_sync(&base.links, &mut supervisor);
         let store = store_services::start(settings, &base, visits, access, &mut supervisor)?;
-        let parts = fleet::Parts {
-            links: &base.links,
-            post: &base.post,
-            stats: &base.stats,
-            fingerprint: base.key.fingerprint(),
-            writer: &store.writer,
-            deliveries: store.deliveries,
-        };
-        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = fleet::join(settings, parts)?;
+        let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
+        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = joined;
         let fetches = supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?;
         let (segments, recycled) = channel();
         let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
@@ -334,10 +328,4 @@ fn register_last_sync(links: &Links, supervisor: &mut Supervisor) {
             tracing::warn!("cannot write the sync position of the journal ({error})");
         }
     });
-}
-
-fn random_seed() -> Result<u64, Exit> {
-    getrandom::u64().map_err(|error| {
-        Exit::new(Reason::Incomplete, format!("the operating system cannot provide random bytes: {error}"))
-    })
 }

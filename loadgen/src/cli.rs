@@ -241,49 +241,20 @@ impl Arguments {
                 "--rate and --duration: no request is sent at this rate in this time; raise one of them".to_owned(),
             );
         }
-        if let Some(status) = self.expect_status.filter(|status| !(300..400).contains(status)) {
-            wrong.0.push(format!("--expect-status: {status} is not the status of a redirect; expected 300 to 399"));
-        }
         let renew = self.renew.as_deref().map(|text| wrong.take("renew", units::count(text)));
         let zipf = self.zipf.as_deref().map(|text| wrong.take("zipf", exponent(text)));
         let threads = wrong.take("threads", units::count(&self.threads));
         let cpus = wrong.take("cpus", self.cpus(threads.unwrap_or(1) as usize));
+        self.check_texts(&mut wrong);
+        let objectives = self.objectives(&mut wrong);
         let create = self.create.as_deref().and_then(|text| wrong.take("create", units::count(text)));
-        for field in &self.header {
-            wrong.take("H", header(field));
-        }
-        if let Some(key) = &self.api_key {
-            wrong.take("api-key", visible(key));
-        }
-        let files = [("json", &self.json), ("hgrm", &self.hgrm), ("hlog", &self.hlog), ("html", &self.html)];
-        for (option, file) in files.into_iter().filter_map(|(option, file)| Some((option, file.as_ref()?))) {
-            wrong.take(option, is_writable(file));
-        }
-        let objectives = match self.slo.as_deref().map(Objective::read_all) {
-            None => Vec::new(),
-            Some(Ok(objectives)) => objectives,
-            Some(Err(reasons)) => {
-                wrong.0.extend(reasons.into_iter().map(|reason| format!("--slo: {reason}")));
-                Vec::new()
-            }
-        };
         if connections < cpus.as_ref().map(|cpus| cpus.len() as u64) && wrong.0.is_empty() {
             wrong.0.push("--connections: each thread needs at least one connection".to_owned());
         }
         if connections < Some(self.target.len() as u64) && wrong.0.is_empty() {
             wrong.0.push("--connections: each target needs at least one connection".to_owned());
         }
-        let source = match (create, &self.codes) {
-            (Some(count), _) => LinkSource::Create(count),
-            (None, Some(path)) => LinkSource::File(path.clone()),
-            (None, None) => LinkSource::None,
-        };
-        if source == LinkSource::None && mix.is_some_and(|mix| mix.needs_links()) && self.create.is_none() {
-            wrong.0.push(
-                "--codes: redirects need links; pass an export with --codes, or create links with --create N"
-                    .to_owned(),
-            );
-        }
+        let source = self.source(create, mix, &mut wrong);
         let pace = match self.closed {
             true => Loop::Closed,
             false => Loop::Open { arrival: self.arrival.into(), rate: rate.unwrap_or(1.0) },
@@ -313,6 +284,51 @@ impl Arguments {
         };
         let files = Files { json: self.json, hgrm: self.hgrm, hlog: self.hlog, html: self.html };
         Ok(RunOptions { plan, source, objectives, find_rate: self.find_rate, files, quiet: self.quiet })
+    }
+
+    /// Checks what the plan takes over as it is written: the expected status, header fields, the key, and the files.
+    fn check_texts(&self, wrong: &mut Mistakes) {
+        if let Some(status) = self.expect_status.filter(|status| !(300..400).contains(status)) {
+            wrong.0.push(format!("--expect-status: {status} is not the status of a redirect; expected 300 to 399"));
+        }
+        for field in &self.header {
+            wrong.take("H", header(field));
+        }
+        if let Some(key) = &self.api_key {
+            wrong.take("api-key", visible(key));
+        }
+        let files = [("json", &self.json), ("hgrm", &self.hgrm), ("hlog", &self.hlog), ("html", &self.html)];
+        for (option, file) in files.into_iter().filter_map(|(option, file)| Some((option, file.as_ref()?))) {
+            wrong.take(option, is_writable(file));
+        }
+    }
+
+    /// Returns the objectives; none if they cannot be read.
+    fn objectives(&self, wrong: &mut Mistakes) -> Vec<Objective> {
+        match self.slo.as_deref().map(Objective::read_all) {
+            None => Vec::new(),
+            Some(Ok(objectives)) => objectives,
+            Some(Err(reasons)) => {
+                wrong.0.extend(reasons.into_iter().map(|reason| format!("--slo: {reason}")));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Returns the source of the links, given the valid parts of the command line.
+    fn source(&self, create: Option<u64>, mix: Option<Mix>, wrong: &mut Mistakes) -> LinkSource {
+        let source = match (create, &self.codes) {
+            (Some(count), _) => LinkSource::Create(count),
+            (None, Some(path)) => LinkSource::File(path.clone()),
+            (None, None) => LinkSource::None,
+        };
+        if source == LinkSource::None && mix.is_some_and(|mix| mix.needs_links()) && self.create.is_none() {
+            wrong.0.push(
+                "--codes: redirects need links; pass an export with --codes, or create links with --create N"
+                    .to_owned(),
+            );
+        }
+        source
     }
 
     fn target(&self, text: &str, trust: Option<&Trust>) -> Result<Target, String> {

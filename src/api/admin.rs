@@ -13,11 +13,14 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 
+use super::ApiService;
 use super::browser::is_of_foreign_page;
 use super::console::Console;
+use super::context::{Context, Site};
 use super::problem::Problem;
+use super::request::{accepts_html, is_read};
+use super::response::{ApiResponse, answer, json, with};
 use super::rest::{apps, routes};
-use super::{ApiResponse, ApiService, Context, Site, accepts_html, answer, is_read, json, with};
 use crate::bridge::handle::ServiceHandle;
 
 /// Returns the handler for the requests of the admin listener.

@@ -1,23 +1,19 @@
-//! Authentication: API keys, the rights of their apps, and the remainder of their rate limits.
+//! Authentication of callers by their API keys.
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Request};
 
-use super::admin::status;
-use super::console::SessionLife;
+use super::caller::Caller;
+use super::context::Context;
 use super::problem::Problem;
-use super::{ApiResponse, Context, with};
 use carom_model::access::key::ApiKeyHash;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::registry::KeyEntry;
-use carom_model::access::usage::{App, Quota};
-use carom_model::access::{AppName, KeyDomains, Role, Scope, is_app_version};
-use carom_model::domains::DomainName;
+use carom_model::access::usage::App;
+use carom_model::access::{KeyDomains, is_app_version};
 use carom_model::link::history::{Author, ChangeOrigin};
 use carom_telemetry::clock::unix_ms;
 
@@ -27,136 +23,8 @@ const KEY_FIELD: HeaderName = HeaderName::from_static("x-api-key");
 /// Request header in which an app reports its own version.
 const VERSION_FIELD: HeaderName = HeaderName::from_static("x-app-version");
 
-const LIMIT_FIELDS: [HeaderName; 3] = [
-    HeaderName::from_static("x-ratelimit-limit"),
-    HeaderName::from_static("x-ratelimit-remaining"),
-    HeaderName::from_static("x-ratelimit-reset"),
-];
-
 /// Reason that clients get while a new node of a fleet has not read the API keys yet.
 const UNSURE: &str = "This node has not yet read the API keys of its fleet from Redis. Try again in a moment.";
-
-/// The caller of a request, with its rights.
-#[derive(Clone, Debug)]
-pub(super) struct Caller {
-    /// App of the API key; `None` while no key is required.
-    app: Option<Arc<App>>,
-    role: Role,
-    /// Links that the app may create each second; 0: unlimited.
-    creates: u32,
-    /// Domains whose links the caller may see; `None`: all.
-    domains: Option<KeyDomains>,
-    /// Domain of a request that names none; `None`: the default domain.
-    meant: Option<DomainName>,
-    /// Hash of the API key of the request.
-    key: Option<ApiKeyHash>,
-    /// Session at the console, if the caller has one.
-    session: Option<SessionLife>,
-    /// Version that the app reports of itself.
-    pub(super) version: Option<String>,
-}
-
-impl Caller {
-    /// Returns the caller with every right, for a service without API keys.
-    pub(super) fn everybody() -> Caller {
-        let (app, domains, meant, key, session, version) = Default::default();
-        Caller { app, role: Role::Admin, creates: 0, domains, meant, key, session, version }
-    }
-
-    /// Returns the links that the caller may see.
-    pub(super) fn scope(&self) -> Scope {
-        let scope = match &self.app {
-            Some(app) if self.role < Role::WriteAll => Scope::of_app(app.name.clone()),
-            _ => Scope::ALL,
-        };
-        match &self.domains {
-            Some(domains) => scope.within_key(domains),
-            None => scope,
-        }
-    }
-
-    /// Returns the domains whose links the caller may see; `None`: all.
-    pub(super) fn domains(&self) -> Option<&KeyDomains> {
-        self.domains.as_ref()
-    }
-
-    /// Returns the domain of a request that names none; `None`: the default domain.
-    pub(super) fn domain_meant(&self) -> Option<&DomainName> {
-        self.meant.as_ref()
-    }
-
-    /// Returns the hash of the API key of the request.
-    pub(super) fn key(&self) -> Option<ApiKeyHash> {
-        self.key
-    }
-
-    /// Returns the name of the app; `None` while no key is required.
-    pub(super) fn name(&self) -> Option<&AppName> {
-        self.app.as_ref().map(|app| &app.name)
-    }
-
-    /// Binds the caller to a session at the console, with which its rights end.
-    pub(super) fn within(&self, session: SessionLife) -> Caller {
-        Caller { session: Some(session), ..self.clone() }
-    }
-
-    /// Sets the domain of requests that name none, if the caller may use that domain.
-    pub(super) fn meaning(&self, domain: Option<DomainName>) -> Caller {
-        let may = self.domains.as_ref().is_none_or(|domains| domains.has(domain.as_ref()));
-        let meant = if may { domain } else { self.meant.clone() };
-        Caller { meant, ..self.clone() }
-    }
-
-    /// Requires a role, and rights on the links of all domains.
-    ///
-    /// # Errors
-    /// 403 if the role is too low, or the API key is limited to some domains.
-    pub(super) fn needs_all(&self, role: Role) -> Result<(), Problem> {
-        self.needs(role)?;
-        match &self.domains {
-            None => Ok(()),
-            Some(_) => {
-                Err(self
-                    .forbid("This API key is limited to some domains. This request requires a key for all domains."))
-            }
-        }
-    }
-
-    /// Returns the 403 for a missing right, and counts it for the app.
-    fn forbid(&self, why: impl Into<String>) -> Problem {
-        if let Some(app) = &self.app {
-            app.forbidden.fetch_add(1, Ordering::Relaxed);
-        }
-        Problem::forbidden(why)
-    }
-
-    /// Requires a role.
-    ///
-    /// # Errors
-    /// 403 if the caller's role is lower.
-    pub(super) fn needs(&self, role: Role) -> Result<(), Problem> {
-        if self.role >= role {
-            return Ok(());
-        }
-        Err(self.forbid(format!("This API key has the role {}. This request requires {role}.", self.role)))
-    }
-
-    /// Takes one create from the app's rate limit. Returns the remainder; `None` without a limit.
-    ///
-    /// # Errors
-    /// 429 if the limit is used up.
-    pub(super) fn take_create(&self) -> Result<Option<Quota>, Problem> {
-        let Some(app) = self.app.as_ref().filter(|_| self.creates > 0) else { return Ok(None) };
-        app.take_create(self.creates, status::uptime()).map(Some).map_err(Problem::too_many_creates)
-    }
-
-    /// Counts a link that the app has created.
-    pub(super) fn made(&self) {
-        if let Some(app) = &self.app {
-            app.creates.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
 
 impl Context {
     /// Authenticates a request to the public listener.
@@ -279,22 +147,6 @@ fn version_in(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-/// Adds the headers with the remainder of a rate limit to a response.
-pub(super) fn with_quota(answer: ApiResponse, quota: Option<Quota>) -> ApiResponse {
-    let Some(quota) = quota else { return answer };
-    let reset = seconds(quota.reset);
-    let values = [quota.limit.into(), quota.remaining.into(), reset];
-    LIMIT_FIELDS
-        .into_iter()
-        .zip(values)
-        .fold(answer, |answer, (name, value): (_, u64)| with(answer, name, &value.to_string()))
-}
-
-/// Rounds a duration up to whole seconds.
-pub(super) fn seconds(time: Duration) -> u64 {
-    time.as_millis().div_ceil(1_000) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,11 +181,5 @@ mod tests {
         assert_eq!(version_in(&headers(&[("x-app-version", "1.2 (b)")])).unwrap().as_deref(), Some("1.2 (b)"));
         assert!(version_in(&headers(&[("x-app-version", &"x".repeat(65))])).is_err());
         assert!(version_in(&headers(&[("x-app-version", "é")])).is_err());
-    }
-
-    #[test]
-    fn time_is_rounded_up() {
-        let of_ms = |ms| seconds(Duration::from_millis(ms));
-        assert_eq!((of_ms(0), of_ms(1), of_ms(1_000), of_ms(1_001)), (0, 1, 1, 2));
     }
 }

@@ -5,9 +5,10 @@ use std::net::Ipv4Addr;
 use hyper::Request;
 use hyper::header::{self, HeaderValue};
 
+use super::context::Context;
 use super::problem::Problem;
+use super::request::is_read;
 use super::rest::domains::host_of;
-use super::{Context, is_read};
 use carom_model::destination::hosts::without_port;
 
 /// Headers that no page can remove from the requests of its browser (Fetch, section 2.2.2: a page may change the

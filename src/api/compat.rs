@@ -10,7 +10,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 use serde_json::{Map, Value};
 
-use super::Context;
+use super::context::Context;
 use super::problem::Problem;
 use super::rest::create::Create;
 use super::rest::short_urls::CreatedLink;

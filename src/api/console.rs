@@ -1,96 +1,41 @@
 //! The console: pages on the admin listener with which operators run the service.
 //!
 //! The pages are files in the binary (`src/api/console/web/`). They use the REST API under the session of the
-//! signed-in user (`session`, `sign_in`), and endpoints of their own. Those serve live activity (`events`), the use
-//! of links (`usage`), the history of changes (`history`), and deletes that can be undone (`deletes`). `facts`
-//! checks URLs and shows the effective settings.
+//! signed-in user (`session`, `cookies`, `sign_in`), which `admission` checks, and endpoints of their own. Those serve
+//! live activity (`events`, `watchers`), the use of links (`usage`), the history of changes (`history`), and deletes
+//! that can be undone (`deletes`). `facts` checks URLs and shows the effective settings.
 
+mod admission;
 mod assets;
+mod cookies;
 mod deletes;
 mod events;
 mod facts;
 mod history;
-mod session;
+pub(super) mod session;
 mod sign_in;
 mod usage;
+mod watchers;
 
 use std::rc::Rc;
 
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use serde_json::json;
 
-pub(super) use self::events::Watchers;
-pub(super) use self::session::SessionLife;
-use self::session::{Session, Sessions};
-use super::auth::shows_key;
+use self::admission::Admitted;
+pub(super) use self::admission::Console;
+use self::assets::page;
+use self::session::Session;
+use super::context::Context;
 use super::problem::Problem;
 use super::query::percent_decoded;
-use super::{ApiResponse, Context, empty, is_read, json as json_answer, with};
-use carom_model::access::Role;
+use super::response::{ApiResponse, empty, json as json_answer};
 use carom_model::access::key::ApiKeyHash;
 use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
-/// Request header that proves that a page of the console sent a change.
-const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
-
-/// Content security policy of the console: pages use files of this listener only, and nothing inline.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-
-/// State that the console keeps between requests.
-#[derive(Debug, Default)]
-pub(super) struct Console {
-    sessions: Sessions,
-    watchers: Watchers,
-}
-
-/// An admitted request: its context, and the session if the user is signed in.
-pub(super) struct Admitted {
-    /// Context for the request.
-    pub(super) context: Context,
-    /// Session of the signed-in user; `None` for an API key, and for a request without either.
-    session: Option<Session>,
-}
-
 impl Context {
-    /// Admits a request to the admin listener: a signed-in browser, or a client with an API key. While no keys
-    /// exist and only this machine reaches the listener, it admits every request.
-    ///
-    /// # Errors
-    /// 401 for an unknown caller. 403 for a caller without the right, or for a change that no page of the console
-    /// sent. Otherwise those of [`Context::authenticate`].
-    pub(super) fn admit<B>(&self, console: &Console, request: &Request<B>) -> Result<Admitted, Problem> {
-        if !shows_key(request.headers())
-            && let Some(admitted) = self.signed_in(console, request.headers())
-        {
-            let session = admitted.session.as_ref().expect("a signed-in caller has a session");
-            let shown = request.headers().get(CSRF_FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
-            return match is_read(request.method()) || session.is_shown(shown) {
-                true => Ok(admitted),
-                false => Err(Problem::forbidden("Invalid X-CSRF-Token header. Reload the page.")),
-            };
-        }
-        if !self.services.keys().had_keys() && !self.is_trusted(request) {
-            return Err(Problem::no_key());
-        }
-        let context = self.authenticate(request)?;
-        context.caller.needs_all(Role::Admin)?;
-        Ok(Admitted { context, session: None })
-    }
-
-    /// Returns the request's session and caller, if its cookie holds a valid session.
-    fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
-        let mut sessions = sign_in::tokens(headers).filter_map(|(_, token)| console.sessions.find(token, unix_ms()));
-        sessions.find_map(|session| {
-            let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
-            let caller = Rc::new(context.caller.within(session.life.clone()));
-            Some(Admitted { context: Context { caller, ..context }, session: Some(session) })
-        })
-    }
-
     /// Answers a path below `/admin`.
     pub(super) async fn console(
         &self,
@@ -189,11 +134,4 @@ impl Admitted {
             }),
         )
     }
-}
-
-/// Returns a page of the console.
-fn page(status: StatusCode, html: String) -> ApiResponse {
-    let answer = super::answer(status, "text/html; charset=utf-8", html);
-    // With `no-referrer` a browser would send `Origin: null` with the console's own forms.
-    with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "same-origin")
 }

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use hyper::header;
 use hyper::{Request, StatusCode};
 
-use super::{ApiResponse, Context, accepts_html, answer, with};
+use super::context::Context;
+use super::request::accepts_html;
+use super::response::{ApiResponse, answer, with};
 use crate::pages::{CONTENT_SECURITY_POLICY, Pages, SCRIPT};
 use carom_model::redirect::Notice;
 

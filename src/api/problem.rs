@@ -8,8 +8,8 @@ use hyper::header;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::auth::{seconds, with_quota};
-use super::{ApiResponse, answer, with};
+use super::rate_limit::{seconds, with_quota};
+use super::response::{ApiResponse, answer, with};
 use crate::bridge::handle::TooMany;
 use carom_http::head::TUNNEL;
 use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};

@@ -10,12 +10,15 @@ use hyper::body::Incoming;
 use hyper::header;
 use hyper::{Method, Request, StatusCode};
 
-use super::auth::with_quota;
+use super::ApiService;
+use super::context::{Context, Site};
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
+use super::rate_limit::with_quota;
+use super::request::is_read;
+use super::response::{ApiResponse, empty, with};
 use super::rest::domains::lead_to;
 use super::rest::{openapi, routes};
-use super::{ApiResponse, ApiService, Context, Site, empty, is_read, with};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::forward;
 use carom_model::access::Role;
@@ -227,7 +230,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Interfaces;
+    use crate::api::context::Interfaces;
     use crate::bridge::handle::recording_handle;
     use carom_model::link::creator_links::CreatorLinks;
     use carom_model::testing::redirects::{Case, any_case, kind_of};

@@ -1,5 +1,6 @@
 //! Pages that visitors meet: the form that creates a link, the page of a created link, previews, and QR codes.
 
 pub(in crate::api) mod home;
+pub(in crate::api) mod pictures;
 pub(in crate::api) mod preview;
 pub(in crate::api) mod qr;

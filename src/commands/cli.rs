@@ -125,7 +125,7 @@ pub struct ServeArgs {
     /// Number of cores, or the CPUs to run them on, such as 0,2,4-7 (one CPU: 3-3) [default: all]
     #[arg(long, value_name = "N|LIST")]
     pub cores: Option<String>,
-    /// Redis server, or seed servers of a Redis Cluster, shared by all nodes of a fleet [default: none]
+    /// Redis server, seed servers of a Redis Cluster, or sentinels, shared by all nodes of a fleet [default: none]
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
     /// URL that short URLs start with; its host is the default domain [default: http:// and the first listen address]

@@ -2,5 +2,6 @@
 
 pub mod import;
 mod import_lines;
+pub mod import_setup;
 pub mod inspect;
 pub mod restore;

@@ -7,7 +7,8 @@ use std::path::Path;
 use carom_shards::CodeSpace;
 
 use crate::commands::cli::{FileOrStdio, KeyPlace};
-use crate::commands::data::import::{self, ImportError, ImportSetup};
+use crate::commands::data::import;
+use crate::commands::data::import_setup::{ImportError, ImportSetup};
 use crate::services::maintenance::index_builder;
 use crate::services::readers::export::{self, ExportError};
 use crate::startup::code_secret;

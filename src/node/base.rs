@@ -13,7 +13,7 @@ use carom_telemetry::stats::{CoreStats, NodeStats};
 
 use super::cores::{core_count, make_post};
 use super::listeners::{self, Bound};
-use super::random_seed;
+use super::seed::random_seed;
 use crate::bridge::{Mailboxes, ToCore};
 use crate::pages::Pages;
 use crate::services::maintenance::index_builder;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use carom_shards::CodeLength;
 
-use crate::bridge::{LookupQueue, Mailboxes, WriterQueue};
+use super::base::Base;
+use crate::bridge::{LookupQueue, WriterQueue};
 use crate::services::allowances::SharedVisits;
 use crate::services::ids::FleetSource;
 use crate::services::replication::counter::FleetCounter;
@@ -22,11 +23,9 @@ use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
-use carom_redis::ClientSettings;
+use carom_redis::{ClientSettings, SentinelSettings};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, Settings, is_name};
-use carom_store::links::Links;
-use carom_telemetry::stats::NodeStats;
 
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";
@@ -88,7 +87,13 @@ fn other_key(theirs: &str, ours: &str) -> Exit {
 fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
     let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
+    let sentinel = url.sentinel.as_ref().map(|sentinel| SentinelSettings {
+        service: sentinel.service.clone(),
+        username: sentinel.username.clone(),
+        password: sentinel.password.clone(),
+    });
     let client = ClientSettings {
+        sentinel,
         seeds: url.servers.iter().map(|(host, port)| ServerAddress { host: host.clone(), port: *port }).collect(),
         username: url.username.clone(),
         password,
@@ -133,37 +138,32 @@ pub(super) struct Joined {
     pub(super) source: Option<FleetSource>,
 }
 
-/// The parts of a node that share the store, before the fleet's threads run.
-pub(super) struct Parts<'a> {
-    pub(super) links: &'a Links,
-    pub(super) post: &'a Mailboxes,
-    pub(super) stats: &'a Arc<NodeStats>,
-    pub(super) fingerprint: String,
-    pub(super) writer: &'a WriterQueue,
-    pub(super) deliveries: Receiver<Delivery>,
-}
-
 /// Starts a node's part in a fleet; `None` without Redis.
 ///
 /// # Errors
 /// If a thread cannot be started, or the node's name cannot be stored.
-pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit> {
+pub(super) fn join(
+    settings: &Settings,
+    base: &Base,
+    writer: &WriterQueue,
+    deliveries: Receiver<Delivery>,
+) -> Result<Joined, Exit> {
     let Some(redis) = redis_settings(settings) else {
-        if parts.links.is_of_fleet().map_err(|error| store_exit(&error))? {
+        if base.links.is_of_fleet().map_err(|error| store_exit(&error))? {
             let what = "this data directory belongs to a node of a fleet, but redis is not set";
             let remedy = "set --redis, CAROM_REDIS or redis; without it, the node could issue codes of other nodes";
             return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
         }
-        let gateway = parts.writer.clone();
+        let gateway = writer.clone();
         return Ok(Joined { fleet: None, gateway, look_ups: None, expiry: None, source: None });
     };
     let failed = |what: &dyn std::fmt::Display| {
         Exit::new(Reason::ThreadEnded, format!("the fleet threads could not be started: {what}"))
     };
     let reclaim_after = settings.fleet.reclaim_after;
-    let heard = parts.links.heard(&boot_id()).map_err(|error| store_exit(&error))?;
+    let heard = base.links.heard(&boot_id()).map_err(|error| store_exit(&error))?;
     let lease = Lease::resume(heard, since_boot(), reclaim_after);
-    parts.stats.fleet.configured.store(true, Ordering::Release);
+    base.stats.fleet.configured.store(true, Ordering::Release);
     let shared = FleetContext {
         settings: Arc::new(FleetSetup {
             redis,
@@ -172,11 +172,11 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit
             accept_without_redis: settings.fleet.accept_without_redis,
             reclaim_after,
             dedupe: settings.dedupe,
-            fingerprint: parts.fingerprint,
+            fingerprint: base.key.fingerprint(),
         }),
-        links: parts.links.clone(),
-        post: parts.post.clone(),
-        stats: Arc::clone(parts.stats),
+        links: base.links.clone(),
+        post: base.post.clone(),
+        stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
@@ -184,8 +184,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit
     let lengths: Vec<CodeLength> = settings.code_length.and_longer().collect();
     // Before the first heartbeat records that this node is part of the fleet.
     let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
-    let started =
-        replication::start(&shared, parts.writer.clone(), parts.deliveries, lengths).map_err(|error| failed(&error))?;
+    let started = replication::start(&shared, writer.clone(), deliveries, lengths).map_err(|error| failed(&error))?;
     Ok(Joined {
         fleet: Some(started.fleet),
         gateway: started.gateway,
@@ -216,7 +215,7 @@ fn name(settings: &Settings) -> Result<String, Exit> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
     }
-    let drawn = format!("node-{:08x}", super::random_seed()? as u32);
+    let drawn = format!("node-{:08x}", super::seed::random_seed()? as u32);
     keep(&path, &drawn).map_err(failed)?;
     Ok(drawn)
 }

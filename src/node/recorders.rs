@@ -6,7 +6,7 @@ use carom_settings::access_log::terms::Addresses;
 use carom_settings::exit::Exit;
 use carom_shards::CoreCount;
 
-use super::random_seed;
+use super::seed::random_seed;
 use crate::bridge::access_log::{self, AccessReceiver};
 use crate::bridge::handle::Recorders;
 

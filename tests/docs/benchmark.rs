@@ -110,8 +110,8 @@ fn headline(results: &Value) -> String {
     let times = |other: &str| number(ratio(results, CAROM, other));
     format!(
         "With 10 million links, one core answers {} redirects per second over 64 connections, at {} µs of CPU each. That is {:.2} times\n\
-         the CPU of nginx returning a constant redirect, and {:.2} times that of nginx with Lua and Redis. At 40,000 redirects per second, p99\n\
-         latency is {} ms.\n",
+         the CPU of nginx returning a constant redirect, and {:.2} times that of nginx with Lua and Redis (medians of per-run ratios). At 40,000\n\
+         redirects per second, p99 latency is {} ms.\n",
         thousands((rate / 1_000.0).round() * 1_000.0),
         shown(median(results, CAROM, SATURATED, cpu_micros)),
         times(CONSTANT),

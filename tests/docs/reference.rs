@@ -168,7 +168,7 @@ fn exit_codes() -> String {
 
 fn limits() -> String {
     let mut page = format!(
-        "# Limits\n\n{GENERATED}\n\nThe fixed limits that users, API clients and operators can reach. Source: `crates/limits/src/lib.rs`. Limits \
+        "# Limits\n\n{GENERATED}\n\nThe fixed limits that users, API clients and operators can reach. Source: `crates/limits/`. Limits \
          that can be changed are [settings](settings.md).\n"
     );
     for (title, rows) in limit_tables() {

@@ -1,7 +1,7 @@
 //! Background connections: a slow name server, handshake or server delays requests no longer than their own timeouts.
 //!
 //! A thread of its own resolves the name, connects, logs in, loads the scripts and asks the server for its role, in one
-//! piece. The last addresses of a name are kept, so that an unreachable name server does not cut the node off from a
+//! piece. A sentinel is asked for the master instead. The last addresses of a name are kept, so that an unreachable name server does not cut the node off from a
 //! working Redis.
 
 use std::collections::HashMap;
@@ -13,12 +13,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{Cmd, Value};
 use rustix::event::{EventfdFlags, eventfd};
 use rustls::ClientConfig;
 
 use super::connection::{Connection, late};
 use super::scripts::Scripts;
+use super::sentinel::{self, SentinelSettings, told_of_sentinel};
 use super::topology::{ServerRole, told};
 use super::{RedisError, ServerAddress};
 
@@ -33,6 +34,7 @@ pub(super) struct Login {
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
     pub(super) database: i64,
+    pub(super) sentinel: Option<SentinelSettings>,
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -64,14 +66,17 @@ impl Dialer {
     }
 
     /// Begins to connect. Returns the number of the attempt.
-    pub(super) fn start(&mut self, address: &ServerAddress) -> io::Result<u64> {
+    pub(super) fn start(&mut self, address: &ServerAddress, is_sentinel: bool) -> io::Result<u64> {
         self.attempts += 1;
         let attempt = self.attempts;
         let name = self.names.entry(address.clone()).or_insert_with(|| Arc::new(Name::new(address.clone())));
         let (name, login, scripts) = (Arc::clone(name), Arc::clone(&self.login), Arc::clone(&self.scripts));
         let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
         std::thread::Builder::new().name("redis-dial".to_owned()).spawn(move || {
-            let result = dial(&name, &login, &scripts);
+            let result = match &login.sentinel {
+                Some(sentinel) if is_sentinel => dial_sentinel(&name, &login, sentinel),
+                _ => dial(&name, &login, &scripts),
+            };
             // The receiver may be gone already.
             let _ = sender.send(Dialed { address: name.address.clone(), attempt, result });
             let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
@@ -94,15 +99,8 @@ impl Dialer {
 fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connection, ServerRole), RedisError> {
     let address = &name.address;
     let away = |error: io::Error| RedisError::away(address, &error, false);
-    let sockets = name.sockets().map_err(away)?;
-    let deadline = Instant::now() + DIAL_TIME;
-    let mut connection = Connection::open(address, &sockets, login, deadline)?;
-    let mut greeting = Vec::new();
-    if let Some(password) = &login.password {
-        let mut auth = redis::cmd("AUTH");
-        login.username.iter().for_each(|name| _ = auth.arg(name));
-        greeting.push(auth.arg(password).to_owned());
-    }
+    let (mut connection, deadline) = open(name, login)?;
+    let mut greeting: Vec<Cmd> = auth(login.username.as_ref(), login.password.as_ref()).into_iter().collect();
     if login.database != 0 {
         greeting.push(redis::cmd("SELECT").arg(login.database).to_owned());
     }
@@ -110,10 +108,7 @@ fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connectio
     greeting.extend(scripts.loads());
     greeting.extend([redis::cmd("INFO").arg("cluster").to_owned(), redis::cmd("ROLE")]);
     let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
-    if let Some(Value::ServerError(error)) = values.by_ref().take(logins).find(is_error) {
-        // Only the code: a server that does not know the command repeats its arguments in the text.
-        return Err(RedisError::Refused(format!("{address} rejects the login: {}", error.code())));
-    }
+    logged_in(address, values.by_ref().take(logins))?;
     scripts.take_names(address, values.by_ref().take(scripts.count()))?;
     let (info, role) = (values.next().unwrap_or(Value::Nil), values.next().unwrap_or(Value::Nil));
     let told = told(address, &info, &role, || {
@@ -123,8 +118,48 @@ fn dial(name: &Arc<Name>, login: &Login, scripts: &Scripts) -> Result<(Connectio
     Ok((connection, told))
 }
 
-fn is_error(value: &Value) -> bool {
-    matches!(value, Value::ServerError(_))
+/// Connects to a sentinel and asks it for the master.
+fn dial_sentinel(
+    name: &Arc<Name>,
+    login: &Login,
+    sentinel: &SentinelSettings,
+) -> Result<(Connection, ServerRole), RedisError> {
+    let address = &name.address;
+    let (mut connection, deadline) = open(name, login)?;
+    let mut greeting: Vec<Cmd> = auth(sentinel.username.as_ref(), sentinel.password.as_ref()).into_iter().collect();
+    let logins = greeting.len();
+    greeting.push(sentinel::question(&sentinel.service));
+    let values = connection.ask(&greeting, deadline).map_err(|error| RedisError::away(address, &error, false))?;
+    let mut values = values.into_iter();
+    logged_in(address, values.by_ref().take(logins))?;
+    let told = told_of_sentinel(address, &sentinel.service, &values.next().unwrap_or(Value::Nil))?;
+    Ok((connection, told))
+}
+
+/// Opens a connection, and returns the instant at which its greeting must be over.
+fn open(name: &Arc<Name>, login: &Login) -> Result<(Connection, Instant), RedisError> {
+    let sockets = name.sockets().map_err(|error| RedisError::away(&name.address, &error, false))?;
+    let deadline = Instant::now() + DIAL_TIME;
+    Ok((Connection::open(&name.address, &sockets, login, deadline)?, deadline))
+}
+
+/// Builds the command that logs in, if there is a password.
+fn auth(username: Option<&String>, password: Option<&String>) -> Option<Cmd> {
+    let password = password?;
+    let mut auth = redis::cmd("AUTH");
+    if let Some(username) = username {
+        auth.arg(username);
+    }
+    Some(auth.arg(password).to_owned())
+}
+
+/// Checks the replies to the commands that log in.
+fn logged_in(address: &ServerAddress, mut replies: impl Iterator<Item = Value>) -> Result<(), RedisError> {
+    if let Some(Value::ServerError(error)) = replies.find(|reply| matches!(reply, Value::ServerError(_))) {
+        // Only the code: a server that does not know the command repeats its arguments in the text.
+        return Err(RedisError::Refused(format!("{address} rejects the login: {}", error.code())));
+    }
+    Ok(())
 }
 
 /// A host name, and its last known addresses.

@@ -1,10 +1,10 @@
-//! A client for Redis and Redis Cluster, which routes each request and reports whether a failed one may have been
-//! carried out.
+//! A client for Redis, Redis Cluster and a master that sentinels watch, which routes each request and reports whether a
+//! failed one may have been carried out.
 //!
-//! A [`Client`] belongs to one thread. It detects a cluster by itself, keeps one connection to each master that it
+//! A [`Client`] belongs to one thread. It detects a cluster by itself, or asks sentinels for the master. It keeps one connection to each master that it
 //! needs, and waits for all of them at once. Each request has its own deadline: a slow server, name server or handshake
 //! does not delay the responses of others. Connections are opened in the background. After a failover the client
-//! fetches the new map of slots and continues. A master that does not answer costs one timeout. After that, requests to
+//! fetches the new map of slots, or the name of the new master, and continues. A master that does not answer costs one timeout. After that, requests to
 //! it fail at once until it answers again.
 //!
 //! This crate knows neither links nor the meaning of any key: its caller names the slot or the server of each request, and
@@ -16,12 +16,14 @@
 //! 2. [`Route`], which server a request is for;
 //! 3. [`RedisError`], what may have become of a request without a reply;
 //! 4. `topology`, how the masters of a cluster are found;
-//! 5. `server`, the state of one connection;
-//! 6. `scripts`, how scripts are loaded and called.
+//! 5. `sentinel`, how the master of a service is found;
+//! 6. `server`, the state of one connection;
+//! 7. `scripts`, how scripts are loaded and called.
 
 mod connection;
 mod dial;
 mod scripts;
+mod sentinel;
 mod server;
 mod topology;
 
@@ -37,11 +39,12 @@ use rustix::event::{PollFd, PollFlags};
 use self::dial::{Dialed, Dialer, Login};
 use self::scripts::Scripts;
 use self::server::{FailedRequest, Readiness, Server, ServerReply};
-use self::topology::{Search, ServerRole, Topology};
+use self::topology::{MapQuestion, Search, ServerRole, Topology};
 use carom_tls::trust;
 
 pub use redis::{Cmd, Value, cmd};
 
+pub use self::sentinel::SentinelSettings;
 pub use self::topology::{slot, text};
 
 /// Maximum number of attempts of a request within its deadline, if other servers have its slot.
@@ -69,16 +72,18 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// Settings of the connection to Redis. The `Debug` form hides the password.
+/// Settings of the connection to Redis. The `Debug` form hides passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// Servers for the first contact: a single one, or some of a cluster.
+    /// Servers for the first contact: a single one, or some of a cluster. With `sentinel`, these are the sentinels.
     pub seeds: Vec<ServerAddress>,
-    /// The user name; `None` for the default user.
+    /// The service whose master the sentinels name; `None` for a single server or a cluster.
+    pub sentinel: Option<SentinelSettings>,
+    /// The user name at Redis; `None` for the default user.
     pub username: Option<String>,
     /// The Redis password, if any.
     pub password: Option<String>,
-    /// The database of a single server.
+    /// The database of a server outside a cluster.
     pub database: i64,
     /// True to use TLS.
     pub tls: bool,
@@ -86,10 +91,18 @@ pub struct ClientSettings {
     pub ca_file: Option<PathBuf>,
 }
 
+impl ClientSettings {
+    /// The service that the sentinels watch; empty for other topologies.
+    fn service(&self) -> &str {
+        self.sentinel.as_ref().map_or("", |sentinel| &sentinel.service)
+    }
+}
+
 impl fmt::Display for ClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<String> = self.seeds.iter().map(ServerAddress::to_string).collect();
-        f.write_str(&servers.join(", "))
+        f.write_str(&servers.join(", "))?;
+        if self.sentinel.is_some() { write!(f, " for {}", self.service()) } else { Ok(()) }
     }
 }
 
@@ -199,11 +212,13 @@ enum Reply {
     Failed(RedisError),
 }
 
-/// A client for Redis or a Redis Cluster. It belongs to one thread.
+/// A client for Redis, a Redis Cluster, or a master that sentinels watch. It belongs to one thread.
 pub struct Client {
     settings: ClientSettings,
     scripts: Arc<Scripts>,
     dialer: Dialer,
+    /// The sentinels, in the order in which they are asked; empty for other topologies.
+    sentinels: Vec<ServerAddress>,
     topology: Option<Topology>,
     search: Option<Search>,
     /// The instant at which the last topology search began.
@@ -226,10 +241,12 @@ impl Client {
             username: settings.username.clone(),
             password: settings.password.clone(),
             database: settings.database,
+            sentinel: settings.sentinel.clone(),
             tls: if settings.tls { Some(trust::client(settings.ca_file.as_deref())?) } else { None },
         };
         Ok(Client {
             dialer: Dialer::new(login, Arc::clone(&scripts)).map_err(|error| error.to_string())?,
+            sentinels: if settings.sentinel.is_some() { settings.seeds.clone() } else { Vec::new() },
             settings,
             scripts,
             topology: None,
@@ -280,6 +297,7 @@ impl Client {
     /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Responses to others are
     /// kept for [`Client::turn`].
     pub fn await_all(&mut self, tickets: &[RequestId], deadline: Instant) -> Vec<Replies> {
+        assert!(tickets.is_sorted(), "a response would be taken for that to an earlier request, and waited for again");
         let (mut ours, mut others) = (HashMap::new(), Vec::new());
         while ours.len() < tickets.len() {
             for (ticket, answer) in self.turn(deadline) {
@@ -297,6 +315,7 @@ impl Client {
     /// Does all work that is possible without waiting.
     fn step(&mut self) {
         self.hear();
+        self.check_master();
         self.dispatch();
         self.search_on();
         self.write();
@@ -346,7 +365,12 @@ impl Client {
         let Some(server) = self.servers.get_mut(&address) else { return };
         match result {
             Ok((connection, told)) => {
-                if server.dialed(attempt, Ok((connection, matches!(told, ServerRole::Cluster(_))))) {
+                let map = match &told {
+                    ServerRole::Cluster(_) => MapQuestion::Slots,
+                    ServerRole::Named(_) => MapQuestion::Master(self.settings.service().to_owned()),
+                    ServerRole::Alone | ServerRole::Replica => MapQuestion::Role,
+                };
+                if server.dialed(attempt, Ok((connection, map))) {
                     self.told(&address, Ok(told));
                 }
             }
@@ -414,9 +438,14 @@ impl Client {
 
     /// Retries a request after a pause, up to [`ROUNDS`] attempts.
     fn again(&mut self, mut asked: Asked, wait: Duration) {
+        assert!(asked.round < ROUNDS, "the request would be retried until its deadline");
         asked.round += 1;
         if asked.round == ROUNDS {
-            let what = "the Redis Cluster is changing, and no server serves the slot".to_owned();
+            let what = if self.sentinels.is_empty() {
+                "the Redis Cluster is changing, and no server serves the slot".to_owned()
+            } else {
+                format!("the master of {} is changing", self.settings.service())
+            };
             self.answers.push((asked.ticket, Err(RedisError::Away { what, asked: false })));
         } else {
             asked.not_before = Some(Instant::now() + wait);
@@ -452,7 +481,7 @@ impl Client {
                 None => {
                     self.search(None, None);
                     if self.search.as_ref().is_some_and(|search| search.is_slow) {
-                        self.answers.push((asked.ticket, Err(nobody_knows())));
+                        self.answers.push((asked.ticket, Err(self.nobody_knows())));
                     } else {
                         self.open.push(asked);
                     }
@@ -511,7 +540,7 @@ impl Client {
                 }
                 None => {
                     self.search.iter_mut().for_each(|search| search.is_slow = true);
-                    nobody_knows()
+                    self.nobody_knows()
                 }
             };
             self.answers.push((asked.ticket, Err(trouble)));
@@ -527,15 +556,20 @@ impl Client {
         }
     }
 
-    /// Returns the known servers, each with true if it is connected.
+    /// Returns the known servers, each with true if it is connected. Sentinels are not among them.
     pub fn servers(&self) -> Vec<(ServerAddress, bool)> {
-        let mut servers: Vec<_> =
-            self.servers.iter().map(|(address, server)| (address.clone(), server.is_up())).collect();
+        let servers = self.servers.iter().filter(|(address, _)| !self.is_sentinel(address));
+        let mut servers: Vec<_> = servers.map(|(address, server)| (address.clone(), server.is_up())).collect();
         servers.sort();
         servers
     }
-}
 
-fn nobody_knows() -> RedisError {
-    RedisError::Away { what: "no Redis server sent the layout of the cluster in time".to_owned(), asked: false }
+    fn nobody_knows(&self) -> RedisError {
+        let what = if self.sentinels.is_empty() {
+            "no Redis server sent the layout of the cluster in time".to_owned()
+        } else {
+            format!("no sentinel named a master of {} in time", self.settings.service())
+        };
+        RedisError::Away { what, asked: false }
+    }
 }

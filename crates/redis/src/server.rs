@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::connection::Connection;
 use super::dial::Dialer;
 use super::scripts::Scripts;
-use super::topology::{ServerRole, told_of_cluster, told_of_one};
+use super::topology::{MapQuestion, ServerRole};
 use super::{Asked, RedisError, ServerAddress};
 
 /// Time for which a server that did not answer is avoided.
@@ -28,6 +28,7 @@ const SILENT_MAX: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Server {
     link: Link,
+    is_sentinel: bool,
 }
 
 enum Link {
@@ -50,7 +51,8 @@ impl Default for Link {
 /// The state of an open connection.
 struct Talk {
     connection: Connection,
-    in_cluster: bool,
+    /// How to ask for the role.
+    map: MapQuestion,
     /// Requests without a reply, the oldest first.
     awaited: VecDeque<Awaited>,
     /// The instant of the last reply.
@@ -99,6 +101,10 @@ pub(super) enum Readiness {
 }
 
 impl Server {
+    pub(super) fn new(is_sentinel: bool) -> Server {
+        Server { link: Link::Down(None), is_sentinel }
+    }
+
     /// True if the server is connected.
     pub(super) fn is_up(&self) -> bool {
         matches!(self.link, Link::Up(_))
@@ -139,7 +145,9 @@ impl Server {
             Link::Dialing { .. } => Err(silent()),
             Link::Down(Some((until, why))) if Instant::now() < *until => Err(why.clone()),
             Link::Down(_) => {
-                let attempt = dialer.start(address).map_err(|error| RedisError::away(address, &error, false))?;
+                let attempt = dialer
+                    .start(address, self.is_sentinel)
+                    .map_err(|error| RedisError::away(address, &error, false))?;
                 self.link = Link::Dialing { attempt, is_slow: false };
                 Ok(Readiness::Soon)
             }
@@ -154,12 +162,12 @@ impl Server {
     }
 
     /// Takes the result of an attempt to connect. Returns false if it is obsolete.
-    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, bool), &RedisError>) -> bool {
+    pub(super) fn dialed(&mut self, attempt: u64, result: Result<(Connection, MapQuestion), &RedisError>) -> bool {
         if !matches!(self.link, Link::Dialing { attempt: current, .. } if current == attempt) {
             return false;
         }
         self.link = match result {
-            Ok((connection, in_cluster)) => Link::Up(Box::new(Talk::new(connection, in_cluster))),
+            Ok((connection, map)) => Link::Up(Box::new(Talk::new(connection, map))),
             Err(why) => Link::Down(Some((Instant::now() + REST, why.clone()))),
         };
         true
@@ -191,11 +199,7 @@ impl Server {
     /// Requests the topology, unless the new connection will report it anyway.
     pub(super) fn ask_for_map(&mut self) {
         let Link::Up(talk) = &mut self.link else { return };
-        if talk.in_cluster {
-            talk.connection.put(redis::cmd("CLUSTER").arg("SLOTS"));
-        } else {
-            talk.connection.put(&redis::cmd("ROLE"));
-        }
+        talk.connection.put(&talk.map.to_command());
         talk.awaits(What::Map, 1, false);
     }
 
@@ -253,9 +257,9 @@ impl Server {
 }
 
 impl Talk {
-    fn new(connection: Connection, in_cluster: bool) -> Talk {
+    fn new(connection: Connection, map: MapQuestion) -> Talk {
         let awaited = VecDeque::new();
-        Talk { connection, in_cluster, awaited, heard: Instant::now(), silent_since: None, rests_until: None }
+        Talk { connection, map, awaited, heard: Instant::now(), silent_since: None, rests_until: None }
     }
 
     fn is_left_alone(&self) -> bool {
@@ -278,7 +282,7 @@ impl Talk {
             let awaited = self.awaited.front_mut().ok_or_else(unasked)?;
             awaited.values.push(value);
             if awaited.values.len() == awaited.replies {
-                said.extend(self.awaited.pop_front().and_then(|awaited| awaited.said(address, self.in_cluster)));
+                said.extend(self.awaited.pop_front().and_then(|awaited| awaited.said(address, &self.map)));
             }
         }
         Ok(())
@@ -294,7 +298,7 @@ impl Awaited {
         }
     }
 
-    fn said(self, address: &ServerAddress, in_cluster: bool) -> Option<ServerReply> {
+    fn said(self, address: &ServerAddress, map: &MapQuestion) -> Option<ServerReply> {
         let mut values = self.values;
         if self.moving {
             values = values.into_iter().skip(1).step_by(2).collect();
@@ -303,8 +307,7 @@ impl Awaited {
             What::Asked(asked) => Some(ServerReply::Answer(asked, values)),
             What::Map => {
                 let value = values.into_iter().next().unwrap_or(Value::Nil);
-                let told = if in_cluster { told_of_cluster } else { told_of_one };
-                Some(ServerReply::Map(told(address, &value)))
+                Some(ServerReply::Map(map.told(address, &value)))
             }
             What::Nothing => None,
         }

@@ -1,10 +1,12 @@
-//! The topology: a single server, or the masters of a cluster by the slots of our few hash tags.
+//! The topology: one server with all keys, or the masters of a cluster by the slots of our few hash tags.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{Cmd, Value};
 
+use super::sentinel::{self, told_of_sentinel};
+use super::server::Server;
 use super::{Client, RedisError, Reply, ServerAddress};
 
 /// Time for the answer of one server, after which the next one is asked as well.
@@ -16,7 +18,7 @@ const SEARCH_EVERY: Duration = Duration::from_millis(100);
 /// The servers of all keys.
 #[derive(Clone, Debug)]
 pub(super) enum Topology {
-    /// A single server with all keys.
+    /// A single server with all keys, or the master of a service.
     Single(ServerAddress),
     /// The masters of a cluster, each with the first and last slot of a range that it serves.
     Cluster { ranges: Vec<(u16, u16, ServerAddress)> },
@@ -53,6 +55,37 @@ pub(super) enum ServerRole {
     Replica,
     /// A server of a cluster: first and last slot, and master, of each range.
     Cluster(Vec<(u16, u16, ServerAddress)>),
+    /// A sentinel, which names this master.
+    Named(ServerAddress),
+}
+
+/// The question by which a connected server reports its role again.
+pub(super) enum MapQuestion {
+    /// For a server outside a cluster.
+    Role,
+    /// For a server of a cluster.
+    Slots,
+    /// For a sentinel: the master of this service.
+    Master(String),
+}
+
+impl MapQuestion {
+    pub(super) fn to_command(&self) -> Cmd {
+        match self {
+            MapQuestion::Role => redis::cmd("ROLE"),
+            MapQuestion::Slots => redis::cmd("CLUSTER").arg("SLOTS").to_owned(),
+            MapQuestion::Master(service) => sentinel::question(service),
+        }
+    }
+
+    /// Interprets the answer.
+    pub(super) fn told(&self, address: &ServerAddress, answer: &Value) -> Result<ServerRole, RedisError> {
+        match self {
+            MapQuestion::Role => told_of_one(address, answer),
+            MapQuestion::Slots => told_of_cluster(address, answer),
+            MapQuestion::Master(service) => told_of_sentinel(address, service, answer),
+        }
+    }
 }
 
 /// Returns the role of a server, from its answers to `INFO cluster` and `ROLE`, and in a cluster to `CLUSTER SLOTS`.
@@ -70,14 +103,14 @@ pub(super) fn told(
 }
 
 /// Returns the role of a server outside a cluster, from its answer to `ROLE`.
-pub(super) fn told_of_one(address: &ServerAddress, role: &Value) -> Result<ServerRole, RedisError> {
+fn told_of_one(address: &ServerAddress, role: &Value) -> Result<ServerRole, RedisError> {
     let role = answered(address, role)?;
     let is_replica = matches!(role, Value::Array(parts) if parts.first().is_some_and(|role| text(role) == "slave"));
     Ok(if is_replica { ServerRole::Replica } else { ServerRole::Alone })
 }
 
 /// Returns the slots of a cluster, from an answer to `CLUSTER SLOTS`.
-pub(super) fn told_of_cluster(address: &ServerAddress, slots: &Value) -> Result<ServerRole, RedisError> {
+fn told_of_cluster(address: &ServerAddress, slots: &Value) -> Result<ServerRole, RedisError> {
     Ok(ServerRole::Cluster(ranges(address, answered(address, slots)?)))
 }
 
@@ -91,11 +124,11 @@ fn answered<'v>(address: &ServerAddress, value: &'v Value) -> Result<&'v Value, 
 /// when a server redirects a request.
 pub(super) struct Search {
     /// Servers that were not asked yet, the next one first.
-    left: VecDeque<ServerAddress>,
+    pub(super) left: VecDeque<ServerAddress>,
     /// Servers that have not answered yet.
-    asked: Vec<ServerAddress>,
+    pub(super) asked: Vec<ServerAddress>,
     /// The instant at which the next server is asked although earlier ones have not answered.
-    next_at: Instant,
+    pub(super) next_at: Instant,
     /// The last failure.
     trouble: RedisError,
     /// True if a request has expired during the search; then further ones fail at once.
@@ -113,9 +146,25 @@ impl Client {
     /// Begins a search for the topology, unless one is in progress. The old topology stays in use meanwhile. `first` is
     /// a server that has just redirected us, `last` one that cannot help.
     pub(super) fn search(&mut self, first: Option<&ServerAddress>, last: Option<&ServerAddress>) {
-        if self.search.is_some() {
+        let is_slow = self.search.as_ref().is_some_and(|search| search.is_slow);
+        if self.search.as_ref().is_some_and(|search| !self.can_be_replaced(search)) {
             return;
         }
+        let trouble = RedisError::Away { what: "no Redis server is known".to_owned(), asked: false };
+        let left = if self.sentinels.is_empty() { self.candidates(first, last) } else { self.sentinels.clone().into() };
+        self.searched = Some(Instant::now());
+        self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow });
+    }
+
+    /// True for a search that only waits for sentinels, or servers that they named, which may never answer. The others
+    /// may know more by now.
+    fn can_be_replaced(&self, search: &Search) -> bool {
+        let is_old = self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY);
+        is_old && !self.sentinels.is_empty() && search.left.is_empty()
+    }
+
+    /// Returns the servers to ask for the topology, the most promising one first.
+    fn candidates(&self, first: Option<&ServerAddress>, last: Option<&ServerAddress>) -> VecDeque<ServerAddress> {
         let up = self.servers.iter().filter(|(_, server)| server.can_be_asked()).map(|(address, _)| address);
         let mut left: VecDeque<ServerAddress> = VecDeque::new();
         for address in first.into_iter().chain(up).chain(&self.settings.seeds).chain(self.servers.keys()) {
@@ -127,9 +176,7 @@ impl Client {
         if let Some(address) = of_no_use.and_then(|at| left.remove(at)) {
             left.push_back(address);
         }
-        let trouble = RedisError::Away { what: "no Redis server is known".to_owned(), asked: false };
-        self.searched = Some(Instant::now());
-        self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow: false });
+        left
     }
 
     /// Begins a search if the topology may be right and only a server is unavailable, at most every [`SEARCH_EVERY`].
@@ -165,7 +212,8 @@ impl Client {
     }
 
     fn ask_for_map(&mut self, address: &ServerAddress) -> Result<(), RedisError> {
-        let server = self.servers.entry(address.clone()).or_default();
+        let is_sentinel = self.is_sentinel(address);
+        let server = self.servers.entry(address.clone()).or_insert_with(|| Server::new(is_sentinel));
         server.approach(address, &mut self.dialer)?;
         server.ask_for_map();
         Ok(())
@@ -187,6 +235,7 @@ impl Client {
             return;
         }
         match told {
+            Ok(ServerRole::Named(master)) => self.named(address, master),
             Ok(ServerRole::Alone) => self.found(address, Topology::Single(address.clone())),
             Ok(ServerRole::Cluster(ranges)) if !ranges.is_empty() => {
                 let topology = Topology::Cluster { ranges };
@@ -200,12 +249,15 @@ impl Client {
     fn found(&mut self, by: &ServerAddress, topology: Topology) {
         let masters = topology.masters();
         // Drops the connections to servers that have left the cluster, or have become replicas.
-        self.servers.retain(|known, server| masters.contains(known) || known == by || server.is_busy());
+        // A connection to a sentinel stays for the next check.
+        let sentinels = &self.sentinels;
+        let is_needed = |known: &ServerAddress| masters.contains(known) || known == by || sentinels.contains(known);
+        self.servers.retain(|known, server| is_needed(known) || server.is_busy());
         self.topology = Some(topology);
         self.search = None;
     }
 
-    /// Fetches the current topology, and returns all masters.
+    /// Fetches the current topology, and returns all masters. Outside a cluster, there is one.
     ///
     /// # Errors
     /// [`RedisError`] if no server returns the topology in time.
@@ -220,10 +272,7 @@ impl Client {
                 return Ok(topology.masters());
             }
             if self.search.is_none() || Instant::now() >= deadline {
-                return Err(RedisError::Away {
-                    what: "no Redis server returns the masters of the cluster".to_owned(),
-                    asked: false,
-                });
+                return Err(self.nobody_knows());
             }
             self.wait(deadline);
         }

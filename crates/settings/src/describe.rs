@@ -1,15 +1,15 @@
 //! The effective settings as TOML that can be read back, each with its source.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use serde::Serialize;
 
-use super::access_log::STANDARD_OUTPUT;
 use super::cpus::{self, CpuChoice};
 use super::file::table_of;
-use super::keys::{Key, SETTINGS, Setting};
-use super::{HostListSettings, KeySource, ListSource, Residency, Settings, value};
-use crate::access_log::terms::LogPlace;
-use carom_limits::ConnectionLimits;
-use carom_model::domains::UnknownHost;
+use super::keys::{SETTINGS, Setting};
+use super::value::quantities;
+use super::{HostListSettings, ListSource, Settings};
 
 /// A setting as it may be shown to people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -33,7 +33,7 @@ pub struct ShownSetting {
 /// Returns all settings, in the order of the registry.
 pub(super) fn shown(settings: &Settings) -> Vec<ShownSetting> {
     let of = |setting: &Setting| {
-        let (value, hidden, note) = match value(settings, setting.key) {
+        let (value, hidden, note) = match (setting.show)(settings) {
             Shown::Value(value) => (Some(value), false, None),
             Shown::Note(value, note) => (Some(value), false, Some(note)),
             Shown::Hidden => (None, true, None),
@@ -70,187 +70,106 @@ fn describe_one(setting: &ShownSetting, text: &mut String) {
     text.push_str(&format!("\n# {doc} ({kind})\n{line}\n"));
 }
 
-enum Shown {
+/// The value of a setting, as TOML.
+pub(crate) enum Shown {
+    /// A value.
     Value(String),
+    /// A value, and a remark about it.
     Note(String, String),
+    /// A value that is a secret.
     Hidden,
+    /// No value.
     Unset,
 }
 
-fn value(settings: &Settings, key: Key) -> Shown {
-    let value = match key {
-        Key::DataDir => quote(&settings.data_dir.to_string_lossy()),
-        Key::Listen => {
-            let addresses: Vec<String> = settings.listen.iter().map(|address| quote(&address.to_string())).collect();
-            format!("[{}]", addresses.join(", "))
-        }
-        Key::ProxyProtocol => match settings.listen.iter().zip(&settings.proxied).filter(|(_, proxied)| **proxied) {
-            proxied if proxied.clone().count() == 0 => quote("off"),
-            proxied if proxied.clone().count() == settings.listen.len() => quote("require"),
-            proxied => list_of(proxied.map(|(address, _)| address.to_string())),
-        },
-        Key::TrustedProxies if settings.trust.proxies.0.is_empty() => return Shown::Unset,
-        Key::TrustedProxies => list_of(settings.trust.proxies.0.iter().map(ToString::to_string)),
-        Key::ForwardedField => quote(settings.trust.field.as_str()),
-        Key::AdminListen => quote(&settings.admin_listen.to_string()),
-        Key::Cores => {
-            let cpus = &settings.cores.cpus;
-            let note = cpus::on_cpus(cpus);
-            let choice = match &settings.cores.choice {
-                CpuChoice::Count(count) => count.to_string(),
-                other => quote(&other.to_string()),
-            };
-            return Shown::Note(choice, note);
-        }
-        Key::Redis => match &settings.fleet.redis {
-            Some(url) if url.password.is_some() => {
-                return Shown::Note(quote(&url.to_string()), "password hidden".to_owned());
-            }
-            Some(url) => quote(&url.to_string()),
-            None => return Shown::Unset,
-        },
-        Key::FleetNode => match &settings.fleet.node {
-            Some(node) => quote(node),
-            None => return Shown::Unset,
-        },
-        Key::FleetPassword => match &settings.fleet.password {
-            Some(_) => return Shown::Hidden,
-            None => return Shown::Unset,
-        },
-        Key::FleetCaFile => match &settings.fleet.ca_file {
-            Some(path) => quote(&path.to_string_lossy()),
-            None => return Shown::Unset,
-        },
-        Key::FleetPrefix => quote(&settings.fleet.prefix),
-        Key::FleetAnswerMillis => settings.fleet.answer_time.as_millis().to_string(),
-        Key::FleetAcceptWithoutRedis => settings.fleet.accept_without_redis.to_string(),
-        Key::FleetReclaimSeconds => settings.fleet.reclaim_after.as_secs().to_string(),
-        Key::FleetStreamEntries => settings.fleet.stream_entries.to_string(),
-        Key::BaseUrl => match &settings.base_url {
-            Some(url) => quote(url.as_str()),
-            None => return Shown::Unset,
-        },
-        Key::Open => settings.open.to_string(),
-        Key::SpaceKeyFile => match &settings.space_key {
-            KeySource::File(path) => quote(&path.to_string_lossy()),
-            KeySource::DataDir | KeySource::Given(_) => return Shown::Unset,
-        },
-        Key::CodeSecret => match &settings.space_key {
-            KeySource::Given(_) => return Shown::Hidden,
-            KeySource::DataDir | KeySource::File(_) => return Shown::Unset,
-        },
-        Key::LinksCodeLength => settings.code_length.to_string(),
-        Key::LinksResidency => quote(match settings.residency {
-            Residency::All => "all",
-            Residency::Hot { .. } => "hot",
-        }),
-        Key::LinksMemoryLimit => match settings.residency {
-            Residency::All => return Shown::Unset,
-            Residency::Hot { memory_limit } => quote(&value::show_size(memory_limit)),
-        },
-        Key::LinksSearchMemory => quote(&match settings.search_memory {
-            0 => "off".to_owned(),
-            bytes => value::show_size(bytes),
-        }),
-        Key::LinksDedupe => quote(&settings.dedupe.map_or("off".to_owned(), value::window_text)),
-        Key::LinksDefaultTtl => quote(&settings.default_ttl.map_or("off".to_owned(), value::window_text)),
-        Key::LinksKeepExpired => quote(&settings.expiry.keep.map_or("forever".to_owned(), value::window_text)),
-        Key::LinksExpirePerSecond => settings.expiry.per_second.to_string(),
-        Key::LinksRecycleAfter => quote(&settings.expiry.recycle_after.map_or("off".to_owned(), value::window_text)),
-        Key::AllowHosts => return list_of_hosts(&settings.allow),
-        Key::AllowSource => return source_of_hosts(&settings.allow),
-        Key::BlockHosts => return list_of_hosts(&settings.block),
-        Key::BlockSource => return source_of_hosts(&settings.block),
-        Key::DomainsServe if settings.domains.serve.is_empty() => return Shown::Unset,
-        Key::DomainsServe => list_of(settings.domains.serve.iter().map(value::domain_text)),
-        Key::DomainsFallback => settings.domains.fallback.to_string(),
-        Key::DomainsUnknownHost => quote(match settings.domains.unknown_host {
-            UnknownHost::NotFound => "not_found",
-            UnknownHost::Misdirected => "misdirected",
-        }),
-        Key::TlsCert | Key::TlsKey | Key::TlsListen if settings.tls.pairs.is_empty() => return Shown::Unset,
-        Key::TlsCert => list_of(settings.tls.pairs.iter().map(|(file, _)| file.to_string_lossy().into_owned())),
-        Key::TlsKey => list_of(settings.tls.pairs.iter().map(|(_, file)| file.to_string_lossy().into_owned())),
-        Key::TlsListen => match settings.listen.iter().zip(&settings.tls.secure).filter(|(_, secure)| **secure) {
-            secure if secure.clone().count() == settings.listen.len() => quote("all"),
-            secure => list_of(secure.map(|(address, _)| address.to_string())),
-        },
-        Key::TlsHttp2 => settings.tls.http2.to_string(),
-        Key::TlsHsts => quote(&settings.tls.hsts.map_or("off".to_owned(), value::window_text)),
-        Key::LimitsConnections
-        | Key::LimitsConnectionsPerAddress
-        | Key::LimitsHandshakes
-        | Key::LimitsRequestsPerConnection
-        | Key::LimitsIdleSeconds
-        | Key::LimitsHeadSeconds
-        | Key::LimitsHeadBytes
-        | Key::LimitsBodySeconds
-        | Key::LimitsBodyBytes
-        | Key::LimitsBodyRate
-        | Key::LimitsQueuedBytes => connection_limit(&settings.limits.connections, key),
-        Key::PagesTitle => quote(&settings.pages.title),
-        Key::PagesAccent => quote(&settings.pages.accent.to_string()),
-        Key::PagesLogo | Key::PagesTemplates => {
-            let path = if key == Key::PagesLogo { &settings.pages.logo } else { &settings.pages.templates };
-            let Some(path) = path else { return Shown::Unset };
-            quote(&path.to_string_lossy())
-        }
-        Key::PagesHome => quote(if settings.pages.has_form { "form" } else { "off" }),
-        Key::DrainDelay if settings.drain_delay.is_zero() => quote("0s"),
-        Key::DrainDelay => quote(&value::window_text(settings.drain_delay)),
-        Key::LimitsCreatesPerSecond => settings.limits.creates_per_second.to_string(),
-        Key::LimitsMissesPerSecond => settings.limits.misses_per_second.to_string(),
-        Key::AdminHosts if settings.admin_hosts.is_empty() => return Shown::Unset,
-        Key::AdminHosts => list_of(settings.admin_hosts.iter().cloned()),
-        Key::AdminRequireKey => settings.admin_requires_key.to_string(),
-        Key::LogLevel => quote(settings.log_level.as_str()),
-        Key::LogFormat => quote(settings.log_format.as_str()),
-        Key::AccessLogFile => match &settings.access_log.place {
-            Some(LogPlace::File(path)) => quote(&path.to_string_lossy()),
-            Some(LogPlace::StandardOutput) => quote(STANDARD_OUTPUT),
-            None => return Shown::Unset,
-        },
-        Key::AccessLogFormat => quote(settings.access_log.format.as_str()),
-        Key::AccessLogOneIn => settings.access_log.one_in.to_string(),
-        Key::AccessLogAddresses => quote(settings.access_log.addresses.as_str()),
-        Key::ApiCompat => list_of(settings.api.names().into_iter().map(str::to_owned)),
-        Key::ApiYourlsJsonp => settings.api.yourls_jsonp.to_string(),
-    };
-    Shown::Value(value)
-}
+#[allow(clippy::needless_pass_by_value)] // Nearly all callers pass temporaries.
+impl Shown {
+    /// Shows a number or a boolean, which needs no quotes.
+    pub(crate) fn plain(value: impl ToString) -> Shown {
+        Shown::Value(value.to_string())
+    }
 
-fn connection_limit(limits: &ConnectionLimits, key: Key) -> String {
-    match key {
-        Key::LimitsConnections => limits.connections.to_string(),
-        Key::LimitsConnectionsPerAddress if limits.counts_private => limits.per_address.to_string(),
-        Key::LimitsConnectionsPerAddress => quote("auto"),
-        Key::LimitsHandshakes => limits.handshakes.to_string(),
-        Key::LimitsRequestsPerConnection => limits.requests.to_string(),
-        Key::LimitsIdleSeconds => limits.idle_time.as_secs().to_string(),
-        Key::LimitsHeadSeconds => limits.head_time.as_secs().to_string(),
-        Key::LimitsHeadBytes => quote(&value::show_size(u64::from(limits.head_len))),
-        Key::LimitsBodySeconds => limits.body_time.as_secs().to_string(),
-        Key::LimitsBodyBytes => quote(&value::show_size(u64::from(limits.body_len))),
-        Key::LimitsBodyRate => limits.body_rate.to_string(),
-        _ => quote(&value::show_size(limits.queued_len as u64)),
+    /// Shows a text in quotes.
+    pub(crate) fn text(value: impl ToString) -> Shown {
+        Shown::Value(quote(&value.to_string()))
+    }
+
+    /// Shows a text in quotes, if there is one.
+    pub(crate) fn optional(value: Option<impl ToString>) -> Shown {
+        value.map_or(Shown::Unset, Shown::text)
+    }
+
+    /// Shows a list of texts.
+    pub(crate) fn list<T: ToString>(values: impl IntoIterator<Item = T>) -> Shown {
+        let texts: Vec<String> = values.into_iter().map(|value| quote(&value.to_string())).collect();
+        Shown::Value(format!("[{}]", texts.join(", ")))
+    }
+
+    /// Shows a list of texts; an empty one counts as not set.
+    pub(crate) fn some_list<T: ToString>(values: impl IntoIterator<Item = T>) -> Shown {
+        let mut values = values.into_iter().peekable();
+        if values.peek().is_none() { Shown::Unset } else { Shown::list(values) }
+    }
+
+    /// Shows a size in bytes.
+    pub(crate) fn size(bytes: u64) -> Shown {
+        Shown::text(quantities::show_size(bytes))
+    }
+
+    /// Shows a time, or a word for none.
+    pub(crate) fn time_or(word: &str, time: Option<Duration>) -> Shown {
+        Shown::text(time.map_or(word.to_owned(), quantities::window_text))
     }
 }
 
-fn list_of(texts: impl Iterator<Item = String>) -> String {
-    format!("[{}]", texts.map(|text| quote(&text)).collect::<Vec<_>>().join(", "))
+/// Shows the listeners that require a PROXY header.
+pub(crate) fn proxy_protocol(settings: &Settings) -> Shown {
+    let proxied = marked(&settings.listen, &settings.proxied);
+    match proxied.len() {
+        0 => Shown::text("off"),
+        all if all == settings.listen.len() => Shown::text("require"),
+        _ => Shown::list(proxied),
+    }
 }
 
-fn list_of_hosts(list: &HostListSettings) -> Shown {
-    let hosts: Vec<String> = list.hosts.iter().map(|host| quote(&host.to_string())).collect();
-    if hosts.is_empty() { Shown::Unset } else { Shown::Value(format!("[{}]", hosts.join(", "))) }
+/// Shows the listeners that use TLS.
+pub(crate) fn tls_listen(settings: &Settings) -> Shown {
+    let secure = marked(&settings.listen, &settings.tls.secure);
+    match secure.len() {
+        _ if settings.tls.pairs.is_empty() => Shown::Unset,
+        all if all == settings.listen.len() => Shown::text("all"),
+        _ => Shown::list(secure),
+    }
 }
 
-fn source_of_hosts(list: &HostListSettings) -> Shown {
+/// Returns the addresses whose mark is true.
+fn marked<'a>(addresses: &'a [SocketAddr], marks: &[bool]) -> Vec<&'a SocketAddr> {
+    addresses.iter().zip(marks).filter(|(_, mark)| **mark).map(|(address, _)| address).collect()
+}
+
+/// Shows the choice of cores, and the CPUs that it means on this machine.
+pub(crate) fn cores(settings: &Settings) -> Shown {
+    let choice = match &settings.cores.choice {
+        CpuChoice::Count(count) => count.to_string(),
+        other => quote(&other.to_string()),
+    };
+    Shown::Note(choice, cpus::on_cpus(&settings.cores.cpus))
+}
+
+/// Shows the Redis servers without their password.
+pub(crate) fn redis(settings: &Settings) -> Shown {
+    match &settings.fleet.redis {
+        Some(url) if url.has_password() => Shown::Note(quote(&url.to_string()), "password hidden".to_owned()),
+        url => Shown::optional(url.as_ref()),
+    }
+}
+
+/// Shows the source of the dynamic part of a list of hosts.
+pub(crate) fn source(list: &HostListSettings) -> Shown {
     match &list.source {
         // The query may contain a secret.
         Some(ListSource::Http(url)) if url.contains('?') => Shown::Hidden,
-        Some(source) => Shown::Value(quote(&source.to_string())),
-        None => Shown::Unset,
+        source => Shown::optional(source.as_ref()),
     }
 }
 

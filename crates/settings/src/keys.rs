@@ -3,6 +3,8 @@
 //! Help texts, messages, the effective settings and the documentation are generated from that table. `value` parses
 //! values; `raw` decides which source wins.
 
+use super::Settings;
+use super::describe::Shown;
 pub use super::registry::SETTINGS;
 
 /// A setting, as the index of its row in [`SETTINGS`].
@@ -100,6 +102,8 @@ pub struct Setting {
     pub secret: bool,
     /// The effect of the setting.
     pub doc: &'static str,
+    /// Returns the value of checked settings, as it may be shown to people.
+    pub(crate) show: fn(&Settings) -> Shown,
 }
 
 /// Environment variable with the path of the settings file. The file itself has no such key.

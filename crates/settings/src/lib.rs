@@ -37,8 +37,9 @@ pub use describe::ShownSetting;
 pub use pages::PageSettings;
 pub use problem::{ConfigErrors, Problem, ValueSource, Warning};
 pub use raw::Flags;
-pub use redis_url::{RedisUrl, is_name};
-pub use value::{BaseUrl, LogFormat, LogLevel};
+pub use redis_url::{RedisUrl, SentinelService, is_name};
+pub use value::domains::BaseUrl;
+pub use value::logs::{LogFormat, LogLevel};
 
 use check::Checker;
 use keys::{Key, SETTINGS};

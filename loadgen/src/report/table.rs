@@ -16,7 +16,6 @@ impl Report {
     }
 
     fn write_table(&self, out: &mut String) -> std::fmt::Result {
-        let (record, counts) = (&self.record, &self.record.counts);
         writeln!(out, "{}", self.settings())?;
         if !self.found.is_empty() {
             writeln!(out, "\nsearch")?;
@@ -24,6 +23,15 @@ impl Report {
         for step in &self.found {
             writeln!(out, "{step}")?;
         }
+        self.write_latency(out)?;
+        writeln!(out)?;
+        self.write_requests(out)?;
+        self.write_generator(out)?;
+        self.write_verdict(out)
+    }
+
+    /// Writes a row of latencies for each kind of request.
+    fn write_latency(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
             "\n{:<22}{:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
@@ -40,7 +48,12 @@ impl Report {
         if self.is_open() {
             writeln!(out, "(corrected: from the planned send time; uncorrected: from the actual one)")?;
         }
-        writeln!(out)?;
+        Ok(())
+    }
+
+    /// Writes the numbers of requests: sent, late and failed ones.
+    fn write_requests(&self, out: &mut String) -> std::fmt::Result {
+        let (record, counts) = (&self.record, &self.record.counts);
         writeln!(
             out,
             "throughput  {}/s successful; {} of {} planned requests sent, {} not sent",
@@ -60,7 +73,12 @@ impl Report {
         }
         let faults: Vec<String> =
             self.faults().iter().map(|(name, count)| format!("{name} {}", show_count(*count))).collect();
-        writeln!(out, "errors      {}", if faults.is_empty() { "none".to_owned() } else { faults.join(", ") })?;
+        writeln!(out, "errors      {}", if faults.is_empty() { "none".to_owned() } else { faults.join(", ") })
+    }
+
+    /// Writes the load of the generator itself, by which people judge whether it was the bottleneck.
+    fn write_generator(&self, out: &mut String) -> std::fmt::Result {
+        let record = &self.record;
         writeln!(
             out,
             "generator   {:.2} µs of CPU per request (user {:.2} s, system {:.2} s), busiest thread {:.0}%; can send at least {}/s",
@@ -80,6 +98,11 @@ impl Report {
                 show_micros(p99)
             )?;
         }
+        Ok(())
+    }
+
+    /// Writes each objective, and the verdict on the run.
+    fn write_verdict(&self, out: &mut String) -> std::fmt::Result {
         for judged in &self.judged {
             let word = if judged.held { "met" } else { "missed" };
             writeln!(out, "objective   {}: {} {word}", judged.text, judged.shown)?;

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::status::uptime;
-use crate::api::ApiResponse;
-use crate::api::answer;
+use crate::api::response::ApiResponse;
+use crate::api::response::answer;
+use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::AppName;
 use carom_model::access::usage::App;

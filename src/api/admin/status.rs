@@ -6,12 +6,13 @@ mod plot;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::sync::{OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::usage::App;
 use carom_model::dates;
@@ -23,12 +24,6 @@ use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, Latency
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 pub(in crate::api) use page::{SCRIPT, STYLE, page};
-
-/// Returns the start time of the node, for its uptime. The first call sets it.
-pub(in crate::api) fn started() -> Instant {
-    static STARTED: OnceLock<Instant> = OnceLock::new();
-    *STARTED.get_or_init(Instant::now)
-}
 
 /// Gathers the whole status. Waits up to [`REPORT_TIME_MAX`] for the cores.
 pub(in crate::api) async fn gather(services: &ServiceHandle) -> Value {
@@ -49,7 +44,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
         .collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "uptimeSeconds": started().elapsed().as_secs(),
+        "uptimeSeconds": uptime().as_secs(),
         "ready": node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed),
         "draining": node.draining.load(Ordering::Relaxed),
         "links": sum(|core| core.links.get()),
@@ -98,11 +93,6 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
             "cleared": alarm.cleared_ms.map(dates::format),
         })).collect::<Vec<_>>(),
     })
-}
-
-/// Returns the uptime of the node, which is also the clock of rate limits.
-pub(in crate::api) fn uptime() -> Duration {
-    started().elapsed()
 }
 
 /// Describes the state of a host list; `None` if the list is not configured.

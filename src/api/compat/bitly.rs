@@ -8,10 +8,11 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value, json};
 
-use crate::api::auth::with_quota;
+use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::rate_limit::with_quota;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::short_urls::{CreatedLink, read_object};
-use crate::api::{ApiResponse, Context, json as json_answer};
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::link::Link;

@@ -7,9 +7,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, header};
 
-use crate::api::body_len_max;
 use crate::api::problem::Problem;
 use crate::api::query::pairs;
+use crate::api::request::body_len_max;
 use carom_limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
 use carom_model::access::miss_limiter::RequestOrigin;
 

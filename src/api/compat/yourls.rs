@@ -13,11 +13,12 @@ use hyper::{Request, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::form::{Form, read_form};
-use crate::api::auth::with_quota;
+use crate::api::context::Context;
 use crate::api::problem::Problem;
+use crate::api::rate_limit::with_quota;
+use crate::api::response::{ApiResponse, answer, with};
 use crate::api::rest::list::failed as no_list;
 use crate::api::rest::short_urls::CreatedLink;
-use crate::api::{ApiResponse, Context, answer, with};
 use carom_limits::LIST_PER_PAGE_MAX;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::usage::Quota;

@@ -7,7 +7,7 @@ use hyper::header::{self, HeaderMap};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::api::problem::Problem;
-use crate::api::{ApiResponse, answer, empty, with};
+use crate::api::response::{ApiResponse, answer, empty, with};
 
 /// HTML of every page of the console; the script renders the rest.
 pub(super) const SHELL: &str = include_str!("web/index.html");
@@ -113,6 +113,17 @@ pub(super) fn asset(name: &str, headers: &HeaderMap) -> ApiResponse {
         false => answer(StatusCode::OK, ASSETS[at].kind, ASSETS[at].text),
     };
     with(with(answer, header::ETAG, tag), header::CACHE_CONTROL, "no-cache")
+}
+
+/// Content security policy of the console: pages use files of this listener only, and nothing inline.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Returns a page of the console.
+pub(super) fn page(status: StatusCode, html: String) -> ApiResponse {
+    let answer = answer(status, "text/html; charset=utf-8", html);
+    // With `no-referrer` a browser would send `Origin: null` with the console's own forms.
+    with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "same-origin")
 }
 
 #[cfg(test)]

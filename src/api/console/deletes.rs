@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::short_urls::failed;
-use crate::api::{ApiResponse, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::DELETION_WAIT_MAX;
 use carom_model::link::Link;
@@ -35,7 +36,6 @@ impl Context {
         let (by, author) = (self.caller.scope(), self.author());
         match self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
-            StoreAnswer::Taken => Err(Problem::unconfirmed("the short code now belongs to another link")),
             other => Err(failed(&other, code)),
         }
     }

@@ -1,7 +1,6 @@
 //! Live status: one update a second, as server-sent events (WHATWG HTML, section 9.2).
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,11 +8,10 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Admitted, Console};
+use super::admission::{Admitted, Console};
 use crate::api::admin::status;
+use crate::api::response::{ApiResponse, answer_with};
 use crate::api::rest::streaming::stream;
-use crate::api::{ApiResponse, answer_with};
-use carom_limits::WATCHERS_MAX;
 use carom_telemetry::stats::LatencySummary;
 
 /// Pause between two events.
@@ -21,50 +19,6 @@ const EVERY: Duration = Duration::from_millis(900);
 
 /// Time within which a core reports its latencies.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
-
-/// The open event streams of pages, the newest last.
-#[derive(Debug, Default)]
-pub(in crate::api) struct Watchers(Rc<RefCell<Joined>>);
-
-#[derive(Debug, Default)]
-struct Joined {
-    next: u64,
-    numbers: VecDeque<u64>,
-}
-
-/// A slot for one event stream, held until it is dropped.
-struct Watcher {
-    number: u64,
-    joined: Rc<RefCell<Joined>>,
-}
-
-impl Watchers {
-    /// Adds an event stream. Above the limit it takes the slot of the oldest one. That client may be long gone,
-    /// which shows only after several minutes of events have filled the buffers in between.
-    fn join(&self) -> Watcher {
-        let mut joined = self.0.borrow_mut();
-        let number = joined.next;
-        joined.next += 1;
-        if joined.numbers.len() >= WATCHERS_MAX {
-            joined.numbers.pop_front();
-        }
-        joined.numbers.push_back(number);
-        Watcher { number, joined: Rc::clone(&self.0) }
-    }
-}
-
-impl Watcher {
-    /// True if the stream still has its slot.
-    fn is_in(&self) -> bool {
-        self.joined.borrow().numbers.contains(&self.number)
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.joined.borrow_mut().numbers.retain(|number| *number != self.number);
-    }
-}
 
 impl Admitted {
     /// Handles `GET /admin/api/events`: streams the status about once a second.
@@ -139,19 +93,6 @@ mod tests {
 
     fn summary(steps: &[(u64, u64)]) -> Option<LatencySummary> {
         Some(LatencySummary { steps: steps.to_vec(), ..LatencySummary::default() })
-    }
-
-    #[test]
-    fn the_newest_page_is_told() {
-        let watchers = Watchers::default();
-        let mut all: Vec<Watcher> = (0..WATCHERS_MAX).map(|_| watchers.join()).collect();
-        assert!(all.iter().all(Watcher::is_in));
-        let one_more = watchers.join();
-        assert!(one_more.is_in() && !all[0].is_in() && all[1].is_in());
-        // A stream that ends frees its slot.
-        drop(all.drain(..2));
-        let another = watchers.join();
-        assert!(another.is_in() && all.iter().all(Watcher::is_in));
     }
 
     #[test]

@@ -4,10 +4,11 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value, json};
 
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::create::Create;
 use crate::api::rest::short_urls::read_object;
-use crate::api::{ApiResponse, Context, json as json_answer};
 use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::destination::long_url::LongUrl;
 

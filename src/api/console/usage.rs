@@ -3,12 +3,13 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::describe::VisitsSummary;
 use crate::api::rest::list::failed;
 use crate::api::rest::visits::{self, HOUR_MS, Span};
-use crate::api::{ApiResponse, Context, json as json_answer};
 use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;

@@ -12,9 +12,11 @@ use serde_json::{Map, Value, json};
 
 use super::create::instant;
 use super::short_urls::read_object;
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::percent_decoded;
-use crate::api::{ApiResponse, Context, is_read, json as json_answer};
+use crate::api::request::is_read;
+use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::{AppsAnswer, AppsRequest};
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::registry::{Grant, Refusal};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::api::Context;
+use crate::api::context::Context;
 use carom_model::access::AppName;
 use carom_model::dates;
 use carom_model::destination::hosts::{HostSet, host_of};

@@ -4,7 +4,9 @@
 use hyper::{Request, StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::api::{ApiResponse, Context, empty, is_read, json as json_answer, with};
+use crate::api::context::Context;
+use crate::api::request::is_read;
+use crate::api::response::{ApiResponse, empty, json as json_answer, with};
 use carom_model::destination::hosts::authority_of;
 use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
 use carom_model::redirect::Notice;

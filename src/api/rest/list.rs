@@ -5,9 +5,10 @@ use hyper::{Request, StatusCode};
 use serde::Serialize;
 
 use super::describe::{Describer, ShortUrl};
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{ApiResponse, Context, answer, json_text, to_json};
+use crate::api::response::{ApiResponse, answer, json_text, to_json};
 use crate::bridge::JobKind;
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,

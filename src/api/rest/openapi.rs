@@ -5,7 +5,7 @@
 
 use hyper::StatusCode;
 
-use crate::api::{ApiResponse, answer};
+use crate::api::response::{ApiResponse, answer};
 
 /// Text of the OpenAPI document, in JSON.
 const DOCUMENT: &str = include_str!("openapi.json");

@@ -7,7 +7,7 @@ use hyper::header;
 use hyper::{Method, StatusCode, Uri};
 
 use crate::api::problem::Problem;
-use crate::api::{ApiResponse, empty, with};
+use crate::api::response::{ApiResponse, empty, with};
 use crate::bridge::BULK_PATH;
 
 /// Paths in the notation of the description, each with its methods in the notation of the header `Allow`.

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 
-use crate::api::Content;
+use crate::api::response::Content;
 
 /// The writing end of a streamed body.
 pub(in crate::api) struct Outlet(Rc<Cell<Option<Bytes>>>);

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
 use super::list::{Pagination, direction, failed, no_list, search_term};
+use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::{ApiResponse, Context, json_text, to_json};
+use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::JobKind;
 use carom_limits::{TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
 use carom_model::access::Scope;

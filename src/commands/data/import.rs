@@ -6,25 +6,21 @@
 //! unchanged, so an import that was cut off can be repeated.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use carom_shards::{Code, CodeLength, CodeSpace, CounterValue, GeneratedCode, Issuer, Segment};
+use carom_shards::{Code, CodeLength, CounterValue, GeneratedCode, Issuer, Segment};
 
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
+use super::import_setup::{ImportError, ImportSetup, ImportSummary};
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::maintenance::index_builder::Entries;
 use crate::services::maintenance::progress::{Progress, rate};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
-use carom_model::destination::long_url::Authority;
-use carom_model::domains::Domains;
 use carom_model::link::Link;
 use carom_model::link::record;
 use carom_model::replication::Partition;
@@ -33,85 +29,6 @@ use carom_telemetry::readable;
 
 /// Number of chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;
-
-/// Inputs of an import.
-#[derive(Debug)]
-pub struct ImportSetup {
-    /// The store.
-    pub links: Links,
-    /// The data directory, whose free disk space is watched.
-    pub data_dir: PathBuf,
-    /// The code space, for lines without a code.
-    pub space: CodeSpace,
-    /// True if the directory belongs to a node of a fleet. Lines without a code are then refused, since Redis hands out
-    /// the counter values; all other links reach the other nodes once this node is started.
-    pub of_fleet: bool,
-    /// The configured length of generated codes.
-    pub length: CodeLength,
-    /// The authorities under which the service is reached.
-    pub own: Vec<Authority>,
-    /// The domains of the service.
-    pub domains: Domains,
-    /// Number of threads that parse.
-    pub threads: usize,
-    /// Size of the input in bytes, if known.
-    pub total_bytes: Option<u64>,
-    /// True if the messages go to a terminal, so that progress is drawn.
-    pub terminal: bool,
-}
-
-/// The result of an import.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ImportSummary {
-    /// Number of links that are new in the store.
-    pub taken: u64,
-    /// Number of lines that match a stored link.
-    pub unchanged: u64,
-    /// Number of lines that were refused.
-    pub refused: u64,
-    /// Duration of the import.
-    pub time: Duration,
-}
-
-impl ImportSummary {
-    /// True if every line is in the store.
-    pub fn is_complete(&self) -> bool {
-        self.refused == 0
-    }
-}
-
-/// Reasons why an import ended early. Links counted as taken up to then may or may not be in the store: repeat the
-/// import.
-#[derive(Debug)]
-pub enum ImportError {
-    /// The store failed.
-    Store(StoreError),
-    /// The input cannot be read.
-    Input(io::Error),
-    /// The disk is full. Repeat the import once there is space.
-    DiskFull,
-    /// All codes of all lengths are used up.
-    NoCodes,
-}
-
-impl fmt::Display for ImportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ImportError::Store(error) => write!(f, "{error}"),
-            ImportError::Input(error) => write!(f, "the input cannot be read: {error}"),
-            ImportError::DiskFull => f.write_str("the disk is full; free some space and import the same file again"),
-            ImportError::NoCodes => f.write_str("all codes of all lengths are used up"),
-        }
-    }
-}
-
-impl std::error::Error for ImportError {}
-
-impl From<StoreError> for ImportError {
-    fn from(error: StoreError) -> ImportError {
-        ImportError::Store(error)
-    }
-}
 
 /// Imports everything from `input`. Reports, progress and the summary go to `messages`.
 ///
@@ -415,8 +332,9 @@ mod tests {
     use super::*;
     use crate::services::readers::export::export;
     use crate::services::testing::KEY;
-    use carom_model::domains::UnknownHost;
-    use carom_shards::CodeSecret;
+    use carom_model::destination::long_url::Authority;
+    use carom_model::domains::{Domains, UnknownHost};
+    use carom_shards::{CodeSecret, CodeSpace};
     use std::path::Path;
 
     fn setup(dir: &Path) -> ImportSetup {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::import::ImportSetup;
+use super::import_setup::ImportSetup;
 use crate::services::readers::ndjson::{self, Line};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use carom_model::access::AppName;

@@ -55,7 +55,7 @@ fn code_of(key: &[u8]) -> Option<Code> {
 fn name_of(view: &View, code: &Code) -> Result<Option<DomainName>, StoreError> {
     let Some(stored) = view.get(code)? else { return Ok(None) };
     Ok(match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) {
-        Ok(RecordRef::Link(link)) => link.domain.and_then(|name| DomainName::parse(name).ok()),
+        Ok(RecordRef::Link(link)) => link.domain.and_then(DomainName::from_normal),
         Ok(RecordRef::Tombstone(_)) | Err(_) => None,
     })
 }

@@ -1,302 +1,28 @@
 //! Property tests of lists against a plain vector. Links come and go, and every list is read by page number and by
 //! cursor, before, during and after the count.
 
-use std::cell::RefCell;
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+mod model;
+
 use std::time::Duration;
 
-use carom_shards::code::CODE_KEY_LEN_MAX;
-use carom_shards::{Code, DomainId};
+use carom_shards::Code;
 use proptest::prelude::*;
 
 use super::counting::count_part;
 use super::filter_builder::work_once;
 use super::list::Finder;
 use super::ranked_page::count;
-use super::section::SIGNATURE_BYTES;
-use super::visits::VisitSource;
-use super::{Catalog, IndexedChange, start_signing};
-use crate::services::testing::KEY;
+use super::start_signing;
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use carom_model::access::{AppName, Scope};
-use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
-use carom_model::link::record;
 use carom_model::link::{Link, Origin};
-use carom_model::query::{
-    Condition, Cursor, Filter, LinkPosition, ListAnswer, ListPage, ListQuery, OrderField, SortOrder,
-};
+use carom_model::query::{Filter, LinkPosition, ListAnswer, ListQuery, OrderField, SortOrder};
 use carom_model::testing::link;
-use carom_model::visits::tally::VisitCounts;
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
-use carom_store::links::{Links, StoreError};
 
-/// Visits whose numbers follow from the code of a link.
-struct ByCode;
-
-impl VisitSource for ByCode {
-    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
-        Ok(codes.iter().map(ByCode::of).collect())
-    }
-}
-
-impl ByCode {
-    /// Returns the visits of a link. The more it has, the larger is the share of bots.
-    fn of(code: &Code) -> VisitCounts {
-        let total = u64::from(code.packed()[0] & 7);
-        VisitCounts { total: total + 7, bots: 2 * total }
-    }
-}
-
-/// Visits by code, with a ranking of the most visited links.
-struct Ranked(Vec<Code>);
-
-impl VisitSource for Ranked {
-    fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
-        ByCode.counts(codes)
-    }
-
-    fn most_visited(&self, count: usize, _without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
-        Ok(Some(self.0.iter().take(count).copied().collect()))
-    }
-}
-
-/// A catalog, and a model of the links in it.
-pub(super) struct CatalogModel {
-    pub(super) catalog: Arc<Catalog>,
-    links: RefCell<BTreeMap<Code, Arc<Link>>>,
-    dir: tempfile::TempDir,
-    memory: u64,
-}
-
-impl CatalogModel {
-    fn new() -> CatalogModel {
-        CatalogModel::with_signatures(0)
-    }
-
-    /// Returns an empty catalog with memory for so many signed sections.
-    pub(super) fn with_signatures(sections: usize) -> CatalogModel {
-        let dir = tempfile::tempdir().unwrap();
-        CatalogModel::open(dir, (sections * SIGNATURE_BYTES) as u64, RefCell::default())
-    }
-
-    fn open(dir: tempfile::TempDir, memory: u64, links: RefCell<BTreeMap<Code, Arc<Link>>>) -> CatalogModel {
-        let (store, _) = Links::open(dir.path(), KEY).unwrap();
-        let catalog = Catalog::new(store, memory, dir.path()).unwrap().into();
-        CatalogModel { catalog, links, dir, memory }
-    }
-
-    /// Ends the catalog, lets `happens` change its directory, and opens it as the next process would.
-    pub(super) fn restarted(self, happens: impl FnOnce(&Path)) -> CatalogModel {
-        let CatalogModel { catalog, links, dir, memory } = self;
-        drop(catalog);
-        happens(dir.path());
-        CatalogModel::open(dir, memory, links)
-    }
-
-    pub(super) fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Commits changes as the writer does.
-    pub(super) fn commit(&self, changes: impl IntoIterator<Item = (Code, Option<Link>)>) {
-        let (mut batch, mut relisted, mut record) = (self.catalog.links.batch(), Vec::new(), Vec::new());
-        let mut links = self.links.borrow_mut();
-        for (code, after) in changes.into_iter().collect::<BTreeMap<_, _>>() {
-            let after = after.map(Arc::new);
-            record.clear();
-            match &after {
-                Some(link) => {
-                    record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), link, &mut record);
-                    batch.put(&code, &record);
-                }
-                // A tombstone, as of an issued code.
-                None => {
-                    record::encode_tombstone(
-                        code.key(&mut [0; CODE_KEY_LEN_MAX]),
-                        &carom_model::testing::tombstone(),
-                        &mut record,
-                    );
-                    batch.put(&code, &record);
-                }
-            }
-            let before = match &after {
-                Some(link) => links.insert(code, Arc::clone(link)),
-                None => links.remove(&code),
-            };
-            relisted.extend(IndexedChange::of(before.as_ref(), after.as_ref()));
-        }
-        self.catalog.commit(batch, &relisted).unwrap();
-    }
-
-    fn find(&self, query: &ListQuery) -> ListAnswer {
-        // A long timeout, because machines that run tests are busy.
-        self.find_within(query, Duration::from_secs(60))
-    }
-
-    fn find_within(&self, query: &ListQuery, time_max: Duration) -> ListAnswer {
-        Finder { catalog: &self.catalog, visits: &ByCode, query, now_ms: 50, time_max }.find().unwrap()
-    }
-
-    fn page(&self, query: &ListQuery) -> ListPage {
-        match self.find(query) {
-            ListAnswer::Links(page) => page,
-            other => panic!("{query:?}: {other:?}"),
-        }
-    }
-
-    /// Returns the expected list, computed from the definition.
-    fn expected(&self, filter: &Filter, order: SortOrder) -> Vec<Code> {
-        let links = self.links.borrow();
-        let has_term = |link: &Link, term: &str| {
-            let texts =
-                [link.target.clone(), link.code.as_slug().to_string(), link.labels.title.clone().unwrap_or_default()];
-            texts.iter().any(|text| text.to_lowercase().contains(term))
-                || link.labels.tags.iter().any(|tag| tag.contains(term))
-        };
-        let has = |link: &Link, wanted: &String| link.labels.tags.iter().any(|tag| tag == wanted);
-        let mut found: Vec<&Arc<Link>> = links
-            .values()
-            .filter(|link| filter.term.as_ref().is_none_or(|term| has_term(link, term)))
-            .filter(|link| match filter.all_tags {
-                true => filter.tags.iter().all(|tag| has(link, tag)),
-                false => filter.tags.is_empty() || filter.tags.iter().any(|tag| has(link, tag)),
-            })
-            .filter(|link| filter.scope.has(link))
-            .filter(|link| filter.since_ms.is_none_or(|ms| link.created_ms >= ms))
-            .filter(|link| filter.until_ms.is_none_or(|ms| link.created_ms <= ms))
-            .filter(|link| !(filter.without_over && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
-            .filter(|link| {
-                let has_ended = !link.policy.archived && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50);
-                filter.condition.is_none() || has_ended
-            })
-            .collect();
-        found.sort_by_key(|link| LinkPosition::new(link.created_ms, link.code).to_bytes());
-        let visits = |link: &Link| ByCode::of(&link.code).total;
-        match order.field {
-            OrderField::DateCreated => {}
-            OrderField::ShortCode => found.sort_by_key(|link| link.code.to_string()),
-            OrderField::LongUrl => found.sort_by_key(|link| link.target.clone()),
-            OrderField::Title => found.sort_by_key(|link| link.labels.title.clone().unwrap_or_default().to_lowercase()),
-            OrderField::Visits => found.sort_by_key(|link| visits(link)),
-            OrderField::NonBotVisits => found.sort_by_key(|link| Reverse(visits(link))),
-        }
-        if order.descending {
-            found.reverse();
-        }
-        found.into_iter().map(|link| link.code).collect()
-    }
-
-    /// Checks every page, by its number and by the cursor of the page before.
-    pub(super) fn check(&self, filter: &Filter, order: SortOrder, per_page: usize) {
-        let expected = self.expected(filter, order);
-        let total = expected.len() as u64;
-        let mut cursor: Option<Cursor> = None;
-        let mut pages = expected.chunks(per_page);
-        for page in 1..=(total / per_page as u64 + 2) {
-            let wanted = pages.next().unwrap_or_default();
-            let query = ListQuery { filter: filter.clone(), order, page, per_page, cursor: None };
-            let by_number = self.page(&query);
-            assert_eq!(codes(&by_number), wanted, "page {page} of {filter:?} by {order:?}");
-            assert_eq!((by_number.page, by_number.total, by_number.complete), (page, total, true), "{query:?}");
-            assert_eq!(by_number.visits, wanted.iter().map(ByCode::of).collect::<Vec<_>>());
-            assert_eq!(by_number.next.is_some(), page * (per_page as u64) < total, "{query:?}");
-            if page == 1 || cursor.is_some() {
-                let query = ListQuery { page: 1, cursor: cursor.clone(), ..query };
-                let by_cursor = self.page(&query);
-                assert_eq!(codes(&by_cursor), wanted, "page {page} of {filter:?} by {order:?} behind {cursor:?}");
-                assert_eq!((by_cursor.page, by_cursor.total), (page, total), "{query:?}");
-                let text = by_cursor.next.as_ref().map(|next| next.to_text(query.key()));
-                cursor = text.and_then(|text| Cursor::from_text(&text, query.key(), order.field));
-                assert_eq!(cursor, by_cursor.next);
-            }
-        }
-        assert_eq!(cursor, None, "the last page has no next one");
-    }
-}
-
-fn codes(page: &ListPage) -> Vec<Code> {
-    page.links.iter().map(|link| link.code).collect()
-}
-
-fn code(text: &str) -> Code {
-    Code::parse(text.as_bytes()).unwrap()
-}
-
-pub(super) fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
-    let app = proptest::option::of("[ab]b?");
-    let made = (0..60u64, proptest::collection::vec("[ab]", 0..3), "[xX]{0,2}|[xX]{5}y?", 0..3u64, any::<bool>(), app);
-    ("[ab1]{1,3}", 0..DOMAINS.len(), proptest::option::weighted(0.8, made)).prop_map(|(name, domain, made)| {
-        let code = code(&name).within(domain_id(domain));
-        let link = made.map(|(created_ms, tags, title, until, crawlable, app)| {
-            let mut link = link(&name, Origin::Issued);
-            link.code = code;
-            link.labels.domain = DomainName::parse(DOMAINS[domain]).ok();
-            link.created_ms = created_ms;
-            link.target = format!("https://{}.example/", 9 - created_ms % 10);
-            link.labels.tags = Tags::of(tags.iter().map(String::as_str)).unwrap();
-            link.labels.title = (!title.is_empty()).then_some(title);
-            link.labels.crawlable = crawlable;
-            link.labels.app = app.map(|name| AppName::parse(&name).unwrap());
-            link.policy.valid_until_ms = [None, Some(50), Some(51)][until as usize];
-            link
-        });
-        (code, link)
-    })
-}
-
-/// The default domain and two others.
-const DOMAINS: [&str; 3] = ["", "go.test", "s.test"];
-
-fn domain_id(number: usize) -> Option<DomainId> {
-    DomainName::parse(DOMAINS[number]).ok().map(|name| name.id())
-}
-
-/// Generates all domains, or some of them.
-fn any_domains() -> impl Strategy<Value = Option<Vec<usize>>> {
-    let some = proptest::sample::subsequence((0..DOMAINS.len()).collect::<Vec<_>>(), 1..=DOMAINS.len());
-    proptest::option::weighted(0.3, some)
-}
-
-fn any_filter() -> impl Strategy<Value = Filter> {
-    let term = proptest::option::weighted(
-        0.4,
-        proptest::sample::select(&["x", "b", "7.ex", "//5.example", "xxxxy", "none"][..]).prop_map(str::to_owned),
-    );
-    let tags = prop_oneof![4 => Just(vec![]), 1 => Just(vec!["a"]), 1 => Just(vec!["b"]), 1 => Just(vec!["a", "b"]), 1 => Just(vec!["a", "none"])];
-    let app = proptest::option::weighted(0.3, "[ab]b?");
-    let app = app.prop_map(|app| app.map(|name| AppName::parse(&name).unwrap()));
-    let scope = (app, any_domains()).prop_map(|(app, domains)| {
-        let scope = app.map_or(Scope::ALL, Scope::of_app);
-        domains.map_or(scope.clone(), |domains| scope.within(domains.into_iter().map(domain_id)))
-    });
-    let within = (proptest::option::of(0..60u64), proptest::option::of(0..60u64));
-    let ended = proptest::option::weighted(0.2, Just(Condition::Ended));
-    (term, tags, any::<bool>(), within, any::<bool>(), scope, ended).prop_map(
-        |(term, tags, all_tags, (since_ms, until_ms), without_over, scope, condition)| Filter {
-            scope,
-            term,
-            named: Vec::new(),
-            url_terms: Vec::new(),
-            all_tags: all_tags && tags.len() > 1,
-            tags: tags.into_iter().map(str::to_owned).collect(),
-            since_ms,
-            until_ms,
-            without_used_up: false,
-            without_over,
-            condition,
-        },
-    )
-}
-
-fn any_order() -> impl Strategy<Value = SortOrder> {
-    use OrderField::{DateCreated, LongUrl, NonBotVisits, ShortCode, Title, Visits};
-    let field = prop_oneof![4 => Just(DateCreated), 2 => Just(ShortCode), 1 => prop_oneof![Just(LongUrl), Just(Title), Just(Visits), Just(NonBotVisits)]];
-    (field, any::<bool>()).prop_map(|(field, descending)| SortOrder { field, descending })
-}
+pub(super) use model::{CatalogModel, any_change};
+use model::{Ranked, any_filter, any_order, code, codes, domain_id, many, query};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -339,53 +65,49 @@ proptest! {
         check();
         while work_once(&shelves.catalog, || ()).unwrap() {}
         check();
-        let (view, (dates, tags, of_tags)) = shelves.catalog.look(|counts| {
-            (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all(&Scope::ALL).unwrap())
-        });
-        prop_assert_eq!(dates, shelves.links.borrow().len() as u64);
-        prop_assert_eq!(view.keys(IndexKind::Dates, b"", b"").count() as u64, dates);
-        prop_assert_eq!(view.keys(IndexKind::Tags, b"", b"").count() as u64, tags);
-        let order = SortOrder { field: OrderField::DateCreated, descending: true };
-        let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
-        for (filter, ..) in &asked {
-            if let Some(counted) = count(&shelves.catalog, filter).unwrap() {
-                prop_assert_eq!(len(filter), counted, "{:?}", filter);
-            }
-        }
-        for (tag, count) in of_tags {
-            prop_assert_eq!(len(&Filter { tags: vec![tag.to_string()], ..Filter::default() }), count);
-        }
-        for domains in [vec![0], vec![1], vec![2], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
-            let scope = Scope::ALL.within(domains.into_iter().map(domain_id));
-            let (_, of_domains) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
-            for tag in ["a", "b"] {
-                let count = of_domains.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
-                prop_assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
-            }
-        }
-        for app in ["a", "ab", "b", "bb", "none"] {
-            let scope = Scope::of_app(AppName::parse(app).unwrap());
-            let (_, of_app) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
-            for tag in ["a", "b"] {
-                let count = of_app.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
-                prop_assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
-            }
-            prop_assert!(of_app.iter().all(|(tag, _)| ["a", "b"].contains(&&**tag)));
-        }
+        check_counts(&shelves, &asked);
     }
 }
 
-/// Returns a catalog of `count` links, each with its number as its creation time.
-fn many(count: usize) -> CatalogModel {
-    let shelves = CatalogModel::new();
-    let made = (0..count).map(|number| {
-        let mut link = link(&format!("c{number:06}"), Origin::Issued);
-        link.created_ms = number as u64;
-        link.labels.tags = Tags::of(if number % 2 == 0 { ["even"] } else { ["odd"] }).unwrap();
-        (link.code, Some(link))
+/// Checks that the counts of the catalog, of filters and of tags are those of the model.
+fn check_counts(shelves: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
+    let (view, (dates, tags, of_tags)) = shelves.catalog.look(|counts| {
+        (
+            counts.dates.whole().unwrap().total(),
+            counts.tags.whole().unwrap().total(),
+            counts.of_tags.all(&Scope::ALL).unwrap(),
+        )
     });
-    shelves.commit(made);
-    shelves
+    assert_eq!(dates, shelves.links.borrow().len() as u64);
+    assert_eq!(view.keys(IndexKind::Dates, b"", b"").count() as u64, dates);
+    assert_eq!(view.keys(IndexKind::Tags, b"", b"").count() as u64, tags);
+    let order = SortOrder { field: OrderField::DateCreated, descending: true };
+    let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
+    for (filter, ..) in asked {
+        if let Some(counted) = count(&shelves.catalog, filter).unwrap() {
+            assert_eq!(len(filter), counted, "{filter:?}");
+        }
+    }
+    for (tag, count) in of_tags {
+        assert_eq!(len(&Filter { tags: vec![tag.to_string()], ..Filter::default() }), count);
+    }
+    for domains in [vec![0], vec![1], vec![2], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
+        let scope = Scope::ALL.within(domains.into_iter().map(domain_id));
+        let (_, of_domains) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+        for tag in ["a", "b"] {
+            let count = of_domains.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
+            assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
+        }
+    }
+    for app in ["a", "ab", "b", "bb", "none"] {
+        let scope = Scope::of_app(AppName::parse(app).unwrap());
+        let (_, of_app) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+        for tag in ["a", "b"] {
+            let count = of_app.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
+            assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
+        }
+        assert!(of_app.iter().all(|(tag, _)| ["a", "b"].contains(&&**tag)));
+    }
 }
 
 #[test]
@@ -412,10 +134,6 @@ fn links_that_are_meant_by_name_come_first_and_once() {
     let odd = Filter { tags: vec!["even".to_owned()], ..filter };
     let even = shelves.page(&ListQuery { per_page: 20, ..query(odd, OrderField::DateCreated) });
     assert_eq!((even.total, codes(&even)[0].to_string()), (25, "c000048".to_owned()));
-}
-
-fn query(filter: Filter, field: OrderField) -> ListQuery {
-    ListQuery { filter, order: SortOrder { field, descending: true }, page: 1, per_page: 10, cursor: None }
 }
 
 #[test]

@@ -6,3 +6,4 @@ mod block_list;
 mod domain_keys;
 mod domains;
 mod key_file;
+mod keys;

@@ -5,3 +5,4 @@ mod imports;
 mod links;
 mod looks;
 mod server;
+mod sessions;

@@ -14,6 +14,7 @@ mod membership;
 mod memory;
 mod outage;
 mod scripts;
+mod sentinel;
 mod sharing;
 mod slots;
 mod timeouts;

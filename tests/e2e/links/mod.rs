@@ -6,3 +6,4 @@ mod changes;
 mod dedupe;
 mod idempotency;
 mod openapi;
+mod responses;

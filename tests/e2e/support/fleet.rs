@@ -65,6 +65,7 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 pub(crate) fn connect(server: &Server) -> Redis {
     let client = ClientSettings {
         seeds: vec![ServerAddress { host: "127.0.0.1".to_owned(), port: server.port() }],
+        sentinel: None,
         username: None,
         password: None,
         database: 0,

@@ -18,6 +18,8 @@ pub(crate) mod openapi;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod schema;
+pub(crate) mod sentinel;
+pub(crate) mod sessions;
 pub(crate) mod steady_client;
 pub(crate) mod store;
 pub(crate) mod tls;

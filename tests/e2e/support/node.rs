@@ -466,3 +466,11 @@ impl Dice {
         self.next() % end
     }
 }
+
+/// Runs a check on a node with one core, and on one with three.
+pub(crate) fn with_one_and_three_cores(check: impl Fn(Setup)) {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        check(Setup::new(&dir.path().join("data")).cores(cores));
+    }
+}

@@ -14,6 +14,19 @@ pub(crate) fn description(node: &Node) -> Value {
     reply.json()
 }
 
+/// Methods that a path may have.
+pub(crate) const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "patch", "trace"];
+
+/// Each operation: path, method in small letters, and what is said of it.
+pub(crate) fn operations(document: &Value) -> impl Iterator<Item = (&str, &str, &Value)> {
+    let paths = document["paths"].as_object().expect("paths").iter();
+    paths.flat_map(|(path, item)| {
+        let methods = item.as_object().expect("a path is an object").iter();
+        let methods = methods.filter(|(name, _)| METHODS.contains(&name.as_str()));
+        methods.map(move |(method, operation)| (path.as_str(), method.as_str(), operation))
+    })
+}
+
 /// Checks an answer against the operation that made it.
 pub(crate) fn conforms(document: &Value, operation: &Value, reply: &Reply) {
     let responses = &operation["responses"];

@@ -148,6 +148,8 @@ fn no_resp(line: &[u8]) -> Error {
 pub(crate) struct Setup {
     append_only: bool,
     in_cluster: bool,
+    /// The port of the master that this sentinel watches.
+    watched: Option<u16>,
     arguments: Vec<String>,
 }
 
@@ -177,6 +179,12 @@ impl Setup {
     /// Makes it a node that is to be part of a cluster. See [`crate::support::cluster::Cluster`].
     pub(crate) fn in_cluster(mut self) -> Setup {
         self.in_cluster = true;
+        self
+    }
+
+    /// Makes it a sentinel for the master on that port. See [`crate::support::sentinel::Sentinels`].
+    pub(crate) fn sentinel_of(mut self, port: u16) -> Setup {
+        self.watched = Some(port);
         self
     }
 
@@ -423,6 +431,15 @@ impl Server {
 
     fn to_command(&self) -> Command {
         let mut command = Command::new("redis-server");
+        if let Some(master) = self.setup.watched {
+            // A sentinel keeps what it knows in its configuration, over restarts too.
+            let path = self.data().join("sentinel.conf");
+            if !path.exists() {
+                std::fs::write(&path, self.sentinel_config(master)).expect("a file can be written");
+            }
+            command.arg(path).arg("--sentinel");
+            return command;
+        }
         let port = self.port.to_string();
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(self.data());
         command.args(["--appendonly", if self.setup.append_only { "yes" } else { "no" }]);
@@ -437,6 +454,16 @@ impl Server {
         }
         command.args(&self.setup.arguments);
         command
+    }
+
+    /// The configuration of a sentinel that finds a failure and tries again as early as it may.
+    fn sentinel_config(&self, master: u16) -> String {
+        let (port, data) = (self.port, self.data().display().to_string());
+        format!(
+            "port {port}\nbind 127.0.0.1\ndir {data}\nsentinel monitor main 127.0.0.1 {master} 2\n\
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n\
+             sentinel parallel-syncs main 2\n"
+        )
     }
 }
 

@@ -7,37 +7,20 @@
 //! [`Registry::prune`] drops keys that ended long ago. The registry still records that it has had keys. So an API that
 //! has required a key once stays closed after its last key was pruned.
 
+mod entry;
+
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use entry::earliest;
+pub use entry::{KeyEntry, Malformed};
+
 use super::key::{ApiKey, ApiKeyHash};
 use super::{AppName, KeyDomains, Role};
-use crate::dates;
 use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
-
-/// An API key in the registry, valid or ended.
-#[derive(Clone, Debug)]
-pub struct KeyEntry {
-    /// The app that owns the key.
-    pub app: AppName,
-    /// The role of the key.
-    pub role: Role,
-    /// The hash of the key.
-    pub hash: ApiKeyHash,
-    /// The creation time, in milliseconds since 1970 UTC.
-    pub created_ms: u64,
-    /// The expiry, in milliseconds since 1970 UTC; `None` for none.
-    pub expires_ms: Option<u64>,
-    /// The time of the revocation, in milliseconds since 1970 UTC; `None` if not revoked.
-    pub revoked_ms: Option<u64>,
-    /// Creates per second that the app is limited to; `None` for the limit of the settings.
-    pub creates: Option<NonZeroU32>,
-    /// The domains that the key is limited to; `None` for all.
-    pub domains: Option<KeyDomains>,
-}
 
 /// The properties of a new key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,16 +35,6 @@ pub struct Grant {
     pub creates: Option<NonZeroU32>,
     /// The domains that the key is limited to; `None` for all.
     pub domains: Option<KeyDomains>,
-}
-
-/// A stored key or registry is malformed, with a description.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Malformed(pub String);
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// The reason for which a change of the registry was refused.
@@ -90,97 +63,6 @@ impl std::fmt::Display for Refusal {
             }
             Refusal::NoRandom => f.write_str("the operating system cannot provide random bytes for a key"),
         }
-    }
-}
-
-impl KeyEntry {
-    /// True if the key is valid at an instant, in milliseconds since 1970 UTC.
-    pub fn is_valid(&self, now_ms: u64) -> bool {
-        self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
-    }
-
-    /// Returns the end of the key by expiry or revocation, in milliseconds since 1970 UTC; `None` if it has none.
-    fn end_ms(&self) -> Option<u64> {
-        earliest(self.expires_ms, self.revoked_ms)
-    }
-
-    /// Returns the public ID of the key.
-    pub fn id(&self) -> String {
-        self.hash.id()
-    }
-
-    /// Takes over an earlier expiry or revocation from another copy of the same key. Returns true if anything changed.
-    fn merge(&mut self, other: &KeyEntry) -> bool {
-        let before = (self.expires_ms, self.revoked_ms);
-        self.expires_ms = earliest(self.expires_ms, other.expires_ms);
-        self.revoked_ms = earliest(self.revoked_ms, other.revoked_ms);
-        before != (self.expires_ms, self.revoked_ms)
-    }
-
-    /// Returns the properties for an API client or operator, without the hash.
-    pub fn describe(&self, now_ms: u64) -> Value {
-        json!({
-            "id": self.id(),
-            "role": self.role.as_str(),
-            "valid": self.is_valid(now_ms),
-            "created": dates::format(self.created_ms),
-            "expires": self.expires_ms.map(dates::format),
-            "revoked": self.revoked_ms.map(dates::format),
-            "createsPerSecond": self.creates,
-            "domains": self.domains.as_ref().map(KeyDomains::names),
-        })
-    }
-
-    /// Returns the stored form, for a file or for Redis.
-    pub fn to_json(&self) -> Value {
-        json!({
-            "app": self.app.as_str(),
-            "role": self.role.as_str(),
-            "hash": self.hash.to_hex(),
-            "createdMs": self.created_ms,
-            "expiresMs": self.expires_ms,
-            "revokedMs": self.revoked_ms,
-            "createsPerSecond": self.creates,
-            "domains": self.domains.as_ref().map(KeyDomains::names),
-        })
-    }
-
-    /// Parses JSON from [`KeyEntry::to_json`].
-    ///
-    /// # Errors
-    /// [`Malformed`] with the first invalid field.
-    pub fn from_json(value: &Value) -> Result<KeyEntry, Malformed> {
-        let wrong = |field: &str| Malformed(format!("the field \"{field}\" of a key is malformed"));
-        let text = |field: &str| value.get(field).and_then(Value::as_str).ok_or_else(|| wrong(field));
-        let number = |field: &str| match value.get(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(number) => number.as_u64().map(Some).ok_or_else(|| wrong(field)),
-        };
-        let creates = number("createsPerSecond")?.map(|number| u32::try_from(number).ok().and_then(NonZeroU32::new));
-        Ok(KeyEntry {
-            app: AppName::parse(text("app")?).map_err(|_| wrong("app"))?,
-            role: Role::parse(text("role")?).ok_or_else(|| wrong("role"))?,
-            hash: ApiKeyHash::from_hex(text("hash")?).ok_or_else(|| wrong("hash"))?,
-            created_ms: number("createdMs")?.ok_or_else(|| wrong("createdMs"))?,
-            expires_ms: number("expiresMs")?,
-            revoked_ms: number("revokedMs")?,
-            creates: creates.map(|number| number.ok_or_else(|| wrong("createsPerSecond"))).transpose()?,
-            domains: match value.get("domains") {
-                None | Some(Value::Null) => None,
-                Some(domains) => Some(domains_of(domains).ok_or_else(|| wrong("domains"))?),
-            },
-        })
-    }
-}
-
-fn domains_of(names: &Value) -> Option<KeyDomains> {
-    KeyDomains::from_names(names.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?)
-}
-
-fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }
 

@@ -6,6 +6,8 @@
 //! so a record under another key counts as damaged. This module does no I/O, and decodes without allocation, on any
 //! thread.
 
+mod encode;
+
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -13,6 +15,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+pub use encode::{encode_link, encode_tombstone};
 
 use crate::access::idempotency::Idempotency;
 use crate::access::{AppName, is_app_version};
@@ -34,32 +38,32 @@ pub const HEAD_LEN: usize = 9;
 const KEY_SEED: u64 = 0x6b65_795f_6f66_5f72;
 
 mod tag {
-    pub(super) const TARGET: u8 = 1;
-    pub(super) const CREATED_MS: u8 = 2;
-    pub(super) const ORIGIN: u8 = 3;
-    pub(super) const STATUS: u8 = 4;
-    pub(super) const CACHE_SECONDS: u8 = 5;
-    pub(super) const VALID_UNTIL_MS: u8 = 6;
-    pub(super) const DELETED_MS: u8 = 7;
-    pub(super) const REV: u8 = 8;
-    pub(super) const CLAIM: u8 = 9;
+    pub(in crate::link::record) const TARGET: u8 = 1;
+    pub(in crate::link::record) const CREATED_MS: u8 = 2;
+    pub(in crate::link::record) const ORIGIN: u8 = 3;
+    pub(in crate::link::record) const STATUS: u8 = 4;
+    pub(in crate::link::record) const CACHE_SECONDS: u8 = 5;
+    pub(in crate::link::record) const VALID_UNTIL_MS: u8 = 6;
+    pub(in crate::link::record) const DELETED_MS: u8 = 7;
+    pub(in crate::link::record) const REV: u8 = 8;
+    pub(in crate::link::record) const CLAIM: u8 = 9;
     /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
-    pub(super) const VALID_SINCE_MS: u8 = 10;
+    pub(in crate::link::record) const VALID_SINCE_MS: u8 = 10;
     /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
-    pub(super) const ARCHIVED: u8 = 11;
-    pub(super) const FORWARD_QUERY: u8 = 12;
-    pub(super) const TITLE: u8 = 13;
-    pub(super) const TAGS: u8 = 14;
-    pub(super) const EDIT: u8 = 15;
+    pub(in crate::link::record) const ARCHIVED: u8 = 11;
+    pub(in crate::link::record) const FORWARD_QUERY: u8 = 12;
+    pub(in crate::link::record) const TITLE: u8 = 13;
+    pub(in crate::link::record) const TAGS: u8 = 14;
+    pub(in crate::link::record) const EDIT: u8 = 15;
     /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
-    pub(super) const MAX_VISITS: u8 = 16;
-    pub(super) const CRAWLABLE: u8 = 17;
-    pub(super) const DEFAULT_END: u8 = 18;
-    pub(super) const APP: u8 = 19;
-    pub(super) const APP_VERSION: u8 = 20;
-    pub(super) const DOMAIN: u8 = 21;
-    pub(super) const DELETE_AT_MS: u8 = 22;
-    pub(super) const IDEMPOTENCY: u8 = 23;
+    pub(in crate::link::record) const MAX_VISITS: u8 = 16;
+    pub(in crate::link::record) const CRAWLABLE: u8 = 17;
+    pub(in crate::link::record) const DEFAULT_END: u8 = 18;
+    pub(in crate::link::record) const APP: u8 = 19;
+    pub(in crate::link::record) const APP_VERSION: u8 = 20;
+    pub(in crate::link::record) const DOMAIN: u8 = 21;
+    pub(in crate::link::record) const DELETE_AT_MS: u8 = 22;
+    pub(in crate::link::record) const IDEMPOTENCY: u8 = 23;
 }
 
 /// A record, borrowed from its stored form.
@@ -200,84 +204,6 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// Appends the stored form of a link to `out`.
-///
-/// # Panics
-/// If the target or the validity violates the promises of [`Link`], which the caller must check.
-pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
-    assert!(crate::link::is_target(link.target.as_bytes()), "a target that was not checked came to the store");
-    let mut instants = [link.policy.valid_since_ms, link.policy.valid_until_ms].into_iter().flatten();
-    assert!(instants.all(|ms| ms <= INSTANT_MS_MAX));
-    let Policy { valid_since_ms, archived, max_visits, .. } = link.policy;
-    let is_strict = valid_since_ms.is_some() || archived || max_visits.is_some();
-    let mut writer = Writer::begin(out, if is_strict { VERSION_STRICT } else { VERSION });
-    writer.field(tag::CREATED_MS, &link.created_ms.to_le_bytes());
-    writer.field(tag::ORIGIN, &[origin_number(link.origin)]);
-    if link.policy.status != RedirectStatus::default() {
-        writer.field(tag::STATUS, &link.policy.status.number().to_le_bytes());
-    }
-    if let Some(seconds) = link.policy.cache_seconds {
-        writer.field(tag::CACHE_SECONDS, &seconds.to_le_bytes());
-    }
-    if let Some(until_ms) = link.policy.valid_until_ms {
-        writer.field(tag::VALID_UNTIL_MS, &until_ms.to_le_bytes());
-    }
-    if let Some(since_ms) = link.policy.valid_since_ms {
-        writer.field(tag::VALID_SINCE_MS, &since_ms.to_le_bytes());
-    }
-    if link.policy.archived {
-        writer.field(tag::ARCHIVED, &[]);
-    }
-    if link.policy.forward_query {
-        writer.field(tag::FORWARD_QUERY, &[]);
-    }
-    if let Some(visits) = max_visits {
-        writer.field(tag::MAX_VISITS, &visits.get().to_le_bytes());
-    }
-    if link.labels.crawlable {
-        writer.field(tag::CRAWLABLE, &[]);
-    }
-    if link.labels.default_end {
-        writer.field(tag::DEFAULT_END, &[]);
-    }
-    writer.version(link.version);
-    if let Some(app) = &link.labels.app {
-        writer.field(tag::APP, app.as_str().as_bytes());
-    }
-    if let Some(version) = &link.labels.app_version {
-        writer.field(tag::APP_VERSION, version.as_bytes());
-    }
-    if let Some(domain) = &link.labels.domain {
-        writer.field(tag::DOMAIN, domain.as_str().as_bytes());
-    }
-    if let Some(at_ms) = link.labels.delete_at_ms {
-        writer.field(tag::DELETE_AT_MS, &at_ms.to_le_bytes());
-    }
-    if let Some(idempotency) = &link.labels.idempotency {
-        writer.field(tag::IDEMPOTENCY, &idempotency.to_bytes());
-    }
-    if let Some(title) = &link.labels.title {
-        writer.field(tag::TITLE, title.as_bytes());
-    }
-    if !link.labels.tags.is_empty() {
-        writer.field(tag::TAGS, link.labels.tags.joined().as_bytes());
-    }
-    writer.field(tag::TARGET, link.target.as_bytes());
-    writer.finish(key);
-}
-
-/// Appends the stored form of a tombstone to `out`.
-pub fn encode_tombstone(key: &[u8], tombstone: &Tombstone, out: &mut Vec<u8>) {
-    let mut writer = Writer::begin(out, VERSION);
-    // The first field, so that a single byte tells a tombstone from a link.
-    writer.field(tag::DELETED_MS, &tombstone.deleted_ms.to_le_bytes());
-    if tombstone.origin != Origin::Issued {
-        writer.field(tag::ORIGIN, &[origin_number(tombstone.origin)]);
-    }
-    writer.version(tombstone.version);
-    writer.finish(key);
-}
-
 /// Returns false if the value is a link or damaged, and true if it may be a tombstone. Reads a single byte.
 pub fn may_be_tombstone(value: &[u8]) -> bool {
     value.get(HEAD_LEN) == Some(&tag::DELETED_MS)
@@ -326,50 +252,6 @@ fn is_of_domain(key: &[u8], name: &str) -> bool {
 
 fn checksum(key: &[u8], version: u8, fields: &[u8]) -> u64 {
     xxh3_64(fields) ^ xxh3_64_with_seed(key, KEY_SEED ^ u64::from(version))
-}
-
-fn origin_number(origin: Origin) -> u8 {
-    match origin {
-        Origin::Issued => 1,
-        Origin::Custom => 2,
-    }
-}
-
-/// Appends a record to a buffer.
-struct Writer<'o> {
-    out: &'o mut Vec<u8>,
-    start: usize,
-}
-
-impl<'o> Writer<'o> {
-    fn begin(out: &'o mut Vec<u8>, version: u8) -> Writer<'o> {
-        let start = out.len();
-        out.push(version);
-        out.extend_from_slice(&[0; HEAD_LEN - 1]);
-        Writer { out, start }
-    }
-
-    fn field(&mut self, tag: u8, bytes: &[u8]) {
-        let len = u16::try_from(bytes.len()).expect("fields are bounded well below 64 KiB");
-        self.out.push(tag);
-        self.out.extend_from_slice(&len.to_le_bytes());
-        self.out.extend_from_slice(bytes);
-    }
-
-    fn version(&mut self, version: Version) {
-        if version != Version::default() {
-            self.field(tag::REV, &version.rev.to_le_bytes());
-            self.field(tag::CLAIM, &version.claim.to_le_bytes());
-        }
-        if version.edit != 0 {
-            self.field(tag::EDIT, &version.edit.to_le_bytes());
-        }
-    }
-
-    fn finish(self, key: &[u8]) {
-        let sum = checksum(key, self.out[self.start], &self.out[self.start + HEAD_LEN..]);
-        self.out[self.start + 1..self.start + HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
-    }
 }
 
 /// The fields of a record, as far as they are read.
@@ -541,6 +423,7 @@ impl fmt::Display for DamagedRange {
 
 #[cfg(test)]
 mod tests {
+    use super::encode::Writer;
     use super::*;
     use crate::testing::any_link;
     use proptest::prelude::*;

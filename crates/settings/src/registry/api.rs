@@ -1,25 +1,29 @@
-//! The rows of the table `api`, for the APIs that the public listener serves.
+//! The table `api`: the APIs of the public listeners.
 
+use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
-pub(super) const COMPAT: Setting = Setting {
-    key: Key::ApiCompat,
-    name: "api.compat",
-    env: "CAROM_API_COMPAT",
-    flag: None,
-    kind: "off, or one or more of shlink, bitly and yourls",
-    default: Some("shlink"),
-    secret: false,
-    doc: "APIs on the public listeners: shlink (REST API, /rest/v3), bitly (/v4), yourls (/yourls-api.php). The admin listener always serves the REST API.",
-};
-
-pub(super) const YOURLS_JSONP: Setting = Setting {
-    key: Key::ApiYourlsJsonp,
-    name: "api.yourls_jsonp",
-    env: "CAROM_API_YOURLS_JSONP",
-    flag: None,
-    kind: "true or false",
-    default: Some("false"),
-    secret: false,
-    doc: "Allow format=jsonp in the YOURLS API, which lets scripts of other sites read the responses.",
-};
+pub(super) const API: [Setting; 2] = [
+    Setting {
+        key: Key::ApiCompat,
+        name: "api.compat",
+        env: "CAROM_API_COMPAT",
+        flag: None,
+        kind: "off, or one or more of shlink, bitly and yourls",
+        default: Some("shlink"),
+        secret: false,
+        doc: "APIs on the public listeners: shlink (REST API, /rest/v3), bitly (/v4), yourls (/yourls-api.php). The admin listener always serves the REST API.",
+        show: |settings| Shown::list(settings.api.names()),
+    },
+    Setting {
+        key: Key::ApiYourlsJsonp,
+        name: "api.yourls_jsonp",
+        env: "CAROM_API_YOURLS_JSONP",
+        flag: None,
+        kind: "true or false",
+        default: Some("false"),
+        secret: false,
+        doc: "Allow format=jsonp in the YOURLS API, which lets scripts of other sites read the responses.",
+        show: |settings| Shown::plain(settings.api.yourls_jsonp),
+    },
+];

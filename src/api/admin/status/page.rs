@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::plot::{Sparkline, sparkline};
-use crate::api::{ApiResponse, answer, with};
+use crate::api::response::{ApiResponse, answer, with};
 use crate::pages::Pages;
 use carom_model::dates;
 use carom_telemetry::readable;

@@ -1,13 +1,13 @@
 -- A node's heartbeat. Tells what it has seen of the counters, and returns what the others have told.
 --
--- KEYS: the sorted set of heartbeats, the hash of nodes, the hash of the code space, the hash of leases.
+-- KEYS: the sorted set of heartbeats, the hash of nodes, the hash of the code space.
 -- ARGV: the node, its description, its fingerprint of the secret key, then pairs of a length and the highest value seen.
-local beats, nodes, space, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local beats, nodes, space = KEYS[1], KEYS[2], KEYS[3]
 local node, about, fingerprint = ARGV[1], ARGV[2], ARGV[3]
 
 redis.call('HSETNX', space, 'fingerprint', fingerprint)
 local theirs = redis.call('HGET', space, 'fingerprint')
-if theirs ~= fingerprint then return {theirs, {}, {}, {}, {}} end
+if theirs ~= fingerprint then return {theirs, {}, {}, {}} end
 
 local time = redis.call('TIME')
 redis.call('ZADD', beats, string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), node)
@@ -25,5 +25,4 @@ return {
     redis.call('ZRANGE', beats, 0, -1, 'WITHSCORES'),
     redis.call('HGETALL', nodes),
     floors,
-    redis.call('HGETALL', leases),
 }

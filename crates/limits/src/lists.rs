@@ -1,0 +1,79 @@
+//! Limits of lists and searches.
+
+use std::time::Duration;
+
+/// Maximum number of links on a page. Each is a random read of the store.
+pub const LIST_PER_PAGE_MAX: usize = 500;
+
+/// Links on a page by default, as in Shlink.
+pub const LIST_PER_PAGE: usize = 10;
+
+/// Maximum number of tags on a page, and the default. Clients of Shlink expect all of them at once.
+pub const TAGS_PER_PAGE_MAX: usize = 10_000;
+
+/// Maximum number of tags whose links are counted: 10 MB of memory. A service with more uses tags for something else
+/// than lists.
+pub const TAGS_COUNTED_MAX: usize = 100_000;
+
+/// Maximum number of tags of one app whose links are counted. Links can still be listed by any tag.
+pub const TAGS_OF_APP_COUNTED_MAX: usize = 10_000;
+
+/// Maximum number of counted tags of all apps together: some 40 MB of memory.
+pub const TAGS_OF_APPS_COUNTED_MAX: usize = 400_000;
+
+/// Longest search term, in characters: as long as a title.
+pub const SEARCH_TERM_MAX: usize = 512;
+
+/// Maximum number of links that are read for one page. In the order of codes, which is that of the store,
+/// [`SEARCH_TIME_MAX`] is enough for that many; in the order of creation, for a tenth.
+pub const LIST_LOOKED_MAX: u64 = 500_000;
+
+/// Time limit of a search for one page, and of a scan in another order than that of creation.
+pub const SEARCH_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// Time limit for a page in the order of creation without a search. Indexes answer nearly all of it: some 100,000 links
+/// in that time.
+pub const LIST_TIME_MAX: Duration = Duration::from_millis(40);
+
+/// Maximum number of links that are read after a page is full, to count the matches.
+pub const LIST_COUNTED_MAX: u64 = 2_000;
+
+/// Maximum memory for texts of links that were created or changed lately, in bytes, until the thread that signs
+/// sections has written them to the file. It holds some seconds of the fastest writers. If the memory for searches is
+/// small, the limit is a quarter of it.
+pub const SEARCH_HELD_BYTES: usize = 16 << 20;
+
+/// Maximum size of the texts that a search reads at once, in bytes. A section of ordinary links has a third of that.
+pub const SEARCH_SECTION_BYTES: usize = 1 << 20;
+
+/// Changes of links after which the search sections are saved again. A start after a crash looks each change up, in
+/// about 10 µs.
+pub const SEARCH_KEPT_AFTER: u64 = 100_000;
+
+/// Maximum number of changes that a start looks up to update saved search sections. Beyond it, signing all links again
+/// is hardly more work.
+pub const SEARCH_REPLAYED_MAX: usize = 500_000;
+
+/// Minimum memory for search signatures, in bytes: enough for some 80,000 links.
+pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
+
+/// Maximum number of links that are sorted for one page, in an order without an index: 30 ms.
+pub const LIST_SORTED_MAX: usize = 2_500;
+
+/// Index entries that the background count after a start reads at once: some 10 ms.
+pub const COUNTED_AT_ONCE: usize = 16_384;
+
+/// Maximum number of bytes of codes in `robots.txt`. Crawlers need not read more than 500 KiB (RFC 9309, section 2.5).
+pub const ROBOTS_LEN_MAX: usize = 500 * 1024 - 256;
+
+/// Queries of lists that may wait for the list threads.
+pub const LIST_QUEUE_LEN: usize = 256;
+
+/// Threads for pages that indexes answer.
+pub const LISTERS: usize = 2;
+
+/// Searches that may wait: four seconds.
+pub const SEARCH_QUEUE_LEN: usize = 16;
+
+/// Threads for searches. A single one leaves the CPUs to redirects.
+pub const SEARCHERS: usize = 1;

@@ -1,0 +1,141 @@
+//! Sentinels: processes that watch a master with its replicas, replace it when it fails, and name the current one.
+//!
+//! The client asks the sentinels in turn, then asks the named server for its role, since a sentinel may be behind. The
+//! search runs again whenever a request fails or a server says that it is a replica, and every [`CHECK_EVERY`] beside
+//! that. No connection subscribes to `+switch-master`: a message that was sent while the subscriber was away is lost, so a
+//! subscriber has to ask as well. Asking alone is enough, and finds an old master that is cut off from the sentinels but
+//! still answers this client.
+
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+
+use super::topology::{ServerRole, text};
+use super::{Client, RedisError, ServerAddress};
+
+/// Interval in which a client in use asks for the current master, although its requests succeed.
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(500);
+
+/// The service that sentinels watch, and the login at the sentinels. The `Debug` form hides the login.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SentinelSettings {
+    /// The name of the master in the configuration of the sentinels.
+    pub service: String,
+    /// The user name at the sentinels; `None` for the default user.
+    pub username: Option<String>,
+    /// The password of the sentinels, if they require one.
+    pub password: Option<String>,
+}
+
+impl std::fmt::Debug for SentinelSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SentinelSettings({})", self.service)
+    }
+}
+
+/// Builds the question for the master of a service.
+pub(super) fn question(service: &str) -> Cmd {
+    redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service).to_owned()
+}
+
+/// Returns the master that a sentinel names, from its answer to [`question`].
+pub(super) fn told_of_sentinel(
+    address: &ServerAddress,
+    service: &str,
+    answer: &Value,
+) -> Result<ServerRole, RedisError> {
+    match answer {
+        Value::Array(parts) => {
+            let master = match &parts[..] {
+                [host, port] => text(port).parse().ok().map(|port| ServerAddress { host: text(host), port }),
+                _ => None,
+            };
+            let is_address = |master: &ServerAddress| !master.host.is_empty() && master.port != 0;
+            master.filter(is_address).map(ServerRole::Named).ok_or_else(|| RedisError::Away {
+                what: format!("{address} names no usable master of {service}"),
+                asked: false,
+            })
+        }
+        Value::Nil => Err(RedisError::Refused(format!("the sentinel {address} does not know the service {service}"))),
+        // Only the code: the text may repeat arguments.
+        Value::ServerError(error) => match error.code() {
+            "NOAUTH" | "NOPERM" | "WRONGPASS" => {
+                Err(RedisError::Refused(format!("the sentinel {address} rejects the login: {}", error.code())))
+            }
+            "ERR" => Err(RedisError::Refused(format!("{address} is not a sentinel"))),
+            code => Err(RedisError::Away { what: format!("the sentinel {address}: {code}"), asked: false }),
+        },
+        _ => Err(RedisError::Refused(format!("{address} does not speak the protocol of sentinels"))),
+    }
+}
+
+impl Client {
+    /// True for the address of a sentinel.
+    pub(super) fn is_sentinel(&self, address: &ServerAddress) -> bool {
+        self.sentinels.contains(address)
+    }
+
+    /// Begins a search for the current master, at most every [`CHECK_EVERY`]. Requests continue meanwhile.
+    pub(super) fn check_master(&mut self) {
+        let is_due = self.searched.is_none_or(|at| at.elapsed() >= CHECK_EVERY);
+        if is_due && self.topology.is_some() && !self.sentinels.is_empty() {
+            self.search(None, None);
+        }
+    }
+
+    /// Takes the master that a sentinel has named, which is asked for its role next. This sentinel is the first one to be
+    /// asked from now on.
+    pub(super) fn named(&mut self, sentinel: &ServerAddress, master: ServerAddress) {
+        if let Some(at) = self.sentinels.iter().position(|known| known == sentinel) {
+            self.sentinels[..=at].rotate_right(1);
+        }
+        let Some(search) = &mut self.search else { return };
+        if !search.asked.contains(&master) && !search.left.contains(&master) {
+            search.left.push_front(master);
+            search.next_at = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(reply: &str) -> Result<ServerRole, RedisError> {
+        let address = ServerAddress { host: "s".to_owned(), port: 26_379 };
+        told_of_sentinel(&address, "main", &redis::parse_redis_value(reply.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn sentinel_names_a_master() {
+        let Ok(ServerRole::Named(master)) = told("*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6380\r\n") else {
+            panic!("an address")
+        };
+        assert_eq!(master, ServerAddress { host: "127.0.0.1".to_owned(), port: 6380 });
+        let Ok(ServerRole::Named(master)) = told("*2\r\n$3\r\n::1\r\n$4\r\n6380\r\n") else { panic!("an address") };
+        assert_eq!(master.to_string(), "[::1]:6380");
+    }
+
+    #[test]
+    fn sentinel_that_cannot_help_is_reported() {
+        for (reply, refused) in [
+            ("*-1\r\n", "the sentinel s:26379 does not know the service main"),
+            ("-NOAUTH Authentication required.\r\n", "the sentinel s:26379 rejects the login: NOAUTH"),
+            ("-NOPERM geheim\r\n", "the sentinel s:26379 rejects the login: NOPERM"),
+            ("-ERR unknown command 'SENTINEL', with args beginning with: 'geheim'\r\n", "s:26379 is not a sentinel"),
+            ("+OK\r\n", "s:26379 does not speak the protocol of sentinels"),
+        ] {
+            assert_eq!(told(reply).err(), Some(RedisError::Refused(refused.to_owned())), "{reply}");
+        }
+        for reply in [
+            "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
+            "*2\r\n$0\r\n\r\n$1\r\n1\r\n",
+            "*2\r\n$1\r\na\r\n$5\r\n99999\r\n",
+            "*1\r\n$1\r\na\r\n",
+            "-LOADING geheim\r\n",
+        ] {
+            let error = told(reply).err().expect("no master is named");
+            assert!(matches!(&error, RedisError::Away { asked: false, what } if !what.contains("geheim")), "{error:?}");
+        }
+    }
+}

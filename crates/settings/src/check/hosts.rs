@@ -1,0 +1,66 @@
+//! The checks of hosts: those that links may point to, and the domains that carom serves.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Checker;
+use crate::keys::Key;
+use crate::problem::{InvalidValue, Problem};
+use crate::value::{self, domains, hosts};
+use crate::{BaseUrl, DomainSettings, HostListSettings, ListSource};
+use carom_model::destination::hosts::host_of;
+use carom_model::domains::{DOMAINS_MAX, UnknownHost};
+
+impl Checker<'_> {
+    /// Returns a list of hosts, from its static setting and the source of its dynamic part.
+    pub(super) fn hosts(&mut self, (hosts, source_key): (Key, Key), has_redis: bool) -> HostListSettings {
+        let source = self.one(source_key, hosts::list_source);
+        if source == Some(ListSource::Redis) && !has_redis {
+            let place = self.sources[source_key as usize].clone();
+            let wrong =
+                InvalidValue::new("is redis, but the setting redis is not set", "set redis, or write a file or a URL");
+            self.problems.push(Problem::of(place, source_key, wrong));
+        }
+        let hosts = self.list(hosts, "write at least one host, or remove the setting", hosts::host);
+        HostListSettings { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
+    }
+
+    /// Returns the domains besides the default one. A redirect target must not be an address of the service: its
+    /// visitors would be led in circles.
+    pub(super) fn domains(&mut self, base_url: Option<&BaseUrl>) -> Option<DomainSettings> {
+        let right = "write at least one domain, or remove the setting";
+        let listed = self.list(Key::DomainsServe, right, domains::domain).unwrap_or_default();
+        let fallback = self.one(Key::DomainsFallback, value::boolean);
+        let unknown_host = self.one(Key::DomainsUnknownHost, domains::unknown_host);
+        let urls = listed.iter().map(|(domain, _)| &*domain.base_url).chain(base_url.map(BaseUrl::as_str));
+        let own: HashSet<String> = urls.map(|url| host_of(url.as_bytes()).to_owned()).collect();
+        let mut wrong = |key: Key, wrong: InvalidValue| {
+            self.problems.push(Problem::of(self.sources[key as usize].clone(), key, wrong));
+        };
+        if !listed.is_empty() && base_url.is_none() {
+            let right = "set base_url to the start of short URLs of the default domain";
+            wrong(Key::DomainsServe, InvalidValue::new("requires base_url, the default domain", right));
+        }
+        if listed.is_empty() && fallback == Some(true) {
+            let right = "list the domains in domains.serve, or remove this setting";
+            wrong(Key::DomainsFallback, InvalidValue::new("has no effect without other domains", right));
+        }
+        if listed.is_empty() && unknown_host == Some(UnknownHost::Misdirected) {
+            let right = "list the domains in domains.serve, or remove this setting";
+            wrong(Key::DomainsUnknownHost, InvalidValue::new("has no effect without other domains", right));
+        }
+        let mut by_id = HashMap::new();
+        for (domain, source) in &listed {
+            let other = by_id.insert(domain.name.id(), domain);
+            for wrong in domains::wrong_with_domain(domain, other, base_url, &own) {
+                self.problems.push(Problem::of(source.clone(), Key::DomainsServe, wrong));
+            }
+        }
+        if listed.len() > DOMAINS_MAX {
+            let wrong =
+                InvalidValue::new(format!("has {} domains", listed.len()), format!("list at most {DOMAINS_MAX}"));
+            self.problems.push(Problem::of(self.sources[Key::DomainsServe as usize].clone(), Key::DomainsServe, wrong));
+        }
+        let serve = listed.into_iter().map(|(domain, _)| domain).collect();
+        Some(DomainSettings { serve, fallback: fallback?, unknown_host: unknown_host? })
+    }
+}

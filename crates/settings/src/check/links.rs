@@ -1,0 +1,126 @@
+//! The checks of links: their codes, memory and lifetime.
+
+use std::time::Duration;
+
+use carom_shards::CodeLength;
+
+use super::Checker;
+use crate::cpus::Cores;
+use crate::keys::Key;
+use crate::problem::{InvalidValue, Problem};
+use crate::value::{self, quantities};
+use crate::{ExpirySettings, KeySource, Residency};
+use carom_telemetry::readable;
+
+/// Minimum memory for links that one core can work with, in bytes.
+const MEMORY_LIMIT_MIN: u64 = 512 << 10;
+
+/// Maximum memory for links that one core can address, in bytes.
+const MEMORY_LIMIT_MAX: u64 = 32 << 30;
+
+/// The settings of links.
+pub(super) struct LinkSettings {
+    pub(super) code_length: CodeLength,
+    pub(super) residency: Residency,
+    pub(super) search_memory: u64,
+    pub(super) dedupe: Option<Duration>,
+    pub(super) default_ttl: Option<Duration>,
+    pub(super) expiry: ExpirySettings,
+}
+
+impl Checker<'_> {
+    /// Returns the settings of links; `None` if one of them is invalid.
+    pub(super) fn links(&mut self, cores: Option<&Cores>, of_fleet: bool) -> Option<LinkSettings> {
+        let code_length = self.one(Key::LinksCodeLength, value::code_length);
+        let residency = self.residency(cores);
+        let search_memory = self.one(Key::LinksSearchMemory, quantities::search_memory);
+        let dedupe = self.one(Key::LinksDedupe, quantities::window);
+        let default_ttl = self.one(Key::LinksDefaultTtl, quantities::window);
+        let expiry = self.expiry(of_fleet);
+        Some(LinkSettings {
+            code_length: code_length?,
+            residency: residency?,
+            search_memory: search_memory?,
+            dedupe: dedupe?,
+            default_ttl: default_ttl?,
+            expiry: expiry?,
+        })
+    }
+
+    /// Returns the source of the code secret.
+    pub(super) fn space_key(&mut self) -> KeySource {
+        let file = self.one(Key::SpaceKeyFile, value::path);
+        let secret = self.one(Key::CodeSecret, value::space_key);
+        match (file, secret) {
+            (None, None) => KeySource::DataDir,
+            (Some(path), None) => KeySource::File(path),
+            (None, Some(secret)) => KeySource::Given(secret),
+            (Some(_), Some(secret)) => {
+                let other = &self.sources[Key::SpaceKeyFile as usize];
+                let wrong =
+                    InvalidValue::new(format!("is set together with space_key_file ({other})"), "keep one of the two");
+                let source = self.sources[Key::CodeSecret as usize].clone();
+                self.problems.push(Problem::of(source, Key::CodeSecret, wrong));
+                KeySource::Given(secret)
+            }
+        }
+    }
+
+    fn residency(&mut self, cores: Option<&Cores>) -> Option<Residency> {
+        let is_hot = self.one(Key::LinksResidency, value::is_hot)?;
+        let limit = self.one(Key::LinksMemoryLimit, |written| quantities::size(written, MEMORY_LIMIT_MIN));
+        let source = |key: Key| self.sources[key as usize].clone();
+        let (key, wrong) = match (is_hot, limit) {
+            (false, None) => return Some(Residency::All),
+            (true, Some(limit)) => {
+                let count = cores.map_or(1, |cores| cores.cpus.len() as u64);
+                let (least, most) = (count * MEMORY_LIMIT_MIN, count * MEMORY_LIMIT_MAX);
+                if (least..=most).contains(&limit) {
+                    return Some(Residency::Hot { memory_limit: limit });
+                }
+                let right = format!("set at least {}, or run fewer cores", quantities::show_size(least));
+                let too_much = format!("set at most {}, or run more cores", quantities::show_size(most));
+                let shown = quantities::show_size(limit);
+                let cores = readable::count(count, "core");
+                let wrong = match limit < least {
+                    true => InvalidValue::new(format!("{shown} is too small for {cores}"), right),
+                    false => InvalidValue::new(format!("{shown} is too large for {cores}"), too_much),
+                };
+                (Key::LinksMemoryLimit, wrong)
+            }
+            (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
+            (true, None) => {
+                let right = "set links.memory_limit to a size such as 8GiB";
+                (Key::LinksResidency, InvalidValue::new("hot requires a memory limit", right))
+            }
+            (false, Some(_)) => {
+                let right = "set links.residency = \"hot\", or remove this setting";
+                (Key::LinksMemoryLimit, InvalidValue::new("has no effect while all links are kept in memory", right))
+            }
+        };
+        self.problems.push(Problem::of(source(key), key, wrong));
+        None
+    }
+
+    fn expiry(&mut self, of_fleet: bool) -> Option<ExpirySettings> {
+        let keep = self.one(Key::LinksKeepExpired, quantities::kept);
+        let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
+        let recycle_after = self.one(Key::LinksRecycleAfter, quantities::window);
+        let (reason, right) = match (keep?, recycle_after?) {
+            (_, Some(_)) if of_fleet => (
+                "cannot be used with redis, because other nodes may still know the codes",
+                "remove one of the settings",
+            ),
+            (None, Some(_)) => (
+                "has no effect while links.keep_expired is forever",
+                "set links.keep_expired to a time, or remove this setting",
+            ),
+            (keep, recycle_after) => {
+                return Some(ExpirySettings { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
+            }
+        };
+        let source = self.sources[Key::LinksRecycleAfter as usize].clone();
+        self.problems.push(Problem::of(source, Key::LinksRecycleAfter, InvalidValue::new(reason, right)));
+        None
+    }
+}

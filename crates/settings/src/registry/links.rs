@@ -1,0 +1,118 @@
+//! The table `links`: codes, memory, expiry and reuse.
+
+use crate::Residency;
+use crate::describe::Shown;
+use crate::keys::{Key, Setting};
+
+pub(super) const LINKS: [Setting; 9] = [
+    Setting {
+        key: Key::LinksCodeLength,
+        name: "links.code_length",
+        env: "CAROM_LINKS_CODE_LENGTH",
+        flag: None,
+        kind: "6 to 10",
+        default: Some("7"),
+        secret: false,
+        doc: "Length of new short codes in characters. Shorter codes are easier to guess.",
+        show: |settings| Shown::plain(settings.code_length),
+    },
+    Setting {
+        key: Key::LinksResidency,
+        name: "links.residency",
+        env: "CAROM_LINKS_RESIDENCY",
+        flag: None,
+        kind: "all or hot",
+        default: Some("all"),
+        secret: false,
+        doc: "all keeps every link in memory; hot keeps recently visited links in memory and reads the others from disk on demand.",
+        show: |settings| {
+            Shown::text(match settings.residency {
+                Residency::All => "all",
+                Residency::Hot { .. } => "hot",
+            })
+        },
+    },
+    Setting {
+        key: Key::LinksMemoryLimit,
+        name: "links.memory_limit",
+        env: "CAROM_LINKS_MEMORY_LIMIT",
+        flag: None,
+        kind: "a size such as 512MiB or 8GiB",
+        default: None,
+        secret: false,
+        doc: "With links.residency = \"hot\": memory for links, all cores together.",
+        show: |settings| match settings.residency {
+            Residency::All => Shown::Unset,
+            Residency::Hot { memory_limit } => Shown::size(memory_limit),
+        },
+    },
+    Setting {
+        key: Key::LinksSearchMemory,
+        name: "links.search_memory",
+        env: "CAROM_LINKS_SEARCH_MEMORY",
+        flag: None,
+        kind: "off, or a size such as 512MiB or 8GiB",
+        default: Some("256MiB"),
+        secret: false,
+        doc: "Memory for the search index, about 10 bytes per link. If it is too small, only the newest links are indexed. The index also takes 140 bytes per link on disk. off: searches read every link.",
+        show: |settings| match settings.search_memory {
+            0 => Shown::text("off"),
+            bytes => Shown::size(bytes),
+        },
+    },
+    Setting {
+        key: Key::LinksDedupe,
+        name: "links.dedupe",
+        env: "CAROM_LINKS_DEDUPE",
+        flag: None,
+        kind: "off, or a time such as 90s, 30m, 12h or 1d",
+        default: Some("off"),
+        secret: false,
+        doc: "Reuse the existing link when the same URL is shortened again within this time. Each reuse restarts the period. Use the same value on all nodes.",
+        show: |settings| Shown::time_or("off", settings.dedupe),
+    },
+    Setting {
+        key: Key::LinksDefaultTtl,
+        name: "links.default_ttl",
+        env: "CAROM_LINKS_DEFAULT_TTL",
+        flag: None,
+        kind: "off, or a time such as 90s, 30m, 12h or 730d",
+        default: Some("730d"),
+        secret: false,
+        doc: "Expiry of links created through the API without validUntil, counted from creation or from validSince. off: such links never expire.",
+        show: |settings| Shown::time_or("off", settings.default_ttl),
+    },
+    Setting {
+        key: Key::LinksKeepExpired,
+        name: "links.keep_expired",
+        env: "CAROM_LINKS_KEEP_EXPIRED",
+        flag: None,
+        kind: "forever, or a time such as 90s, 30m, 12h or 1d",
+        default: Some("1d"),
+        secret: false,
+        doc: "How long an expired link is kept: it returns 410 and can be reactivated with a new validUntil. Then it is removed.",
+        show: |settings| Shown::time_or("forever", settings.expiry.keep),
+    },
+    Setting {
+        key: Key::LinksExpirePerSecond,
+        name: "links.expire_per_second",
+        env: "CAROM_LINKS_EXPIRE_PER_SECOND",
+        flag: None,
+        kind: "1 to 1000000",
+        default: Some("10000"),
+        secret: false,
+        doc: "Maximum number of expired links removed per second, so that mass expiry does not slow down other requests.",
+        show: |settings| Shown::plain(settings.expiry.per_second),
+    },
+    Setting {
+        key: Key::LinksRecycleAfter,
+        name: "links.recycle_after",
+        env: "CAROM_LINKS_RECYCLE_AFTER",
+        flag: None,
+        kind: "off, or a time such as 90s, 30m, 12h or 1d",
+        default: Some("off"),
+        secret: false,
+        doc: "How long after the removal of an expired link its generated code may be reused. Cannot be used in a fleet.",
+        show: |settings| Shown::time_or("off", settings.expiry.recycle_after),
+    },
+];

@@ -1,0 +1,172 @@
+//! Base URLs and the domains that carom serves.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::{Written, text};
+use crate::problem::{InvalidValue, quoted};
+use carom_model::destination::hosts::host_of;
+use carom_model::destination::long_url::LongUrl;
+use carom_model::domains::{Domain, DomainName, Targets, UnknownHost};
+
+/// The beginning of short URLs: scheme, host and port, without a trailing slash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BaseUrl(String);
+
+impl BaseUrl {
+    /// Returns the URL, for example `https://example.org`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads a base URL.
+pub(crate) fn base_url(written: &Written) -> Result<BaseUrl, InvalidValue> {
+    let written = text(written)?.trim();
+    let wrong = |reason: &str| {
+        Err(InvalidValue::new(format!("{} {reason}", quoted(written)), "write a URL such as https://example.org"))
+    };
+    let lower = written.to_ascii_lowercase();
+    if !lower.starts_with("http://") && !lower.starts_with("https://") {
+        return wrong("does not start with http:// or https://");
+    }
+    let url = match url::Url::parse(written) {
+        Ok(url) => url,
+        Err(reason) => return wrong(&format!("is not a URL: {reason}")),
+    };
+    if url.host_str().is_none_or(str::is_empty) {
+        return wrong("has no host");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return wrong("contains a user name or password, which every short URL would reveal");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return wrong("has a query or fragment");
+    }
+    if url.path() != "/" {
+        return wrong("has a path; in short URLs, the code directly follows the host");
+    }
+    Ok(BaseUrl(url.as_str().trim_end_matches('/').to_owned()))
+}
+
+/// Reads a domain: its base URL, then its redirect targets for requests that find no link.
+pub(crate) fn domain(text: &str) -> Result<Domain, InvalidValue> {
+    const RIGHT: &str = "write https://go.example, optionally followed by home=URL, not_found=URL and expired=URL";
+    let mut words = text.split_ascii_whitespace();
+    let base_url = base_url(&Written::Word(words.next().unwrap_or_default().to_owned()))?;
+    let host = host_of(base_url.as_str().as_bytes());
+    let name =
+        DomainName::parse(host).map_err(|error| InvalidValue::new(format!("{} {error}", quoted(host)), RIGHT))?;
+    let mut targets = Targets::default();
+    for word in words {
+        let wrong = |reason: String| InvalidValue::new(format!("{} {reason}", quoted(word)), RIGHT);
+        let (which, url) = word.split_once('=').ok_or_else(|| wrong("is not home=, not_found= or expired=".into()))?;
+        let target = match which {
+            "home" => &mut targets.home,
+            "not_found" => &mut targets.not_found,
+            "expired" => &mut targets.expired,
+            _ => return Err(wrong("is not home=, not_found= or expired=".into())),
+        };
+        let url = LongUrl::parse(url, &[]).map_err(|error| wrong(format!("has a URL that {error}")))?;
+        if target.replace(url.into()).is_some() {
+            return Err(wrong(format!("contains {which}= twice")));
+        }
+    }
+    Ok(Domain { name, base_url: base_url.as_str().to_owned(), targets })
+}
+
+/// Formats a domain so that [`domain`] can read it.
+pub(crate) fn domain_text(domain: &Domain) -> String {
+    let Targets { home, not_found, expired } = &domain.targets;
+    let targets = [("home", home), ("not_found", not_found), ("expired", expired)];
+    let targets = targets.into_iter().filter_map(|(name, url)| Some(format!(" {name}={}", url.as_ref()?)));
+    std::iter::once(domain.base_url.clone()).chain(targets).collect()
+}
+
+/// Returns the conflict of a domain with others. `other` is an earlier domain with the same ID, `default` the default
+/// domain, and `own` all hosts of the service, whatever their ports are.
+pub(crate) fn wrong_with_domain(
+    domain: &Domain,
+    other: Option<&Domain>,
+    default: Option<&BaseUrl>,
+    own: &HashSet<String>,
+) -> Vec<InvalidValue> {
+    let mut all = Vec::new();
+    if let Some(other) = other {
+        let reason = match other.name == domain.name {
+            true => format!("{} is listed twice", domain.name),
+            false => format!(
+                "{} and {} have the same 48-bit hash, by which carom distinguishes domains",
+                domain.name, other.name
+            ),
+        };
+        all.push(InvalidValue::new(reason, "remove one of the two"));
+    }
+    if let Some(default) = default
+        && host_of(default.as_str().as_bytes()) == domain.name.as_str()
+        && default.as_str() != domain.base_url
+    {
+        let reason = format!("{} is the host of base_url, but base_url is {default}", domain.base_url);
+        all.push(InvalidValue::new(reason, "write the same scheme and port in both"));
+    }
+    let Targets { home, not_found, expired } = &domain.targets;
+    for (which, url) in [("home", home), ("not_found", not_found), ("expired", expired)] {
+        if let Some(url) = url.as_ref().filter(|url| own.contains(host_of(url.as_bytes()))) {
+            let reason = format!("{which}={url} is on a host of this service, so the redirect would loop");
+            all.push(InvalidValue::new(reason, "use a page on another server"));
+        }
+    }
+    all
+}
+
+/// Reads the response to a request for an unknown host.
+pub(crate) fn unknown_host(written: &Written) -> Result<UnknownHost, InvalidValue> {
+    match text(written)?.trim() {
+        "not_found" => Ok(UnknownHost::NotFound),
+        "misdirected" => Ok(UnknownHost::Misdirected),
+        other => {
+            let wrong = format!("{} is neither not_found nor misdirected", quoted(other));
+            Err(InvalidValue::new(wrong, "write \"not_found\" or \"misdirected\""))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(text: &str) -> Written {
+        Written::Word(text.to_owned())
+    }
+
+    #[test]
+    fn base_urls_keep_scheme_host_and_port_only() {
+        for (written, kept) in [
+            ("https://Example.ORG", "https://example.org"),
+            ("http://example.org:80/", "http://example.org"),
+            ("http://[::1]:8080", "http://[::1]:8080"),
+            ("https://bücher.example", "https://xn--bcher-kva.example"),
+        ] {
+            assert_eq!(base_url(&word(written)).unwrap().as_str(), kept);
+        }
+        for wrong in [
+            "example.org",
+            "ftp://example.org",
+            "http:example.org",
+            "http://",
+            "http://u:p@example.org",
+            "http://example.org/s",
+            "http://example.org/?",
+            "http://example.org/#a",
+            "",
+        ] {
+            assert!(base_url(&word(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Admission of requests to the admin listener: by a session, by an API key, or because only this machine reaches it.
+
+use std::rc::Rc;
+
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, Request};
+
+use super::cookies::tokens;
+use super::session::{Session, Sessions};
+use super::watchers::Watchers;
+use crate::api::auth::shows_key;
+use crate::api::context::Context;
+use crate::api::problem::Problem;
+use crate::api::request::is_read;
+use carom_model::access::Role;
+use carom_telemetry::clock::unix_ms;
+
+/// Request header that proves that a page of the console sent a change.
+const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
+
+/// State that the console keeps between requests.
+#[derive(Debug, Default)]
+pub(in crate::api) struct Console {
+    pub(super) sessions: Sessions,
+    pub(super) watchers: Watchers,
+}
+
+/// An admitted request: its context, and the session if the user is signed in.
+pub(in crate::api) struct Admitted {
+    /// Context for the request.
+    pub(in crate::api) context: Context,
+    /// Session of the signed-in user; `None` for an API key, and for a request without either.
+    pub(super) session: Option<Session>,
+}
+
+impl Context {
+    /// Admits a request to the admin listener: a signed-in browser, or a client with an API key. While no keys
+    /// exist and only this machine reaches the listener, it admits every request.
+    ///
+    /// # Errors
+    /// 401 for an unknown caller. 403 for a caller without the right, or for a change that no page of the console
+    /// sent. Otherwise those of [`Context::authenticate`].
+    pub(in crate::api) fn admit<B>(&self, console: &Console, request: &Request<B>) -> Result<Admitted, Problem> {
+        if !shows_key(request.headers())
+            && let Some(admitted) = self.signed_in(console, request.headers())
+        {
+            let session = admitted.session.as_ref().expect("a signed-in caller has a session");
+            let shown = request.headers().get(CSRF_FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
+            return match is_read(request.method()) || session.is_shown(shown) {
+                true => Ok(admitted),
+                false => Err(Problem::forbidden("Invalid X-CSRF-Token header. Reload the page.")),
+            };
+        }
+        if !self.services.keys().had_keys() && !self.is_trusted(request) {
+            return Err(Problem::no_key());
+        }
+        let context = self.authenticate(request)?;
+        context.caller.needs_all(Role::Admin)?;
+        Ok(Admitted { context, session: None })
+    }
+
+    /// Returns the request's session and caller, if its cookie holds a valid session.
+    fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
+        let mut sessions = tokens(headers).filter_map(|(_, token)| console.sessions.find(token, unix_ms()));
+        sessions.find_map(|session| {
+            let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
+            let caller = Rc::new(context.caller.within(session.life.clone()));
+            Some(Admitted { context: Context { caller, ..context }, session: Some(session) })
+        })
+    }
+}

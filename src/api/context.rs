@@ -1,0 +1,68 @@
+//! The context of a request, and facts about the service, with which handlers work.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::caller::Caller;
+use super::public_pages::pictures::Pictures;
+use crate::bridge::handle::ServiceHandle;
+use carom_model::destination::long_url::Authority;
+use carom_model::link::creator_links::CreatorLinks;
+
+/// Facts about the service that handlers need. All cores share them.
+#[derive(Debug)]
+pub struct Site {
+    /// Hosts and ports of this service, which no link may have as its destination.
+    pub own: Vec<Authority>,
+    /// Lifetime of a link that is created without an expiry date.
+    pub default_ttl: Option<Duration>,
+    /// Links that an app may create each second if its API key sets no other limit; 0: unlimited.
+    pub app_creates: u32,
+    /// Creates and verifies the addresses of the pages that show created links.
+    pub receipts: CreatorLinks,
+    /// True if links of other domains than the default one existed at start.
+    pub has_other_domains: bool,
+    /// True if `GET /` serves the form that creates links.
+    pub has_form: bool,
+    /// The APIs that the public listeners serve.
+    pub interfaces: Interfaces,
+    /// True if the admin listener grants every right without an API key.
+    pub trusts_admin: bool,
+    /// Host names of the admin listener, in lower case.
+    pub admin_hosts: Vec<String>,
+    /// The effective settings, in the form in which the console and the API may show them.
+    pub settings: serde_json::Value,
+}
+
+/// Switches for the APIs that the public listeners serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Interfaces {
+    /// True if the REST API, which is that of Shlink, is on.
+    pub shlink: bool,
+    /// True if Bitly's API is on.
+    pub bitly: bool,
+    /// True if YOURLS's API is on.
+    pub yourls: bool,
+    /// True if YOURLS's API may answer with JSONP.
+    pub yourls_jsonp: bool,
+}
+
+/// Everything that a handler works with, for one request.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    pub(super) services: Rc<ServiceHandle>,
+    pub(super) site: Arc<Site>,
+    /// The caller of this request.
+    pub(super) caller: Rc<Caller>,
+    /// QR codes that this core has rendered.
+    pub(super) pictures: Rc<RefCell<Pictures>>,
+}
+
+impl Context {
+    /// Returns the context of a core, before a caller is known.
+    pub(super) fn of(services: Rc<ServiceHandle>, site: Arc<Site>) -> Context {
+        Context { services, site, caller: Rc::new(Caller::everybody()), pictures: Rc::default() }
+    }
+}
