@@ -17,6 +17,7 @@ pub(crate) mod node;
 pub(crate) mod openapi;
 pub(crate) mod proxy;
 pub(crate) mod redis;
+pub(crate) mod resp;
 pub(crate) mod schema;
 pub(crate) mod sentinel;
 pub(crate) mod sessions;
