@@ -398,7 +398,8 @@ pub enum ToCore {
     },
     /// Codes of the store, for another filter of them.
     StoredCodes(StoredCodes),
-    /// Another core has dropped its copy of a link that this core is changing.
+    /// Another core has dropped its copy of a link that this core is changing. The recall went through the mesh, where
+    /// it stays behind older answers; the order of its confirmation does not matter.
     Dropped {
         /// The number of the recall.
         number: u64,
