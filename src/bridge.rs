@@ -1,6 +1,6 @@
-//! Messages between cores and control threads, and the mailboxes that carry them.
+//! Messages between cores and services, and the mailboxes that carry them.
 //!
-//! Redirects between cores take another way (see `core::mesh`); mail is the slow path for everything that may allocate.
+//! Redirects between cores use the mesh instead (`core::mesh`); mail is the slow path for everything that may allocate.
 //! A mailbox is a channel and a doorbell: a core sleeps in its ring and must be woken, while a thread just receives.
 
 pub mod access_log;

@@ -1,4 +1,4 @@
-//! The rings in which cores record visits and lines of the access log, by both ends.
+//! Creates the rings in which cores record visits and access-log entries, and hands out both ends of each.
 
 use carom_model::visits::VisitReceiver;
 use carom_settings::Settings;

@@ -1,5 +1,4 @@
-//! Supplies of the cores from outside their own memory: fresh codes, links that are not in memory, host lists and API
-//! keys.
+//! Starts the services that supply the cores: fresh codes, links that are not in memory, host lists and API keys.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
