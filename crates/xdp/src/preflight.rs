@@ -18,7 +18,8 @@ use crate::socket::FRAME_LEN;
 /// The oldest kernel with everything that carom uses.
 const KERNEL_MIN: (u32, u32) = (6, 1);
 
-/// Longest packet that fits a frame behind the headroom that XDP keeps in front of it and the Ethernet header with a tag.
+/// Longest packet that fits a frame behind the headroom that XDP keeps in front of it and the Ethernet header with a
+/// tag.
 const MTU_MAX: u32 = FRAME_LEN as u32 - 256 - 18;
 
 /// Shortest packet that every host of IPv6 must take.
@@ -87,7 +88,7 @@ pub struct Machine {
 /// Asks the kernel about this process and an interface.
 ///
 /// # Errors
-/// When the kernel does not tell the capabilities of the process.
+/// If the kernel does not tell the capabilities of the process.
 pub fn read_machine(interface: &str) -> io::Result<Machine> {
     Ok(Machine {
         capabilities: capabilities(None)?.effective,
