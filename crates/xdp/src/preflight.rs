@@ -25,7 +25,7 @@ const MTU_MAX: u32 = FRAME_LEN as u32 - 256 - 18;
 /// Shortest packet that every host of IPv6 must take.
 const MTU_MIN: u32 = 1_280;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FindingSeverity {
     /// Bypass works.
@@ -39,7 +39,7 @@ pub enum FindingSeverity {
 /// A fact that stands in the way of bypass.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// How much it matters.
+    /// The severity of the finding.
     pub severity: FindingSeverity,
     /// The fact, and its consequence.
     pub problem: String,

@@ -25,7 +25,7 @@ impl Gcra {
     /// due.
     ///
     /// # Errors
-    /// How long to wait for the next one.
+    /// The wait until the next one is admitted.
     #[inline]
     pub fn take(self, due: u64, now: u64) -> Result<u64, u64> {
         match self.wait(due, now) {
@@ -34,13 +34,13 @@ impl Gcra {
         }
     }
 
-    /// How long to wait for the next event; 0 where one is admitted.
+    /// Returns the wait until the next event is admitted; 0 if one is admitted now.
     #[inline]
     pub fn wait(self, due: u64, now: u64) -> u64 {
         due.max(now).saturating_add(self.interval).saturating_sub(now.saturating_add(self.burst))
     }
 
-    /// How many events are admitted at once.
+    /// Returns the number of events that are admitted at once.
     #[inline]
     pub fn remaining(self, due: u64, now: u64) -> u64 {
         now.saturating_add(self.burst).saturating_sub(due.max(now)) / self.interval
