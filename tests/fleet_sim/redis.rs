@@ -115,9 +115,9 @@ struct Shard {
 pub(crate) struct Redis {
     /// The partition that was changed last.
     pub(crate) changed: usize,
-    /// Whether it answers at all.
+    /// True if it answers at all.
     pub(crate) up: bool,
-    /// Whether there are replicas.
+    /// Number of replicas; 0 if there are none.
     pub(crate) replicas: u64,
     /// Commands on their way that nobody waits for any more.
     pub(crate) delayed: Vec<(Command, u8)>,

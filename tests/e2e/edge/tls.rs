@@ -237,7 +237,7 @@ fn certificate_of(node: &Node, terms: &Arc<ClientConfig>) -> CertificateDer<'sta
     open(node.public, terms).tls().peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// Whether an alarm is on.
+/// True if an alarm is on.
 fn is_on(node: &Node, alarm: &str) -> bool {
     let status = node.status();
     let alarms = status["alarms"].as_array().unwrap();

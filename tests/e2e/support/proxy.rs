@@ -132,7 +132,7 @@ impl State {
 struct Ends {
     client: TcpStream,
     server: Option<TcpStream>,
-    /// Whether something was swallowed or made up.
+    /// True if something was swallowed or made up.
     is_spoilt: bool,
 }
 

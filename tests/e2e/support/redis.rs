@@ -129,7 +129,7 @@ impl Client {
         })
     }
 
-    /// Whether nothing comes for so long. What does come is still there for [`Client::read`]; an end is something, too.
+    /// True if nothing comes for so long. What does come is still there for [`Client::read`]; an end is something, too.
     pub(crate) fn is_silent(&mut self, within: Duration) -> Result<bool> {
         let usual = self.stream.get_ref().read_timeout()?;
         self.stream.get_ref().set_read_timeout(Some(within))?;
@@ -159,7 +159,7 @@ impl Setup {
         Setup::default()
     }
 
-    /// Whether each write goes to a log on disk, the AOF, from which it comes back after a kill.
+    /// True if each write goes to a log on disk, the AOF, from which it comes back after a kill.
     pub(crate) fn append_only(mut self, append_only: bool) -> Setup {
         self.append_only = append_only;
         self
@@ -264,7 +264,7 @@ impl Server {
         format!("redis://{}/", self.address())
     }
 
-    /// Whether it has been started and neither ended nor paused.
+    /// True if it has been started and neither ended nor paused.
     pub(crate) fn is_up(&self) -> bool {
         let process = self.process.lock().unwrap();
         process.child.is_some() && !process.paused
@@ -419,7 +419,7 @@ impl Server {
         is_ready
     }
 
-    /// Whether that process, and not another one that took the port, has loaded its data and answers.
+    /// True if that process, and not another one that took the port, has loaded its data and answers.
     fn answers(&self, id: u32) -> bool {
         let look = || -> Result<bool> {
             let mut client = Client::open(self.address(), LOOK_WITHIN)?;
