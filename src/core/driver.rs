@@ -358,7 +358,8 @@ impl Driver {
         if !self.is_open {
             return;
         }
-        for (index, Listener { socket, is_handed, .. }) in self.listeners.iter().flatten().enumerate() {
+        for (index, listener) in self.listeners.iter().enumerate() {
+            let Some(Listener { socket, is_handed, .. }) = listener else { continue };
             if *is_handed {
                 self.ring.cancel_accept(index as u32);
             } else if let Err(error) = listen::refuse_new(socket) {

@@ -42,7 +42,11 @@ impl CodeSource {
             self.bell.ask();
         }
         let generated = code.and_then(GeneratedCode::from_bits);
-        debug_assert_eq!(generated.is_some(), code.is_some(), "the queue has a number that is no code");
+        debug_assert_eq!(
+            generated.is_some(),
+            code.is_some(),
+            "the queue has a number that stands for none of its codes"
+        );
         generated
     }
 
