@@ -136,7 +136,7 @@ impl<A: Answer> WaiterGuard<'_, A> {
     }
 }
 
-/// The handle of one core on the services.
+/// The interface of one core to the services.
 pub struct ServiceHandle {
     me: CoreId,
     counters: NodeContext,

@@ -25,7 +25,7 @@ pub(super) enum Phase {
     Queues,
     /// The last writes, after the writer has ended: counted visits, and the last sync of the store.
     Store,
-    /// The access log, since its disk may be another one, and worse.
+    /// The access log, whose disk may be another and slower one.
     AccessLog,
 }
 

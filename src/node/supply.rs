@@ -79,7 +79,7 @@ pub(super) fn start_replenisher(
     Ok(sources)
 }
 
-/// Starts what keeps the allow list and the block list.
+/// Starts the threads that keep the allow list and the block list.
 ///
 /// # Errors
 /// If a source cannot be used, or the operating system refuses a thread.
