@@ -9,8 +9,8 @@
 //!   serves the pages of the admin listener.
 //! * `admin` also serves the status and the metrics. `problem` builds every error, and `page` every HTML response.
 //!
-//! Handlers run on the thread of a core. They ask the [`crate::bridge::handle::ServiceHandle`], and use neither rings nor
-//! maps nor disks.
+//! Handlers run on the thread of a core. They ask the [`crate::bridge::handle::ServiceHandle`], and access no
+//! ring, link map or disk directly.
 
 use std::pin::Pin;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
-//! Messages between cores and control threads, and the mailboxes that carry them.
+//! Messages between cores and services, and the mailboxes that carry them.
 //!
-//! Redirects between cores take another way (see `core::mesh`); mail is the slow path for everything that may allocate.
+//! Redirects between cores use the mesh instead (`core::mesh`); mail is the slow path for everything that may allocate.
 //! A mailbox is a channel and a doorbell: a core sleeps in its ring and must be woken, while a thread just receives.
 
 pub mod access_log;
@@ -398,7 +398,8 @@ pub enum ToCore {
     },
     /// Codes of the store, for another filter of them.
     StoredCodes(StoredCodes),
-    /// Another core has dropped its copy of a link that this core is changing.
+    /// Another core has dropped its copy of a link that this core is changing. The recall went through the mesh, where
+    /// it stays behind older answers; the order of its confirmation does not matter.
     Dropped {
         /// The number of the recall.
         number: u64,

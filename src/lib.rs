@@ -1,4 +1,4 @@
-//! carom: a URL shortener and redirect appliance.
+//! carom: a self-hosted URL shortener.
 //!
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts work together.
 

@@ -1,5 +1,5 @@
 //! The life of a node. It starts its parts in the order of their dependencies, runs until a signal, and stops them in
-//! the opposite order. So every acknowledged change is completed.
+//! the opposite order. The order ensures that acknowledged changes reach the disk before the exit.
 
 mod announce;
 mod background;
@@ -78,7 +78,7 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
 /// may reach the node, unless the settings permit more.
 ///
 /// # Errors
-/// When the keys cannot be read, or the settings require keys and there are none.
+/// If the keys cannot be read, or the settings require keys and there are none.
 fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     let mut keys = crate::startup::data_dir::api_keys(&settings.data_dir)?.pruned(unix_ms());
     let mut is_unsure = false;

@@ -97,7 +97,7 @@ fn wrong_versions(packages: &[Package], skips: &[Skip]) -> Vec<String> {
     wrong
 }
 
-/// Whether a list of licences satisfies an SPDX expression. A slash is an old way to write OR.
+/// True if a list of licences satisfies an SPDX expression. A slash is an old way to write OR.
 fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();

@@ -71,7 +71,7 @@ fn dangling(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a line makes something public.
+/// True if a line makes something public.
 fn is_public(line: &str) -> bool {
     ["pub ", "pub("].iter().any(|start| line.trim_start().starts_with(start))
 }

@@ -279,7 +279,7 @@ fn doors(path: &str, text: &str) -> Vec<String> {
     closed.map(|(name, doors)| format!("uses {name}, whose door is {doors:?}")).collect()
 }
 
-/// Whether a file of the server uses a crate, tests aside.
+/// True if a file of the server uses a crate, tests aside.
 fn enters(path: &str, text: &str, name: &str) -> bool {
     (path.starts_with("src/") || path.starts_with("crates/") || path.starts_with("shards/src/"))
         && paths(&product(text)).iter().any(|path| first(path) == name)

@@ -46,10 +46,10 @@ pub(crate) struct Arguments {
     /// Find the highest rate that meets --slo, in runs of --duration each.
     #[arg(long, requires = "slo")]
     find_rate: bool,
-    /// How long to measure.
+    /// Duration of the measurement.
     #[arg(long, value_name = "TIME", default_value = "20s")]
     duration: String,
-    /// How long to send requests before measuring.
+    /// Duration of the warm-up before it, which is not measured.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     warmup: String,
     /// Timeout of a request.

@@ -318,7 +318,7 @@ impl GeneratedCode {
     /// Returns the code of the given digits, each below 62, first character first.
     ///
     /// # Panics
-    /// When there are more than ten digits or one is not below 62: a contradiction inside the permutation.
+    /// If there are more than ten digits or one is not below 62: a contradiction inside the permutation.
     pub fn from_digits(digits: &[u8]) -> GeneratedCode {
         assert!((1..=Self::LEN_MAX).contains(&digits.len()) && digits.iter().all(|&d| d < 62));
         let sextets = digits.iter().fold(0u64, |bits, &digit| bits << 6 | u64::from(digit));

@@ -1,9 +1,9 @@
 //! An approximate set of the codes that exist, by their hashes, for cores that do not keep all links in memory.
 //!
 //! A code that is not in the set exists nowhere, so nothing need be read from a disk for it. The set is a Bloom filter,
-//! blocked so that a question reads one cache line (Putze, Sanders, Singler 2007, "Cache-, hash- and space-efficient
-//! Bloom filters"): the hash chooses a block of eight words and one bit in each of them. When it is full, another of
-//! twice its size is laid on top (Almeida, Baquero, Preguiça, Hutchison 2007, "Scalable Bloom filters"), with a bit
+//! blocked so that a look-up reads one cache line (Putze, Sanders, Singler 2007, "Cache-, hash- and space-efficient
+//! Bloom filters"): the hash chooses a block of eight words and one bit in each of them. When it is full, a second
+//! filter of twice the size is added (Almeida, Baquero, Preguiça, Hutchison 2007, "Scalable Bloom filters"), with a bit
 //! more for each code. So all layers together are wrong about one in a hundred codes that do not exist. The number of
 //! layers depends on how far the number of codes was underestimated: with a good estimate it is one.
 
@@ -47,7 +47,7 @@ impl CodeFilter {
     /// Returns an empty set for about `codes` codes. It can grow to any number.
     ///
     /// # Panics
-    /// When the kernel does not give 12 bits for each.
+    /// If the kernel does not give 12 bits for each.
     pub fn for_about(codes: usize) -> CodeFilter {
         let layer = Layer::new(codes.max(CODES_MIN), BITS_PER_CODE);
         CodeFilter { layers: vec![layer.expect("the kernel refuses memory for the filter of codes")], len: 0 }

@@ -81,7 +81,7 @@ impl LinkMap {
     /// it.
     ///
     /// # Panics
-    /// When the kernel does not give the memory of an empty index, 256 KiB.
+    /// If the kernel does not give the memory of an empty index, 256 KiB.
     pub fn new(hasher: CodeHasher) -> LinkMap {
         LinkMap::with_geometry(hasher, Geometry::STANDARD)
     }
@@ -104,7 +104,7 @@ impl LinkMap {
     /// [`LinkMap::fit`] corrects a number that was too large.
     ///
     /// # Panics
-    /// When the map has entries.
+    /// If the map has entries.
     pub fn expect(&mut self, links: usize) {
         self.index.grow_for(links);
     }
@@ -155,7 +155,7 @@ impl LinkMap {
     /// [`MapFull`], with the map unchanged.
     ///
     /// # Panics
-    /// When a target has no or more than [`TARGET_BYTES_MAX`] bytes, or an instant is beyond [`INSTANT_MS_MAX`]: both
+    /// If a target has no or more than [`TARGET_BYTES_MAX`] bytes, or an instant is beyond [`INSTANT_MS_MAX`]: both
     /// are checked where links come in.
     pub fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<Put, MapFull> {
         debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");
@@ -191,8 +191,8 @@ impl LinkMap {
     }
 
     /// Adopts the links of a sealed page. Skips codes that already have an entry, and codes that `keep` refuses. Also
-    /// skips [`MapEntry::Damaged`]: it only means that the writer of the page could not read the record. Returns the codes
-    /// for which the map had no room.
+    /// skips [`MapEntry::Damaged`]: it only means that the writer of the page could not read the record. Returns the
+    /// codes for which the map had no room.
     ///
     /// The page becomes one of the map, so this writes the index and no record. Records in the order of
     /// [`sealed::index_order`] after [`LinkMap::expect`] write it from its start to its end.

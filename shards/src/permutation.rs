@@ -56,7 +56,7 @@ impl Permutation {
     /// Returns the permutation of the strings of `numerals` numerals below `radix`, under `key` and `tweak`.
     ///
     /// # Panics
-    /// When `radix` is not 2 to [`RADIX_MAX`] or `numerals` not 2 to [`NUMERALS_MAX`]: both are fixed by the program.
+    /// If `radix` is not 2 to [`RADIX_MAX`] or `numerals` not 2 to [`NUMERALS_MAX`]: both are fixed by the program.
     pub fn new(key: &[u8; 32], radix: u64, numerals: usize, tweak: &[u8]) -> Permutation {
         assert!((2..=RADIX_MAX).contains(&radix) && (2..=NUMERALS_MAX).contains(&numerals));
         let cipher = Aes256Enc::new(key.into());
@@ -106,7 +106,7 @@ impl Permutation {
     /// Returns the image of a string.
     ///
     /// # Panics
-    /// When a half is out of range.
+    /// If a half is out of range.
     pub fn encrypt(&self, Halves { left, right }: Halves) -> Halves {
         self.check(left, right);
         let (mut a, mut b) = (left, right);
@@ -121,7 +121,7 @@ impl Permutation {
     /// Replaces each string by its image.
     ///
     /// # Panics
-    /// When a half is out of range.
+    /// If a half is out of range.
     pub fn encrypt_all(&self, strings: &mut [Halves]) {
         for strings in strings.chunks_mut(LANES) {
             let (mut a, mut b) = ([0; LANES], [0; LANES]);
@@ -156,7 +156,7 @@ impl Permutation {
     /// Returns the string whose image is given.
     ///
     /// # Panics
-    /// When a half is out of range.
+    /// If a half is out of range.
     pub fn decrypt(&self, Halves { left, right }: Halves) -> Halves {
         self.check(left, right);
         let (mut a, mut b) = (left, right);

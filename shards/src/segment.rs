@@ -64,7 +64,7 @@ impl Segment {
     /// core's own thread.
     ///
     /// # Panics
-    /// When the run goes beyond the codes of its length.
+    /// If the run goes beyond the codes of its length.
     pub fn prepare(space: &CodeSpace, run: Run, seed: [u8; 16]) -> Segment {
         let mut codes = Vec::with_capacity(run.len as usize);
         codes.extend(space.codes(run.length, run.start, run.len).filter(|code| !code.to_code().is_reserved()));

@@ -208,7 +208,7 @@ impl CodeSpace {
     /// Returns the code of a counter value.
     ///
     /// # Panics
-    /// When the counter is not below `length.codes()`: the issuer must stop there.
+    /// If the counter is not below `length.codes()`: the issuer must stop there.
     pub fn code(&self, length: CodeLength, counter: CounterValue) -> GeneratedCode {
         assert!(counter.0 < length.codes(), "counter {counter} is beyond the codes of {length} characters");
         let permutation = &self.permutations[length.index()];
@@ -219,7 +219,7 @@ impl CodeSpace {
     /// one.
     ///
     /// # Panics
-    /// When they go beyond `length.codes()`.
+    /// If they go beyond `length.codes()`.
     pub fn codes(&self, length: CodeLength, start: CounterValue, len: u64) -> impl Iterator<Item = GeneratedCode> {
         let end = start.0.checked_add(len).filter(|&end| end <= length.codes());
         let end =

@@ -1,4 +1,4 @@
-//! The context of a request, and facts about the service, with which handlers work.
+//! The request context and the facts about the service that handlers use.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! HTML pages as hyper sends them, and their assets. Notices are those of the fast path.
+//! HTML pages as hyper sends them, and their assets. Error pages have the same text as on the fast path.
 
 use bytes::Bytes;
 use hyper::header;

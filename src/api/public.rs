@@ -147,7 +147,7 @@ impl Context {
         self.answer_lookup(request, domain, code, &lookup)
     }
 
-    /// The answer to a request for a code whose look-up has ended. Counts it, and records the visit that it is.
+    /// Returns the response to a request for a code whose look-up has ended. Counts the request, and records the visit.
     fn answer_lookup<B>(
         &self,
         request: &Request<B>,

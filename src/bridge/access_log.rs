@@ -1,10 +1,10 @@
 //! The access log between cores and its writer: entries in a ring of bytes, which a core fills without waiting.
 //!
-//! One control thread drains the rings. A full ring accepts nothing more: the entry is counted as dropped, and the
-//! request proceeds. Without an access log, a request pays for one look at an empty option.
+//! One service thread drains the rings. If a ring is full, the entry is dropped and counted, and the request proceeds.
+//! Without an access log, each request only checks an `Option`.
 //!
-//! [`terms`] defines what an operator can choose, and [`line`] the text of an entry. The writer is
-//! `services::access_log`.
+//! `carom_settings::access_log::terms` defines what an operator can choose, and `services::access_log::line` the text
+//! of an entry. The writer is `services::access_log`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -236,7 +236,7 @@ impl std::fmt::Debug for AccessSender {
     }
 }
 
-/// The control thread's end of a ring.
+/// The service thread's end of a ring.
 pub struct AccessReceiver(rtrb::Consumer<u8>);
 
 impl std::fmt::Debug for AccessReceiver {

@@ -1,4 +1,4 @@
-//! The services of a core: the handle by which its tasks (API requests and pages) use services that take time.
+//! [`ServiceHandle`]: the interface through which the tasks of a core (API requests and pages) call services.
 //!
 //! A task asks for a fresh code, a look-up, or a change in the store. The core's loop, which alone touches the ring,
 //! the map and the mailbox, brings the answer and wakes the task. Everything here stays on the thread of the core.
@@ -70,7 +70,7 @@ pub struct NodeContext {
     pub domains: Arc<Domains>,
     /// The pages for people.
     pub pages: Arc<Pages>,
-    /// Queue to the writer of the store.
+    /// Queue to the writer of the store; in a fleet, to the gateway, which asks Redis before the writer.
     pub writer: WriterQueue,
     /// Queue to the readers of the store.
     pub reader: ReaderQueue,
@@ -94,9 +94,9 @@ pub struct NodeContext {
     pub post: Mailboxes,
     /// Creates in flight that have an idempotency key.
     pub pending_creates: PendingCreates,
-    /// NodeContext of each core.
+    /// Counters of each core, the admin core's last.
     pub cores: Arc<[Arc<CoreStats>]>,
-    /// NodeContext of the node.
+    /// Counters and alarms of the node.
     pub node: Arc<NodeStats>,
 }
 
@@ -136,7 +136,7 @@ impl<A: Answer> WaiterGuard<'_, A> {
     }
 }
 
-/// The handle of one core on the services.
+/// The interface of one core to the services.
 pub struct ServiceHandle {
     me: CoreId,
     counters: NodeContext,
@@ -322,8 +322,8 @@ impl ServiceHandle {
         place.answer().await.ok_or(LATE)
     }
 
-    /// Looks a code up in the memory of its owner, and behind that where not all is there. [`Lookup::NotResident`] when
-    /// nobody answered in time.
+    /// Looks a code up: in the memory of its owner, then in the store and Redis. Returns [`Lookup::NotResident`] on
+    /// timeout.
     pub async fn look_up(&self, code: Code) -> OwnedLookup {
         let place = self.expect_within::<OwnedLookup>(FETCH_TIME_MAX);
         self.look_ups.borrow_mut().push_back((place.token, code));

@@ -1,4 +1,4 @@
-//! Records and codes of the store on their way to the cores that own them.
+//! Batches of records and codes that the loader sends to the cores that own them.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,8 +1,8 @@
 //! One-shot replies: a service answers a [`Ticket`], and only with the type of answer that its task waits for.
 //!
-//! A request carries the ticket of its task. [`Post::answer`](super::Post::answer) takes a ticket and an answer of the
-//! same type, and the core of the ticket gets a [`Reply`] by mail. There it goes to the waiters of that type (see
-//! [`Waiting`]), so no task has to look at an answer that it did not ask for.
+//! A request carries the ticket of its task. [`Mailboxes::answer`](super::Mailboxes::answer) takes a ticket and an
+//! answer of the same type, and the core of the ticket gets a [`Reply`] by mail. There it goes to the waiters of that
+//! type (see [`Waiting`]), so no task has to look at an answer that it did not ask for.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -118,7 +118,7 @@ impl<A> Waiters<A> {
         Poll::Pending
     }
 
-    /// Has the task woken once its deadline has passed, again and again.
+    /// Registers the task to be woken at its deadline.
     pub(super) fn watch(&mut self, token: u64, context: &Context<'_>) {
         if let Some(waiter) = self.0.get_mut(&token) {
             waiter.waker = Some(context.waker().clone());

@@ -21,12 +21,12 @@ mod texts;
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
 #[command(name = "carom", version, arg_required_else_help = true, after_help = texts::MORE, after_long_help = texts::EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommands of `carom`.
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum Command {
     /// Serve redirects and the REST API until SIGTERM or SIGINT.
@@ -139,7 +139,7 @@ pub struct ServeArgs {
 /// Options of `carom status`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct StatusArgs {
-    /// Which node to ask.
+    /// The node to query.
     #[command(flatten)]
     pub node: NodeArgs,
     /// Show the status once, even in a terminal.
@@ -153,7 +153,7 @@ pub struct StatusArgs {
 /// Options of `carom top`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct TopArgs {
-    /// Which node to ask.
+    /// The node to query.
     #[command(flatten)]
     pub node: NodeArgs,
     /// JSON output, one line per refresh.
@@ -167,7 +167,7 @@ pub struct HealthArgs {
     /// Check /readyz instead of /healthz; it returns 503 while the node starts or drains.
     #[arg(long)]
     pub ready: bool,
-    /// Which node to ask.
+    /// The node to query.
     #[command(flatten)]
     pub place: AdminPlace,
 }
@@ -175,7 +175,7 @@ pub struct HealthArgs {
 /// A node to ask for its status, and the key to show it.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct NodeArgs {
-    /// Which node to ask.
+    /// The node to query.
     #[command(flatten)]
     pub place: AdminPlace,
     /// File with an admin key, if the listener requires one.
@@ -194,7 +194,7 @@ pub struct AdminPlace {
     pub config: Option<PathBuf>,
 }
 
-/// What to do with apps and their keys.
+/// The subcommands of `carom app`.
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum AppCommand {
     /// Create an API key for a new or existing app. It is printed only this once.
@@ -256,7 +256,7 @@ pub enum AppCommand {
     },
 }
 
-/// Where a node keeps everything.
+/// The data directory of a node, and its settings file.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct AppPlace {
     /// Data directory of the node [default: CAROM_DATA_DIR, or ./carom-data]
@@ -267,7 +267,7 @@ pub struct AppPlace {
     pub config: Option<PathBuf>,
 }
 
-/// What to do with secret keys.
+/// The subcommands of `carom key`.
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum KeyCommand {
     /// Print a new random code secret.
@@ -276,7 +276,7 @@ pub enum KeyCommand {
     ShowFingerprint(KeyPlace),
 }
 
-/// Where a key is: exactly one of the two.
+/// The source of a code secret: exactly one of the two.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct KeyPlace {

@@ -1,5 +1,5 @@
-//! Small rules that several ways to an answer share: whether a connection goes on, how a look-up goes on, and who the client
-//! is.
+//! Rules shared by fast and late responses: whether a connection stays open, how a look-up continues, and which address
+//! a client has.
 
 use std::task::Poll;
 
@@ -36,8 +36,7 @@ pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: b
     request.close || !may_step(conn)
 }
 
-/// Decides what follows from what memory has for a code. A blocked link is answered at once, so that it uses up no
-/// visit.
+/// Continues a look-up after memory, unless the link is blocked: that is answered at once, so that it uses up no visit.
 #[inline]
 pub(super) fn go_on<'a>(
     services: &ServiceHandle,

@@ -1,8 +1,8 @@
 //! Connection limits: admission of new connections, and eviction of idle ones.
 //!
 //! Above 95 % of the limit, the connection that has been idle for longest is closed. If none is idle, new connections
-//! are closed as they arrive, so that clients that are being served notice nothing. When many of them arrive, accepting
-//! pauses for a tick.
+//! are closed as they arrive, so that existing clients are not affected. When many of them arrive, accepting pauses
+//! until the next tick, for at most 250 ms.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

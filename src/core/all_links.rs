@@ -1,9 +1,8 @@
 //! Every link of a core in memory, for a node that keeps all of them.
 //!
-//! Two small sets of codes complete the map. While links are loaded, `removed` has the codes that were removed since
-//! the start: their stored records may have been read before, and must not come back. `unserved` has the codes whose
-//! links are stored but found no room in memory. The answer for them is "unavailable", never their previous destination
-//! and never "not found".
+//! Two small sets of codes accompany the map. While links are loaded, `removed` has the codes that were removed since
+//! the start: their stored records may have been read before, and must not come back. `unserved` has the codes of links
+//! that are on disk but do not fit in memory. Requests for them get 503, never their previous destination or 404.
 
 use std::collections::HashSet;
 

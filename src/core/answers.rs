@@ -1,4 +1,5 @@
-//! The prebuilt responses of a core: the texts of error pages and rejections, and the choice of one by a decision.
+//! The prebuilt responses of a core: the texts of error pages and rejections, and `write`, which selects one for a
+//! `Response`.
 
 use serde_json::json;
 
@@ -28,8 +29,8 @@ impl Answers {
         self.0.tick(unix_seconds);
     }
 
-    /// Appends the response to `request`, whose query string is `query`. `now_ms` is the present instant in milliseconds
-    /// since 1970 UTC.
+    /// Appends the response to `request`, whose query string is `query`. `now_ms` is the present instant in
+    /// milliseconds since 1970 UTC.
     #[inline]
     pub(super) fn write(
         &self,

@@ -1,13 +1,13 @@
 //! An approximate set of a core's codes, for a core that keeps only the links in use. It saves the read for most codes
 //! that do not exist.
 //!
-//! A filter forgets nothing: where links come and go, it fills with codes of removed links. So the filter is rebuilt
-//! once half of its codes are gone and it would have to grow. A thread (`services::maintenance::code_filter`) sends the codes of the
-//! store, and the core builds the next filter from them beside the present one.
+//! A Bloom filter cannot remove codes, so it fills with codes of removed links. The filter is therefore rebuilt once
+//! half of its codes are gone and it would have to grow. A thread (`services::maintenance::code_filter`) sends the
+//! codes of the store, and the core builds the next filter from them beside the present one.
 //!
-//! A link that is put meanwhile goes into both filters. A link that was put before is in the store, because the thread
+//! A link added during the rebuild goes into both filters. A link added before it is in the store, because the thread
 //! begins to read only after it has asked the core to begin. So the next filter has every existing code when it takes
-//! over. It may also have the code of a link that was removed meanwhile, which costs a read.
+//! over. It may also have the code of a link that was removed during the rebuild, which costs a read.
 
 use carom_shards::{CodeFilter, CodeHash};
 

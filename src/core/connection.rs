@@ -24,9 +24,9 @@ use carom_model::visits::Visitor;
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "connections are boxed, and half of all requests may look up")]
 pub(super) enum ConnState {
-    /// Counts among the TLS handshakes under way, since a part of the handshake has come.
+    /// Counts among the TLS handshakes in progress, since a part of the handshake has come.
     Handshaking {
-        /// Whether received bytes wait for their turn.
+        /// True if received bytes wait for their turn.
         is_queued: bool,
     },
     /// Takes requests.
@@ -70,7 +70,7 @@ impl ConnState {
 pub(super) enum Awaits {
     /// The core that owns the code.
     Owner {
-        /// Whether its answer should be kept for others who ask.
+        /// True if the answer should be kept as a copy for later requests.
         wanted: bool,
     },
     /// The store, Redis or the visit allowance, which may take longer than clients should wait.
@@ -90,7 +90,7 @@ pub(super) struct PendingRejection {
 /// The present wait of a connection for its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
-    /// When the wait began, in ticks of the core.
+    /// The tick of the core at which the wait began.
     pub(super) since: u32,
     /// Whole heads seen by then.
     pub(super) heads: u32,
@@ -103,11 +103,11 @@ pub(super) struct Wait {
 /// The progress of the bytes for a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendProgress {
-    /// When the send in flight last made progress, in ticks of the core.
+    /// The tick of the core at which the send in flight last made progress.
     pub(super) since: u32,
     /// Bytes that the client had acknowledged at the last look.
     acknowledged: u64,
-    /// When it had last acknowledged more, in ticks of the core; `None` while nothing is known to be unread.
+    /// The tick of the core at which the client last acknowledged more; `None` while nothing is known to be unread.
     unread_since: Option<u32>,
 }
 
@@ -118,7 +118,7 @@ struct ClientAddress {
     told: Option<IpAddr>,
     /// The peer of the socket, or the client that a PROXY header has named.
     peer: Option<IpAddr>,
-    /// Whether the connection began with a PROXY header that names nobody.
+    /// True if the connection began with a PROXY header that names no client.
     is_nameless: bool,
     /// The key of the address in the miss limit.
     place: Option<ClientKey>,
@@ -268,7 +268,7 @@ impl Conn {
         Some(pending)
     }
 
-    /// Whether its TLS handshake counts among those under way.
+    /// True if the TLS handshake of the connection counts among those in progress.
     pub(super) fn is_handshaking(&self) -> bool {
         matches!(self.state, ConnState::Handshaking { .. })
     }
@@ -343,7 +343,7 @@ impl Conn {
             && self.place(services).is_some_and(|place| services.guard().miss(place).is_err())
     }
 
-    /// Returns the client's address as the miss guard knows it.
+    /// Returns the key of the client's address in the miss limiter.
     pub(super) fn place(&mut self, services: &ServiceHandle) -> Option<ClientKey> {
         if self.client.place.is_none() {
             self.client.place = self.address().map(|address| services.guard().place(address));
@@ -374,7 +374,7 @@ impl Conn {
         }
     }
 
-    /// True if a request, an answer or a send is under way.
+    /// True if a request, an answer or a send is in progress.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.state, ConnState::LookingUp(_))
             || self.transport.is_sending()
@@ -423,7 +423,7 @@ impl Conn {
         self.out.len() >= self.queued_max as usize
     }
 
-    /// True if no part of a message is under way, as far as the state machine has seen.
+    /// True if no message is in progress, as far as the HTTP machine has seen.
     pub(super) fn awaits_nothing(&self) -> bool {
         self.machine.expects(self.unconsumed.len()) == Expects::Request
     }

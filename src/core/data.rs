@@ -1,7 +1,7 @@
 //! Everything that a core can answer from: its own links, copies of other cores' hot links, and the mesh to the owners
 //! of the rest.
 //!
-//! This module keeps the copies correct; see also [`super::hot`] and [`super::recall`].
+//! This module keeps the copies correct; see also [`super::hot_copies`] and [`super::invalidation`].
 
 use carom_shards::{Code, CodeHash, CoreId};
 
@@ -29,7 +29,7 @@ pub(super) struct Data {
 pub(super) struct Remote {
     pub(super) owner: CoreId,
     pub(super) hash: CodeHash,
-    /// Whether the answer should be kept for others who will ask.
+    /// True if the answer should be kept as a copy for later requests.
     pub(super) wanted: bool,
 }
 

@@ -107,7 +107,7 @@ impl From<Completion> for Event {
 struct InFlight {
     /// A receive is armed.
     receive: bool,
-    /// A send is under way.
+    /// A send is in flight.
     send: bool,
     /// A cancel or shutdown that ends what is in flight was sent.
     cancel: bool,
@@ -213,7 +213,7 @@ impl Driver {
     /// Creates the ring of this thread. It is woken by `bell`, and ticks each `tick`.
     ///
     /// # Errors
-    /// When the kernel refuses the ring.
+    /// If the kernel refuses the ring.
     pub(super) fn new(bell: File, listeners: Vec<Listener>, tick: Duration) -> io::Result<Driver> {
         let mut ring = Ring::new(Some(bell))?;
         ring.start_timer(tick);
@@ -240,7 +240,7 @@ impl Driver {
     /// Hands all operations to the kernel, without waiting.
     ///
     /// # Errors
-    /// When the ring fails.
+    /// If the ring fails.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         self.ring.enter()
     }
@@ -248,7 +248,7 @@ impl Driver {
     /// Hands all operations to the kernel, and sleeps until something has happened.
     ///
     /// # Errors
-    /// When the ring fails.
+    /// If the ring fails.
     pub(super) fn sleep(&mut self) -> io::Result<()> {
         self.ring.sleep()
     }
@@ -307,7 +307,7 @@ impl Driver {
     /// Listens on all sockets, and accepts clients.
     ///
     /// # Errors
-    /// When a listener cannot be opened.
+    /// If a listener cannot be opened.
     pub(super) fn open(&mut self) -> io::Result<()> {
         for Listener { socket, .. } in self.listeners.iter().flatten() {
             listen::open(socket)

@@ -27,7 +27,7 @@ pub type Running = ExecutorJoinHandle<()>;
 /// Starts an executor on a thread of its own, pinned to `cpu` if one is given.
 ///
 /// # Errors
-/// When the kernel refuses its rings or its thread.
+/// If the kernel refuses its rings or its thread.
 pub(super) fn spawn<F>(name: &str, cpu: Option<usize>, make: impl FnOnce() -> F + Send + 'static) -> io::Result<Running>
 where
     F: Future<Output = ()> + 'static,

@@ -1,12 +1,12 @@
-//! Copies of other cores' links that this core is asked for again and again. A copy saves the question to the owner.
+//! Copies of frequently requested links of other cores. A copy saves a round trip to the owner.
 //!
-//! The table has a fixed size and one place for each value of twelve bits of the hash. A link is admitted when it is
-//! requested twice with no other link of the same few bits in between. Evenly spread traffic therefore leaves the table
-//! alone. A link that is admitted replaces the copy in its place only if that copy was not requested since the last
-//! link that tried.
+//! The table has a fixed number of slots, and twelve bits of the hash choose the slot of a link. A link becomes a
+//! candidate when it is requested twice with no request for another link of the same slot of [`Sightings`] in between.
+//! Evenly spread traffic therefore leaves the table alone. A candidate replaces the copy in its slot only if that copy
+//! was not requested since the previous candidate.
 //!
-//! An owner recalls every copy before it acknowledges a change of its link ([`super::recall`]). A copy expires with its
-//! link. The table keeps no unknown codes and no links with a visit limit.
+//! An owner recalls every copy before it acknowledges a change of its link ([`super::invalidation`]). A copy expires
+//! with its link. The table keeps no unknown codes and no links with a visit limit.
 
 use carom_shards::{Code, CodeHash, Policy};
 
@@ -17,7 +17,7 @@ pub(super) const TARGET_BYTES_MAX: usize = 144;
 
 const _: () = assert!(TARGET_BYTES_MAX <= u8::MAX as usize, "a place keeps the length in one byte");
 
-/// HostRouter in the table. By Zipf's law with ten million links they serve half of all requests. They take 1 MiB.
+/// Slots of the table. By Zipf's law, with ten million links, they serve half of all requests. They take 1 MiB.
 const PLACES: usize = 4_096;
 
 /// Entries of the table of recently requested codes.

@@ -2,8 +2,8 @@
 //! buffers.
 //!
 //! The loop puts bytes in and takes answers out; hyper and the handler run as a task of the same core. Of HTTP/1.1,
-//! hyper sees only heads and bodies that `carom_http::connection` has passed. Of HTTP/2 it sees everything, within the limits
-//! that are set here.
+//! hyper sees only heads and bodies that `carom_http::connection` has passed. Of HTTP/2 it sees everything, within the
+//! limits that are set here.
 
 mod stream;
 
@@ -155,7 +155,7 @@ fn client_of(trust: &Trust, source: RequestOrigin, fields: &HeaderMap) -> Reques
 }
 
 /// True if a request names several hosts (RFC 9113, section 8.3.1), which two programs could take for different
-/// domains. Our own state machine checks HTTP/1.1, where the host in the target counts (RFC 9112, section 3.2.2).
+/// domains. The HTTP machine checks HTTP/1.1, where the host in the target counts (RFC 9112, section 3.2.2).
 fn is_of_two_hosts(request: &Request<Incoming>) -> bool {
     if request.version() != Version::HTTP_2 {
         return false;

@@ -1,8 +1,8 @@
 //! Changes that wait until no other core holds a copy of the changed link.
 //!
-//! A core keeps copies of other cores' hot links ([`super::hot`]). When an owner changes a link, it asks every other
-//! core to drop its copy. It answers the requester of the change once all of them have. The request to drop goes
-//! through the same ring as the owner's answers, so an older answer cannot bring the copy back behind it.
+//! A core keeps copies of other cores' hot links ([`super::hot_copies`]). When an owner changes a link, it asks every
+//! other core to drop its copy. It answers the requester of the change once all of them have. The request to drop goes
+//! through the same ring as the owner's answers, so an older answer cannot arrive after the recall.
 
 use std::collections::HashMap;
 

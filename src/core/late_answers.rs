@@ -2,10 +2,10 @@
 //!
 //! A node that keeps only the links in use reads the others from the store. In a fleet, a code that this node does not
 //! know may belong to a link that another node has just created. So the core asks Redis before it answers 404. Requests
-//! for codes that exist nowhere must not keep Redis busy: the core remembers a missing code for half a second, and a
-//! bounded number of questions waits.
+//! for codes that exist nowhere must not keep Redis busy: the core remembers a missing code for half a second, and the
+//! queue is bounded.
 //!
-//! The question whether a link with a visit limit may be visited once more takes the same way.
+//! Requests to visit a link with `maxVisits` use the same mechanism.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -58,7 +58,7 @@ impl LookupQueues {
         }
     }
 
-    /// Goes on with what memory has for a code. Pending: somebody was asked, and answers with the token.
+    /// Continues a look-up after memory. Returns `Pending` if another thread was asked: its answer carries `token`.
     #[inline]
     pub(super) fn go_on<'a>(
         &mut self,

@@ -9,7 +9,7 @@ use carom_telemetry::stats::LatencySummary;
 /// The longest latency that is told apart from longer ones, in nanoseconds.
 const NANOS_MAX: u64 = 60_000_000_000;
 
-/// How long the requests of a core took, since it began.
+/// Latency histogram of a core, since its start.
 #[derive(Debug)]
 pub(super) struct CoreLatencies {
     /// In nanoseconds.

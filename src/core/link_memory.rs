@@ -1,9 +1,9 @@
-//! The links that a core has in memory: all of them, or those in use under a memory limit while the others are in the
-//! store.
+//! The links that a core has in memory: all of them, or a cache of those in use, whose size is limited. The others are
+//! then only in the store.
 //!
 //! Under a limit a core must still know which links exist. A filter holds every code of the core, so that codes which
-//! exist nowhere cost no read. A link that is read from the store comes back over threads and mailboxes, and a newer
-//! change may have overtaken it. So every change has the number of its commit, and every read has the number of commits
+//! exist nowhere cost no read. A link that is fetched from the store arrives later by mail, and a newer change may have
+//! arrived first. So every change has the number of its commit, and every read has the number of commits
 //! that had ended when it began. The core refuses a link that was read before the last change of its code, or of any
 //! other code in the same slot of a small table.
 //!

@@ -35,7 +35,7 @@ pub struct Begins {
 /// Returns the listening sockets that a service manager has handed over (`sd_listen_fds(3)`), each with its address.
 ///
 /// # Errors
-/// When one of them is not a listening TCP socket.
+/// If one of them is not a listening TCP socket.
 pub fn handed_over() -> io::Result<Vec<(SocketAddr, Socket)>> {
     let mut handed = listenfd::ListenFd::from_env();
     let mut sockets = Vec::new();
@@ -56,7 +56,7 @@ pub fn handed_over() -> io::Result<Vec<(SocketAddr, Socket)>> {
 /// address.
 ///
 /// # Errors
-/// When the process has no file descriptors left.
+/// If the process has no file descriptors left.
 pub fn take_handed(
     handed: &mut Vec<(SocketAddr, Socket)>,
     address: SocketAddr,
@@ -73,7 +73,7 @@ pub fn take_handed(
 /// before the links are in memory. Port 0 becomes a free port, common to all of them.
 ///
 /// # Errors
-/// When the address is in use, not of this machine, or not permitted.
+/// If the address is in use, not of this machine, or not permitted.
 pub fn bind(address: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<Socket>)> {
     // SO_REUSEPORT would silently share a port with another process of the same user. This first bind, without that
     // option, fails if anything listens on the port.
@@ -116,18 +116,18 @@ fn prepare(socket: &Socket) -> io::Result<()> {
 /// Starts to listen.
 ///
 /// # Errors
-/// When another process has taken the port in the meantime.
+/// If another process has taken the port in the meantime.
 pub(super) fn open(socket: &Socket) -> io::Result<()> {
     socket.listen(BACKLOG)
 }
 
-/// Refuses new clients, while clients whose TCP handshake is under way still get in and can be accepted.
+/// Refuses new clients, while clients whose TCP handshake is in progress still get in and can be accepted.
 ///
 /// Closing a listener resets every client in its queue. So first a filter drops every SYN: the client retries, and a
 /// balancer goes elsewhere. Then the queue is emptied, and then the socket can be closed.
 ///
 /// # Errors
-/// When the kernel rejects the filter. Then the queue can still be emptied as it is.
+/// If the kernel rejects the filter. Then the queue can still be emptied as it is.
 pub(super) fn refuse_new(socket: &Socket) -> io::Result<()> {
     // Classic BPF on the TCP header: A = flags; A &= SYN|ACK; drop if A == SYN, else keep.
     let load_flags = SockFilter::new(0x30, 0, 0, 13);

@@ -13,7 +13,7 @@ impl Core {
     /// Takes some of the mail. Returns true if there was any.
     ///
     /// # Errors
-    /// When a listener cannot be opened.
+    /// If a listener cannot be opened.
     pub(super) fn take_mail(&mut self) -> io::Result<bool> {
         let mut worked = false;
         for _ in 0..MAIL_PER_TURN {

@@ -55,7 +55,8 @@ struct Part {
     bytes: [u8; PART_LEN],
 }
 
-/// A message from the core that owns links. Answers and recalls share a ring, which keeps them in order.
+/// A message from the core that owns links. Answers and recalls share a ring, so a recall cannot overtake an older
+/// answer. Its confirmation goes by mail (`ToCore::Dropped`), because nothing depends on its order.
 #[derive(Clone, Copy, Debug)]
 enum FromOwner {
     Part(Part),
@@ -265,7 +266,7 @@ impl Mesh {
                     find(links, question, &mut |found| peer.answer_with(question.token, found));
                     debug_assert!(
                         matches!(peer.for_asker.back(), Some(FromOwner::Part(part)) if part.token == question.token),
-                        "the asking core would wait for ever"
+                        "the asking core would wait forever"
                     );
                 }
                 answered += questions.len();

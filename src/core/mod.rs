@@ -1,11 +1,12 @@
 //! A core: one pinned executor with its own ring, its shard of the links, its connections, and its place in the mesh.
 //!
-//! The modules, in reading order:
+//! The modules, by topic:
 //!
-//! - `run_loop`: the loop of a core; `mail`: its messages; `settle`: what touched connections need at the end of a turn.
+//! - `run_loop`: the loop of a core; `mail`: its messages; `settle`: what touched connections need at the end of a
+//!   turn.
 //! - `driver`: everything that touches the ring of the kernel (crate `carom-ring`), and the transport of a connection.
 //! - `work`: what a core does with the bytes of its connections; `redirects`: look-ups and the responses to them, with
-//!   `accounting`, the rules that all ways to an answer share.
+//!   `accounting`, the rules that fast and late responses share, and `latencies`, their measured times.
 //! - `timeouts`: timeouts and the drain; `admission`: connection limits and eviction; `rejections`: rejected requests.
 //! - `connection`: the state of one connection; `tls`: TLS connections; `hyper_bridge`: connections that hyper drives.
 //! - `data`: everything that a core can answer from. `shard` has the links that it owns and `link_memory` those of them
@@ -17,7 +18,7 @@
 //! - `executor`: glommio; `tasks`: the time-bounded work beside the loop.
 //!
 //! Cores share nothing but the rings of the mesh and the counters in `stats`. A core never waits for a disk, a lock, a
-//! log or a control thread.
+//! log or a service.
 
 mod access;
 mod accounting;

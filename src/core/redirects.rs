@@ -1,7 +1,7 @@
 //! The redirects of a core: look-ups of short codes for connections and tasks, and the responses to them.
 //!
-//! A look-up begins in memory, here or on the core that owns the code, and may go on in the store, in Redis or with the
-//! visit allowances. Whichever has the answer, [`decide`] makes the response of it.
+//! A look-up begins in memory, here or on the core that owns the code, and may continue in the store, in Redis or with
+//! the visit allowances. [`decide`] turns the result into a response, wherever it came from.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -197,7 +197,7 @@ impl Redirects {
         Some(Late::Answered(kept))
     }
 
-    /// LookupQueues up the link of the default domain that may stand in for a missing one, if it is the turn of that.
+    /// Looks up the fallback link in the default domain, if the connection waits for that ([`Awaits::Turn`]).
     pub(super) fn look_up_again(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
         let token = conn.token();
         let ConnState::LookingUp(pending) = &mut conn.state else { return None };

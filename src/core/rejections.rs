@@ -1,4 +1,4 @@
-//! Rejection of requests that are refused before their path is looked at.
+//! Rejects invalid requests before routing.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The loop of a core: takes completions, mail and messages of other cores, and works on them. Then it gives each
-//! touched connection what it needs from the ring, and sleeps when there is nothing to do.
+//! The loop of a core: takes completions, mail and messages of other cores, and works on them. Then it submits
+//! the pending I/O of each connection that changed, and sleeps when there is nothing to do.
 
 use std::fs::File;
 use std::io;
@@ -29,7 +29,7 @@ use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
 use carom_tls::identity::TlsIdentity;
 
-/// The first period of a drain. Connections whose TCP handshake is under way still get in, and kept-alive connections
+/// The first period of a drain. Connections whose TCP handshake is in progress still get in, and kept-alive connections
 /// may send another request. Then listeners and idle connections are closed.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
@@ -113,7 +113,7 @@ impl Seeds {
 /// Starts a core on a thread of its own. The core ends by itself after [`ToCore::Drain`].
 ///
 /// # Errors
-/// When its thread or its executor cannot be created. A later failure arrives as [`CoreEvent::Ended`].
+/// If its thread or its executor cannot be created. A later failure arrives as [`CoreEvent::Ended`].
 pub fn start(seed: CoreSeed) -> io::Result<Running> {
     let name = if seed.mesh.is_some() { format!("core-{}", seed.parts.core) } else { "admin".to_owned() };
     let (core, events) = (seed.parts.core, seed.parts.events.clone());

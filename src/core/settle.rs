@@ -1,7 +1,7 @@
-//! The needs of connections that were touched in a turn: to send, to receive, to linger, or to be closed.
+//! Submits I/O for the connections that this turn changed: they send, receive, linger, or are closed.
 //!
 //! This is where the state of a connection meets the driver. [`super::work`] changes the state and fills the buffers;
-//! the functions here hand them to the driver, once in a turn for each touched connection.
+//! the functions here hand them to the driver, once in a turn for each connection that changed.
 
 use super::connection::{Conn, ConnState};
 use super::run_loop::Core;

@@ -2,9 +2,9 @@
 //! time.
 //!
 //! A turn of the loop answers redirects; tasks do everything else. Woken tasks wait in one queue. [`Tasks::run`] polls
-//! them in the order in which they were woken until [`TASK_TIME_PER_TURN`] is over, and leaves the rest for the time
-//! after the next turn. A redirect therefore waits for at most one such period, plus the task that was polled last. A
-//! task that reads a lot yields by itself once [`TASK_SLICE`] is over (see [`Tasks::must_yield`]).
+//! them in the order in which they were woken until [`TASK_TIME_PER_TURN`] is over, and continues after the next
+//! turn. A redirect therefore waits for at most one such period, plus the task that was polled last. A task with much
+//! to parse yields by itself once [`TASK_SLICE`] is over (see [`Tasks::must_yield`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! TLS connections: received bytes are decrypted before the connection's state machine sees them, and sent bytes are
+//! TLS connections: received bytes are decrypted before the connection's HTTP machine sees them, and sent bytes are
 //! encrypted last.
 //!
 //! A handshake costs as much as a hundred redirects. So handshakes wait in a queue, and each turn of the core continues

@@ -214,7 +214,7 @@ impl Work {
         }
     }
 
-    /// Runs the connection's state machine over `input` as far as it gets. Returns the number of bytes consumed.
+    /// Runs the connection's HTTP machine over `input` as far as it gets. Returns the number of bytes consumed.
     #[inline]
     fn step(&mut self, slot: u32, input: &[u8]) -> usize {
         let mut at = 0;
@@ -331,7 +331,7 @@ impl Work {
         self.finish_input(slot);
     }
 
-    /// LookupQueues up the link of the default domain that may stand in for a missing one.
+    /// Looks up the fallback link of a connection in the default domain.
     fn look_up_again(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         // The caller resumes the connection.

@@ -1,4 +1,4 @@
-//! Services that work behind the cores: samples of activity, backups, certificates, and, once all links are loaded, the map
+//! Background services: samples of activity, backups, certificates, and, once all links are loaded, the map
 //! image, the search index, the follower of a fleet, expiry and the filter of codes.
 
 use std::sync::Arc;
@@ -40,7 +40,8 @@ pub(super) fn start_upkeep(settings: &Settings, base: &Base, supervisor: &mut Su
     Ok(())
 }
 
-/// Starts the thread that reads renewed certificates. Returns what cores begin with, and what asks for a look at once.
+/// Starts the thread that reads renewed certificates. Returns the first identity, and the handle that
+/// triggers a reload.
 ///
 /// # Errors
 /// If the operating system refuses a thread.

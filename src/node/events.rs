@@ -12,7 +12,7 @@ use carom_settings::exit::Exit;
 /// An event for the thread that started the node.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A person or the service manager wants the node to stop. Has the name of the signal.
+    /// A stop signal, with its name.
     Stop(&'static str),
     /// Files that were read at the start may have changed.
     Reload,

@@ -1,4 +1,4 @@
-//! The host lists of a node, from its settings.
+//! Starts the host-list threads of a node, from its settings.
 
 use std::sync::Arc;
 

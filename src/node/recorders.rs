@@ -1,4 +1,4 @@
-//! The rings in which cores record visits and lines of the access log, by both ends.
+//! Creates the rings in which cores record visits and access-log entries, and hands out both ends of each.
 
 use carom_model::visits::VisitReceiver;
 use carom_settings::Settings;
@@ -10,7 +10,7 @@ use super::seed::random_seed;
 use crate::bridge::access_log::{self, AccessReceiver};
 use crate::bridge::handle::Recorders;
 
-/// The rings of all cores, by both ends.
+/// Both ends of the rings of all cores.
 #[derive(Default)]
 pub(super) struct Rings {
     /// The sending ends of each core, the admin listener's last.

@@ -1,8 +1,8 @@
-//! The threads of a node: who started, and in which order they stop.
+//! The threads of a node: which ones run, and in which order they stop.
 //!
-//! Each service is registered once, right after its start, with the phase in which it stops. The end of a node walks
-//! through the phases in order, and within a phase through the services in the opposite order of their start. So a service
-//! stops only after everything that asks it has stopped. Runs on the main thread.
+//! Each service is registered once, right after its start, with the phase in which it stops. [`Supervisor::stop_all`]
+//! runs the phases in order, and stops the services of a phase in the opposite order of their start. So a service stops
+//! only after everything that asks it has stopped. Runs on the main thread.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use carom_settings::exit::{Exit, Reason};
 
-/// When a service stops. The phases run in this order.
+/// The phase of a shutdown in which a service stops. The phases run in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Phase {
     /// While cores still answer: services that bring work of their own, and upkeep.
@@ -25,7 +25,7 @@ pub(super) enum Phase {
     Queues,
     /// The last writes, after the writer has ended: counted visits, and the last sync of the store.
     Store,
-    /// The access log, since its disk may be another one, and worse.
+    /// The access log, whose disk may be another and slower one.
     AccessLog,
 }
 

@@ -1,5 +1,4 @@
-//! Supplies of the cores from outside their own memory: fresh codes, links that are not in memory, host lists and API
-//! keys.
+//! Starts the services that supply the cores: fresh codes, links that are not in memory, host lists and API keys.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -80,7 +79,7 @@ pub(super) fn start_replenisher(
     Ok(sources)
 }
 
-/// Starts what keeps the allow list and the block list.
+/// Starts the threads that keep the allow list and the block list.
 ///
 /// # Errors
 /// If a source cannot be used, or the operating system refuses a thread.

@@ -1,10 +1,10 @@
-//! Admission control for links with `maxVisits`: one thread decides whether such a link may be followed once more.
+//! Admission control for links with `maxVisits`: one thread decides whether such a link may be visited once more.
 //!
 //! Cores send every redirect of such a link to this thread and wait for its answer, so no two cores can grant the same
-//! visit. The thread grants visits from a share ([`carom_model::visits::allowance`]), and stores and syncs each share before it
-//! grants the first visit of it. In a fleet, Redis hands out the shares with one script for each link, and a node uses
-//! only the shares that Redis confirmed. So without Redis, or while the disk accepts no writes, these links become
-//! unavailable once their share is used up. That is the price of exactness; all other links stay available.
+//! visit. The thread grants visits from a share ([`carom_model::visits::allowance`]), and stores and syncs each share
+//! before it grants the first visit of it. In a fleet, Redis hands out the shares with one script for each link, and a
+//! node uses only the shares that Redis confirmed. So without Redis, or while the disk accepts no writes, these links
+//! become unavailable once their share is used up. All other links stay available.
 //!
 //! A thread that changes a link tells this thread before it acknowledges the change, so that the cached link and share
 //! are dropped.
@@ -73,7 +73,7 @@ pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()
     Ok((queue, thread))
 }
 
-/// A link with `maxVisits` that was followed within the last [`IDLE`].
+/// A link with `maxVisits` that was visited within the last [`IDLE`].
 struct Limited {
     link: Arc<Link>,
     share: Share,
@@ -124,7 +124,7 @@ impl Allowances {
             match order {
                 AllowanceOrder::Ask(visit) => {
                     let waiting = self.queue_len.fetch_sub(1, Ordering::Relaxed);
-                    assert!(waiting > 0, "the queue would count as full for ever");
+                    assert!(waiting > 0, "the queue would count as full forever");
                     touched.extend(self.ask(visit));
                 }
                 AllowanceOrder::Changed(codes) => {
@@ -146,7 +146,7 @@ impl Allowances {
     /// Drops a link and its share from memory, and stores nothing of it.
     fn drop_link(&mut self, code: &Code) {
         let limited = self.limited.remove(code);
-        assert!(limited.is_none_or(|limited| limited.waiting.is_empty()), "a visit would wait for ever");
+        assert!(limited.is_none_or(|limited| limited.waiting.is_empty()), "a visit would wait forever");
     }
 
     /// Answers a visit, or queues it and returns its code.
@@ -328,7 +328,7 @@ impl Allowances {
         let mut batch = self.setup.links.batch();
         for code in codes {
             let Some(limited) = self.limited.remove(code) else { continue };
-            assert!(limited.waiting.is_empty(), "a visit would wait for ever");
+            assert!(limited.waiting.is_empty(), "a visit would wait forever");
             if let Some(left) = limited.share.parked(limited.identity())
                 && may_write
             {

@@ -1,8 +1,8 @@
 //! The keeper of API keys. One thread merges the keys of the data directory ([`file`]), the requests of the admin
 //! listener, and the keys that other nodes of a fleet know. It sends each core the whole set of keys.
 //!
-//! Registries of keys only grow (see [`carom_model::access::registry`]), so a merge adds what each side lacks. Redis is one
-//! more registry: a node that was away, or a Redis that has lost its memory, catches up within two seconds.
+//! Registries of keys only grow (see [`carom_model::access::registry`]), so a merge adds what each side lacks. Redis is
+//! one more registry: a node that was away, or a Redis that has lost its data, catches up within two seconds.
 
 pub mod file;
 

@@ -19,7 +19,8 @@ use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{CertificateStats, NodeStats};
 use carom_tls::identity::{CertificateError, Pair, Tickets, TlsIdentity};
 
-/// Interval between two checks of the files.
+/// Interval between two checks of the files. A failed renewal has no other retry: the next check reads the files again,
+/// and raises an alarm if it finds the same error.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Largest size of a certificate file, in bytes. A chain is under 10 KB.
@@ -123,7 +124,7 @@ impl Reload {
 }
 
 impl Keeper {
-    /// Returns what asks this thread to look at the files at once.
+    /// Returns a handle that triggers a reload of the files.
     pub fn reload(&self) -> Reload {
         Reload { asked: Arc::clone(&self.asked), thread: self.thread.thread().clone() }
     }

@@ -1,20 +1,23 @@
-//! The expiry thread: it removes expired links, and collects their codes for reuse once these have been unused for long
-//! enough.
+//! The expiry thread: it removes expired links, and collects their codes for reuse after a quarantine.
 //!
-//! Each redirect itself decides by the end of a link whether it has expired; this thread has no part in that. A link
-//! answers 410 from its end until it is removed, and 404 from then on. The thread reads the index of ends from its
-//! beginning, a few entries at a time. It has the writer remove them, which checks each link once more (see
-//! [`super::writer::planner`]). The rate limit is `links.expire_per_second`. In a fleet Redis is asked instead, and the removals
-//! that it accepts reach all nodes through the streams (see [`super::fleet::expiry`]).
+//! Redirects check the expiry themselves; this thread only cleans up. A link answers 410 from its expiry until it is
+//! removed, and 404 from then on. The thread reads the index of ends from its beginning, a few entries at a time. It
+//! has the writer remove the links, and the writer checks each link once more (see [`super::writer::planner`]). The
+//! rate limit is `links.expire_per_second`. In a fleet, Redis is asked instead, and the removals that it accepts reach
+//! all nodes through the streams (see [`super::replication::expiry`]).
 //!
-//! **Reuse of codes.** When an expired link with a generated code is removed, its code gets an entry for its quarantine in
-//! the index of ends. Once enough of these are old enough, four steps follow. First, the writer removes tombstones and entries
-//! of the codes that nothing else has happened to, in one commit, and syncs. Second, it reports these codes. Third,
-//! they are shuffled and written to the id table as a segment. Fourth, the segment is used like any other, with its
-//! cursor on disk ahead of each code. Between the first and the third step the codes are only in memory. So a crash
-//! loses up to a segment of them, but no code can be in two places. A power failure may undo steps. The check that
-//! every code passes covers that: a code with a link or a tombstone is never given to another link, whatever the id
-//! table says.
+//! **Reuse of codes.** When an expired link with a generated code is removed, its code gets an entry for its quarantine
+//! in the index of ends. Once the quarantine of enough codes has ended, four steps follow:
+//!
+//! 1. The writer removes the tombstones and entries of those codes whose tombstone is unchanged, in one commit, and
+//!    syncs.
+//! 2. The writer reports these codes.
+//! 3. The codes are shuffled and written to the id table as a segment.
+//! 4. The segment is used like any other, with its cursor on disk ahead of each code.
+//!
+//! Between the first and the third step, the codes are only in memory. So a crash loses up to a segment of them, but no
+//! code can be in two places. A power failure may undo steps. The check of every code covers that: a code with a link
+//! or a tombstone is never given to another link, whatever the id table says.
 
 use std::io;
 use std::sync::Arc;
@@ -80,11 +83,11 @@ pub struct ExpirySetup {
     pub writer: WriterQueue,
     /// The writer's reports on orders of this thread.
     pub swept: Receiver<SweepResult>,
-    /// Time after its end until a link is removed; `None` keeps it for ever.
+    /// Time after its end until a link is removed; `None` keeps it forever.
     pub keep: Option<Duration>,
     /// Largest number of links removed per second, at least 1.
     pub per_second: u32,
-    /// Time for which the code of a removed link stays unused; `None` means for ever.
+    /// Time for which the code of a removed link stays unused; `None` means forever.
     pub recycle_after: Option<Duration>,
     /// The configured length of new codes. Shorter codes are not reused.
     pub length: CodeLength,

@@ -1,5 +1,5 @@
-//! Fault injection, in builds with the feature `faults` only: it shows that the test of a promise fails when the
-//! promise is broken.
+//! Fault injection, in builds with the feature `faults` only: it shows that the test of a guarantee fails when the
+//! guarantee is switched off.
 //!
 //! `CAROM_FAULT` names one fault:
 //!
@@ -12,8 +12,8 @@
 //!   the file `fail-sync` is.
 //!
 //! In every such build the writer also keeps `synced.log` in the data directory. After each sync it appends a line with
-//! the name of a journal and its number of synced bytes. From that, [`power_loss`] takes from a copy of the directory
-//! what a loss of power would.
+//! the name of a journal and its number of synced bytes. From that file, [`power_loss`] truncates a copy of the
+//! directory as a power failure would.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -80,7 +80,7 @@ impl Faults {
 pub struct SyncedLog {
     file: File,
     last_sync: Instant,
-    /// The youngest journal, and its length in bytes before the sync under way.
+    /// The youngest journal, and its length in bytes before the sync in progress.
     journal: Option<(PathBuf, u64)>,
 }
 

@@ -1,10 +1,10 @@
 //! Host lists: the allow list of hosts that new links may lead to, and the block list of hosts that no link leads to,
-//! old or new. Each has a static part from the settings and a dynamic part. A thread reads the dynamic part again and
-//! again, from a file, from Redis, or from an HTTP address ([`source`]).
+//! old or new. Each has a static part from the settings and a dynamic part. A thread polls the dynamic part
+//! from a file, from Redis, or from an HTTP address ([`source`]).
 //!
 //! The dynamic part is a JSON object whose values are hosts. A malformed allow list counts as empty. A malformed block
-//! list is ignored and the last valid one kept, because a typing error must not unblock hosts. If it cannot be read,
-//! the last one read stays in use; the data directory keeps it for the next process. Each core gets every list as a
+//! list is ignored and the last valid one kept, because a typing error must not unblock hosts. If a source cannot be
+//! read, the last list stays in use, also after a restart: the data directory keeps it. Each core gets every list as a
 //! whole. Only creates and changes of links check the allow list; redirects check the block list, too.
 
 mod cache;

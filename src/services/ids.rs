@@ -33,7 +33,8 @@ pub struct CodeSource {
 }
 
 impl CodeSource {
-    /// Takes a fresh code, and asks for more in time. If it returns `None`, wait for [`ToCore::CodesReady`].
+    /// Takes a fresh code, and asks for more in time. If it returns `None`, wait for
+    /// [`ToCore::CodesReady`](crate::bridge::ToCore::CodesReady).
     #[inline]
     pub fn take(&mut self) -> Option<GeneratedCode> {
         let code = self.codes.dequeue();
@@ -331,7 +332,7 @@ mod tests {
                 taken.extend(take(source, 1_000));
                 *grown = longer(&taken);
             }
-            // NodeContext are published after the alarm that they cause.
+            // The counters are published after the alarm that they cause.
             let (length, remaining) = (node.stats.issuer_length.get(), node.stats.issuer_remaining.get());
             let (raised, over) = ending(&node);
             assert!(raised || remaining > ALL / 10, "no alarm with {remaining} codes left");

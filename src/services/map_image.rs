@@ -1,11 +1,11 @@
 //! The image of the link map: a file from which a start loads links faster than from the store.
 //!
-//! An image has the records of all links as of a [`LogPosition`], or newer, in pages as a map has them in memory
-//! ([`carom_shards::map::sealed`]). They are sorted like the index of a core, so a core adopts pages unchanged. The
-//! change log of the store says which links changed since; a start takes these from the store and all others from the
-//! image. So a start after a kill costs as much as one after a clean stop, and a shutdown writes nothing. [`start`]
-//! runs the thread that makes a new image once many links have changed. If an image is unusable for any reason, the
-//! store is read instead ([`super::loader`]).
+//! An image has all records as of a [`LogPosition`](carom_store::links::LogPosition), or newer versions of them, in
+//! pages as a map has them in memory ([`carom_shards::map::sealed`]). They are sorted like the index of a core, so a
+//! core adopts pages unchanged. The change log of the store says which links changed since; a start takes these from
+//! the store and all others from the image. So a start after a kill costs as much as one after a clean stop, and a
+//! shutdown writes nothing. [`start`] runs the thread that makes a new image once many links have changed. If an image
+//! is unusable for any reason, the store is read instead ([`super::loader`]).
 
 mod file;
 mod sorter;

@@ -1,16 +1,16 @@
 //! The threads that speak to Redis, on a node that shares its code space with others. [`carom_model::replication`] and
 //! [`super::writer::planner`] decide what to do; this module carries it out, with bounds on time and memory.
 //!
-//! * [`gateway`] asks Redis about each change that a client wants, before the writer decides it; `reuse` finds out
-//!   whether an existing link will do;
+//! * [`gateway`] asks Redis about each change that a client wants, before the writer decides it; `reuse` searches for a
+//!   reusable link;
 //! * [`follower`] reads the streams, delivers the outbox to Redis, and compares everything after a position was lost;
-//! * [`beat`] sends heartbeats, hears of other nodes, and takes over the leases of those that are gone;
+//! * [`heartbeat`] sends heartbeats, hears of other nodes, and takes over the leases of those that are gone;
 //! * [`expiry`] asks Redis to remove expired links;
-//! * [`look`] looks up codes that a core does not know;
-//! * [`counter`] leases counter values for the replenisher.
+//! * [`code_lookup`] looks up codes that a core does not know;
+//! * [`counter`] leases counter values.
 //!
-//! Each runs on a thread of its own, or on the thread that uses it, with its own connections. No core waits for any of
-//! them.
+//! [`counter`] runs on the replenisher thread and [`expiry`] on the expiry thread. The others each have a thread of
+//! their own. Each has its own connections, and no core waits for any of them.
 
 pub mod code_lookup;
 pub mod counter;

@@ -1,9 +1,9 @@
-//! The catalog of links: indexes by date and by tag in the store, and counts in memory of how many entries come before
-//! any of them.
+//! The catalog of links: indexes by date and by tag in the store, and rank counts in memory.
 //!
 //! The writer commits through [`Catalog::commit`], so that counts and store change together. A reader that takes a
 //! [`View`] with counts under the same lock sees both as of one moment. After a start a background thread makes the
-//! counts ([`counting`]); until then lists come without them. [`list`] finds a page, on the threads of [`query_workers`].
+//! counts ([`counting`]); until then lists come without them. [`list`] finds a page, on the threads of
+//! [`query_workers`].
 
 mod counting;
 mod domains;
@@ -143,8 +143,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Returns the catalog of a store, with nothing counted or signed yet. NgramFilters take at most `search_memory`
-    /// bytes; the texts of their links go to a file in `dir`.
+    /// Returns the catalog of a store, with nothing counted or signed yet. The n-gram filters take at most
+    /// `search_memory` bytes; the texts of their links go to a file in `dir`.
     ///
     /// # Errors
     /// If the store cannot be read.

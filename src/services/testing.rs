@@ -1,4 +1,4 @@
-//! A node without cores, for tests of the control threads: the test itself reads the mailboxes.
+//! A node without cores, for tests of the services: the test itself reads the mailboxes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,7 +24,7 @@ use carom_telemetry::stats::NodeStats;
 /// The fingerprint that tests open stores with.
 pub(crate) const KEY: &str = "0123456789abcdef";
 
-/// A node's mail, and the state that control threads share.
+/// A node's mail, and the state that services share.
 pub(crate) struct TestNode {
     pub(crate) links: Links,
     pub(crate) post: Mailboxes,

@@ -3,11 +3,11 @@
 //!
 //! * [`carom_model::visits::tally`]: counts in memory, and the stored form of a row;
 //! * [`carom_model::visits::history`]: the visits of one link, by day and hour;
-//! * `log`: the counts that a crash would take otherwise;
+//! * `log`: the write-ahead log of counts;
 //! * `fold`: the way from the log to the store;
 //! * `parts`: visits by app and by domain;
 //! * `intake`: visits taken out of the rings, by a thread that never waits for a disk;
-//! * `aggregator`: all of it together, in order, over crashes;
+//! * `aggregator`: combines the above, and recovers the counts after a crash;
 //! * `top_links`: the most visited links;
 //! * `copies`: copies for backups.
 //!

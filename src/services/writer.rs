@@ -6,7 +6,7 @@
 //! reached the disk. The node then refuses writes and continues to redirect. A full disk is detected before it causes a
 //! failed write (see [`super::maintenance::disk_guard`]), and writes resume once there is space.
 //!
-//! [`planner`] decides conflicts over a code. The writer knows cores only as mailboxes.
+//! [`planner`] decides conflicts over a code. The writer reaches cores only through mailboxes.
 
 pub(super) mod idempotency;
 pub mod planner;

@@ -16,7 +16,7 @@ use crate::services::maintenance::index_builder;
 /// Reads all API keys of a data directory.
 ///
 /// # Errors
-/// When the file of keys cannot be read or is malformed.
+/// If the file of keys cannot be read or is malformed.
 pub fn api_keys(data_dir: &Path) -> Result<Registry, Exit> {
     file::read(data_dir).map_err(|error| keys_exit(data_dir, &error))
 }
@@ -34,7 +34,7 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
 /// Locks the data directory for this process.
 ///
 /// # Errors
-/// When another process has locked it, or the lock file cannot be used.
+/// If another process has locked it, or the lock file cannot be used.
 pub fn lock(data_dir: &Path) -> Result<DataLock, Exit> {
     DataLock::take(data_dir).map_err(|error| {
         let reason = match error {
@@ -70,7 +70,7 @@ pub struct OpenStore {
 /// Opens the store and the code space of a data directory that this process has locked.
 ///
 /// # Errors
-/// When the code secret does not match the store, or the store cannot be read.
+/// If the code secret does not match the store, or the store cannot be read.
 pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     let folder = settings.data_dir.join("links");
     let key = code_secret::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;

@@ -9,7 +9,7 @@ use crate::services::certificates::{Certificates, Files};
 /// Reads the certificates of a node that speaks TLS; `None` without TLS.
 ///
 /// # Errors
-/// When they cannot be used.
+/// If they cannot be used.
 pub(crate) fn certificates(settings: &Settings) -> Result<Option<Certificates>, Exit> {
     let carom_settings::Tls { pairs, http2, .. } = &settings.tls;
     if pairs.is_empty() {

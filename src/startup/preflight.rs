@@ -21,13 +21,13 @@ use carom_telemetry::readable;
 /// Memory that a core registers with the kernel, in bytes: glommio's buffers.
 const LOCKED_PER_CORE: u64 = 64 * 1024;
 
-/// Memory in bytes that the kernel charges in addition, for the rings of a core and of the control threads.
+/// Memory in bytes that the kernel charges in addition, for the rings of a core and of the services.
 const LOCKED_SLACK: u64 = 512 * 1024;
 
 /// Descriptors that a core needs before its first connection: listeners, rings, eventfds.
 const FILES_PER_CORE: u64 = 16;
 
-/// Descriptors of the control threads, and the minimum of the store.
+/// Descriptors of the services, and the minimum of the store.
 const FILES_OF_NODE: u64 = 96;
 
 /// Maximum number of connections of the admin listener: dashboards, load balancers and operators.

@@ -28,7 +28,7 @@ struct Rule<'t> {
 }
 
 impl Rule<'_> {
-    /// Whether the rule is about this alarm.
+    /// True if the rule is about this alarm.
     fn watches(&self, alarm: Alarm) -> bool {
         let names = |operator: &str| {
             let list = between(self.expr, &format!("carom_alarm_active{{alarm{operator}\""), "\"");
@@ -80,7 +80,7 @@ fn untested(rule: &Rule<'_>, tests: &str) -> Vec<String> {
     missing
 }
 
-/// Whether a table has a row of this alert with this severity.
+/// True if a table has a row of this alert with this severity.
 fn has_row(page: &str, rule: &Rule<'_>) -> bool {
     let start = format!("| {} | ", rule.alert);
     page.lines().filter_map(|line| line.strip_prefix(&start)).any(|row| {

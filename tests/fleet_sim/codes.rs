@@ -59,7 +59,7 @@ pub(crate) fn issued(value: u64) -> Index {
     Index::try_from(SLUGS as u64 + value).unwrap()
 }
 
-/// Whether it is one of the slugs.
+/// True if it is one of the slugs.
 pub(crate) fn is_slug(index: Index) -> bool {
     usize::from(index) < SLUGS
 }

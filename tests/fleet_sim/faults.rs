@@ -14,23 +14,23 @@ use crate::world::{World, note};
 pub(crate) struct Faults {
     /// How many of a thousand commands go astray.
     pub(crate) command: usize,
-    /// Whether the library sends commands again.
+    /// True if the library sends commands again.
     pub(crate) resend: bool,
-    /// Whether processes end.
+    /// True if processes end.
     crash: bool,
-    /// Whether power is lost.
+    /// True if power is lost.
     power: bool,
-    /// Whether replicas take over.
+    /// True if replicas take over.
     failover: bool,
-    /// Whether servers come back empty.
+    /// True if servers come back empty.
     empty: bool,
-    /// Whether servers come back with an old dump.
+    /// True if servers come back with an old dump.
     dump: bool,
-    /// Whether nodes are cut off, and Redis is away.
+    /// True if nodes are cut off, and Redis is away.
     cut: bool,
-    /// Whether clocks jump.
+    /// True if clocks jump.
     clocks: bool,
-    /// Whether somebody sets the counter back.
+    /// True if somebody sets the counter back.
     hand: bool,
 }
 
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// Whether the margin is as large as it has to be, if the counter is this from now on.
+    /// True if the margin is as large as it has to be, if the counter is this from now on.
     fn survives(&self, counter: &CodeCounter) -> bool {
         let least = self.known.iter().min().copied().unwrap_or_default();
         self.granted <= counter.next.max(counter.floor).max(least) + MARGIN

@@ -38,7 +38,7 @@ pub(crate) struct Follower {
     comparing: Comparing,
     /// Entries that must come by before a comparison is over.
     expected: Vec<StreamPosition>,
-    /// Whether one of them was passed without being seen.
+    /// True if one of them was passed without being seen.
     missed: bool,
     /// How often [`Follower::tick`] has found it waiting.
     ticks: u8,
@@ -96,7 +96,7 @@ impl Node {
         true
     }
 
-    /// Whether a comparison can go on without Redis, or waits for it.
+    /// True if a comparison can go on without Redis, or waits for it.
     pub(crate) fn compares(&self, part: usize) -> bool {
         let follower = &self.followers[part];
         match follower.comparing {

@@ -41,18 +41,18 @@ pub(crate) struct Request {
     pub(crate) code: Index,
     /// The request.
     pub(crate) what: What,
-    /// When it came, in events of the ledger.
+    /// The event of the ledger at which it came.
     pub(crate) start: usize,
-    /// When it was answered.
+    /// The event of the ledger at which it was answered.
     pub(crate) end: usize,
     /// The answer.
     pub(crate) fate: Fate,
-    /// Whether the node went down after the answer.
+    /// True if the node went down after the answer.
     forgotten: bool,
 }
 
 impl Request {
-    /// Whether this delete may have removed the link of that create.
+    /// True if this delete may have removed the link of that create.
     fn may_remove(&self, create: &Request, claim: u64) -> bool {
         let What::Delete(by_redis, here) = self.what else { return false };
         if self.code != create.code {
@@ -148,7 +148,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether a node must never show this link again: it has acknowledged its delete.
+    /// True if a node must never show this link again: it has acknowledged its delete.
     pub(crate) fn has_deleted(&self, node: usize, code: Index, claim: u64) -> bool {
         let made = self.requests.iter().find(|request| request.what == What::Create(claim));
         self.requests.iter().any(|request| {

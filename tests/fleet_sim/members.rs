@@ -1,8 +1,9 @@
 //! A world of its own for membership: heartbeats, leases that are taken over, and links made alone.
 //!
-//! `replication::members` and `replication::lease` are driven as the threads of a node drive them (`services/replication/heartbeat.rs`, `counter.rs`,
-//! `gateway.rs`, `control/replenisher.rs`), one piece between two waits in each step, so that a process may be suspended
-//! in any of them. Of links there is only what a take-over can harm: claims, links made alone, and their delivery.
+//! `replication::members` and `replication::lease` are driven as the threads of a node drive them
+//! (`services/replication/heartbeat.rs`, `counter.rs`, `gateway.rs`, `services/ids/worker.rs`), one piece between two
+//! waits in each step, so that a process may be suspended in any of them. Of links there is only what a take-over can
+//! harm: claims, links made alone, and their delivery.
 //!
 //! Each node has a clock that runs up to a twentieth fast or slow, begins anywhere, and goes on while the process is
 //! suspended. The promises:
@@ -11,8 +12,8 @@
 //!    look at its lease and the commit.
 //! 2. A lease is taken over once for one going.
 //! 3. No code has two links at once that Redis has accepted.
-//! 4. Nobody is taken over from within the time after a heartbeat that Redis took; outages of Redis that are longer than
-//!    six tenths of it do not count.
+//! 4. Nobody is taken over from within the time after a heartbeat that Redis took; outages of Redis that are longer
+//!    than six tenths of it do not count.
 //! 5. At the end all agree, and what was made alone is there, unless its lease was taken over before it was delivered.
 //!
 //! A lease counts as torn where Redis lost a take-over or the last heartbeat before it: only 3 and the agreement hold

@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) followers: [Follower; PARTS],
     /// Counter values that it may use.
     pub(crate) values: VecDeque<u64>,
-    /// Whether it is cut off from Redis.
+    /// True if it is cut off from Redis.
     pub(crate) cut: bool,
     /// How far its clock is off.
     pub(crate) clock: i64,
@@ -49,7 +49,7 @@ pub(crate) struct Node {
     echoes: Vec<Echo>,
 }
 
-/// When in a commit the node goes down.
+/// The point of a commit at which the node goes down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cut {
     /// It does not.
@@ -103,7 +103,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether a node may show this link.
+    /// Checks that a node may show this link.
     pub(crate) fn check_served(&self, ledger: &Ledger, index: Index, state: &State) -> Result<(), String> {
         let claim = state.version().claim;
         if ledger.has_deleted(self.id, index, claim) {
@@ -112,7 +112,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether the writer has nothing to do.
+    /// True if the writer has nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         self.gateway.is_empty() && self.followed.is_empty() && self.found.is_empty()
     }

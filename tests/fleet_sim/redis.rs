@@ -1,8 +1,8 @@
 //! A model of Redis: for each partition the states and the stream, and the counter.
 //!
-//! Scripts are atomic, so a command is one step. Each partition has a master and a replica that lags behind by some last
-//! commands; a failover loses those. A master may come back empty or from an old dump. Entries have the names that Redis
-//! gives: by the server's clock, but always above the last one, and streams are trimmed.
+//! Scripts are atomic, so a command is one step. Each partition has a master and a replica that lags behind by some
+//! last commands; a failover loses those. A master may come back empty or from an old dump. Entries have the names that
+//! Redis gives: by the server's clock, but always above the last one, and streams are trimmed.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -115,9 +115,9 @@ struct Shard {
 pub(crate) struct Redis {
     /// The partition that was changed last.
     pub(crate) changed: usize,
-    /// Whether it answers at all.
+    /// True if it answers at all.
     pub(crate) up: bool,
-    /// Whether there are replicas.
+    /// Number of replicas; 0 if there are none.
     pub(crate) replicas: u64,
     /// Commands on their way that nobody waits for any more.
     pub(crate) delayed: Vec<(Command, u8)>,
@@ -264,7 +264,7 @@ impl Redis {
         shard.master = shard.replica.clone();
     }
 
-    /// Drops the commands that are under way to a server.
+    /// Drops the commands in flight to a server.
     fn break_connections(&mut self, part: usize) {
         self.delayed.retain(|(command, _)| part_of(command.index()) != part);
     }

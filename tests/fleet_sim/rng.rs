@@ -26,7 +26,7 @@ impl Rng {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// Whether something happens that happens in so many of a thousand cases.
+    /// Returns true in so many of a thousand cases.
     pub(crate) fn permille(&mut self, chance: usize) -> bool {
         self.below(1_000) < chance
     }

@@ -36,7 +36,7 @@ pub(crate) enum Heard {
     Answer(Answer),
     /// It has not.
     Nothing {
-        /// Whether it may have been asked.
+        /// True if it may have been asked.
         asked: bool,
     },
 }
@@ -57,9 +57,9 @@ pub(crate) struct World {
     /// The counter as each node knows it, or would if no guard was left out.
     pub(crate) known: Vec<u64>,
     claims: u64,
-    /// Whether nodes take changes while they cannot ask.
+    /// True if nodes take changes while they cannot ask.
     alone: bool,
-    /// Whether the steps are told.
+    /// True if the steps are told.
     pub(crate) trace: bool,
 }
 
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Whether a node can speak to Redis now.
+    /// True if a node can speak to Redis now.
     fn reaches(&self, node: usize) -> bool {
         self.redis.up && !self.nodes[node].cut
     }

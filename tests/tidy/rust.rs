@@ -70,7 +70,7 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a word stands in a text, and not as a part of a longer one.
+/// True if a word stands in a text, and not as a part of a longer one.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     let joined = |a: Option<char>, b: Option<char>| a.is_some_and(is_word) && b.is_some_and(is_word);
     text.match_indices(word).any(|(at, _)| {
@@ -143,7 +143,7 @@ fn raw_string(text: &str) -> usize {
     text[open + 1..].find(&close).map_or(text.len(), |at| open + 1 + at + close.len())
 }
 
-/// Whether a quote opens a character and not a lifetime.
+/// True if a quote opens a character and not a lifetime.
 fn is_character(text: &str) -> bool {
     let mut rest = text.chars().skip(1);
     let (one, two) = (rest.next(), rest.next());

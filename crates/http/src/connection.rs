@@ -1,5 +1,5 @@
-//! The state machine of a connection: which bytes make a request that is answered immediately, which are passed to
-//! hyper, and which end the connection.
+//! The HTTP machine, the state machine of a connection: which bytes make a request that is answered immediately, which
+//! are passed to hyper, and which end the connection.
 //!
 //! The machine owns no buffer. The driver shows it the bytes that are not consumed yet; it returns how many of them it
 //! consumed and what to do. Feeding it byte by byte or all at once gives the same actions. A connection starts on the
@@ -62,7 +62,7 @@ pub enum Expects {
 }
 
 impl Expects {
-    /// True if a body is under way.
+    /// True if a body is in progress.
     pub fn is_body(self) -> bool {
         matches!(self, Expects::Body | Expects::Stream)
     }
@@ -87,16 +87,16 @@ impl Default for Bounds {
     }
 }
 
-/// The state machine of one connection.
+/// The HTTP machine of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection {
     bounds: Bounds,
     scan: HeadScan,
     mode: Mode,
     heads: u32,
-    /// True if the message under way, or else the next one, is the last.
+    /// True if the message in progress, or else the next one, is the last.
     last: bool,
-    /// True if the body under way may be of any length.
+    /// True if the body in progress may be of any length.
     endless: bool,
 }
 

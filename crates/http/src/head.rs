@@ -1,4 +1,4 @@
-//! Request heads: the end of a head, its validity, and the fields that the connection's state machine needs.
+//! Request heads: the end of a head, its validity, and the fields that the HTTP machine needs.
 //!
 //! This is the only gate: hyper sees no head that was not checked here first. Lenient parsing allows request smuggling,
 //! so everything that two programs could read in two ways is rejected (RFC 9112, sections 2.2, 3.2, 5.1, 5.2, 6.1,

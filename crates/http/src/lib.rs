@@ -1,9 +1,9 @@
 //! HTTP/1.1, the PROXY protocol and TLS as bytes: bytes and instants come in, bytes and actions go out.
 //!
-//! Nothing here does I/O, reads a clock or starts a thread, so every part is tested and fuzzed by itself. The crate knows
-//! neither routes nor templates nor problem details: the caller brings the texts of error pages, and says which path
-//! accepts bodies of any length. Of links it knows their codes and how they redirect (`carom-shards`), because the fast
-//! path reads the one and writes the other without a step between them.
+//! Nothing here does I/O, reads a clock or starts a thread, so every part is tested and fuzzed by itself. The crate
+//! knows neither routes nor templates nor problem details: the caller brings the texts of error pages, and says which
+//! path accepts bodies of any length. Of links it knows their codes and how they redirect (`carom-shards`), because the
+//! fast path parses codes and writes redirects directly.
 //!
 //! The modules, in reading order:
 //!

@@ -1,4 +1,4 @@
-//! Requests for a short code: their reading from a head, and guesses at them for prefetching.
+//! Parses requests for a short code, and predicts them for prefetching.
 
 use carom_shards::{CODE_LEN_MAX, Code};
 
@@ -19,7 +19,7 @@ impl Span {
     }
 }
 
-/// A request for a short code, as the fast way takes it.
+/// A request for a short code, as the fast path takes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RedirectRequest {
     /// The code behind the slash.
@@ -48,7 +48,7 @@ pub struct RedirectRequest {
     pub asked_to_close: bool,
 }
 
-/// Returns the code that bytes seem to ask for, if they begin as most requests do. It is only a guess for prefetching:
+/// Predicts the code that bytes ask for, if they begin as most requests do. It is only a guess for prefetching:
 /// nothing is checked.
 #[inline]
 pub fn peek(bytes: &[u8]) -> Option<Code> {
@@ -57,7 +57,7 @@ pub fn peek(bytes: &[u8]) -> Option<Code> {
     Code::parse(&path[..end]).ok()
 }
 
-/// Returns the host that the bytes seem to name, if `Host` is the first field, as with most clients. Only a guess, like
+/// Predicts the host that the bytes name, if `Host` is the first field, as with most clients. Only a guess, like
 /// [`peek`].
 pub fn peek_host(bytes: &[u8]) -> &[u8] {
     let field = memchr::memchr(b'\n', bytes).map_or(&[][..], |end| &bytes[end + 1..]);
@@ -69,7 +69,8 @@ pub fn peek_host(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// The request of a head that the fast way answers; `None` for any other. `is_last`: the connection ends after it in any case.
+/// Returns the request of a head that the fast path answers; `None` for any other. `is_last`: the connection ends after
+/// it in any case.
 #[inline]
 pub(crate) fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool) -> Option<RedirectRequest> {
     if head.is_unusual || !head.is_http11 || head.method == Method::Other {

@@ -162,7 +162,8 @@ pub const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time for which a client may leave a response unread, also in the kernel's buffer, before its connection is closed.
 pub const SEND_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Idle timeout of a connection between requests.
+/// Default idle timeout of a connection between requests. It is also the default of the setting `limits.idle_seconds`;
+/// a test of the settings compares them.
 pub const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 
 /// Time for the API to produce a response; after it, the client gets 503.

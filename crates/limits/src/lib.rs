@@ -1,6 +1,7 @@
 //! All limits of the server, each with the reason for its number.
 //!
-//! The files group them by what they bound. All are used from here: `carom_limits::HEAD_LEN_MAX`.
+//! The files group them by what they bound. Import all of them from the crate root:
+//! `carom_limits::HEAD_LEN_MAX`.
 
 mod codes;
 mod connections;

@@ -1,4 +1,4 @@
-//! Clients: whose word carom takes for the address of a client behind a proxy.
+//! Client addresses behind proxies: which sources carom trusts.
 //!
 //! [`networks`] are ranges of addresses; [`forwarded`] reads the fields that proxies add, from trusted peers alone.
 

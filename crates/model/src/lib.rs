@@ -1,11 +1,11 @@
 //! The domain of carom: links, access, destinations, domains, queries, visits and the rules of replication.
 //!
-//! Everything here is a value or a decision. The crate does no I/O, reads no clock and starts no thread, so each rule is
-//! tested by itself, and the fleet simulator drives the same code as the server does. Time and randomness are passed in,
-//! with two exceptions that ask the operating system for random bytes: private codes and new API keys.
+//! Everything here is a value or a decision. The crate does no I/O, reads no clock and starts no thread, so each rule
+//! is tested by itself, and the fleet simulator drives the same code as the server does. Time and randomness are passed
+//! in, with two exceptions that ask the operating system for random bytes: private codes and new API keys.
 //!
-//! It knows nothing of HTTP, of the store, of Redis or of cores. Their byte formats live with them, except those that two
-//! of them share: the stored record of a link ([`link::record`]) and the state of a code in Redis
+//! It knows nothing of HTTP, of the store, of Redis or of cores. Byte formats are defined where they are used,
+//! except two that are shared: the stored record of a link ([`link::record`]) and the state of a code in Redis
 //! ([`replication::State`]).
 //!
 //! Read first:

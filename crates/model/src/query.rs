@@ -1,5 +1,5 @@
-//! Queries and results of lists of links and tags. The API parses a query and writes the result; a control thread
-//! (`services::search`) computes it.
+//! Queries and results of lists of links and tags. The API parses a query and writes the result; a service
+//! (`services::search`) computes the result.
 
 use std::sync::Arc;
 
@@ -171,6 +171,7 @@ impl Condition {
 
 impl Filter {
     /// True if the shelves and the time range alone cannot answer the query, so that links must be filtered one by one.
+    /// Each new condition must be added here: otherwise it is silently ignored.
     pub fn sifts(&self) -> bool {
         self.term.is_some()
             || self.has_all()

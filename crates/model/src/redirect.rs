@@ -1,8 +1,8 @@
 //! The result of looking up a short code, and the response that follows from it.
 //!
-//! [`decide`] is the only place that turns a result into a response: requests that a core answers on the spot, answers that
-//! come late from another core, the store or Redis, and requests that hyper has read all go through it. Pure: nothing here
-//! does I/O or reads a clock.
+//! [`decide`] is the only place that turns a result into a response: requests that a core answers on the spot, answers
+//! that come late from another core, the store or Redis, and requests that hyper has read all go through it. Pure:
+//! nothing here does I/O or reads a clock.
 
 pub mod notice;
 
@@ -194,7 +194,8 @@ impl Decision<'_> {
 
 /// The miss limit, for the client of one request.
 pub trait MissLimit {
-    /// True if its address is over the miss limit. Addresses of private networks never are: each may stand for many clients.
+    /// True if its address is over the miss limit. Addresses of private networks never are: each may stand for many
+    /// clients.
     fn is_limited(&mut self) -> bool;
 
     /// Counts a request for a link that does not exist. Returns true if it was one too many.
@@ -217,8 +218,8 @@ impl<'p> Policies<'p> {
         self.blocked.is_some_and(|hosts| hosts.has(host_of(target)))
     }
 
-    /// Returns the fallback of a domain for this notice, or the notice if the domain has none. `domain` is `None` if the
-    /// service does not serve the host of the request.
+    /// Returns the fallback of a domain for this notice, or the notice if the domain has none. `domain` is `None` if
+    /// the service does not serve the host of the request.
     pub fn response_at(&self, domain: Option<DomainIndex>, notice: Notice) -> Response<'p> {
         let fallback = match (domain, notice) {
             (None, Notice::NotFound) if self.domains.unknown_host() == UnknownHost::Misdirected => {
@@ -233,7 +234,8 @@ impl<'p> Policies<'p> {
 }
 
 /// Decides on the response to a request for a short code, once the look-up has its final result. `domain` is the domain
-/// that the request means; without one `lookup` is [`Lookup::Missing`]. `is_head` is true for requests that are not visits.
+/// that the request means; without one `lookup` is [`Lookup::Missing`]. `is_head` is true for requests that are not
+/// visits.
 ///
 /// The order of the rules:
 ///
@@ -251,7 +253,7 @@ pub fn decide<'a>(
     client: &mut impl MissLimit,
 ) -> Decision<'a> {
     debug_assert!(domain.is_some() || lookup == Lookup::Missing, "a host that is not served has no links");
-    // The client may have asked before its address came over the limit, so that many guesses were under way at once.
+    // The client may have asked before its address came over the limit, so that many guesses were in flight at once.
     if client.is_limited() {
         return Decision::limited();
     }

@@ -1,7 +1,6 @@
 //! Visits between cores and the counting thread: the link and the visitor, in rings that a core fills without waiting.
 //!
-//! One control thread drains the rings. A full ring accepts nothing more: the visit is counted as dropped, and the
-//! redirect proceeds.
+//! One service thread drains the rings. If a ring is full, the visit is dropped and counted, and the redirect proceeds.
 //!
 //! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts. The counting thread is `services::visits`.
 

@@ -75,7 +75,7 @@ pub(crate) mod fact {
     pub(crate) const RECOVERY: u16 = 1 << 9;
     /// Recovery after a time-out.
     pub(crate) const TIMED_OUT: u16 = 1 << 10;
-    /// A tail-loss probe is under way.
+    /// A tail-loss probe is in flight.
     pub(crate) const PROBING: u16 = 1 << 11;
     /// The driver takes no more than what was announced.
     pub(crate) const PAUSED: u16 = 1 << 12;

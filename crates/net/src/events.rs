@@ -1,4 +1,4 @@
-//! What a stack reports to its driver.
+//! The reports of a stack to its driver.
 
 /// A connection of a stack. An id that has ended never becomes valid again within 4 billion connections of its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

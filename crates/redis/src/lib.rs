@@ -1,14 +1,15 @@
-//! A client for Redis, Redis Cluster and a master that sentinels watch, which routes each request and reports whether a
-//! failed one may have been carried out.
+//! A client for Redis, Redis Sentinel and Redis Cluster. It routes each request, and reports whether a failed one may
+//! have been carried out.
 //!
-//! A [`Client`] belongs to one thread. It detects a cluster by itself, or asks sentinels for the master. It keeps one connection to each master that it
-//! needs, and waits for all of them at once. Each request has its own deadline: a slow server, name server or handshake
-//! does not delay the responses of others. Connections are opened in the background. After a failover the client
-//! fetches the new map of slots, or the name of the new master, and continues. A master that does not answer costs one timeout. After that, requests to
-//! it fail at once until it answers again.
+//! A [`Client`] belongs to one thread. It detects a cluster by itself, or asks sentinels for the master. It keeps one
+//! connection to each master that it needs, and waits for all of them at once. Each request has its own deadline: a
+//! slow server, name server or handshake does not delay the responses of others. Connections are opened in the
+//! background. After a failover the client fetches the new map of slots, or the name of the new master, and continues.
+//! A master that does not answer costs one timeout. After that, requests to it fail at once until it answers again.
 //!
-//! This crate knows neither links nor the meaning of any key: its caller names the slot or the server of each request, and
-//! passes the scripts that it wants to run. It is the door of the `redis` library, whose commands and values it re-exports.
+//! This crate knows neither links nor the meaning of any key: its caller names the slot or the server of each request,
+//! and passes the scripts that it wants to run. It is the door of the `redis` library, whose commands and values it
+//! re-exports.
 //!
 //! Read first:
 //!

@@ -51,7 +51,7 @@ impl Default for Link {
 /// The state of an open connection.
 struct Talk {
     connection: Connection,
-    /// How to ask for the role.
+    /// The form in which this connection asks for the role.
     map: MapQuestion,
     /// Requests without a reply, the oldest first.
     awaited: VecDeque<Awaited>,

@@ -1,7 +1,7 @@
 //! The io_uring of one thread, as a safe interface: accepts, connects, receives into a ring of shared buffers, sends,
 //! polls, timers and doorbells. The server's cores and the load generator's threads each drive one.
 //!
-//! This is the only file of the workspace that has `unsafe`. These rules make it safe as a whole:
+//! This file has `unsafe`. These rules make it safe as a whole:
 //!
 //! * the kernel is only ever given memory that this type owns: the buffer ring, the timer's interval, the addresses to
 //!   connect to, the counter of the bell, and the buffers of sends, which move in with [`Ring::send`] and out with
@@ -152,7 +152,7 @@ impl Ring {
     /// a [`Completion::Bell`]; nothing else may read it.
     ///
     /// # Errors
-    /// When the kernel refuses the ring or its buffers: it is too old, forbids io_uring, or has no memory.
+    /// If the kernel refuses the ring or its buffers: it is too old, forbids io_uring, or has no memory.
     pub fn new(bell: Option<File>) -> io::Result<Ring> {
         let uring = IoUring::builder()
             .setup_single_issuer()
@@ -227,8 +227,8 @@ impl Ring {
         self.cancel(tag.user_data(Kind::Receive));
     }
 
-    /// Completes a [`Completion::Readable`] each time that a descriptor becomes readable, until cancelled. One that stays
-    /// readable completes once: the caller must read it until it is empty.
+    /// Completes a [`Completion::Readable`] each time that a descriptor becomes readable, until cancelled. One that
+    /// stays readable completes once: the caller must read it until it is empty.
     pub fn poll(&mut self, descriptor: &impl AsRawFd, tag: Tag) {
         let entry = opcode::PollAdd::new(Fd(descriptor.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
         self.push(entry.user_data(tag.user_data(Kind::Poll)));
@@ -242,7 +242,7 @@ impl Ring {
     /// Sends `buffer` from byte `from` on. At most one send of a slot is in flight.
     ///
     /// # Panics
-    /// When a send of this slot is in flight already: an error in the caller.
+    /// If a send of this slot is in flight already: an error in the caller.
     pub fn send(&mut self, socket: &OwnedFd, tag: Tag, buffer: Vec<u8>, from: usize) {
         let bytes = &buffer[from..];
         let (start, len) = (bytes.as_ptr(), u32::try_from(bytes.len()).unwrap_or(u32::MAX));
@@ -326,7 +326,7 @@ impl Ring {
     /// there is neither.
     ///
     /// # Errors
-    /// When the kernel reports anything but a transient condition. The ring is unusable then.
+    /// If the kernel reports anything but a transient condition. The ring is unusable then.
     pub fn enter(&mut self) -> io::Result<()> {
         self.buffers.publish();
         let submission = self.uring.0.submission();
@@ -346,7 +346,7 @@ impl Ring {
     /// Submits what was pushed and waits for a completion, for as long as it takes.
     ///
     /// # Errors
-    /// When the kernel reports anything but a transient condition. The ring is unusable then.
+    /// If the kernel reports anything but a transient condition. The ring is unusable then.
     pub fn sleep(&mut self) -> io::Result<()> {
         self.buffers.publish();
         match self.uring.0.submit_and_wait(1) {
@@ -358,7 +358,7 @@ impl Ring {
     /// Submits what was pushed and waits for a completion, for at most `at_most`.
     ///
     /// # Errors
-    /// When the kernel reports anything but a transient condition. The ring is unusable then.
+    /// If the kernel reports anything but a transient condition. The ring is unusable then.
     pub fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         if at_most.is_zero() || self.has_work() {
             return self.enter();

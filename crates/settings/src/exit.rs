@@ -1,4 +1,4 @@
-//! The reasons for which the process ends: a closed list of numbers, each with a meaning and a remedy.
+//! Exit codes: a closed list of the reasons for which the process ends, each with a number, a meaning and a remedy.
 //!
 //! Scripts and service managers rely on the numbers, so a number keeps its meaning forever. Everything that ends the
 //! process builds an [`Exit`]; only `main` turns one into the exit status.
@@ -91,7 +91,7 @@ impl Reason {
                 "the code secret is missing, malformed, readable by other users, or does not match the data"
             }
             Reason::PublicWithoutOpen => "a listener is reachable from other machines while no API key exists",
-            Reason::ThreadEnded => "a core or control thread ended unexpectedly",
+            Reason::ThreadEnded => "a core or service thread ended unexpectedly",
             Reason::Certificate => "a certificate or its key cannot be read, or the two do not match",
         }
     }

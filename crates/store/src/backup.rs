@@ -1,5 +1,5 @@
 //! The format of a backup: a folder with a manifest (`manifest`), the store as a stream of frames (`frames`), and small
-//! files. The latter are those of a data directory outside the store.
+//! files. These are the files beside the store.
 //!
 //! A checksum covers every byte, so that a changed one is found and named. This module does not depend on any store.
 

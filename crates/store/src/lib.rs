@@ -1,11 +1,11 @@
 //! The data directory: links and their indexes in fjall, the id table in sled, and the form of a backup.
 //!
-//! Each storage library has one door here and is named in no other crate: `fjall` in [`links`], `sled` in [`ids`]. The store
-//! decides nothing: it writes what the planner of commits has decided, and says what it could not write or read. Nothing
-//! here knows of cores, HTTP, Redis or messages between threads.
+//! Each storage library is used in one module only: `fjall` in [`links`], `sled` in [`ids`]. The store decides nothing:
+//! it writes what the planner of commits has decided, and says what it could not write or read. Nothing here knows of
+//! cores, HTTP, Redis or messages between threads.
 //!
-//! A link is durable once [`links::Links::sync`] has returned after its commit. The id table promises less, and needs
-//! less: whatever it loses costs codes that nobody has been given.
+//! A link is durable once [`links::Links::sync`] has returned after its commit. The id table needs no fsync: losing
+//! it only wastes unused codes.
 //!
 //! Read first:
 //!

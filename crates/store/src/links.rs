@@ -15,9 +15,9 @@
 //! * `fleet`: the replication state of a fleet node: its outbox, and its position in each stream.
 //! * `changes`: the codes that each commit changed.
 //!
-//! Readers see a commit at once; it is durable after [`Links::sync`]. The meaning of a record is in [`carom_model::link::record`].
-//! All methods may block on the disk: control threads call them, and cores never do. The caller must ensure that a
-//! single thread writes the records of links.
+//! Readers see a commit at once; it is durable after [`Links::sync`]. The meaning of a record is in
+//! [`carom_model::link::record`]. All methods may block on the disk: services call them, and cores never do. The caller
+//! must ensure that a single thread writes the records of links.
 
 mod allowances;
 pub mod catalog;

@@ -29,7 +29,7 @@ pub struct ActivitySample {
     pub accepted: u32,
 }
 
-/// The activity of the last seconds. One control thread adds to it; any thread may read it.
+/// The activity of the last seconds. One service thread adds to it; any thread may read it.
 #[derive(Debug, Default)]
 pub struct Activity(Mutex<VecDeque<ActivitySample>>);
 

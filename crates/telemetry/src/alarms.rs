@@ -243,7 +243,7 @@ pub struct Raised {
     pub cleared_ms: Option<u64>,
 }
 
-/// The alarms of a node, for control threads only: it takes a lock.
+/// The alarms of a node, for services only: it takes a lock.
 #[derive(Debug, Default)]
 pub struct Alarms {
     list: Mutex<VecDeque<Raised>>,

@@ -1,4 +1,4 @@
-//! Counters of cores and control threads, which the status reads without a lock on either side.
+//! Counters of cores and services, which the status reads without a lock on either side.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -92,7 +92,7 @@ pub struct CoreStats {
     pub refill_errors: Counter,
 }
 
-/// The counters of the control threads, for the whole node.
+/// The counters of the services, for the whole node.
 #[derive(Debug, Default)]
 pub struct NodeStats {
     /// Links created and deleted.
@@ -117,7 +117,7 @@ pub struct NodeStats {
     pub commits: DurationStats,
     /// Durations of the syncs of group commits. Written by the writer.
     pub syncs: DurationStats,
-    /// Writes waiting for the writer.
+    /// Writes in the present commit; 0 between commits. Orders that still wait in the queue are not counted.
     pub write_queue: Counter,
     /// Requests in progress that create many links.
     pub bulks: AtomicUsize,

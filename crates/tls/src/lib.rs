@@ -1,10 +1,10 @@
 //! Certificates: those that carom presents to its clients, and those that it trusts when it connects to others.
 //!
-//! This crate and the TLS session of the connection machine are the places that name `rustls`. It reads no clock and opens
-//! no socket: files come in as text, and out come configurations that are never changed afterwards.
+//! This crate and the TLS session of the HTTP machine are the places that name `rustls`. It takes files as text and
+//! returns immutable configurations. It reads no clock and opens no socket.
 //!
-//! Read first: [`identity::TlsIdentity`], the certificates of a listener and the rule that picks one; [`trust::client`], the
-//! configuration of an outgoing connection.
+//! Read first: [`identity::TlsIdentity`], the certificates of a listener and the rule that picks one;
+//! [`trust::client`], the configuration of an outgoing connection.
 
 pub mod identity;
 pub mod trust;

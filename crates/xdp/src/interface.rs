@@ -60,7 +60,7 @@ impl InterfaceFacts {
     /// Asks the kernel about an interface of the current network namespace.
     ///
     /// # Errors
-    /// When there is no interface of this name, or the kernel refuses the question.
+    /// If there is no interface of this name, or the kernel refuses the question.
     pub fn read(name: &str) -> io::Result<InterfaceFacts> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));

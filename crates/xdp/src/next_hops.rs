@@ -1,8 +1,9 @@
 //! Next hops: the interface and the MAC addresses for a packet, from the kernel's own routes and neighbours.
 //!
 //! The tables are read once and kept current by notifications. Each core may have its own [`RouteTables`]: it polls the
-//! descriptor, calls [`RouteTables::update`], and looks addresses up without a system call. A neighbour that is unknown,
-//! or that the kernel has not heard from for long, is resolved by the kernel, which sends the ARP or NDP request.
+//! descriptor, calls [`RouteTables::update`], and looks addresses up without a system call. A neighbour that is
+//! unknown, or that the kernel has not heard from for long, is resolved by the kernel, which sends the ARP or NDP
+//! request.
 //!
 //! Only the main table is used, not policy rules; of a route with several next hops, the pair of addresses chooses one.
 
@@ -23,7 +24,8 @@ use std::collections::HashMap;
 use crate::netlink::Netlink;
 use tables::Tables;
 
-/// Requests to resolve neighbours that are remembered, so that they are not repeated: more than the kernel asks at once.
+/// Requests to resolve neighbours that are remembered, so that they are not repeated: more than the kernel asks at
+/// once.
 const ASKED_MAX: usize = 1_024;
 
 /// The time between two requests for an unknown neighbour, as long as the kernel takes for three tries.
@@ -88,7 +90,7 @@ impl RouteTables {
     /// Reads the tables and listens for changes.
     ///
     /// # Errors
-    /// When the kernel refuses the socket (`RestrictAddressFamilies` without `AF_NETLINK`) or a dump.
+    /// If the kernel refuses the socket (`RestrictAddressFamilies` without `AF_NETLINK`) or a dump.
     pub fn open() -> io::Result<RouteTables> {
         let netlink = Netlink::open(GROUPS as u32)?;
         let mut hops = RouteTables { netlink, tables: Tables::default(), asked: HashMap::new() };
@@ -100,7 +102,7 @@ impl RouteTables {
     /// the kernel has dropped notifications, or has removed routes without one, as it does when a link goes down.
     ///
     /// # Errors
-    /// When the kernel refuses a dump.
+    /// If the kernel refuses a dump.
     pub fn update(&mut self) -> io::Result<()> {
         let tables = &mut self.tables;
         match self.netlink.receive(|message| tables.apply(message)) {

@@ -18,13 +18,14 @@ use crate::socket::FRAME_LEN;
 /// The oldest kernel with everything that carom uses.
 const KERNEL_MIN: (u32, u32) = (6, 1);
 
-/// Longest packet that fits a frame behind the headroom that XDP keeps in front of it and the Ethernet header with a tag.
+/// Longest packet that fits a frame behind the headroom that XDP keeps in front of it and the Ethernet header with a
+/// tag.
 const MTU_MAX: u32 = FRAME_LEN as u32 - 256 - 18;
 
 /// Shortest packet that every host of IPv6 must take.
 const MTU_MIN: u32 = 1_280;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FindingSeverity {
     /// Bypass works.
@@ -38,7 +39,7 @@ pub enum FindingSeverity {
 /// A fact that stands in the way of bypass.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// How much it matters.
+    /// The severity of the finding.
     pub severity: FindingSeverity,
     /// The fact, and its consequence.
     pub problem: String,
@@ -87,7 +88,7 @@ pub struct Machine {
 /// Asks the kernel about this process and an interface.
 ///
 /// # Errors
-/// When the kernel does not tell the capabilities of the process.
+/// If the kernel does not tell the capabilities of the process.
 pub fn read_machine(interface: &str) -> io::Result<Machine> {
     Ok(Machine {
         capabilities: capabilities(None)?.effective,

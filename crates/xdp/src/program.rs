@@ -78,7 +78,7 @@ impl XdpProgram {
     /// kernel.
     ///
     /// # Errors
-    /// When the kernel refuses; the error says why, and what to do.
+    /// If the kernel refuses; the error says why, and what to do.
     pub fn attach(
         interface: u32,
         mode: AttachMode,
@@ -120,7 +120,7 @@ impl XdpProgram {
     /// Sends the matching frames of the socket's queue to the socket, until it is closed.
     ///
     /// # Errors
-    /// When the kernel refuses, for example because the socket is bound to another interface.
+    /// If the kernel refuses, for example because the socket is bound to another interface.
     pub fn register(&mut self, socket: &XdpSocket) -> Result<(), AttachError> {
         let mut sockets = self.sockets();
         let set = sockets.set(socket.queue(), socket.as_fd().as_raw_fd(), 0);
@@ -136,7 +136,7 @@ impl XdpProgram {
     /// Returns the counters of the program, summed over all CPUs.
     ///
     /// # Errors
-    /// When the kernel does not answer.
+    /// If the kernel does not answer.
     pub fn counts(&self) -> Result<ProgramCounts, AttachError> {
         let map = self.bpf.map("outcomes").expect("the object has a map of this name");
         let outcomes = PerCpuArray::<_, u64>::try_from(map).expect("the map is of this kind");

@@ -121,7 +121,7 @@ impl XdpSocket {
     /// `XdpProgram::register` on.
     ///
     /// # Errors
-    /// When the kernel refuses; the error says at which step, why, and what to do.
+    /// If the kernel refuses; the error says at which step, why, and what to do.
     pub fn open(config: &SocketConfig) -> Result<XdpSocket, OpenError> {
         config.check()?;
         let step =
@@ -226,7 +226,7 @@ impl XdpSocket {
     /// Ends the caller's ownership of a frame. It is free at once, or if it is being sent, once the kernel has sent it.
     ///
     /// # Panics
-    /// When the caller does not own the frame: an error in the caller.
+    /// If the caller does not own the frame: an error in the caller.
     pub fn free(&mut self, frame: u32) {
         if self.is_sending(frame) {
             self.change(frame, FrameState::Sending, FrameState::Leaving);
@@ -249,7 +249,7 @@ impl XdpSocket {
     /// Returns the bytes of a frame that the caller holds or has sent.
     ///
     /// # Panics
-    /// When the frame is free or the kernel's to fill: an error in the caller.
+    /// If the frame is free or the kernel's to fill: an error in the caller.
     pub fn bytes(&self, frame: u32) -> &[u8] {
         let state = self.states[frame as usize];
         assert!(matches!(state, FrameState::Held | FrameState::Sending), "frame {frame} is {state:?}");
@@ -261,7 +261,7 @@ impl XdpSocket {
     /// Returns the bytes of a held frame, to change them.
     ///
     /// # Panics
-    /// When the caller does not hold the frame: an error in the caller.
+    /// If the caller does not hold the frame: an error in the caller.
     pub fn bytes_mut(&mut self, frame: u32) -> &mut [u8] {
         let state = self.states[frame as usize];
         assert!(state == FrameState::Held, "frame {frame} is {state:?}");
@@ -274,7 +274,7 @@ impl XdpSocket {
     /// [`XdpSocket::take_completions`] returns it. Returns false if the ring is full; the caller still holds the frame.
     ///
     /// # Panics
-    /// When the caller does not hold the frame, or the bytes are outside of it: an error in the caller.
+    /// If the caller does not hold the frame, or the bytes are outside of it: an error in the caller.
     #[must_use = "the frame is not sent if the ring is full"]
     pub fn send(&mut self, frame: u32, offset: u32, len: u32) -> bool {
         assert!(offset as usize + len as usize <= FRAME_LEN, "{len} bytes from {offset} are not in a frame");
@@ -287,8 +287,8 @@ impl XdpSocket {
         true
     }
 
-    /// Takes back the frames that the kernel has sent. Appends those that the caller still owns: it holds them again. The
-    /// others are free.
+    /// Takes back the frames that the kernel has sent. Appends those that the caller still owns: it holds them again.
+    /// The others are free.
     pub fn take_completions(&mut self, into: &mut Vec<u32>) {
         while let Some(addr) = self.completion.next() {
             let frame = (addr / FRAME_LEN as u64) as u32;
@@ -307,7 +307,7 @@ impl XdpSocket {
     /// [`XdpSocket::refill`].
     ///
     /// # Errors
-    /// When the kernel reports anything but a transient condition or a lost interface.
+    /// If the kernel reports anything but a transient condition or a lost interface.
     pub fn kick(&mut self) -> io::Result<Kick> {
         self.tx.publish();
         // The kernel sets its flag and then looks at the ring. We publish and then look at the flag.
@@ -338,7 +338,7 @@ impl XdpSocket {
     /// Returns what the kernel has counted.
     ///
     /// # Errors
-    /// When the kernel does not answer.
+    /// If the kernel does not answer.
     pub fn statistics(&self) -> io::Result<SocketStatistics> {
         let counted = xdp_statistics(&self.fd)?;
         Ok(SocketStatistics {

@@ -94,7 +94,7 @@ impl CachedLinks {
     /// raised to that; of one above 32 GiB the rest stays unused.
     ///
     /// # Panics
-    /// When the kernel does not give the memory of an empty index and of the ghosts: a 64th of the limit.
+    /// If the kernel does not give the memory of an empty index and of the ghosts: a 64th of the limit.
     pub fn new(hasher: CodeHasher, limit_bytes: u64) -> CachedLinks {
         let limit_bytes = limit_bytes.max(CachedLinks::LIMIT_BYTES_MIN);
         let page_units = (limit_bytes / PAGES_MIN / UNIT_BYTES as u64).max(1);
@@ -172,7 +172,7 @@ impl CachedLinks {
     /// previous one. If the kernel gives less than the limit, that becomes the limit.
     ///
     /// # Panics
-    /// When a target has no or more than [`super::TARGET_BYTES_MAX`] bytes, or an instant is beyond
+    /// If a target has no or more than [`super::TARGET_BYTES_MAX`] bytes, or an instant is beyond
     /// [`super::INSTANT_MS_MAX`].
     pub fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<Put, MapFull> {
         debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");

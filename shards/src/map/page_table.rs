@@ -161,7 +161,7 @@ impl PageTable {
     /// The page, when the table has its maximum of pages.
     ///
     /// # Panics
-    /// When this table has pages of another size.
+    /// If this table has pages of another size.
     pub(super) fn adopt(&mut self, page: SealedPage) -> Result<u32, SealedPage> {
         assert_eq!(self.geometry.unit_bits, Geometry::STANDARD.unit_bits, "sealed pages have the standard size");
         if self.mapped() >= self.geometry.pages_max {

@@ -3,7 +3,7 @@
 //! ```text
 //! 0   u32  target bytes (12 bits), code characters - 1 (6), status (3), flags: cache, until, damaged, dead,
 //!          frequency (2; in a cache only), flags: since, forward query, archived, domain
-//! 4   u32  how often it may be followed; zero for any number of times
+//! 4   u32  how often it may be visited; zero for any number of times
 //! 8   u32  cache seconds, when flagged
 //!     u48  valid until, in milliseconds since 1970, when flagged
 //!     u48  valid since, in milliseconds since 1970, when flagged
@@ -200,7 +200,7 @@ impl<'a> Record<'a> {
 /// Returns the units that the record of an entry takes.
 ///
 /// # Panics
-/// When the target or the instant is out of bounds.
+/// If the target or the instant is out of bounds.
 pub(super) fn units(code: &Code, entry: &MapEntry<'_>) -> u32 {
     units_of(header(code, entry))
 }

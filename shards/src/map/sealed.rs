@@ -40,7 +40,7 @@ impl<'a> Sealed<'a> {
 /// Appends the record of an entry to sealed records.
 ///
 /// # Panics
-/// When a target or an instant is out of bounds, as in [`LinkMap::put`](super::LinkMap::put).
+/// If a target or an instant is out of bounds, as in [`LinkMap::put`](super::LinkMap::put).
 pub fn append(records: &mut Vec<u8>, code: &Code, entry: &MapEntry<'_>) {
     let at = records.len();
     records.resize(at + record::units(code, entry) as usize * UNIT_BYTES, 0);

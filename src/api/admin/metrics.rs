@@ -1,7 +1,7 @@
 //! The metrics of the node in the text format of Prometheus (`/metrics` of the admin listener).
 //!
-//! NodeContext of a core carry the label `core`, those of an app the label `app`. Other labels have few values, and
-//! the node chooses all of them. NodeContext start at zero with the process. `families` is the table of metrics, and
+//! Counters of a core carry the label `core`, those of an app the label `app`. Other labels have few values, and
+//! the node chooses all of them. Counters start at zero with the process. `families` is the table of metrics, and
 //! `process` reads those of the operating system.
 
 mod families;

@@ -1,4 +1,4 @@
-//! The status of the node as JSON, gathered from the counters of all cores and control threads. `page` renders it
+//! The status of the node as JSON, gathered from the counters of all cores and services. `page` renders it
 //! for people, and `plot` draws its graphs.
 
 mod page;

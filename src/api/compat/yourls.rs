@@ -2,7 +2,7 @@
 //! `url-stats`, `stats`, `db-stats` and `version`, with responses in JSON, JSONP, XML, or one line of text.
 //!
 //! The field `signature` carries an API key; alternatively `password` carries one of the app that `username` names.
-//! NgramFilters with a time limit are unsupported: they are hashes over a secret that carom does not store.
+//! Signatures with a time limit are unsupported: each is a hash with a secret that carom does not store.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -131,7 +131,7 @@ impl Create {
     }
 }
 
-/// Whether a create may have a field of that name.
+/// True if a create may have a field of that name.
 pub(super) fn is_known(name: &str) -> bool {
     FIELDS.contains(&name) || NEUTRAL.iter().any(|(known, _)| *known == name)
 }

@@ -65,7 +65,7 @@ pub(in crate::api) struct CreatedLink {
 pub(in crate::api) struct NewLink {
     pub(in crate::api) link: Arc<Link>,
     pub(in crate::api) reuse: Reuse,
-    /// MissLimiter that marks the idempotency key as in use; `None` without a key.
+    /// Marks the idempotency key as in use until dropped; `None` without a key.
     pub(in crate::api) pending: Option<Rc<PendingCreate>>,
 }
 

@@ -1,6 +1,6 @@
 //! Batches of store requests that one task waits for together: one waiter, one wake-up.
 //!
-//! A task that stops waiting leaves nothing behind. Later answers are still examined for codes that have become free.
+//! If a task stops waiting, its batch is dropped; codes in later answers are still returned.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -170,8 +170,8 @@ pub struct Gathered<A: BatchAnswer> {
 }
 
 impl<A: BatchAnswer> Gathered<A> {
-    /// Returns all answers, in the order of the requests. A change without an answer at the deadline is unconfirmed, and
-    /// a read is refused. Codes that are not needed are taken back.
+    /// Returns all answers, in the order of the requests. A change without an answer at the deadline is unconfirmed,
+    /// and a read is refused. Codes that are not needed are taken back.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<A>> {
         let mut gathers = A::batches(&self.services).borrow_mut();
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return Poll::Ready(Vec::new()) };

@@ -1,4 +1,5 @@
-//! The stream in memory between the loop of a core and hyper: the bytes in both directions, and what is under way.
+//! The stream in memory between the loop of a core and hyper: the bytes in both directions, and the requests in
+//! flight.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -192,7 +193,7 @@ impl Stream {
     }
 
     /// Applies the timeouts to an HTTP/2 client. Only frames that make progress on a request count, because a client
-    /// could send others for ever.
+    /// could send others forever.
     pub(in crate::core) fn judge(&self, now: Instant, limits: &ConnectionLimits) -> Verdict {
         let mut state = self.state.borrow_mut();
         let is_busy = state.in_flight > 0;
@@ -287,7 +288,7 @@ impl Stream {
         let number = state.asked_heads;
         self.note_progress(&mut state);
         let is_last = self.is_http2 && most > 0 && number >= most;
-        // Some requests may have been under way before GOAWAY. A client that continues after those ignores it.
+        // Some requests may have been in flight before GOAWAY. A client that continues after those ignores it.
         state.gone |= is_last && number - most > STREAMS_MAX;
         drop(state);
         if is_last {

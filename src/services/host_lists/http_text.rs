@@ -1,4 +1,4 @@
-//! A text at an HTTP address that a control thread or a command polls. It is transferred only when it has changed.
+//! A text at an HTTP address that a service thread or a command polls. It is transferred only when it has changed.
 
 use std::sync::Arc;
 use std::time::Duration;

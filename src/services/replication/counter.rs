@@ -86,7 +86,7 @@ impl FleetCounter {
         Ok(Run { length, start: CounterValue(start), len: want })
     }
 
-    /// Waits for the first heartbeat, which is under way when the node starts. Another node that has missed an earlier
+    /// Waits for the first heartbeat, which is in flight when the node starts. Another node that has missed an earlier
     /// process for long enough would at once take over a lease from before that heartbeat.
     fn wait_for_a_heartbeat(&self) -> Result<(), String> {
         while !self.shared.lease().has_begun() {

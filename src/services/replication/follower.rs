@@ -287,7 +287,7 @@ impl Follower {
             if !self.must_compare.contains(&partition) {
                 self.must_compare.push(partition);
             }
-            // A comparison under way may have passed codes that changed since.
+            // A comparison in progress may have passed codes that changed since.
             if let Some(compare) = &mut self.compare {
                 compare.again(partition);
             }

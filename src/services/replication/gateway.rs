@@ -3,7 +3,7 @@
 //!
 //! Requests that arrive while others wait are sent to Redis as soon as it has answered anything, so that one round trip
 //! serves many. Each continues with its own answer: in a cluster, a stalled server delays only requests to that server.
-//! The timeout is [`super::FleetSettings::answer_time`]; after that the request continues without Redis, and that
+//! The timeout is [`super::FleetSetup::answer_time`]; after that the request continues without Redis, and that
 //! server is not asked again until it answers.
 
 use std::collections::HashMap;
@@ -203,7 +203,7 @@ impl Gateway {
     /// Notes a request that waits for an answer of Redis.
     fn wait(&mut self, ticket: RequestId, asked: Asked) {
         let other = self.asked.insert(ticket, asked);
-        assert!(other.is_none(), "two requests wait for one answer, so one of them would wait for ever");
+        assert!(other.is_none(), "two requests wait for one answer, so one of them would wait forever");
     }
 
     /// Continues with an answer of Redis: passes the request to the writer, or asks the next question.

@@ -104,7 +104,7 @@ pub struct Scan {
     cursor: String,
 }
 
-/// How to reach Redis, and what the keys of the fleet are called there. The `Debug` form hides the password.
+/// Addresses and credentials of Redis, and the names of the fleet's keys there. The `Debug` form hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
     /// The servers and how to log in.

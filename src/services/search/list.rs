@@ -1,8 +1,8 @@
 //! Finds one page of a list of links.
 //!
 //! By age, links are sorted in the indexes. If the indexes alone decide which links match, counting finds any page
-//! ([`super::counted`]); otherwise candidates are scanned up to a bound ([`super::walk`]). By code, links are sorted in
-//! the store itself. For any other order, the matching links are sorted for each page, so the list must be short
+//! ([`super::counting`]); otherwise candidates are scanned up to a bound ([`super::walk`]). By code, links are sorted
+//! in the store itself. For any other order, the matching links are sorted for each page, so the list must be short
 //! enough.
 
 use std::sync::Arc;

@@ -4,12 +4,12 @@
 //!
 //! A section is a thousand or so consecutive links. Its signature is a Bloom filter with one hash (Bloom 1970) of all
 //! sequences of four bytes in their texts. A text has a term only if it has all sequences of the term. The signature
-//! says nothing of shorter terms. NgramFilters take some 10 bytes for each link; the texts are in a file
+//! says nothing of shorter terms. The filters take about 10 bytes per link; the texts are in a file
 //! ([`super::text_file`]).
 //!
 //! Sections are adjacent and reach to the end of the index. Links before the first section are read one by one: they
-//! are not signed yet ([`super::filter_builder`]), or there is no memory for them. Old texts of a changed link stay in its
-//! section, which does no harm: a search reads the link of each hit.
+//! are not signed yet ([`super::filter_builder`]), or there is no memory for them. Old texts of a changed link stay in
+//! its section, which does no harm: a search reads the link of each hit.
 
 mod skip;
 
@@ -27,7 +27,7 @@ use carom_limits::SEARCH_HELD_BYTES;
 use carom_model::query::PLACE_MS_LEN;
 
 /// The part of the search memory for texts of links that were created or changed lately, as a divisor: one in so many
-/// bytes. NgramFilters get the rest.
+/// bytes. The filters get the rest.
 const HELD_SHARE: usize = 4;
 
 /// A range of keys: from the first one, up to but excluding the second. An empty second key means the end of the index.

@@ -57,7 +57,7 @@ enum Tags {
     Known(BTreeMap<Arc<str>, u64>),
     /// More tags than are counted, and the number of entries removed since.
     TooMany { removed: u64 },
-    /// A recount is under way. The changes of each tag since it began.
+    /// A recount is in progress. The changes of each tag since it began.
     Counting(HashMap<Box<str>, i64>),
 }
 

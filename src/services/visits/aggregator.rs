@@ -218,7 +218,7 @@ impl VisitAggregator {
         self.not_stored().map(|(_, tally)| tally.weight()).sum()
     }
 
-    /// True if a fold is under way and should end soon, because many visits were counted since it began.
+    /// True if a fold is in progress and should end soon, because many visits were counted since it began.
     pub(super) fn is_pressed(&self) -> bool {
         !self.folds.is_empty() && self.weight() > VISITS_TALLIED_BYTES / 2
     }

@@ -41,7 +41,7 @@ impl Desk {
     }
 }
 
-/// Whether links may lead to a host.
+/// True if links may lead to a host.
 fn may(wire: &mut Wire, host: &str) -> bool {
     let body = json!({"longUrl": format!("https://{host}/a?b")}).to_string();
     let reply = wire.ask("POST", SHORT_URLS, "Content-Type: application/json\r\n", body.as_bytes());

@@ -84,7 +84,7 @@ impl Blocking {
     }
 }
 
-/// Whether every core answers with this status, over both HTTP paths.
+/// True if every core answers with this status, over both HTTP paths.
 fn everybody(node: &Node, code: &str, status: u16) -> bool {
     statuses(node, code).iter().all(|it| *it == status)
 }

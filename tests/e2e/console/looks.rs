@@ -6,7 +6,7 @@ use crate::support::browser::{Browser, PHONE, SCREEN};
 use crate::support::console::{IS_IN_ITS_COLOUR, TARGET, at, open_node, says, shows};
 use crate::support::node::{Setup, wait_until};
 
-/// Whether the number of each tile ends where that of the first tile in its row ends.
+/// Script: true if the number of each tile ends where that of the first tile in its row ends.
 const NUMBERS_ARE_ON_ONE_LINE: &str = "(() => {
     const tiles = [...document.querySelectorAll('.tile')];
     const lowest = (tile) => tile.querySelector('dd').getBoundingClientRect().bottom;

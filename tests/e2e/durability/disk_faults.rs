@@ -68,7 +68,7 @@ fn ask(wire: &mut Wire, way: &str) -> String {
     text.unwrap_or_else(|| panic!("{way} is told nothing: {told}")).to_owned()
 }
 
-/// Whether a change was carried out.
+/// True if a change was carried out.
 fn is_done(node: &Node, way: &str) -> bool {
     let mut wire = node.wire();
     let mut has_one =

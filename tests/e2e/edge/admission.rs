@@ -11,7 +11,7 @@ use crate::support::node::{Setup, sum, wait_until};
 
 const TARGET: &str = "https://example.org/";
 
-/// Whether the node has closed a connection, now.
+/// True if the node has closed a connection, now.
 fn is_closed(wire: &mut Wire) -> bool {
     wire.try_ask("GET", "/none", "", b"").is_err()
 }

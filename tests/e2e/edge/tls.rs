@@ -237,7 +237,7 @@ fn certificate_of(node: &Node, terms: &Arc<ClientConfig>) -> CertificateDer<'sta
     open(node.public, terms).tls().peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// Whether an alarm is on.
+/// True if an alarm is on.
 fn is_on(node: &Node, alarm: &str) -> bool {
     let status = node.status();
     let alarms = status["alarms"].as_array().unwrap();
@@ -364,7 +364,8 @@ fn failed_handshakes_do_no_harm() {
         .output()
         .expect("curl, which `make test` installs");
     assert!(!old.status.success());
-    // Of more handshakes than may be under way those go that have waited for long; who means it, and who is there, goes on.
+    // With more handshakes than may be in progress, those that have waited for long are closed. Clients that continue
+    // theirs, and established ones, stay.
     let begin = |_| {
         let mut wire = Wire::open(node.public);
         let _ = wire.try_send(b"\x16\x03\x01\x02\x00");

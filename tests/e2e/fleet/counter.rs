@@ -46,7 +46,7 @@ fn regressions(log: &str) -> usize {
     log.lines().filter(|line| line.contains("counter_regressed")).count()
 }
 
-/// Whether its status says so, too.
+/// True if its status says so, too.
 fn shows_a_regression(node: &Node) -> bool {
     let status = node.status();
     let is_shown = status["alarms"].to_string().contains("counter_regressed");

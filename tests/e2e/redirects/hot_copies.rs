@@ -46,7 +46,7 @@ fn shown(location: Option<&str>) -> Option<usize> {
     Some(2 * life + 1)
 }
 
-/// Whether an answer is of a state that was not over at a step.
+/// True if an answer is of a state that was not over at a step.
 fn is_right(reply: &Reply, before: usize, steps: &Steps) -> bool {
     match reply.status {
         302 => shown(reply.field("location")).is_some_and(|begun| begun >= before),

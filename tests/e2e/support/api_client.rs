@@ -55,7 +55,7 @@ impl ApiClient {
         self.create(&json!({"longUrl": target})).code()
     }
 
-    /// Whether every core accepts the key.
+    /// True if every core accepts the key.
     pub(crate) fn is_known(&mut self, node: &Node) -> bool {
         (0..8).all(|_| {
             self.wire = node.wire();

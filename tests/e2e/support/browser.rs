@@ -241,7 +241,7 @@ impl Browser {
         assert_eq!(found, json!([]), "on {}", self.url());
     }
 
-    /// Whether nothing stands beyond the right edge.
+    /// Asserts that nothing extends beyond the right edge.
     pub(crate) fn fits(&self) {
         let widths = self.value("[document.documentElement.scrollWidth, window.innerWidth]");
         assert!(widths[0].as_u64() <= widths[1].as_u64(), "{widths} on {}", self.url());

@@ -45,7 +45,7 @@ impl Known {
         self.flags.iter().any(|own| own == flag)
     }
 
-    /// Whether nobody believes that it is gone, or has yet to hear of it.
+    /// True if nobody believes that it is gone, or has yet to hear of it.
     fn is_sound(&self) -> bool {
         !["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| self.is(flag))
     }

@@ -7,7 +7,7 @@ use crate::support::node::{Node, PATIENCE, Setup, wait_until};
 
 pub(crate) const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
 
-/// Whether the first plot has the first of its colours.
+/// Script: true if the first plot has the first of its colours.
 pub(crate) const IS_IN_ITS_COLOUR: &str = "(() => {
     const [swatch, canvas] = [document.querySelector('.swatch'), document.querySelector('.plot-picture canvas')];
     if (!swatch || !canvas) return false;

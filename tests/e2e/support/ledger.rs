@@ -176,7 +176,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether an answer has the status of success; any other is a broken promise.
+    /// True if an answer has the status of success; any other is a broken promise.
     fn is_done(&mut self, reply: &Reply, status: u16) -> bool {
         let done = reply.status == status;
         if done {

@@ -247,7 +247,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether `/readyz` says so.
+    /// True if `/readyz` says so.
     fn is_ready(&self) -> bool {
         Wire::open(self.admin).get("/readyz").status == 200
     }

@@ -33,8 +33,8 @@ pub(crate) enum Mode {
     Pass,
     /// Passes everything on that much later, in each direction.
     Delay(Duration),
-    /// Accepts connections and takes what they send, and neither passes it on nor answers. A connection of which something
-    /// was swallowed is closed when the mode changes, as what follows would not make sense.
+    /// Accepts connections and takes what they send, and neither passes it on nor answers. A connection of which
+    /// something was swallowed is closed when the mode changes, as what follows would not make sense.
     BlackHole,
     /// Closes all connections, and new ones as soon as they are accepted.
     Cut,
@@ -132,7 +132,7 @@ impl State {
 struct Ends {
     client: TcpStream,
     server: Option<TcpStream>,
-    /// Whether something was swallowed or made up.
+    /// True if something was swallowed or made up.
     is_spoilt: bool,
 }
 
@@ -232,8 +232,8 @@ impl Connection<'_> {
         });
     }
 
-    /// Passes requests on until the client sends no more. Returns whether there may still be replies. The server hears of
-    /// the client with the first bytes only, so that there need be none while nothing is passed on.
+    /// Passes requests on until the client sends no more. Returns whether there may still be replies. The server hears
+    /// of the client with the first bytes only, so that there need be none while nothing is passed on.
     fn pass_requests<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<bool> {
         let mut server: Option<TcpStream> = None;
         for piece in pieces(scope, self.client.try_clone()?) {
@@ -423,7 +423,7 @@ mod tests {
         }
         (0..20).for_each(|_| assert_eq!(client.read().unwrap(), "PONG"));
         assert!(TAKES.contains(&start.elapsed()), "{:?}", start.elapsed());
-        // A new mode holds for what is under way.
+        // A new mode applies to data in flight.
         proxy.set(Mode::Delay(PATIENCE * 2));
         client.send(&["PING"]).unwrap();
         proxy.set(Mode::Pass);

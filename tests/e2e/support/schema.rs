@@ -26,7 +26,7 @@ impl<'d> Schemas<'d> {
         faults
     }
 
-    /// Whether a schema allows a value.
+    /// True if a schema allows a value.
     pub(crate) fn allow(&self, schema: &'d Value, value: &Value) -> bool {
         self.faults(schema, value).is_empty()
     }
@@ -115,7 +115,7 @@ fn each(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().expect("a list").iter()
 }
 
-/// Whether a keyword without schemas in it holds. Those for other types say nothing.
+/// True if a keyword without schemas in it holds. Those for other types say nothing.
 fn holds(keyword: &str, rule: &Value, value: &Value) -> bool {
     let bound = || rule.as_f64().expect("a number");
     let size_holds =
@@ -180,7 +180,7 @@ struct Piece {
     most: usize,
 }
 
-/// Whether a text matches a pattern of characters and classes of characters, each perhaps with a number behind it. It begins
+/// True if a text matches a pattern of characters and classes of characters, each perhaps with a number behind it. It begins
 /// with `^`, perhaps followed by alternatives in parentheses, and may end with `$`.
 fn matches(pattern: &str, text: &str) -> bool {
     let inner = pattern.strip_prefix('^').expect("patterns begin at the beginning");

@@ -8,7 +8,7 @@ use crate::support::http::Wire;
 
 pub(crate) const TARGET: &str = "https://example.org/";
 
-/// Whether a connection was closed before an answer began.
+/// True if a connection was closed before an answer began.
 pub(crate) fn has_ended(error: &std::io::Error) -> bool {
     let is_end = matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
     // An end within an answer says what there was of it.

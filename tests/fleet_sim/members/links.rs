@@ -125,7 +125,7 @@ impl World {
         !owner.torn && owner.node != node
     }
 
-    /// Whether there was a link, or may be one, that Redis does not have.
+    /// True if there was a link, or may be one, that Redis does not have.
     fn is_unknown(&self, value: u64) -> bool {
         self.asked.contains(&value) && self.states.get(issued(value)).is_none()
     }

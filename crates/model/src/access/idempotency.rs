@@ -99,8 +99,8 @@ impl IdempotencyKey {
     }
 }
 
-/// The keys whose creates are under way on a node. Shared by all its cores; a part of the set is locked for one look-up, and
-/// only by creates that have a key.
+/// The keys whose creates are in progress on a node. Shared by all its cores; a part of the set is locked for one
+/// look-up, and only by creates that have a key.
 #[derive(Clone, Debug, Default)]
 pub struct PendingCreates(Arc<DashSet<IdempotencyHash>>);
 

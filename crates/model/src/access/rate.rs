@@ -1,8 +1,8 @@
-//! The generic cell rate algorithm (GCRA; ITU-T I.371, appendix I) in its form of a virtual schedule: a rate limit whose whole
-//! state is the instant at which the next event would be due if all came evenly.
+//! The generic cell rate algorithm (GCRA; ITU-T I.371, appendix I) in its form of a virtual schedule: a rate limit
+//! whose whole state is the instant at which the next event would be due if all came evenly.
 //!
-//! Pure arithmetic: instants are passed in, as numbers in a unit that the caller chooses. Where that state is kept, and how
-//! threads share it, is the caller's choice, too.
+//! Pure arithmetic: instants are passed in, as numbers in a unit that the caller chooses. Where that state is kept, and
+//! how threads share it, is the caller's choice, too.
 
 /// A rate limit: one event in each interval, and several at once after a rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,16 +15,17 @@ impl Gcra {
     /// One event in each `interval`, and as many at once as fit into `burst`.
     ///
     /// # Panics
-    /// When not even one fits.
+    /// If not even one fits.
     pub fn new(interval: u64, burst: u64) -> Gcra {
         assert!(0 < interval && interval <= burst, "a burst of {burst} has no room for an interval of {interval}");
         Gcra { interval, burst }
     }
 
-    /// Admits an event at `now`, when the next one was due at `due`; 0 before the first. Returns when the next one is due.
+    /// Admits an event at `now`, when the next one was due at `due`; 0 before the first. Returns when the next one is
+    /// due.
     ///
     /// # Errors
-    /// How long to wait for the next one.
+    /// The wait until the next one is admitted.
     #[inline]
     pub fn take(self, due: u64, now: u64) -> Result<u64, u64> {
         match self.wait(due, now) {
@@ -33,13 +34,13 @@ impl Gcra {
         }
     }
 
-    /// How long to wait for the next event; 0 where one is admitted.
+    /// Returns the wait until the next event is admitted; 0 if one is admitted now.
     #[inline]
     pub fn wait(self, due: u64, now: u64) -> u64 {
         due.max(now).saturating_add(self.interval).saturating_sub(now.saturating_add(self.burst))
     }
 
-    /// How many events are admitted at once.
+    /// Returns the number of events that are admitted at once.
     #[inline]
     pub fn remaining(self, due: u64, now: u64) -> u64 {
         now.saturating_add(self.burst).saturating_sub(due.max(now)) / self.interval

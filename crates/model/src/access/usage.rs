@@ -88,7 +88,7 @@ pub struct Quota {
 /// A rate that is taken from without a lock.
 #[derive(Debug, Default)]
 pub struct Rate {
-    /// When the next one is due ([`Gcra`]), in nanoseconds of the clock that callers share.
+    /// The instant at which the next one is due ([`Gcra`]), in nanoseconds of the clock that callers share.
     due: AtomicU64,
 }
 

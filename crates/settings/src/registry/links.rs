@@ -112,7 +112,7 @@ pub(super) const LINKS: [Setting; 9] = [
         kind: "off, or a time such as 90s, 30m, 12h or 1d",
         default: Some("off"),
         secret: false,
-        doc: "How long after the removal of an expired link its generated code may be reused. Cannot be used in a fleet.",
+        doc: "Quarantine of the generated code of an expired link: how long after its removal the code may be reused. Cannot be used in a fleet.",
         show: |settings| Shown::time_or("off", settings.expiry.recycle_after),
     },
 ];

@@ -1,4 +1,4 @@
-//! Parsers of sizes and times, and their form in settings.
+//! Parsers of sizes and durations, and their form in settings.
 
 use std::time::Duration;
 
@@ -79,17 +79,17 @@ const TIME_UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('
 /// Longest time in seconds: ten years, longer than anybody would wait.
 const WINDOW_MAX: u64 = 3_650 * 86_400;
 
-/// Reads a time, or `off`.
+/// Parses a duration such as `90s` or `1d`, or `off`.
 pub(crate) fn window(written: &Written) -> Result<Option<Duration>, InvalidValue> {
     span(written, "off")
 }
 
-/// Reads a time, or `forever`.
+/// Parses a duration such as `90s` or `1d`, or `forever`.
 pub(crate) fn kept(written: &Written) -> Result<Option<Duration>, InvalidValue> {
     span(written, "forever")
 }
 
-/// Reads a time from 0 to an hour.
+/// Parses a duration from 0 to an hour.
 pub(crate) fn delay(written: &Written) -> Result<Duration, InvalidValue> {
     const RIGHT: &str = "write a time from \"0s\" to \"1h\", such as \"10s\"";
     let time =
@@ -122,7 +122,7 @@ fn span(written: &Written, word: &str) -> Result<Option<Duration>, InvalidValue>
     }
 }
 
-/// Formats a time as in settings.
+/// Formats a duration as in settings.
 pub(crate) fn window_text(window: Duration) -> String {
     let seconds = window.as_secs();
     let fits = TIME_UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit));

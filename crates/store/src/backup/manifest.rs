@@ -28,7 +28,8 @@ impl FileSum {
     }
 }
 
-/// The content of a backup.
+/// The content of a backup. [`Manifest::parse`] fails if a field is missing, so a new field must be optional: otherwise
+/// older backups cannot be restored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Manifest {
     /// An instant just before the snapshot, in milliseconds since 1970 UTC.

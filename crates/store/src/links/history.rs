@@ -1,5 +1,5 @@
-//! The stored edits of links, by code and by the instant in nanoseconds since 1970 UTC. [`crate::history`] defines an
-//! edit.
+//! The stored edits of links, by code and by the instant in nanoseconds since 1970 UTC. [`carom_model::link::history`]
+//! defines an edit.
 
 use std::collections::HashMap;
 use std::ops::Bound;

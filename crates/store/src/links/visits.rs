@@ -1,5 +1,5 @@
 //! The stored visits: rows of subjects, each for an hour and the log that it came from. Row zero of a subject is the
-//! merged history of older rows. [`crate::visits::tally`] defines a row; a single thread writes them.
+//! merged history of older rows. [`carom_model::visits::tally`] defines a row; a single thread writes them.
 //!
 //! The keyspace also has the codes of ended links, written in the commit that ends the link. They stay until that
 //! thread has removed the rows of the link, so that no crash leaves rows behind.

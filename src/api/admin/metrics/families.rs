@@ -141,7 +141,9 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     counter("carom_store_damaged_records_total", "Records of the store that could not be decoded.", |node| {
         node.store_damaged.get() as f64
     }),
-    gauge("carom_store_queue", "Writes waiting to be committed.", |node| node.write_queue.get() as f64),
+    gauge("carom_store_queue", "Writes in the present commit; 0 between commits.", |node| {
+        node.write_queue.get() as f64
+    }),
     counter(
         "carom_store_fetches_left_out_total",
         "Lookups in the store refused, because the queue was full.",

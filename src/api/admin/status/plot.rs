@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-/// How many numbers a plot shows: one for each second.
+/// Number of values in a plot: one for each second.
 const NUMBERS: usize = 120;
 
 /// The right edge of a plot, and its height, in its own units.

@@ -1,4 +1,4 @@
-// An import under way: links go to the node in chunks, and what becomes of each line is read while it is sent.
+// An import in progress: links go to the node in chunks, and the result of each line is read while more are sent.
 
 import { lineBatches, send } from "./api.js";
 import { lines } from "./strings-import.js";

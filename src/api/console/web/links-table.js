@@ -115,7 +115,7 @@ export class LinksTable {
     this.selected[isOn ? "set" : "delete"](keyOf(link), link);
   }
 
-  /** Says what is selected, above the table and to who asked to hear it. */
+  /** Updates the checkbox of the header and notifies the listener of the selection. */
   tell() {
     const here = this.rows.filter(({ link }) => this.selected.has(keyOf(link))).length;
     this.all.checked = here > 0 && here === this.rows.length;

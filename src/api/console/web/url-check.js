@@ -7,7 +7,7 @@ import { check as text } from "./strings-access.js";
 
 const PAUSE_MS = 350;
 
-/** The card with the question. `signal` ends what is under way when the view is left. */
+/** The card with the question. `signal` ends requests in flight when the view is left. */
 export function urlCheck(signal) {
   const answer = h("div", { class: "verdict", "aria-live": "polite" });
   const asked = field({

@@ -25,7 +25,7 @@ const PIECE: usize = 512;
 /// Interval between two progress messages in the log.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
-/// A comparison under way.
+/// A comparison in progress.
 pub(super) struct Compare {
     /// The partitions to compare. Partitions that are added later are compared after it.
     which: BTreeSet<Partition>,
@@ -218,7 +218,7 @@ impl Follower {
                 self.compare.iter_mut().for_each(|compare| compare.again(partition));
                 Ok(())
             }
-            // A comparison under way may make more entries; its end will find none missing.
+            // A comparison in progress may make more entries; its end will find none missing.
             (false, false) => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
--- A node's heartbeat. Tells what it has seen of the counters, and returns what the others have told.
+-- A node's heartbeat. Reports the counter values that the node has seen, and returns the highest ones of all nodes.
 --
 -- KEYS: the sorted set of heartbeats, the hash of nodes, the hash of the code space.
 -- ARGV: the node, its description, its fingerprint of the secret key, then pairs of a length and the highest value seen.

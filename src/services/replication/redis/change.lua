@@ -1,9 +1,10 @@
--- Changes the state of one code, and tells of it in the stream of its partition; both or neither.
+-- Changes the state of one code, and appends the change to the stream of its partition: both or neither.
 --
--- KEYS: the state of the code, the stream. ARGV: what is asked (claim, remove, expire or offer), the code, a state,
--- about how many entries the stream keeps, and for an expiry how the state begins that is to end. The rule for conflicts is that of crates/model/src/replication/rules.rs, which a test compares this
--- with. A state is a letter (I and C links, B and F what is left of them: issued and chosen codes), 8 hexadecimal digits
--- of revision, 16 of claim, 8 of the number of changes, and a record that is not looked at.
+-- KEYS: the state of the code, the stream. ARGV: the request (claim, remove, expire or offer), the code, a state, about
+-- how many entries the stream keeps, and for an expiry the beginning of the state that expires. A test compares the
+-- rule for conflicts with crates/model/src/replication/rules.rs. A state is a letter (I and C for links, B and F for
+-- their tombstones: issued and chosen codes), 8 hexadecimal digits of revision, 16 of claim, 8 of the number of
+-- changes, and a record, which this script ignores.
 local state_key, stream = KEYS[1], KEYS[2]
 local asked, code, new, keep, head = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local old = redis.call('GET', state_key)
@@ -22,12 +23,12 @@ local function after(state) return math.min(rev(state) + 1, 4294967295) end
 local function with_rev(state, number) return kind(state) .. string.format('%08x', number) .. string.sub(state, 10) end
 
 local function accepted(state)
-    -- A link of another claim that loses the code to this one was given to somebody in vain: its version goes along.
+    -- A link of another claim loses its code to this one, although a client may have got it: the entry has its version.
     local told = {'c', code, 'v', state}
     if old and is_link(old) and claim(old) ~= claim(state) then
         told[5], told[6] = 'o', string.sub(old, 2, 33)
     end
-    -- The stream first: if something else lies under its name, nothing has changed.
+    -- The stream first: if its key has another type, the script fails before anything has changed.
     local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', unpack(told))
     redis.call('SET', state_key, state)
     return {'accepted', state, id, state}
@@ -42,16 +43,16 @@ end
 if asked == 'remove' or asked == 'expire' then
     if not old then return {'absent', '', '', ''} end
     if not is_link(old) then return {'held', old, '', ''} end
-    -- It may come late, when the code belongs to another link.
+    -- The request may come late, when the code belongs to another link.
     if claim(old) ~= claim(new) then return {'held', old, '', ''} end
-    -- Its end may have been moved, which whoever asks has not heard of.
+    -- The expiry may have changed, which the asking node does not know yet.
     if asked == 'expire' and string.sub(whole(old), 1, #head) ~= head then return {'held', old, '', ''} end
     local left = kind(old) == 'I' and 'B' or 'F'
     return accepted(left .. string.format('%08x', after(old)) .. claim(old) .. '00000000' .. string.sub(new, 34))
 end
 if not old then return accepted(new) end
 if asked == 'claim' then
-    -- It comes twice, or late: the link is there, or it is over.
+    -- The request comes twice, or late: the link exists already, or was removed.
     if claim(old) == claim(new) then
         if is_link(old) then return accepted(old) end
     elseif kind(old) == 'F' then

@@ -1,4 +1,4 @@
--- Takes values from the counter of one length of codes; see crates/model/src/replication/lease.rs, which a test compares this with.
+-- Leases values of the counter of one code length. A test compares this with crates/model/src/replication/lease.rs.
 --
 -- KEYS: the counter, the hash of the code space, the hash of leases. ARGV: the length, how many values, the highest
 -- value that the node has seen, the margin, the node.

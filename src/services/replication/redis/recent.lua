@@ -1,9 +1,9 @@
--- Says which code stands for a long URL now, and begins its window anew.
+-- Returns the code that new creates of a long URL get, and restarts its window.
 --
--- KEYS: the entry of the URL. ARGV: the code that the asking node would give, the window in milliseconds, and what the
--- entry holds if that was found to be wrong, or nothing. Of several nodes that ask at once the first one is heard; and an
--- entry that is wrong is replaced by the first who has noticed, and by no other. Whether the code has a link is not known
--- here: who made the entry may yet have to make the link.
+-- KEYS: the entry of the URL. ARGV: the code that the asking node would use, the window in milliseconds, and the
+-- content of the entry if that node found it to be wrong, or nothing. If several nodes ask at once, the first one
+-- decides, and only the first that notices a wrong entry replaces it. The code may not have a link yet: the node that
+-- made the entry creates it afterwards.
 local mine, window, wrong = ARGV[1], ARGV[2], ARGV[3]
 local there = redis.call('GET', KEYS[1])
 if there and there ~= wrong then

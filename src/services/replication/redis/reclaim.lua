@@ -1,4 +1,4 @@
--- Takes the leases of a node that has gone, if it is still the node that was watched: its heartbeat has not changed.
+-- Takes over the leases of a lost node, if its heartbeat has not changed since the caller read it.
 --
 -- KEYS: the lock, the sorted set of heartbeats, the hash of nodes, the hash of leases.
 -- ARGV: the node that takes (owner of the lock), how long the lock may be held (milliseconds), the node that has gone,

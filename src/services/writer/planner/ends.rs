@@ -85,7 +85,7 @@ impl CommitPlanner<'_> {
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
         assert!(
             matches!(gone, State::Gone(tombstone) if tombstone.deleted_ms == self.now_ms),
-            "the grave would not match its tombstone, so the code would stay unused for ever"
+            "the grave would not match its tombstone, so the code would stay unused forever"
         );
         if gone.is_free() {
             self.set(code, CodeState::Absent);
@@ -99,9 +99,9 @@ impl CommitPlanner<'_> {
         self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
-    /// Forgets these codes, unless something has happened to them since the start of their quarantine. Only entries up to
-    /// `until_ms` are removed. The thread that gave the order is then the only one to know the codes, so the commit must
-    /// be durable before it hears of them.
+    /// Forgets these codes, unless something has happened to them since the start of their quarantine. Only entries up
+    /// to `until_ms` are removed. The thread that gave the order is then the only one to know the codes, so the commit
+    /// must be durable before it hears of them.
     pub(super) fn release_codes(
         &mut self,
         quarantined: Vec<DueEvent>,
