@@ -33,7 +33,7 @@ use carom_settings::access_log::terms::LogPlace;
 use carom_settings::exit::{Exit, Reason};
 use carom_shards::{CoreCount, CoreId};
 use carom_store::links::Links;
-use carom_telemetry::clock::unix_ms;
+use carom_telemetry::clock::{Clock, unix_ms};
 use carom_telemetry::stats::NodeStats;
 
 use self::announce::{announce, log_shutdown, notify_manager};
@@ -164,6 +164,7 @@ impl Node {
             lists: store.lists,
             jobs: store.jobs,
             post: base.post.clone(),
+            clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),
             cores: Arc::clone(&base.core_stats),
             node: Arc::clone(&base.stats),

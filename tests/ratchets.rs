@@ -39,6 +39,35 @@ const DANGLING: [&str; 11] = [
     "Those of ",
 ];
 
+/// Files and folders of product code that may read a clock: the clock itself, the loops of threads, and commands. All
+/// other code is given the time, so that tests need not wait.
+const CLOCK_READERS: &[&str] = &[
+    "crates/redis/src/",
+    "crates/store/src/ids.rs",
+    "crates/store/src/journal/repair.rs",
+    "crates/store/src/links/changes.rs",
+    "crates/telemetry/src/clock.rs",
+    "src/api/admin/status.rs",
+    "src/bridge/handle.rs",
+    "src/bridge/handle/gather.rs",
+    "src/bridge/handle/lending.rs",
+    "src/bridge/handle/recording.rs",
+    "src/bridge/reply.rs",
+    "src/commands/",
+    "src/core/hyper_bridge.rs",
+    "src/core/hyper_bridge/stream.rs",
+    "src/core/late_answers.rs",
+    "src/core/run_loop.rs",
+    "src/core/tasks.rs",
+    "src/core/tls.rs",
+    "src/node.rs",
+    "src/node/",
+    "src/services/",
+];
+
+/// Calls that read a clock.
+const CLOCK_READS: &[&str] = &["Instant::now", "SystemTime::now", "unix_ms()", "unix_nanos()", "monotonic_micros"];
+
 /// The doc comments of clap are texts of `--help`, and are checked as such.
 const HELP_TEXTS: &[&str] = &["src/commands/cli.rs", "loadgen/src/cli.rs", "bench/src/main.rs"];
 
@@ -99,7 +128,27 @@ fn doc_comments_name_their_subject() {
 }
 
 #[test]
+fn clocks_are_read_in_few_places() {
+    let is_product = |path: &str| ["src/", "crates/", "shards/src/"].iter().any(|root| path.starts_with(root));
+    let mut readers: Vec<String> = Vec::new();
+    for (path, text) in rust_files().into_iter().filter(|(path, _)| is_product(path) && !path.contains("test")) {
+        if reads_clock(&text) {
+            readers.push(path);
+        }
+    }
+    let is_in = |place: &str, path: &str| path == place || place.ends_with('/') && path.starts_with(place);
+    let is_known = |path: &String| CLOCK_READERS.iter().any(|place| is_in(place, path));
+    let new: Vec<&String> = readers.iter().filter(|path| !is_known(path)).collect();
+    assert!(new.is_empty(), "pass the time in: {new:?}");
+    let is_used = |place: &&&str| readers.iter().any(|path| is_in(place, path));
+    let unused: Vec<&&str> = CLOCK_READERS.iter().filter(|place| !is_used(place)).collect();
+    assert!(unused.is_empty(), "these read no clock any more: {unused:?}");
+}
+
+#[test]
 fn planted_violations_are_found() {
+    assert!(reads_clock("let now = Instant::now();"));
+    assert!(reads_clock("    let now_ms = unix_ms();"));
     let long = format!("pub fn long() {{\n{}}}\nfn short() {{}}\n", "    a();\n".repeat(FUNCTION_LINES_MAX));
     assert_eq!(functions(&long), [("long".to_owned(), FUNCTION_LINES_MAX + 2)]);
     assert_eq!(public_type("pub struct Place(u32);"), Some("Place"));
@@ -112,6 +161,8 @@ fn planted_violations_are_found() {
 
 #[test]
 fn right_code_is_left_alone() {
+    assert!(!reads_clock("let now_ms = services.unix_ms();"));
+    assert!(!reads_clock("fn a() {}\n#[cfg(test)]\nmod tests {\n    let now = Instant::now();\n}\n"));
     assert_eq!(public_type("    pub struct_of: u32,"), None);
     assert!(dangling("/// First line.\n/// What follows is the second line.\nfn a() {}\n").is_empty());
 }
@@ -136,6 +187,17 @@ fn assertions(text: &str) -> usize {
         }
     }
     count
+}
+
+/// True if code outside of test modules reads a clock. A method of that name belongs to a clock that was passed in.
+fn reads_clock(text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_of_tests = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].contains("mod ");
+    let end = lines.windows(2).position(is_of_tests).unwrap_or(lines.len());
+    lines[..end].iter().any(|line| {
+        let code = line.split("//").next().unwrap_or_default();
+        CLOCK_READS.iter().any(|read| code.match_indices(read).any(|(at, _)| !code[..at].ends_with('.')))
+    })
 }
 
 /// Returns the first lines of doc comments that begin with a dangling word.

@@ -15,7 +15,6 @@ use carom_model::access::registry::KeyEntry;
 use carom_model::access::usage::App;
 use carom_model::access::{KeyDomains, is_app_version};
 use carom_model::link::history::{Author, ChangeOrigin};
-use carom_telemetry::clock::unix_ms;
 
 /// Request header that carries an API key.
 const KEY_FIELD: HeaderName = HeaderName::from_static("x-api-key");
@@ -63,7 +62,7 @@ impl Context {
             return Ok(Context { caller: Rc::new(Caller { version, ..Caller::everybody() }), ..self.clone() });
         }
         let text = key.ok_or_else(Problem::no_key)?;
-        let now_ms = unix_ms();
+        let now_ms = self.services.unix_ms();
         let Some((entry, app)) = keys.find(text, now_ms) else {
             // Valid keys pass in any case: many clients may share an address, and nobody guesses 160 bits.
             let failed = source.map_or(Ok(()), |source| self.services.guard().key_failed(source.address));
@@ -76,7 +75,7 @@ impl Context {
     /// Returns the context for the API key with that hash; `None` if the key is no longer valid.
     pub(super) fn of_key(&self, hash: ApiKeyHash) -> Option<Context> {
         let keys = self.services.keys();
-        let now_ms = unix_ms();
+        let now_ms = self.services.unix_ms();
         let (entry, app) = keys.find_hash(hash, now_ms)?;
         app.note(now_ms, None);
         Some(self.of_entry(entry, app, None))
@@ -103,7 +102,7 @@ impl Context {
     /// the session.
     pub(super) fn still_holds(&self) -> bool {
         let keys = self.services.keys();
-        let now_ms = unix_ms();
+        let now_ms = self.services.unix_ms();
         if self.caller.session.as_ref().is_some_and(|session| !session.renew(now_ms)) {
             return false;
         }

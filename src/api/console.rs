@@ -33,7 +33,6 @@ use super::query::percent_decoded;
 use super::response::{ApiResponse, empty, json as json_answer};
 use carom_model::access::key::ApiKeyHash;
 use carom_model::dates;
-use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// Answers a path below `/admin`.
@@ -101,7 +100,7 @@ impl Admitted {
 
     /// Handles `GET /admin/api/session`: describes the signed-in user and the service to the pages.
     fn describe(&self, console: &Console) -> ApiResponse {
-        let now_ms = unix_ms();
+        let now_ms = self.context.services.unix_ms();
         let keys = self.context.services.keys();
         let holds = |key: ApiKeyHash| keys.find_hash(key, now_ms).is_some();
         let own = self.session.as_ref();

@@ -171,7 +171,7 @@ impl Context {
         match *response {
             Response::Redirect(Destination { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
-                let now_ms = carom_telemetry::clock::unix_ms();
+                let now_ms = self.services.unix_ms();
                 let seconds = carom_http::answer::cache_seconds(&policy, now_ms);
                 // For HEAD hyper would omit the length, which GET and the fast path send.
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");

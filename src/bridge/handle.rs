@@ -48,7 +48,7 @@ use carom_model::link::{Link, Origin};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
 use carom_model::redirect::{Lookup, OwnedLookup, Response};
 use carom_model::visits::tally::Subject;
-use carom_telemetry::clock::monotonic_micros;
+use carom_telemetry::clock::{Clock, monotonic_micros};
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 
 /// No fresh code was available in time.
@@ -92,6 +92,8 @@ pub struct NodeContext {
     pub fetches: Option<LookupQueue>,
     /// The mailboxes of all cores.
     pub post: Mailboxes,
+    /// The time of day for handlers.
+    pub clock: Clock,
     /// Creates in flight that have an idempotency key.
     pub pending_creates: PendingCreates,
     /// Counters of each core, the admin core's last.
@@ -250,6 +252,11 @@ impl ServiceHandle {
     /// Returns the counters, queues and mailboxes that all cores share.
     pub fn counters(&self) -> &NodeContext {
         &self.counters
+    }
+
+    /// Returns the present instant in milliseconds since 1970 UTC.
+    pub fn unix_ms(&self) -> u64 {
+        self.counters.clock.unix_ms()
     }
 
     /// Returns this core's own counters.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::clock::unix_ms;
+use crate::clock::Clock;
 use carom_limits::ALARMS_KEPT;
 
 /// A condition that an operator should know of: a state that lasts until it is cleared, or an event.
@@ -247,9 +247,15 @@ pub struct Raised {
 #[derive(Debug, Default)]
 pub struct Alarms {
     list: Mutex<VecDeque<Raised>>,
+    clock: Clock,
 }
 
 impl Alarms {
+    /// Returns an empty list, whose alarms get their instants from this clock.
+    pub fn new(clock: Clock) -> Alarms {
+        Alarms { list: Mutex::default(), clock }
+    }
+
     /// Raises an alarm and logs it. An alarm that is already active only gets a new text, which is not logged: its
     /// cause may have changed by now.
     pub fn raise(&self, alarm: Alarm, text: String) {
@@ -258,7 +264,7 @@ impl Alarms {
             raised.text = text;
             return;
         }
-        add(&mut list, alarm, text.clone());
+        add(&mut list, alarm, text.clone(), self.clock.unix_ms());
         // The consumer of the log may be slow. Releasing the lock first keeps it from delaying readers of the alarms.
         drop(list);
         tracing::warn!(alarm = alarm.name(), "{text}");
@@ -269,7 +275,7 @@ impl Alarms {
         let mut list = self.lock();
         list.retain(|raised| raised.alarm != alarm);
         let said = text.clone();
-        add(&mut list, alarm, text);
+        add(&mut list, alarm, text, self.clock.unix_ms());
         drop(list);
         tracing::warn!(alarm = alarm.name(), "{said}");
     }
@@ -280,7 +286,7 @@ impl Alarms {
         let Some(raised) = list.iter_mut().find(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) else {
             return;
         };
-        raised.cleared_ms = Some(unix_ms());
+        raised.cleared_ms = Some(self.clock.unix_ms());
         drop(list);
         tracing::info!(alarm = alarm.name(), "alarm cleared");
     }
@@ -301,12 +307,13 @@ impl Alarms {
 }
 
 /// Adds an alarm to a list. A full list loses its oldest cleared alarm first, and an active one only if all are active.
-fn add(list: &mut VecDeque<Raised>, alarm: Alarm, text: String) {
+fn add(list: &mut VecDeque<Raised>, alarm: Alarm, text: String, since_ms: u64) {
     if list.len() == ALARMS_KEPT {
         let oldest = list.iter().position(|raised| raised.cleared_ms.is_some()).unwrap_or(0);
         list.remove(oldest);
     }
-    list.push_back(Raised { alarm, text, since_ms: unix_ms(), cleared_ms: None });
+    debug_assert!(list.len() < ALARMS_KEPT, "the oldest one made room");
+    list.push_back(Raised { alarm, text, since_ms, cleared_ms: None });
 }
 
 #[cfg(test)]
@@ -333,6 +340,16 @@ mod tests {
         assert_eq!(alarms.list().len(), 2);
         alarms.happened(Alarm::RedisAway, "four".to_owned());
         assert_eq!(alarms.list().len(), 1);
+    }
+
+    #[test]
+    fn an_alarm_has_the_instants_of_its_clock() {
+        let alarms = Alarms::new(Clock::new(|| 1_700_000_000_000));
+        alarms.raise(Alarm::RedisAway, "it is away".to_owned());
+        alarms.clear(Alarm::RedisAway);
+        let raised = &alarms.list()[0];
+        assert_eq!(raised.since_ms, 1_700_000_000_000);
+        assert_eq!(raised.cleared_ms, Some(1_700_000_000_000));
     }
 
     #[test]

@@ -13,7 +13,6 @@ use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::request::is_read;
 use carom_model::access::Role;
-use carom_telemetry::clock::unix_ms;
 
 /// Request header that proves that a page of the console sent a change.
 const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
@@ -61,7 +60,8 @@ impl Context {
 
     /// Returns the request's session and caller, if its cookie holds a valid session.
     fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
-        let mut sessions = tokens(headers).filter_map(|(_, token)| console.sessions.find(token, unix_ms()));
+        let now_ms = self.services.unix_ms();
+        let mut sessions = tokens(headers).filter_map(|(_, token)| console.sessions.find(token, now_ms));
         sessions.find_map(|session| {
             let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
             let caller = Rc::new(context.caller.within(session.life.clone()));

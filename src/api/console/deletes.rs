@@ -15,7 +15,6 @@ use carom_limits::DELETION_WAIT_MAX;
 use carom_model::link::Link;
 use carom_model::link::patch::Patch;
 use carom_model::visits::tally::VisitCounts;
-use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// Handles `DELETE /admin/api/links/{shortCode}?after=SECONDS`: archives a link now, and schedules its
@@ -31,7 +30,7 @@ impl Context {
     async fn try_delete_later(&self, code: &str, query: Option<&str>) -> Result<Arc<Link>, Problem> {
         let after = after_in(query).map_err(|invalid| Problem::invalid(&[invalid]))?;
         let parsed = self.code_in(code, query)?;
-        let delete_at_ms = Some(unix_ms() + after.as_millis() as u64);
+        let delete_at_ms = Some(self.services.unix_ms() + after.as_millis() as u64);
         let patch = Box::new(Patch { archived: Some(true), delete_at_ms, ..Patch::default() });
         let (by, author) = (self.caller.scope(), self.author());
         match self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {

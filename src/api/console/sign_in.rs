@@ -18,7 +18,6 @@ use crate::api::query::{Params, percent_encoded};
 use crate::api::response::{ApiResponse, empty, with};
 use crate::pages::SignIn;
 use carom_model::access::Role;
-use carom_telemetry::clock::unix_ms;
 
 /// Path of the first page of the console.
 const HOME: &str = "/admin/";
@@ -114,7 +113,7 @@ impl Context {
         let hash = context.caller.key().expect("a caller found among the keys has sent one");
         let user_agent = user_agent.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
         let client = Client::new(user_agent, source.map(|source| source.address));
-        match console.sessions.begin(hash, &app, client, unix_ms()) {
+        match console.sessions.begin(hash, &app, client, self.services.unix_ms()) {
             Ok(token) => {
                 // A browser has one session, even if it reaches this node both directly and through a proxy: with
                 // two cookies it would be unclear which one counts.

@@ -16,7 +16,6 @@ use carom_model::domains::DomainName;
 use carom_model::query::{Filter, ListAnswer, ListRequest, PartCounts};
 use carom_model::visits::history::History;
 use carom_model::visits::tally::{HOSTS_MAX, Subject, VisitCounts, VisitGroup};
-use carom_telemetry::clock::unix_ms;
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 
@@ -42,7 +41,7 @@ impl Context {
     }
 
     async fn try_usage(&self, query: Option<&str>) -> Result<Value, Problem> {
-        let now_ms = unix_ms();
+        let now_ms = self.services.unix_ms();
         let mut params = Params::of(query);
         let end_ms = params.until_ms("endDate").unwrap_or(now_ms);
         let start_ms = params.since_ms("startDate").unwrap_or(end_ms.saturating_sub(USUAL_MS));

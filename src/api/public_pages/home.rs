@@ -28,7 +28,6 @@ use carom_model::link::Link;
 use carom_model::redirect::MissLimit;
 use carom_model::redirect::Notice;
 use carom_model::visits::tally::VisitCounts;
-use carom_telemetry::clock::unix_ms;
 
 /// Date format of these pages.
 const DAY_AND_TIME: &str = "%-d %b %Y, %H:%M UTC";
@@ -180,7 +179,7 @@ impl Context {
         match read {
             Ok(create) if invalid.is_empty() => {
                 // Programs import links that have expired already; a person has mistyped the date.
-                match create.policy.valid_until_ms.is_some_and(|ms| ms <= unix_ms()) {
+                match create.policy.valid_until_ms.is_some_and(|ms| ms <= self.services.unix_ms()) {
                     true => Err(Refusal::Fields(vec![Invalid::new("validUntil", "must be in the future")])),
                     false => Ok(context.make(create).await?),
                 }

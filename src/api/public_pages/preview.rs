@@ -19,7 +19,6 @@ use carom_model::domains::DomainIndex;
 use carom_model::link::Link;
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Decision, Destination, Lookup, MissLimit, Policies, Response, decide};
-use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// Returns the preview of a code.
@@ -50,7 +49,7 @@ impl Context {
         let (stored, is_spent) = self.read_at(code, domain).await;
         let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
-        let lookup = match stored.at(unix_ms()) {
+        let lookup = match stored.at(self.services.unix_ms()) {
             // As with a redirect, the block list comes before the visit limit.
             Lookup::Live(Destination { target, .. }) if is_spent && !self.services.blocks(target) => Lookup::Expired,
             lookup => lookup,

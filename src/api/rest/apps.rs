@@ -24,7 +24,6 @@ use carom_model::access::usage::App;
 use carom_model::access::{AppName, KeyDomains, Role};
 use carom_model::dates;
 use carom_model::domains::Domains;
-use carom_telemetry::clock::unix_ms;
 
 /// Returns the methods that a path below `/apps` allows; `None` if no such path exists.
 pub(in crate::api) fn methods_at(segments: &[&str]) -> Option<&'static str> {
@@ -56,7 +55,8 @@ async fn try_serve(
         (None, _) if is_read(&method) => return Ok((StatusCode::OK, list(context))),
         (None, _) => {
             let fields = read_object(&context.services, request).await?;
-            AppsRequest::Add(read_grant(&fields, context.domains()).map_err(|it| Problem::invalid(&it))?)
+            let grant = read_grant(&fields, context.domains(), context.services.unix_ms());
+            AppsRequest::Add(grant.map_err(|invalid| Problem::invalid(&invalid))?)
         }
         (Some(app), []) => AppsRequest::Revoke { app, id: None },
         (Some(app), [_, id]) => AppsRequest::Revoke { app, id: Some(id.clone()) },
@@ -108,7 +108,7 @@ fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<&str>) ->
 /// Describes all apps, with their keys and their use of this node.
 fn list(context: &Context) -> Value {
     let keys = context.services.keys();
-    let now_ms = unix_ms();
+    let now_ms = context.services.unix_ms();
     let mut apps: BTreeMap<&str, (&Arc<App>, Vec<Value>)> = BTreeMap::new();
     for (entry, app) in keys.all() {
         apps.entry(app.name.as_str()).or_insert_with(|| (app, Vec::new())).1.push(entry.describe(now_ms));
@@ -135,8 +135,8 @@ pub(in crate::api) fn describe(app: &App) -> Value {
     })
 }
 
-/// Reads the properties of a new API key.
-fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Vec<Invalid>> {
+/// Reads the properties of a new API key. `now_ms` is the present instant, in milliseconds since 1970 UTC.
+fn read_grant(fields: &Map<String, Value>, served: &Domains, now_ms: u64) -> Result<Grant, Vec<Invalid>> {
     let mut invalid = Vec::new();
     let mut take = |name: &str, reason: String| {
         invalid.push(
@@ -160,7 +160,7 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Ve
                 None => take(name, format!("must be one of {}", Role::names())),
             },
             "expires" => match instant(value) {
-                Ok(ms) if ms <= unix_ms() => take(name, "must be in the future".to_owned()),
+                Ok(ms) if ms <= now_ms => take(name, "must be in the future".to_owned()),
                 Ok(ms) => expires_ms = Some(ms),
                 Err(reason) => take(name, reason),
             },
@@ -224,8 +224,11 @@ mod tests {
     use super::*;
     use carom_model::testing::three_domains;
 
+    /// An instant in 2023.
+    const NOW_MS: u64 = 1_700_000_000_000;
+
     fn grant(value: &Value) -> Result<Grant, Vec<String>> {
-        read_grant(value.as_object().unwrap(), &three_domains())
+        read_grant(value.as_object().unwrap(), &three_domains(), NOW_MS)
             .map_err(|all| all.into_iter().map(|one| one.field).collect())
     }
 

@@ -39,7 +39,6 @@ use carom_limits::{
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
 };
 use carom_model::link::Reuse;
-use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
 /// Content type of a body with one JSON object a line.
@@ -228,7 +227,9 @@ impl Context {
         match answer {
             LinkAnswer::NotFound => None,
             LinkAnswer::Found(link, _)
-                if wanted.reuse == Reuse::Any && link.is_like(&wanted.link) && !link.is_over(unix_ms()) =>
+                if wanted.reuse == Reuse::Any
+                    && link.is_like(&wanted.link)
+                    && !link.is_over(self.services.unix_ms()) =>
             {
                 None
             }

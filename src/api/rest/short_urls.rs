@@ -30,7 +30,6 @@ use carom_model::domains::DomainName;
 use carom_model::link::private_code;
 use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_model::visits::tally::VisitCounts;
-use carom_telemetry::clock::unix_ms;
 
 /// Generated codes that a create tries before it gives up. A taken one is a custom slug of the same shape, or was
 /// issued before the store was restored from an old backup.
@@ -305,7 +304,7 @@ impl Context {
         let Create { target, mut policy, mut labels, .. } = create;
         labels.app = self.caller.name().cloned();
         labels.app_version = labels.app_version.or_else(|| self.caller.version.clone());
-        let created_ms = unix_ms() / 1_000 * 1_000;
+        let created_ms = self.services.unix_ms() / 1_000 * 1_000;
         if let (None, Some(ttl)) = (policy.valid_until_ms, self.site.default_ttl) {
             let begin_ms = policy.valid_since_ms.map_or(created_ms, |since_ms| since_ms.max(created_ms));
             policy.valid_until_ms = Some((begin_ms + ttl.as_millis() as u64).min(INSTANT_MS_MAX));

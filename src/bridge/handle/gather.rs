@@ -271,6 +271,7 @@ pub(super) mod tests {
     use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Reuse, Version};
     use carom_shards::{CoreId, Policy};
+    use carom_telemetry::clock::Clock;
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -314,6 +315,7 @@ pub(super) mod tests {
             apps: sync_channel(1).0,
             misses_per_second: 0,
             post,
+            clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),
