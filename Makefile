@@ -56,6 +56,10 @@ screens: packages page-tools rust ## Retake the pictures of all pages in docs/sc
 docs: rust ## Generate reference pages and benchmark tables of docs/
 	CAROM_WRITE_DOCS=1 cargo test --package carom --locked --test docs -- --exact reference_pages_are_current benchmark_tables_are_current
 
+.PHONY: xdp-object
+xdp-object: ## Build the checked-in object of the XDP program; needs clang 14
+	crates/xdp/bpf/build.sh $(CURDIR)/crates/xdp/bpf/bypass.o
+
 .PHONY: book
 book: ## Build docs/ as a website in target/book; needs mdBook
 	@command -v mdbook >/dev/null || { echo 'missing: mdbook; install it with `cargo install mdbook --locked`' >&2; exit 1; }

@@ -185,7 +185,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         let (policy, version) = (Policy::default(), Version::default());
         let (origin, labels) = (Origin::Issued, LinkLabels::default());
         let link = Link { code, policy, target: target(number), created_ms: 1, origin, version, labels };
-        let ticket = Ticket { core: CoreId(0), token: number };
+        let ticket = Ticket::new(CoreId(0), number);
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Recent, ticket };
         queue.send(WriterOrder::Client(request, FleetDecision::Alone)).unwrap();
     };
@@ -195,9 +195,9 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     while start.elapsed() < time {
         match node.mail[0].recv().unwrap() {
             ToCore::Apply { .. } => done += 1,
-            ToCore::Answer { answer, .. } => {
+            ToCore::Reply { reply, .. } => {
                 if refused == 0 {
-                    println!("after {done}: {answer:?}");
+                    println!("after {done}: {reply:?}");
                 }
                 refused += 1;
                 std::thread::sleep(Duration::from_millis(1));

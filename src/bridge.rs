@@ -9,6 +9,7 @@ mod apps;
 pub mod handle;
 mod jobs;
 mod load;
+mod reply;
 
 use std::fs::File;
 use std::io::Write;
@@ -19,10 +20,11 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-pub use self::answer::StoreAnswer;
+pub use self::answer::{EditsAnswer, LinkAnswer, StoreAnswer, VisitsAnswer};
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
-pub use self::jobs::{Job, JobKind, JobQueues, JobResult};
+pub use self::jobs::{Job, JobKind, JobQueues};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
+pub use self::reply::{Answer, JobDone, LentCodes, Reply, Ticket};
 
 use carom_limits::ALLOWANCE_QUEUE_LEN;
 use carom_model::access::Scope;
@@ -33,7 +35,7 @@ use carom_model::link::history::Author;
 use carom_model::link::patch::Patch;
 use carom_model::link::record::DamagedRange;
 use carom_model::link::{DueEvent, Link, Reuse, Version};
-use carom_model::query::{Filter, ListRequest};
+use carom_model::query::{Filter, ListAnswer, ListRequest};
 use carom_model::redirect::Lookup;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
@@ -46,17 +48,7 @@ use carom_tls::identity::TlsIdentity;
 /// Path of the bulk import, whose requests may have bodies of any length.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
 
-/// The address of a waiting task: its core and the number that the core gave to it. The core of the admin listener
-/// counts as one more core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ticket {
-    /// The core whose mailbox gets the answer.
-    pub core: CoreId,
-    /// The core's own number for the waiting task.
-    pub token: u64,
-}
-
-/// A request of a core to the store. Changes go to the writer, reads to a reader.
+/// A request of a core to the writer of the store.
 #[derive(Debug)]
 pub enum StoreRequest {
     /// Insert a link if its code is free, or answer with an existing link that is like it.
@@ -92,35 +84,32 @@ pub enum StoreRequest {
         /// The task that waits for the answer.
         ticket: Ticket,
     },
+}
+
+/// A request of a core to the readers of the store.
+#[derive(Debug)]
+pub enum ReadRequest {
+    /// Read the whole record of a code, and its visit counts.
+    Link {
+        /// The code.
+        code: Code,
+        /// The task that waits for the answer.
+        ticket: Ticket<LinkAnswer>,
+    },
     /// Read all visit statistics of a link, of all links, or of requests for missing codes.
-    ReadVisits {
+    Visits {
         /// The link, or the group, that the visits are counted for.
         subject: Subject,
         /// The task that waits for the answer.
-        ticket: Ticket,
+        ticket: Ticket<VisitsAnswer>,
     },
     /// Read the edit history of a code.
-    ReadEdits {
+    Edits {
         /// The code.
         code: Code,
         /// The task that waits for the answer.
-        ticket: Ticket,
+        ticket: Ticket<EditsAnswer>,
     },
-    /// Read the whole record of a code.
-    Read {
-        /// The code.
-        code: Code,
-        /// The task that waits for the answer.
-        ticket: Ticket,
-    },
-}
-
-impl StoreRequest {
-    /// True if the request changes nothing.
-    pub fn is_read(&self) -> bool {
-        use StoreRequest::{Read, ReadEdits, ReadVisits};
-        matches!(self, Read { .. } | ReadVisits { .. } | ReadEdits { .. })
-    }
 }
 
 /// The answer of Redis to a request, before the store decides it.
@@ -340,7 +329,7 @@ impl AllowanceQueue {
     }
 }
 
-/// A request for a page of an export. The answer is [`ToCore::Page`].
+/// A request for a page of an export.
 #[derive(Debug)]
 pub struct PageRequest {
     /// The key behind which the page begins; empty for the first page.
@@ -348,7 +337,7 @@ pub struct PageRequest {
     /// The links to include.
     pub filter: Arc<Filter>,
     /// The task that waits for the answer.
-    pub ticket: Ticket,
+    pub ticket: Ticket<Page>,
 }
 
 /// Some links of the store, in the order of their codes.
@@ -373,6 +362,16 @@ pub enum LinkChange {
     Remove(Code),
 }
 
+impl LinkChange {
+    /// Returns the code whose link changes.
+    pub fn code(&self) -> &Code {
+        match self {
+            LinkChange::Put(link) => &link.code,
+            LinkChange::Remove(code) => code,
+        }
+    }
+}
+
 /// A message to a core.
 #[derive(Debug)]
 pub enum ToCore {
@@ -386,25 +385,11 @@ pub enum ToCore {
         notify: Option<(Ticket, StoreAnswer)>,
     },
     /// The answer to a request of one of the core's tasks.
-    Answer {
+    Reply {
         /// The number that the core gave to the task.
         token: u64,
         /// The answer.
-        answer: StoreAnswer,
-    },
-    /// A page of an export that a task of the core requested.
-    Page {
-        /// The number that the core gave to the task.
-        token: u64,
-        /// The page.
-        page: Page,
-    },
-    /// The result of a job that a task of the core handed off.
-    Made {
-        /// The number that the core gave to the task.
-        token: u64,
-        /// The result.
-        made: JobResult,
+        reply: Reply,
     },
     /// The load begins with about this many links. Comes before the first of them.
     LoadBegin {
@@ -452,25 +437,9 @@ pub enum ToCore {
     /// Fresh codes are in the core's queue, so tasks that wait for one should try again.
     CodesReady,
     /// Lend some fresh codes to the core of the admin listener, which has none of its own.
-    Lend(Ticket),
-    /// Borrowed codes; none if the lender needs its own.
-    Lent {
-        /// The number that the core gave to the task.
-        token: u64,
-        /// The codes.
-        codes: Vec<Code>,
-    },
+    Lend(Ticket<LentCodes>),
     /// Report the latency quantiles to a task.
-    Report(Ticket),
-    /// Latency quantiles that a task of the core requested from another core.
-    Reported {
-        /// The number that the core gave to the task.
-        token: u64,
-        /// The core that reports.
-        core: CoreId,
-        /// The quantiles.
-        latency: Box<LatencySummary>,
-    },
+    Report(Ticket<Box<LatencySummary>>),
     /// The new list of hosts that new links may lead to.
     Hosts(Arc<HostSet>),
     /// The new block list of hosts.
@@ -486,6 +455,13 @@ pub enum ToCore {
         /// Time that requests in flight may take. Then the rest is broken off.
         within: Duration,
     },
+}
+
+impl ToCore {
+    /// Wraps the answer for a ticket, for the mailbox of the ticket's core.
+    pub fn reply<A: Answer>(ticket: Ticket<A>, answer: A) -> ToCore {
+        ToCore::Reply { token: ticket.token, reply: answer.into_reply() }
+    }
 }
 
 /// The sending end of a core's mailbox. Cheap to clone, and usable on any thread.
@@ -550,8 +526,8 @@ impl Mailboxes {
     }
 
     /// Sends an answer to the task that waits for it.
-    pub fn answer(&self, ticket: Ticket, answer: StoreAnswer) {
-        self.to(ticket.core).post(ToCore::Answer { token: ticket.token, answer });
+    pub fn answer<A: Answer>(&self, ticket: Ticket<A>, answer: A) {
+        self.to(ticket.core).post(ToCore::reply(ticket, answer));
     }
 }
 
@@ -568,13 +544,13 @@ pub type AppsQueue = SyncSender<AppsOrder>;
 #[derive(Clone, Debug)]
 pub struct ListQueues {
     /// Queue for queries that are answered at once.
-    pub pages: SyncSender<(ListRequest, Ticket)>,
+    pub pages: SyncSender<(ListRequest, Ticket<ListAnswer>)>,
     /// Queue for queries that may take long.
-    pub searches: SyncSender<(ListRequest, Ticket)>,
+    pub searches: SyncSender<(ListRequest, Ticket<ListAnswer>)>,
 }
 
 /// The queue to the readers, shared by all cores.
-pub type ReaderQueue = SyncSender<StoreRequest>;
+pub type ReaderQueue = SyncSender<ReadRequest>;
 
 /// The queue to the thread that reads the store page by page, shared by all cores.
 pub type PageQueue = SyncSender<PageRequest>;

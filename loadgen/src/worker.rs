@@ -295,7 +295,7 @@ impl Worker {
                 self.crew.touch(tag.slot);
             }
             Completion::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
-            Completion::Accepted { .. } | Completion::Tick | Completion::Bell => {}
+            Completion::Accepted { .. } | Completion::Readable { .. } | Completion::Tick | Completion::Bell => {}
         }
     }
 

@@ -162,7 +162,9 @@ impl Code {
             bits <<= 6 * (4 - chars.len());
             out.copy_from_slice(&bits.to_be_bytes()[1..]);
         }
-        Ok(Code { len: text.len() as u8, packed, domain: NO_DOMAIN })
+        let code = Code { len: text.len() as u8, packed, domain: NO_DOMAIN };
+        debug_assert_eq!(Code::from_packed(code.len(), code.packed()), Some(code), "bits behind the last character");
+        Ok(code)
     }
 
     /// Returns the code of these characters in a domain; `None` means the default one.
@@ -244,7 +246,9 @@ impl Code {
         let (slug, domain) = (Code::parse(&key[..at])?, Code::parse(&key[at + 1..]));
         let bytes = domain.ok().and_then(|code| code.packed.first_chunk().copied());
         let domain = bytes.and_then(DomainId::from_bytes).ok_or(CodeError::BadByte { at: at + 1 })?;
-        Ok(slug.within(Some(domain)))
+        let code = slug.within(Some(domain));
+        debug_assert_eq!(code.key(&mut [0; CODE_KEY_LEN_MAX]), key, "a code would have two keys");
+        Ok(code)
     }
 
     /// True if the service reserves this name, in any case of its letters, so that no link may have it.
@@ -343,7 +347,9 @@ impl GeneratedCode {
             return None;
         }
         let packed = code.packed.first_chunk::<8>().map_or(0, |front| u64::from_be_bytes(*front));
-        GeneratedCode::from_bits((code.len() as u64) << 60 | packed >> (64 - 6 * code.len()))
+        let generated = GeneratedCode::from_bits((code.len() as u64) << 60 | packed >> (64 - 6 * code.len()));
+        debug_assert!(generated.is_none_or(|generated| generated.to_code() == *code), "the number is of another code");
+        generated
     }
 
     /// Returns the number of characters, 1 to 10.

@@ -80,6 +80,7 @@ impl CodeFilter {
             self.layers.extend(Layer::new(2 * last.capacity, bits));
         }
         self.layers.last_mut().expect("there is a layer from the start").insert(mixed);
+        debug_assert!(self.holds(mixed), "the inserted code would get 404");
     }
 
     /// True if the code of a hash may have been inserted. False means that it certainly was not.
@@ -114,6 +115,8 @@ impl CodeFilter {
 impl Layer {
     /// Returns a layer for `capacity` codes with `bits_per_code` bits each; `None` when the kernel gives no memory.
     fn new(capacity: usize, bits_per_code: usize) -> Option<Layer> {
+        assert!(capacity >= CODES_MIN, "a layer that is full at once would be followed by ever more");
+        assert!(bits_per_code >= BITS_PER_CODE, "a higher layer may not be wrong more often than the lowest");
         let blocks = (capacity * bits_per_code).div_ceil(8 * LINE_BYTES);
         let block_count = u32::try_from(blocks).ok()?;
         let blocks = Chunk::new(blocks * LINE_BYTES).ok()?;

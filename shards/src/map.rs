@@ -118,6 +118,7 @@ impl LinkMap {
     /// Returns the entry of a code. Allocates nothing.
     #[inline]
     pub fn get(&self, code: &Code, hash: CodeHash) -> Option<MapEntry<'_>> {
+        debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");
         Some(self.find(code, hash)?.2.entry())
     }
 
@@ -185,6 +186,7 @@ impl LinkMap {
         };
         self.link_bytes += record::link_bytes(code, &entry);
         self.evacuate_some();
+        debug_assert!(self.find(code, hash).is_some(), "the entry that was put is not found");
         Ok(put)
     }
 
@@ -221,12 +223,14 @@ impl LinkMap {
                 self.link_bytes += link_bytes;
             }
         }
+        assert!(left.len() <= unwanted.len(), "a link without room stays a hole");
         unwanted.into_iter().for_each(|reference| self.pages.kill(reference));
         left
     }
 
     /// Removes the entry of a code. Returns false if it had none.
     pub fn remove(&mut self, code: &Code, hash: CodeHash) -> bool {
+        debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");
         let Some((slot, reference, record)) = self.find(code, hash) else { return false };
         self.link_bytes -= record.link_bytes();
         self.index.remove(hash, slot, &hash_of(&self.pages, self.hasher));
@@ -234,6 +238,8 @@ impl LinkMap {
         // Only now: the index reads codes from records, and this may give the page back.
         self.pages.kill(reference);
         self.evacuate_some();
+        debug_assert!(self.find(code, hash).is_none(), "the removed code had two entries");
+        debug_assert!(!self.is_empty() || self.link_bytes == 0, "the bytes of a removed link still count");
         true
     }
 

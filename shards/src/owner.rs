@@ -48,7 +48,9 @@ impl CoreCount {
 /// takes the lower bits, so that the codes of one core still spread over all of its buckets.
 #[inline]
 pub fn owner(hash: CodeHash, cores: CoreCount) -> CoreId {
-    CoreId((((hash.0 >> 32) * u64::from(cores.0)) >> 32) as u16)
+    let owner = CoreId((((hash.0 >> 32) * u64::from(cores.0)) >> 32) as u16);
+    debug_assert!(owner.0 < cores.0, "the code has no owner");
+    owner
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ impl Permutation {
         let half_bytes = (u64::BITS - (right_size - 1).leading_zeros()).div_ceil(8) as usize;
         // d of the standard is 8 or 12, so one block of the MAC is always enough for it.
         let mac_bytes = 4 * half_bytes.div_ceil(4) + 4;
+        assert!(half_bytes <= 8, "a half does not fit the 64 bits of its number");
+        assert!(mac_bytes == 8 || mac_bytes == 12, "the bytes of the MAC are not those of one block");
 
         let mut header = [1, 2, 1, 0, 0, radix as u8, ROUNDS, left as u8, 0, 0, 0, numerals as u8, 0, 0, 0, 0];
         header[12..].copy_from_slice(&(tweak.len() as u32).to_be_bytes());
@@ -73,6 +75,7 @@ impl Permutation {
         read.extend_from_slice(tweak);
         // Zeros up to where round number and half fill the last block exactly; they themselves are zero here.
         read.resize((read.len() + 1 + half_bytes).next_multiple_of(16), 0);
+        assert!(read.len().is_multiple_of(16), "the MAC reads whole blocks");
         let (before, last) = read.split_last_chunk::<16>().expect("there is at least the header");
         let mut state = 0u128;
         for block in before.as_chunks::<16>().0 {
@@ -201,6 +204,7 @@ struct Modulus {
 
 impl Modulus {
     fn new(size: u64) -> Modulus {
+        assert!((2..1 << 60).contains(&size), "the sum of two numbers could exceed 64 bits");
         Modulus { size, reciprocal: u64::MAX / size }
     }
 
@@ -210,12 +214,15 @@ impl Modulus {
     fn reduce(self, number: u64) -> u64 {
         let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
         let rest = number - quotient * self.size;
-        if rest >= self.size { rest - self.size } else { rest }
+        let rest = if rest >= self.size { rest - self.size } else { rest };
+        debug_assert!(rest < self.size, "the quotient was more than one too low");
+        rest
     }
 
     /// Returns `a + b` for numbers below the size.
     #[inline]
     fn add(self, a: u64, b: u64) -> u64 {
+        debug_assert!(a < self.size && b < self.size, "one subtraction does not reduce the sum");
         let sum = a + b;
         if sum >= self.size { sum - self.size } else { sum }
     }
@@ -223,6 +230,7 @@ impl Modulus {
     /// Returns `a - b` for numbers below the size.
     #[inline]
     fn subtract(self, a: u64, b: u64) -> u64 {
+        debug_assert!(a < self.size && b < self.size, "one addition does not reduce the difference");
         if a >= b { a - b } else { a + self.size - b }
     }
 }

@@ -69,6 +69,11 @@ impl Segment {
         let mut codes = Vec::with_capacity(run.len as usize);
         codes.extend(space.codes(run.length, run.start, run.len).filter(|code| !code.to_code().is_reserved()));
         shuffle(&mut codes, &mut Pcg64::new(u128::from_le_bytes(seed), SHUFFLE_STREAM));
+        assert!(codes.len() as u64 <= run.len, "a counter value made two codes");
+        debug_assert!(
+            codes.iter().all(|code| code.len() == run.length.get()),
+            "a code has another length than its run"
+        );
         Segment { run, codes }
     }
 
@@ -116,7 +121,9 @@ fn below(bound: u64, random: &mut Pcg64) -> u64 {
     loop {
         let product = u128::from(random.next_u64()) * u128::from(bound);
         if product as u64 >= uneven {
-            return (product >> 64) as u64;
+            let drawn = (product >> 64) as u64;
+            debug_assert!(drawn < bound, "a shuffle would swap beyond its items");
+            return drawn;
         }
     }
 }
@@ -233,6 +240,7 @@ impl Issuer {
         }
         let run = Run { length: self.length, start: self.mark(self.length), len };
         self.raise(run.length, run.end());
+        self.assert_issued(run);
         Some(run)
     }
 
@@ -250,18 +258,31 @@ impl Issuer {
         }
         let run = Run { len: run.len.min(run.length.codes() - run.start.0), ..run };
         self.raise(run.length, run.end());
+        self.assert_issued(run);
         Offer::Accepted(run)
+    }
+
+    /// Asserts that the values of a run exist, and that none of them will be issued again.
+    fn assert_issued(&self, run: Run) {
+        assert!(run.len > 0, "a run without values was issued");
+        assert!(run.end().0 <= run.length.codes(), "the run has values without a code");
+        assert_eq!(self.mark(run.length), run.end(), "the values of the run would be issued again, or some never");
     }
 
     /// Records that all values of a length below `mark` were issued, here or elsewhere. A lower mark than the known one
     /// changes nothing.
     pub fn raise(&mut self, length: CodeLength, mark: CounterValue) {
+        let (mark_before, length_before) = (self.mark(length), self.length);
         let known = &mut self.marks[length.index()];
         *known = mark.clamp(*known, CounterValue(length.codes()));
         while self.remaining() == 0 {
             let Some(next) = self.length.next() else { break };
             self.length = next;
         }
+        assert!(self.mark(length) >= mark_before, "a lower mark would issue values again");
+        assert!(self.mark(length).0 <= length.codes(), "the mark is beyond the codes of its length");
+        assert!(self.length >= length_before, "codes never become shorter");
+        assert!(self.remaining() > 0 || self.length == CodeLength::MAX, "a used up length is in use");
     }
 }
 

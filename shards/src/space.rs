@@ -193,7 +193,15 @@ pub struct CodeSpace {
 impl CodeSpace {
     /// Returns the code space of a key.
     pub fn new(key: &CodeSecret) -> CodeSpace {
-        let permutation = |length: CodeLength| Permutation::new(&key.0, RADIX, length.get(), b"");
+        let permutation = |length: CodeLength| {
+            let permutation = Permutation::new(&key.0, RADIX, length.get(), b"");
+            assert_eq!(
+                permutation.left_size() * permutation.right_size(),
+                length.codes(),
+                "the permutation has another size than the codes of its length"
+            );
+            permutation
+        };
         CodeSpace { permutations: CodeLength::MIN.and_longer().map(permutation).collect() }
     }
 
@@ -240,7 +248,10 @@ impl CodeSpace {
             *half = *half * RADIX + u64::from(digit);
         }
         let Halves { left, right } = permutation.decrypt(image);
-        Some((length, CounterValue(left * permutation.right_size() + right)))
+        let counter = CounterValue(left * permutation.right_size() + right);
+        debug_assert!(counter.0 < length.codes(), "the counter value has no code");
+        debug_assert_eq!(self.code(length, counter), code, "the permutation does not undo itself");
+        Some((length, counter))
     }
 }
 
@@ -263,6 +274,7 @@ fn code_of(length: CodeLength, image: Halves) -> GeneratedCode {
             *digit = (number % RADIX) as u8;
             number /= RADIX;
         }
+        debug_assert_eq!(number, 0, "the half has more digits than places");
     }
     GeneratedCode::from_digits(digits)
 }

@@ -1,11 +1,9 @@
-//! The answers of the store to the requests of a core.
+//! The answers of the writer and the readers of the store to the requests of a core.
 
 use std::sync::Arc;
 
-use super::AppsAnswer;
 use carom_model::link::Link;
 use carom_model::link::history::Edit;
-use carom_model::query::ListAnswer;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::VisitCounts;
 
@@ -45,14 +43,6 @@ pub enum StoreAnswer {
     Deleted,
     /// No link has that code.
     NotFound,
-    /// The requested record and its visit counts.
-    Found(Arc<Link>, VisitCounts),
-    /// The requested visit statistics.
-    Visits(Box<History>),
-    /// The edit history of a code, newest first.
-    Edits(Vec<Edit>),
-    /// The requested list.
-    Listed(Box<ListAnswer>),
     /// A record exists, but it cannot be decoded.
     Damaged,
     /// The store accepts no such request at present. The reason is in words for the client.
@@ -64,8 +54,6 @@ pub enum StoreAnswer {
         /// True if Redis was asked, so that it may have made the change without confirming it.
         asked: bool,
     },
-    /// The result of a change of apps or keys.
-    Apps(Box<AppsAnswer>),
 }
 
 impl StoreAnswer {
@@ -81,3 +69,23 @@ impl StoreAnswer {
         matches!(self, Created | Changed(_) | Deleted)
     }
 }
+
+/// The result of reading the record of a code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LinkAnswer {
+    /// The link and its visit counts.
+    Found(Arc<Link>, VisitCounts),
+    /// No link has that code.
+    NotFound,
+    /// A record exists, but it cannot be decoded.
+    Damaged,
+    /// The store cannot be read at present. The reason is in words for the client.
+    Refused(&'static str),
+}
+
+/// The visit statistics that were asked for; `None` if there is no such link. The reason why they cannot be read is in
+/// words for the client.
+pub type VisitsAnswer = Result<Option<Box<History>>, &'static str>;
+
+/// The edit history of a code, newest first. The reason why it cannot be read is in words for the client.
+pub type EditsAnswer = Result<Vec<Edit>, &'static str>;

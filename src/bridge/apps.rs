@@ -13,7 +13,7 @@ pub struct AppsOrder {
     /// The change.
     pub request: AppsRequest,
     /// The task that waits for the answer.
-    pub ticket: Ticket,
+    pub ticket: Ticket<AppsAnswer>,
 }
 
 /// A change of apps or keys.

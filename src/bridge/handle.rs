@@ -14,6 +14,7 @@ use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
@@ -23,15 +24,17 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CoreId};
 
 pub use self::gather::Gathered;
-use self::gather::Gathers;
+use self::gather::{Gathers, is_of_batch};
 use self::long::LongRequests;
 pub use self::long::{LongKind, LongRequest, TooMany};
 #[cfg(test)]
 pub(crate) use self::recording::testing::recording_handle;
 pub use self::recording::{Recorders, count_response};
+use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
-    AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, JobResult, ListQueues, LookupQueue,
-    Mailboxes, Page, PageQueue, PageRequest, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
+    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, EditsAnswer, JobQueues, LinkAnswer,
+    ListQueues, LookupQueue, Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, StoreAnswer,
+    StoreRequest, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -44,26 +47,9 @@ use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
 use carom_model::redirect::{Lookup, OwnedLookup, Response};
+use carom_model::visits::tally::Subject;
 use carom_telemetry::clock::monotonic_micros;
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
-
-/// An answer that a task waits for.
-#[derive(Debug)]
-enum Reply {
-    Store(StoreAnswer),
-    Looked(OwnedLookup),
-    Latency(Box<LatencySummary>),
-    Lent(Vec<Code>),
-    Page(Page),
-    Made(JobResult),
-}
-
-#[derive(Debug)]
-struct Waiter {
-    reply: Option<Reply>,
-    waker: Option<Waker>,
-    deadline: Instant,
-}
 
 /// No fresh code was available in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,19 +100,25 @@ pub struct NodeContext {
     pub node: Arc<NodeStats>,
 }
 
-/// A task's place in the list of waiters. Dropping it removes the waiter.
-struct WaiterGuard<'a> {
+/// A task's place among the waiters for an answer of type `A`. Dropping it removes the waiter.
+struct WaiterGuard<'a, A: Answer> {
     services: &'a ServiceHandle,
     token: u64,
+    answer: PhantomData<fn() -> A>,
 }
 
-impl Drop for WaiterGuard<'_> {
+impl<A: Answer> Drop for WaiterGuard<'_, A> {
     fn drop(&mut self) {
-        self.services.waiters.borrow_mut().remove(&self.token);
+        A::waiters(&mut self.services.waiting.borrow_mut()).remove(self.token);
     }
 }
 
-impl WaiterGuard<'_> {
+impl<A: Answer> WaiterGuard<'_, A> {
+    /// Returns the ticket by which a service answers.
+    fn ticket(&self) -> Ticket<A> {
+        Ticket::new(self.services.me, self.token)
+    }
+
     /// Keeps the waiter. The caller must remove it.
     fn keep(self) -> u64 {
         let token = self.token;
@@ -134,19 +126,11 @@ impl WaiterGuard<'_> {
         token
     }
 
-    /// Waits for the reply; `None` when the deadline has passed.
-    async fn reply(self) -> Option<Reply> {
+    /// Waits for the answer; `None` when the deadline has passed.
+    async fn answer(self) -> Option<A> {
         poll_fn(|context: &mut Context<'_>| {
-            let mut waiters = self.services.waiters.borrow_mut();
-            let waiter = waiters.get_mut(&self.token).expect("the place keeps its waiter");
-            match waiter.reply.take() {
-                Some(reply) => Poll::Ready(Some(reply)),
-                None if self.services.is_closed.get() || Instant::now() >= waiter.deadline => Poll::Ready(None),
-                None => {
-                    waiter.waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            }
+            let mut waiting = self.services.waiting.borrow_mut();
+            A::waiters(&mut waiting).poll(self.token, self.services.is_closed.get(), context)
         })
         .await
     }
@@ -156,8 +140,10 @@ impl WaiterGuard<'_> {
 pub struct ServiceHandle {
     me: CoreId,
     counters: NodeContext,
-    waiters: RefCell<HashMap<u64, Waiter>>,
-    gathers: RefCell<Gathers>,
+    waiting: RefCell<Waiting>,
+    /// Batches of changes, and batches of reads.
+    writes: RefCell<Gathers<StoreAnswer>>,
+    reads: RefCell<Gathers<LinkAnswer>>,
     /// Creates with an idempotency key that the store has not answered, by token.
     pending_creates: RefCell<HashMap<u64, Rc<PendingCreate>>>,
     /// Exports and bulk requests in flight.
@@ -215,11 +201,8 @@ fn fresh_code_of(link: &Link) -> Option<Code> {
     (link.origin == Origin::Issued && !link.is_private()).then(|| link.code.within(None))
 }
 
-/// Returns the answer to a request that was sent and not answered in time. A write may still be carried out.
-fn late(is_read: bool) -> StoreAnswer {
-    let reason = "the store did not answer in time";
-    if is_read { StoreAnswer::Refused(reason) } else { StoreAnswer::Unconfirmed(reason) }
-}
+/// The reason of an answer that did not come in time.
+const LATE: &str = "the store did not answer in time";
 
 impl ServiceHandle {
     /// Returns the handle of core `me`.
@@ -233,8 +216,9 @@ impl ServiceHandle {
             guard,
             blocked: RefCell::default(),
             keys: RefCell::default(),
-            waiters: RefCell::default(),
-            gathers: RefCell::default(),
+            waiting: RefCell::default(),
+            writes: RefCell::default(),
+            reads: RefCell::default(),
             pending_creates: RefCell::default(),
             long_requests: RefCell::default(),
             next_token: Cell::new(0),
@@ -275,32 +259,55 @@ impl ServiceHandle {
 
     // For tasks.
 
-    /// Sends a request to the store and waits for its answer: until a change is durable and visible, or a record is
-    /// read.
+    /// Sends a change to the store and waits until it is durable and visible.
     pub async fn store(&self, request: impl FnOnce(Ticket) -> StoreRequest) -> StoreAnswer {
         self.store_pending(None, request).await
     }
 
-    /// Sends a request like [`ServiceHandle::store`]. `pending` is kept until the store has answered, even if the task stops
-    /// waiting.
+    /// Sends a change like [`ServiceHandle::store`]. `pending` is kept until the store has answered, even if the task
+    /// stops waiting.
     pub async fn store_pending(
         &self,
         pending: Option<&Rc<PendingCreate>>,
         request: impl FnOnce(Ticket) -> StoreRequest,
     ) -> StoreAnswer {
-        let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        let request = request(Ticket { core: self.me, token: place.token });
-        let is_read = request.is_read();
-        if let Err(reason) = self.send(request) {
+        let place = self.expect_within(ANSWER_TIME_MAX);
+        if let Err(reason) = self.send(request(place.ticket())) {
             return StoreAnswer::Refused(reason);
         }
         if let Some(pending) = pending {
             self.pending_creates.borrow_mut().insert(place.token, Rc::clone(pending));
         }
-        match place.reply().await {
-            Some(Reply::Store(answer)) => answer,
-            _ => late(is_read),
-        }
+        place.answer().await.unwrap_or(StoreAnswer::Unconfirmed(LATE))
+    }
+
+    /// Reads the record of a code, and its visit counts.
+    pub async fn read_link(&self, code: Code) -> LinkAnswer {
+        let answer = self.read(|ticket| ReadRequest::Link { code, ticket }).await;
+        answer.unwrap_or_else(LinkAnswer::Refused)
+    }
+
+    /// Reads all visit statistics of a link, of all links, or of requests for missing codes. Returns `None` if there is
+    /// no such link.
+    ///
+    /// # Errors
+    /// The reason why they cannot be read now, in words for the client.
+    pub async fn read_visits(&self, subject: Subject) -> VisitsAnswer {
+        self.read(|ticket| ReadRequest::Visits { subject, ticket }).await?
+    }
+
+    /// Reads the edit history of a code, newest first.
+    ///
+    /// # Errors
+    /// The reason why it cannot be read now, in words for the client.
+    pub async fn read_edits(&self, code: Code) -> EditsAnswer {
+        self.read(|ticket| ReadRequest::Edits { code, ticket }).await?
+    }
+
+    async fn read<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ReadRequest) -> Result<A, &'static str> {
+        let place = self.expect_within(ANSWER_TIME_MAX);
+        self.send_read(request(place.ticket()))?;
+        place.answer().await.ok_or(LATE)
     }
 
     /// Runs a list query.
@@ -308,30 +315,23 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.
     pub async fn list(&self, request: ListRequest) -> Result<ListAnswer, &'static str> {
-        let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        let ticket = Ticket { core: self.me, token: place.token };
+        let place = self.expect_within(ANSWER_TIME_MAX);
         let ListQueues { pages, searches } = &self.counters.lists;
         let queue = if request.may_take_long() { searches } else { pages };
-        queue.try_send((request, ticket)).map_err(|error| refusal(&error))?;
-        match place.reply().await {
-            Some(Reply::Store(StoreAnswer::Listed(answer))) => Ok(*answer),
-            _ => Err("the store did not answer in time"),
-        }
+        queue.try_send((request, place.ticket())).map_err(|error| refusal(&error))?;
+        place.answer().await.ok_or(LATE)
     }
 
     /// Looks a code up in the memory of its owner, and behind that where not all is there. [`Lookup::NotResident`] when
     /// nobody answered in time.
     pub async fn look_up(&self, code: Code) -> OwnedLookup {
-        let place = self.expect_reply_within(FETCH_TIME_MAX);
+        let place = self.expect_within::<OwnedLookup>(FETCH_TIME_MAX);
         self.look_ups.borrow_mut().push_back((place.token, code));
         self.call_loop();
         let begin = Instant::now();
-        let reply = place.reply().await;
+        let looked = place.answer().await;
         self.look_up_times.borrow_mut().push(begin.elapsed());
-        match reply {
-            Some(Reply::Looked(looked)) => looked,
-            _ => Lookup::NotResident,
-        }
+        looked.unwrap_or(Lookup::NotResident)
     }
 
     /// Takes a fresh code from the core's segment. Waits a bounded time for the replenisher if the segment is empty.
@@ -371,7 +371,7 @@ impl ServiceHandle {
 
     /// Sleeps for `time`. The wake-up may come later: the loop expires waiters once per second.
     pub async fn rest(&self, time: Duration) {
-        self.expect_reply_within(time).reply().await;
+        self.expect_within::<Pause>(time).answer().await;
     }
 
     /// Takes back the fresh code of a failed create. No client has seen that code.
@@ -386,29 +386,23 @@ impl ServiceHandle {
 
     /// Reads a page of the store: the links of `filter` behind the key `behind`. `None` when no answer came in time.
     pub async fn page(&self, behind: Vec<u8>, filter: Arc<Filter>) -> Option<Page> {
-        let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        let request = PageRequest { behind, filter, ticket: Ticket { core: self.me, token: place.token } };
+        let place = self.expect_within(ANSWER_TIME_MAX);
+        let request = PageRequest { behind, filter, ticket: place.ticket() };
         self.counters.page_reader.try_send(request).ok()?;
-        match place.reply().await {
-            Some(Reply::Page(page)) => Some(page),
-            _ => None,
-        }
+        place.answer().await
     }
 
     /// Asks every core but the admin's for its latency quantiles; `None` for each one that does not answer within
     /// `within`.
     pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
         let cores = self.counters.cores.len() - 1;
-        let places: Vec<WaiterGuard<'_>> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
+        let places: Vec<WaiterGuard<'_, _>> = (0..cores).map(|_| self.expect_within(within)).collect();
         for (mailbox, place) in self.counters.post.all().iter().zip(&places) {
-            mailbox.post(ToCore::Report(Ticket { core: self.me, token: place.token }));
+            mailbox.post(ToCore::Report(place.ticket()));
         }
         let mut latencies = Vec::with_capacity(cores);
         for place in places {
-            latencies.push(match place.reply().await {
-                Some(Reply::Latency(latency)) => Some(*latency),
-                _ => None,
-            });
+            latencies.push(place.answer().await.map(|latency| *latency));
         }
         latencies
     }
@@ -419,12 +413,11 @@ impl ServiceHandle {
         self.call_loop();
     }
 
-    fn expect_reply_within(&self, within: Duration) -> WaiterGuard<'_> {
+    fn expect_within<A: Answer>(&self, within: Duration) -> WaiterGuard<'_, A> {
         let token = self.next_token.get();
         self.next_token.set(token + 1);
-        let waiter = Waiter { reply: None, waker: None, deadline: Instant::now() + within };
-        self.waiters.borrow_mut().insert(token, waiter);
-        WaiterGuard { services: self, token }
+        A::waiters(&mut self.waiting.borrow_mut()).insert(token, Instant::now() + within);
+        WaiterGuard { services: self, token, answer: PhantomData }
     }
 
     fn call_loop(&self) {
@@ -446,13 +439,10 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why that cannot be done now, in words for the client.
     pub async fn change_apps(&self, request: AppsRequest) -> Result<AppsAnswer, &'static str> {
-        let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        let ticket = Ticket { core: self.me, token: place.token };
-        self.counters.apps.try_send(AppsOrder { request, ticket }).map_err(|error| refusal(&error))?;
-        match place.reply().await {
-            Some(Reply::Store(StoreAnswer::Apps(answer))) => Ok(*answer),
-            _ => Err("the keys were not stored in time"),
-        }
+        let place = self.expect_within(ANSWER_TIME_MAX);
+        let order = AppsOrder { request, ticket: place.ticket() };
+        self.counters.apps.try_send(order).map_err(|error| refusal(&error))?;
+        place.answer().await.ok_or("the keys were not stored in time")
     }
 
     /// Returns the API keys.
@@ -531,30 +521,26 @@ impl ServiceHandle {
         into.append(&mut self.notified.borrow_mut());
     }
 
-    /// Delivers the answer of the store.
-    pub fn bring_stored(&self, token: u64, answer: StoreAnswer) {
-        if Gathers::is_of(token) {
-            let spare = self.gathers.borrow_mut().bring(token, answer);
-            self.spare_codes.borrow_mut().extend(spare);
-        } else {
-            self.pending_creates.borrow_mut().remove(&token);
-            self.bring(token, Reply::Store(answer));
+    /// Delivers an answer.
+    pub fn bring(&self, token: u64, reply: Reply) {
+        match reply {
+            Reply::Stored(answer) if is_of_batch(token) => {
+                let spare = self.writes.borrow_mut().bring(token, answer);
+                self.spare_codes.borrow_mut().extend(spare);
+            }
+            Reply::Link(answer) if is_of_batch(token) => _ = self.reads.borrow_mut().bring(token, answer),
+            reply => {
+                if let Reply::Stored(_) = reply {
+                    self.pending_creates.borrow_mut().remove(&token);
+                }
+                self.waiting.borrow_mut().bring(token, reply);
+            }
         }
-    }
-
-    /// Delivers a page of the store.
-    pub fn bring_page(&self, token: u64, page: Page) {
-        self.bring(token, Reply::Page(page));
     }
 
     /// Delivers the result of a look-up.
     pub fn bring_looked(&self, token: u64, looked: OwnedLookup) {
         self.bring(token, Reply::Looked(looked));
-    }
-
-    /// Delivers another core's latency quantiles.
-    pub fn bring_latency(&self, token: u64, latency: Box<LatencySummary>) {
-        self.bring(token, Reply::Latency(latency));
     }
 
     /// Wakes the tasks that wait for a code, because new codes are available.
@@ -566,25 +552,17 @@ impl ServiceHandle {
     /// Closes the handle, because the core ends. All waiting tasks wake without a reply.
     pub fn close(&self) {
         self.is_closed.set(true);
-        self.waiters.borrow_mut().values_mut().filter_map(|waiter| waiter.waker.take()).for_each(Waker::wake);
-        self.gathers.borrow_mut().close();
+        self.waiting.borrow_mut().wake(|_| true);
+        self.writes.borrow_mut().close();
+        self.reads.borrow_mut().close();
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
     /// Wakes the tasks whose deadline has passed.
     pub fn expire(&self, now: Instant) {
-        for waiter in self.waiters.borrow_mut().values_mut().filter(|waiter| waiter.deadline <= now) {
-            waiter.waker.take().into_iter().for_each(Waker::wake);
-        }
-        self.gathers.borrow_mut().expire(now);
+        self.waiting.borrow_mut().wake(|deadline| deadline <= now);
+        self.writes.borrow_mut().expire(now);
+        self.reads.borrow_mut().expire(now);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
-    }
-
-    fn bring(&self, token: u64, reply: Reply) {
-        // A task that was dropped, or whose deadline has passed, has no waiter.
-        if let Some(waiter) = self.waiters.borrow_mut().get_mut(&token) {
-            waiter.reply = Some(reply);
-            waiter.waker.take().into_iter().for_each(Waker::wake);
-        }
     }
 }

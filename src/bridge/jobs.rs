@@ -1,20 +1,16 @@
-//! Jobs that are too long for a core: a thread runs them, and sends the result to the core.
+//! Jobs that are too long for a core: a thread runs them, and tells the core when they are done.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::mpsc::SyncSender;
 
-use super::Ticket;
-
-/// The result of a job. The task that handed it off knows its type.
-pub type JobResult = Box<dyn Any + Send>;
+use super::{JobDone, Ticket};
 
 /// A piece of work for a thread, and the task that waits for its result.
 pub struct Job {
-    /// The task that waits for the result.
-    pub ticket: Ticket,
-    /// The work.
-    pub run: Box<dyn FnOnce() -> JobResult + Send>,
+    /// The task that waits for the end of the job.
+    pub ticket: Ticket<JobDone>,
+    /// The work. It leaves its result in a channel to the task.
+    pub run: Box<dyn FnOnce() + Send>,
 }
 
 impl fmt::Debug for Job {

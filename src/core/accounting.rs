@@ -77,6 +77,7 @@ mod tests {
     use crate::bridge::LinkChange;
     use crate::bridge::handle::recording_handle;
     use crate::core::data::Data;
+    use crate::core::driver::Transport;
     use crate::core::hyper_bridge::HttpService;
     use crate::core::link_memory::MemoryBudget;
     use crate::core::listen::Begins;
@@ -124,14 +125,14 @@ mod tests {
             let mut work =
                 Work::new(now, Some(Box::new(data)), services, service, stats, limits, TlsConnections::new(None, None));
             let (socket, peer) = UnixStream::pair().unwrap();
-            let slot = work.open(socket.into(), Begins::default());
+            let slot = work.open(Transport::new(socket.into()), Begins::default());
             work.conns.get(slot).unwrap().come_from(Some(case.client.address()));
             World { work, slot, visits, _peer: peer }
         }
 
         /// A code that this core owns at the domain of the case and at the default one, and its code there.
         fn code_of(&self, case: &Case, owner: CoreId) -> (Code, Code) {
-            let shard = &self.work.data.as_ref().unwrap().shard;
+            let shard = &self.work.redirects.data.as_ref().unwrap().shard;
             let domain = case.domain.and_then(|domain| case.domains.id_at(domain));
             let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
             let of_owner = |code: &Code| [code.within(domain), *code].iter().all(|code| shard.resolve(code).1 == owner);
@@ -310,7 +311,7 @@ mod tests {
             let mut world = World::new(&case);
             let (code, at_domain) = world.code_of(&case, CoreId(0));
             if let Some(link) = link_of(&case, at_domain) {
-                world.work.data.as_mut().unwrap().shard.apply(&LinkChange::Put(Arc::new(link)), 1);
+                world.work.redirects.data.as_mut().unwrap().shard.apply(&LinkChange::Put(Arc::new(link)), 1);
             }
             case.client.guess(world.work.services.guard());
             world.ask(&case, &code);

@@ -7,9 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use carom_ring::Tag;
-
 use super::connection::{Conn, ConnState};
+use super::driver::Tag;
 use super::listen::Begins;
 use super::work::Work;
 use carom_limits::ConnectionLimits;
@@ -56,9 +55,13 @@ impl ConnectionLimiter {
 
     /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
-        self.leaving -= usize::from(matches!(conn.state, ConnState::Closed { is_evicted: true, .. }));
+        let is_evicted = matches!(conn.state, ConnState::Closed { is_evicted: true, .. });
+        debug_assert!(!is_evicted || self.leaving > 0, "each evicted connection was counted");
+        self.leaving -= usize::from(is_evicted);
         let Some(place) = conn.counted else { return };
+        assert!(self.of_address.contains_key(&place.hash()), "the connection does not count for its address");
         if let Some(count) = self.of_address.get_mut(&place.hash()) {
+            debug_assert!(*count > 0, "an address without connections has no entry");
             *count -= 1;
             if *count == 0 {
                 self.of_address.remove(&place.hash());
@@ -70,6 +73,7 @@ impl ConnectionLimiter {
 impl Work {
     /// Returns true if one more connection may open. Evicts an idle connection for it if needed.
     pub(super) fn has_room(&mut self) -> bool {
+        debug_assert!(self.crowd.leaving <= self.conns.len(), "connections that leave are still there");
         let count = self.conns.len() - self.crowd.leaving;
         if count >= self.crowd.full_from {
             // Below the limit, connections that have only just come are kept.
@@ -103,6 +107,7 @@ impl Work {
     pub(super) fn count_address(&mut self, slot: u32) -> bool {
         let most = self.limits.per_address;
         let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
+        assert!(conn.counted.is_none(), "the connection would count twice, and be forgotten once");
         let Some(address) = conn.known_address() else { return true };
         let place = self.services.guard().place(address);
         // A proxy stands for many clients.

@@ -66,7 +66,9 @@ impl AllLinks {
             removed.insert(*code);
         }
         self.unserved.remove(code);
-        self.map.remove(code, hash)
+        let existed = self.map.remove(code, hash);
+        debug_assert!(!matches!(self.get(code, hash), Lookup::Live(_)), "a removed link is still served");
+        existed
     }
 
     /// Prepares for about `links` links to be loaded. Does nothing once a change has come.
@@ -88,6 +90,7 @@ impl AllLinks {
     /// # Errors
     /// [`MapFull`] if there is no room for it.
     pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<(), MapFull> {
+        debug_assert!(self.wants(code, hash), "an older record would replace a change");
         self.map.put(code, hash, entry).map(drop).inspect_err(|_| self.unserved.insert(code))
     }
 

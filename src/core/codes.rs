@@ -72,6 +72,7 @@ impl Codes {
         if let Some(next) = self.next.take_if(|next| bytes_wanted(next) > self.bytes_max) {
             self.len_given_up = next.len();
         }
+        assert!(self.bytes_wanted() <= self.bytes_max, "the filters take more memory than the core may have");
     }
 
     /// Counts a link that is removed. Its code stays in the filter.

@@ -1,14 +1,13 @@
 //! Connections of a core: the state of each, in slots that are reused.
 
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use carom_ring::Tag;
 use carom_shards::Code;
 
 use super::access;
+use super::driver::{Tag, Transport};
 use super::hyper_bridge::{Ending, Stream};
 use crate::bridge::access_log::PendingEntry;
 use crate::bridge::handle::ServiceHandle;
@@ -88,17 +87,6 @@ pub(super) struct PendingRejection {
     pub(super) noted: Option<PendingEntry>,
 }
 
-/// The operations of a connection that the kernel has in hand.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct InFlight {
-    /// A receive is armed.
-    pub(super) receive: bool,
-    /// A send is under way.
-    pub(super) send: bool,
-    /// A cancel or shutdown that ends what is in flight was sent.
-    pub(super) cancel: bool,
-}
-
 /// The present wait of a connection for its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
@@ -115,13 +103,9 @@ pub(super) struct Wait {
 /// The progress of the bytes for a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendProgress {
-    /// Bytes of the send in flight that have gone out.
-    pub(super) sent: usize,
     /// When the send in flight last made progress, in ticks of the core.
     pub(super) since: u32,
-    /// Bytes that the kernel has taken to send.
-    pub(super) total: u64,
-    /// Bytes of them that the client had acknowledged at the last look.
+    /// Bytes that the client had acknowledged at the last look.
     acknowledged: u64,
     /// When it had last acknowledged more, in ticks of the core; `None` while nothing is known to be unread.
     unread_since: Option<u32>,
@@ -188,7 +172,7 @@ impl PendingLookup {
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Conn {
-    pub(super) socket: OwnedFd,
+    pub(super) transport: Transport,
     pub(super) tag: Tag,
     pub(super) machine: Connection,
     /// The TLS session, if the connection has one.
@@ -201,7 +185,6 @@ pub(super) struct Conn {
     pub(super) slow: Option<Rc<Stream>>,
     pub(super) wait: Wait,
     pub(super) sends: SendProgress,
-    pub(super) in_flight: InFlight,
     /// True if the client has ended its side.
     pub(super) peer_ended: bool,
     /// True if it is in the list of connections to settle.
@@ -216,9 +199,9 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub(super) fn new(socket: OwnedFd, tag: Tag, machine: Connection, (tick, queued_max): (u32, u32)) -> Conn {
+    pub(super) fn new(transport: Transport, tag: Tag, machine: Connection, (tick, queued_max): (u32, u32)) -> Conn {
         Conn {
-            socket,
+            transport,
             tag,
             machine,
             tls: None,
@@ -227,8 +210,7 @@ impl Conn {
             out: Vec::new(),
             slow: None,
             wait: Wait { since: tick, heads: 0, expects: Expects::Request, progress: 0 },
-            sends: SendProgress { sent: 0, since: tick, total: 0, acknowledged: 0, unread_since: None },
-            in_flight: InFlight::default(),
+            sends: SendProgress { since: tick, acknowledged: 0, unread_since: None },
             peer_ended: false,
             dirty: false,
             part_since: tick,
@@ -265,7 +247,7 @@ impl Conn {
             }
             ConnState::Lingering => {
                 assert!(matches!(self.state, ConnState::Draining { .. }), "what is queued goes out first");
-                assert!(!self.in_flight.send && self.out.is_empty(), "everything has gone out");
+                assert!(!self.transport.is_sending() && self.out.is_empty(), "everything has gone out");
             }
             ConnState::Closed { .. } => assert!(!self.state.is_closed(), "a connection ends once"),
         }
@@ -345,8 +327,7 @@ impl Conn {
         if self.client.told.is_some() {
             return self.client.told;
         }
-        let address = rustix::net::getpeername(&self.socket).ok()??;
-        SocketAddr::try_from(address).ok().map(|address| address.ip())
+        self.transport.peer()
     }
 
     /// True if the client is over the rate limit for misses, and gets 429 for now.
@@ -385,6 +366,7 @@ impl Conn {
 
     /// Hands bytes to hyper, and ends its input after the last ones.
     pub(super) fn pass(&self, bytes: &[u8]) {
+        debug_assert!(self.state.is_live() || self.slow.is_none(), "nothing is passed on after the end");
         let Some(stream) = &self.slow else { return };
         stream.put(bytes, self.machine.heads());
         if self.machine.is_ended() {
@@ -395,7 +377,7 @@ impl Conn {
     /// True if a request, an answer or a send is under way.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.state, ConnState::LookingUp(_))
-            || self.in_flight.send
+            || self.transport.is_sending()
             || !self.out.is_empty()
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
@@ -403,19 +385,20 @@ impl Conn {
     /// True if the kernel holds more than a little that the client has not read.
     pub(super) fn has_unread(&self) -> bool {
         // An end that was sent counts as one byte.
-        self.sends.total > UNREAD_SMALL && carom_ring::unacknowledged_len(&self.socket) > 1
+        self.transport.taken_len() > UNREAD_SMALL && self.transport.unread_len() > 1
     }
 
     /// Checks what the client has read since the last call. Returns the number of ticks since it last read any of the
     /// data that waits for it in the kernel. Asks the kernel only while data may be unread.
     pub(super) fn unread_for(&mut self, tick: u32) -> u32 {
-        if self.sends.acknowledged == self.sends.total {
+        let total = self.transport.taken_len();
+        if self.sends.acknowledged == total {
             return 0;
         }
-        let unread = carom_ring::unacknowledged_len(&self.socket) as u64;
-        let acknowledged = if unread <= 1 { self.sends.total } else { self.sends.total.saturating_sub(unread) };
+        let unread = self.transport.unread_len();
+        let acknowledged = if unread <= 1 { total } else { total.saturating_sub(unread) };
         let has_read = acknowledged > std::mem::replace(&mut self.sends.acknowledged, acknowledged);
-        if acknowledged == self.sends.total {
+        if acknowledged == total {
             self.sends.unread_since = None;
             return 0;
         }
@@ -429,7 +412,7 @@ impl Conn {
         self.slow.as_ref().is_some_and(|slow| slow.is_http2())
     }
 
-    /// Returns the index of this connection's response writer in `Work::answers`: 0 without TLS, 1 with it.
+    /// Returns the index of this connection's response writer in `Redirects::answers`: 0 without TLS, 1 with it.
     #[inline]
     pub(super) fn scheme_index(&self) -> usize {
         usize::from(self.tls.is_some())
@@ -481,17 +464,20 @@ impl Conns {
     }
 
     /// Puts a connection into a free slot. Returns the slot.
-    pub(super) fn insert(&mut self, socket: OwnedFd, machine: Connection, (tick, queued_max): (u32, u32)) -> u32 {
+    pub(super) fn insert(&mut self, transport: Transport, machine: Connection, (tick, queued_max): (u32, u32)) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, conn: None });
             (self.slots.len() - 1) as u32
         });
         let place = &mut self.slots[slot as usize];
+        assert!(place.conn.is_none(), "the slot has a connection, whose descriptor would be closed");
         // Completions of the slot's last connection carry another generation. 24 bits fit the ring's user data.
         place.generation = (place.generation + 1) & 0x00ff_ffff;
         let tag = Tag { slot, generation: place.generation };
-        place.conn = Some(Box::new(Conn::new(socket, tag, machine, (tick, queued_max))));
+        debug_assert!(place.conn.is_none(), "a slot has one connection");
+        place.conn = Some(Box::new(Conn::new(transport, tag, machine, (tick, queued_max))));
         self.open += 1;
+        assert_eq!(self.open + self.free.len(), self.slots.len(), "a slot is neither free nor in use");
         slot
     }
 
@@ -510,8 +496,14 @@ impl Conns {
     /// Removes a connection and frees its slot.
     pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
         let conn = self.slots.get_mut(slot as usize)?.conn.take()?;
+        debug_assert!(
+            !conn.transport.is_sending(),
+            "the kernel still uses the descriptor, whose number another connection would get"
+        );
+        debug_assert!(self.open > 0, "a slot is freed once");
         self.free.push(slot);
         self.open -= 1;
+        assert_eq!(self.open + self.free.len(), self.slots.len(), "a slot is neither free nor in use");
         Some(conn)
     }
 }

@@ -78,10 +78,12 @@ impl Data {
                 if let (Some(code), Lookup::Live(Destination { policy, target }), Some((hot, _))) =
                     (wanted, found, &mut *hot)
                 {
+                    debug_assert_ne!(shard.resolve(&code).1, shard.me, "nobody recalls a copy of an own link");
                     hot.keep(&code, shard.resolve(&code).0, policy, target);
                 }
             }
             PeerMessage::Recall { owner, number, hash } => {
+                debug_assert_ne!(owner, shard.me, "a core recalls its own links itself");
                 if let Some((hot, _)) = hot {
                     hot.forget(hash);
                 }
@@ -110,6 +112,7 @@ impl Data {
             return notify;
         }
         self.mesh.recall(self.recalls.begin(hash, peers, notify), hash);
+        debug_assert!(self.recalls.concern(hash), "a later change would be acknowledged before this one");
         None
     }
 
@@ -315,7 +318,7 @@ mod tests {
                         true => LinkChange::Put(Arc::new(link(number, version))),
                         false => LinkChange::Remove(code(number)),
                     };
-                    let ticket = Ticket { core: CoreId(0), token };
+                    let ticket = Ticket::new(CoreId(0), token);
                     self.cores[core].change(&change, commit, Some((ticket, StoreAnswer::Created)))
                 }
                 Some(Mail::Fetched { code, version, as_of }) => {
@@ -420,7 +423,7 @@ mod tests {
                 let version = Version::default();
                 let (origin, labels) = (Origin::Custom, LinkLabels::default());
                 let link = Link { code, policy, target, created_ms: 0, origin, version, labels };
-                let ticket = Ticket { core: CoreId(0), token: number as u64 };
+                let ticket = Ticket::new(CoreId(0), number as u64);
                 data.change(&LinkChange::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1
             })
             .collect();
@@ -443,7 +446,7 @@ mod tests {
             if cores[0].shard.resolve(&code(number)).1 != CoreId(0) {
                 continue;
             }
-            let ticket = Ticket { core: CoreId(0), token: number as u64 };
+            let ticket = Ticket::new(CoreId(0), number as u64);
             let put = LinkChange::Put(Arc::new(Link { target: target_of(1_900), ..link(number, 1) }));
             match cores[0].change(&put, 1, Some((ticket, StoreAnswer::Created))) {
                 Some((_, StoreAnswer::Created)) => stored.push(number),
@@ -465,7 +468,7 @@ mod tests {
         // The neighbour has a copy.
         let (hash, _) = cores[0].shard.resolve(&changed);
         cores[1].hot.as_mut().unwrap().0.keep(&changed, hash, Policy::default(), b"https://example.org/1");
-        let ticket = Ticket { core: CoreId(0), token: 7 };
+        let ticket = Ticket::new(CoreId(0), 7);
         let put = LinkChange::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
         assert_eq!(
             cores[0].change(&put, 2, Some((ticket, StoreAnswer::Created))),

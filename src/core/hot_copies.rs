@@ -15,6 +15,8 @@ use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 /// Bytes of the longest destination that the table keeps: one message of the mesh holds it.
 pub(super) const TARGET_BYTES_MAX: usize = 144;
 
+const _: () = assert!(TARGET_BYTES_MAX <= u8::MAX as usize, "a place keeps the length in one byte");
+
 /// HostRouter in the table. By Zipf's law with ten million links they serve half of all requests. They take 1 MiB.
 const PLACES: usize = 4_096;
 
@@ -73,6 +75,7 @@ impl HotLinks {
             self.tags[at] = 0;
             return None;
         }
+        debug_assert!(place.policy.max_visits.is_none(), "only the owner may grant a limited visit");
         place.asked = true;
         let target = &place.target[..usize::from(place.target_len)];
         Some(Lookup::Live(Destination { policy: place.policy, target }))
@@ -91,6 +94,7 @@ impl HotLinks {
         place.target_len = target.len() as u8;
         place.target[..target.len()].copy_from_slice(target);
         self.tags[at] = tag_of(hash);
+        debug_assert!(self.tags[at] != 0, "the copy would count as none");
     }
 
     /// Drops the copy of a link, if the table has one.

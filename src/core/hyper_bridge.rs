@@ -5,16 +5,15 @@
 //! hyper sees only heads and bodies that `carom_http::connection` has passed. Of HTTP/2 it sees everything, within the limits
 //! that are set here.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+mod stream;
+
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -22,17 +21,18 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER, STRICT_TRANSPORT_SECURITY,
 };
-use hyper::rt::{Executor, Read, ReadBufCursor, Write};
+use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use self::stream::{BodyKind, End, InFlightRequest};
+pub(super) use self::stream::{Ending, Stream, Verdict};
 use super::access;
 use super::tasks::Tasks;
-use crate::bridge::handle::ServiceHandle;
 use carom_limits::{
-    ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX,
-    HEADERS_MAX, LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
+    ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ConnectionLimits, HEADERS_MAX, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX,
+    STREAMS_WINDOW,
 };
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::clients::forwarded::{Field, Trust};
@@ -61,351 +61,10 @@ pub(super) struct ConnectionInfo {
     pub(super) tasks: Tasks,
 }
 
-/// The reason why no more bytes come in for hyper.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ending {
-    /// No more requests come. hyper's last answer is the connection's last.
-    Last,
-    /// No more requests come, but the loop has something to say after hyper's last answer.
-    Followed,
-    /// The last message broke off or is malformed. hyper answers the complete messages before it, and not that one.
-    Cut,
-}
-
-/// The action for an HTTP/2 client that has been checked for timeouts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
-    /// The client has more time.
-    Wait,
-    /// Announce the end of the connection with GOAWAY.
-    Leave,
-    /// End the connection once its answers are sent.
-    End,
-    /// Break the connection off.
-    Cut,
-}
-
-/// True if a message had its answer although it was incomplete.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Answered(bool);
-
-/// The stream between the loop and hyper.
-#[derive(Debug)]
-pub(super) struct Stream {
-    slot: u32,
-    is_http2: bool,
-    /// Bytes that may wait in either direction.
-    queued_max: usize,
-    /// Bytes of a body that count as progress.
-    progress_len: usize,
-    services: Rc<ServiceHandle>,
-    tasks: Tasks,
-    state: RefCell<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    inbound: Vec<u8>,
-    /// Bytes of `inbound` that hyper has read.
-    read: usize,
-    /// Set once no more bytes come in; hyper finishes the requests it has.
-    ending: Option<Ending>,
-    /// Set once hyper knows that the last message broke off, with whether its answer was complete by then.
-    cut: Option<Answered>,
-    /// True if the connection is gone.
-    gone: bool,
-    outbound: Vec<u8>,
-    /// True if the loop has too many unsent bytes, so that hyper must wait.
-    congested: bool,
-    /// True if hyper had bytes to write and could not.
-    write_blocked: bool,
-    /// Number of heads put in by the loop, of heads passed to a handler, and of heads with an answer. They count from
-    /// the beginning of the connection, and wrap.
-    put_heads: u32,
-    asked_heads: u32,
-    answered_heads: u32,
-    /// Requests whose answer hyper has not taken completely.
-    in_flight: u32,
-    /// Number of those requests that have been admitted to a handler.
-    admitted: usize,
-    /// Number of those requests that may have a long body.
-    long_bodies: usize,
-    /// Number and admission time of the requests without an answer, oldest first.
-    unanswered: VecDeque<(u32, Instant)>,
-    /// Time of the last progress: a request came, an answer was produced, or a piece of one was taken.
-    progress: Option<Instant>,
-    /// Bytes that came since then.
-    arrived: usize,
-    /// Time since which no further request is accepted.
-    left_at: Option<Instant>,
-    /// True if hyper has finished.
-    finished: bool,
-    reader: Option<Waker>,
-    writer: Option<Waker>,
-    /// Requests that wait for admission to a handler.
-    waiting: Vec<Waker>,
-}
-
-impl State {
-    /// True if hyper should write no more for now.
-    fn is_congested(&self, queued_max: usize) -> bool {
-        self.congested || self.outbound.len() >= queued_max
-    }
-
-    /// True if no request will follow the last one that hyper passed to a handler.
-    fn is_at_last(&self) -> bool {
-        self.ending == Some(Ending::Last) && self.asked_heads == self.put_heads
-    }
-
-    fn wake(&mut self) {
-        self.reader.take().into_iter().for_each(Waker::wake);
-        self.writer.take().into_iter().for_each(Waker::wake);
-        self.waiting.drain(..).for_each(Waker::wake);
-    }
-
-    /// True if one more request may go to a handler.
-    fn has_room(&self, queued_max: usize) -> bool {
-        !self.is_congested(queued_max) && self.admitted < ANSWERS_WAITING_MAX || self.gone
-    }
-}
-
-impl Stream {
-    /// Starts hyper on a new stream for the connection in `slot`, of which `heads` heads were answered without it.
-    /// Returns the stream and the task that drives hyper.
-    pub(super) fn start(
-        slot: u32,
-        heads: u32,
-        manner: ConnectionInfo,
-        services: Rc<ServiceHandle>,
-        service: HttpService,
-    ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
-        let state =
-            RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
-        let (is_http2, queued_max) = (manner.is_http2, manner.limits.queued_len);
-        let (progress_len, tasks) = (manner.limits.progress_len(), manner.tasks.clone());
-        let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, services, tasks, state });
-        (Rc::clone(&stream), drive(stream, manner, service))
-    }
-
-    // For the loop.
-
-    /// Hands bytes to hyper. Including them, the connection has sent `heads` heads.
-    pub(super) fn put(&self, bytes: &[u8], heads: u32) {
-        let mut state = self.state.borrow_mut();
-        if state.read > 0 {
-            let read = std::mem::take(&mut state.read);
-            state.inbound.drain(..read);
-        }
-        state.inbound.extend_from_slice(bytes);
-        state.put_heads = heads;
-        state.arrived += bytes.len();
-        if state.long_bodies > 0 && state.arrived >= self.progress_len {
-            self.note_progress(&mut state);
-        }
-        state.reader.take().into_iter().for_each(Waker::wake);
-    }
-
-    /// Ends the input of hyper.
-    pub(super) fn end(&self, ending: Ending) {
-        let mut state = self.state.borrow_mut();
-        state.ending = Some(ending);
-        state.wake();
-    }
-
-    /// True if the stream holds HTTP/2 frames.
-    pub(super) fn is_http2(&self) -> bool {
-        self.is_http2
-    }
-
-    /// Accepts no further request of an HTTP/2 client, and announces that with GOAWAY.
-    pub(super) fn leave(&self) {
-        let mut state = self.state.borrow_mut();
-        if state.left_at.is_none() {
-            state.left_at = Some(Instant::now());
-            state.wake();
-        }
-    }
-
-    /// True after [`Stream::leave`].
-    fn is_leaving(&self) -> bool {
-        self.state.borrow().left_at.is_some()
-    }
-
-    /// Applies the timeouts to an HTTP/2 client. Only frames that make progress on a request count, because a client
-    /// could send others for ever.
-    pub(super) fn judge(&self, now: Instant, limits: &ConnectionLimits) -> Verdict {
-        let mut state = self.state.borrow_mut();
-        let is_busy = state.in_flight > 0;
-        let silent = now.saturating_duration_since(*state.progress.get_or_insert(now));
-        let since =
-            |instant: Option<Instant>| instant.map_or(Duration::ZERO, |instant| now.saturating_duration_since(instant));
-        let unanswered = since(state.unanswered.front().map(|(_, came)| *came));
-        let left = since(state.left_at);
-        match () {
-            () if unanswered >= limits.body_time + ANSWER_TIME_MAX => Verdict::Cut,
-            () if is_busy && silent >= limits.body_time + ANSWER_TIME_MAX => Verdict::Cut,
-            () if !is_busy && left >= GOODBYE_TIME_MAX => Verdict::End,
-            () if !is_busy && silent >= limits.idle_time => Verdict::Leave,
-            () => Verdict::Wait,
-        }
-    }
-
-    /// Tells hyper that the connection is gone.
-    pub(super) fn break_off(&self) {
-        let mut state = self.state.borrow_mut();
-        state.gone = true;
-        state.wake();
-    }
-
-    /// Takes the bytes that hyper has written, and lets it write more.
-    pub(super) fn take(&self, into: &mut Vec<u8>) {
-        let mut state = self.state.borrow_mut();
-        if into.is_empty() {
-            std::mem::swap(into, &mut state.outbound);
-        } else {
-            into.append(&mut state.outbound);
-        }
-        state.congested = false;
-        // Requests that wait for another answer to be taken are woken by that answer.
-        if !state.has_room(self.queued_max) {
-            let waiting = std::mem::take(&mut state.waiting);
-            state.wake();
-            state.waiting = waiting;
-        } else {
-            state.wake();
-        }
-    }
-
-    /// Makes hyper wait, because the loop still has a lot of unsent bytes.
-    pub(super) fn congest(&self) {
-        self.state.borrow_mut().congested = true;
-    }
-
-    /// True if too many bytes wait for hyper.
-    pub(super) fn is_full(&self) -> bool {
-        let state = self.state.borrow();
-        state.inbound.len() - state.read >= self.queued_max
-    }
-
-    /// True if a request is in flight, or hyper still has bytes to read.
-    pub(super) fn is_busy(&self) -> bool {
-        let state = self.state.borrow();
-        state.in_flight > 0 || state.inbound.len() > state.read
-    }
-
-    /// True if the message that broke off was answered before its end came.
-    pub(super) fn answered_the_cut(&self) -> bool {
-        self.state.borrow().cut == Some(Answered(true))
-    }
-
-    /// True if an answer that is produced now can be sent. hyper drops it if it knows that its request broke off.
-    fn is_heard(&self) -> bool {
-        let state = self.state.borrow();
-        !state.gone && state.cut != Some(Answered(false))
-    }
-
-    /// True if hyper has finished.
-    pub(super) fn is_finished(&self) -> bool {
-        self.state.borrow().finished
-    }
-
-    /// Registers one more request of hyper. After `most` requests the connection accepts no more; 0 means no limit.
-    fn begin(self: &Rc<Stream>, request: &Request<Incoming>, most: u32) -> InFlightRequest {
-        let may_be_long = request.body().size_hint().upper().is_none_or(|len| len > SHORT_BODY_LEN);
-        let mut state = self.state.borrow_mut();
-        let body = match self.is_http2 && may_be_long {
-            false => BodyKind::Short,
-            true if state.long_bodies >= LONG_BODIES_MAX => BodyKind::OneTooMany,
-            true => BodyKind::Long,
-        };
-        state.in_flight += 1;
-        state.asked_heads = state.asked_heads.wrapping_add(1);
-        state.long_bodies += usize::from(body == BodyKind::Long);
-        let number = state.asked_heads;
-        self.note_progress(&mut state);
-        let is_last = self.is_http2 && most > 0 && number >= most;
-        // Some requests may have been under way before GOAWAY. A client that continues after those ignores it.
-        state.gone |= is_last && number - most > STREAMS_MAX;
-        drop(state);
-        if is_last {
-            self.leave();
-        }
-        InFlightRequest { stream: Rc::clone(self), number, body, is_admitted: false }
-    }
-
-    /// Records progress. For HTTP/1.1 the loop does that itself.
-    fn note_progress(&self, state: &mut State) {
-        if self.is_http2 {
-            (state.progress, state.arrived) = (Some(Instant::now()), 0);
-        }
-    }
-
-    fn notify_loop(&self) {
-        self.services.notify_loop(self.slot);
-    }
-
-    /// Waits until the request may go to a handler, or the connection is gone.
-    fn poll_room(&self, flight: &mut InFlightRequest, context: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.state.borrow_mut();
-        if state.has_room(self.queued_max) {
-            state.admitted += 1;
-            flight.is_admitted = true;
-            if self.is_http2 {
-                state.unanswered.push_back((flight.number, Instant::now()));
-            }
-            return Poll::Ready(());
-        }
-        if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-            state.waiting.push(context.waker().clone());
-        }
-        let is_congested = state.is_congested(self.queued_max);
-        drop(state);
-        // The loop can act on unsent bytes, but not on answers that the client does not take.
-        if is_congested {
-            self.notify_loop();
-        }
-        Poll::Pending
-    }
-}
-
 /// Runs hyper until the connection ends in any way.
-async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: HttpService) {
-    let ConnectionInfo { source, trust, is_secure, hsts, limits, .. } = manner;
-    let handler = service_fn(|mut request: Request<Incoming>| {
-        if let Some(source) = source {
-            let source = client_of(&trust, source, request.headers());
-            request.extensions_mut().insert(source);
-        }
-        request.extensions_mut().insert(limits);
-        let noted = access::note_read(&stream.services, &request, is_secure).map(|noted| (noted, Instant::now()));
-        let (stream, service, hsts) = (Rc::clone(&stream), Rc::clone(&service), hsts.clone());
-        let mut flight = stream.begin(&request, limits.requests);
-        async move {
-            // hyper collects answers however much waits to be sent. Nothing is produced that the client does not take.
-            poll_fn(|context| stream.poll_room(&mut flight, context)).await;
-            let is_head = stream.is_http2 && request.method() == Method::HEAD;
-            let mut answer = match () {
-                () if is_of_two_hosts(&request) => refused(StatusCode::BAD_REQUEST, TWO_HOSTS),
-                () if flight.body == BodyKind::OneTooMany => refused(StatusCode::SERVICE_UNAVAILABLE, LONG_BODIES),
-                () => service(request).await,
-            };
-            if is_head {
-                answer = without_body(answer);
-            }
-            flight.answer();
-            if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
-                stream.services.log_noted(noted, answer.status().as_u16(), since.elapsed());
-            }
-            let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
-            if let Some(hsts) = hsts {
-                response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts);
-            }
-            if stream.state.borrow().is_at_last() && !stream.is_http2 {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok::<_, Infallible>(response)
-        }
-    });
+async fn drive(stream: Rc<Stream>, info: ConnectionInfo, service: HttpService) {
+    let limits = info.limits;
+    let handler = service_fn(|request| respond(&stream, &info, &service, request));
     // An error here is the client's: it went away, or its body broke off. Nothing is left to report to.
     if stream.is_http2 {
         let mut connection = pin!(
@@ -440,6 +99,50 @@ async fn drive(stream: Rc<Stream>, manner: ConnectionInfo, service: HttpService)
     state.in_flight = 0;
     drop(state);
     stream.notify_loop();
+}
+
+/// Answers one request: has it wait for its admission, and passes it to the service.
+fn respond(
+    stream: &Rc<Stream>,
+    info: &ConnectionInfo,
+    service: &HttpService,
+    mut request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Answering>, Infallible>> + use<> {
+    if let Some(source) = info.source {
+        let source = client_of(&info.trust, source, request.headers());
+        request.extensions_mut().insert(source);
+    }
+    request.extensions_mut().insert(info.limits);
+    let noted = access::note_read(&stream.services, &request, info.is_secure).map(|noted| (noted, Instant::now()));
+    let (stream, service, hsts) = (Rc::clone(stream), Rc::clone(service), info.hsts.clone());
+    let mut flight = stream.begin(&request, info.limits.requests);
+    async move {
+        // hyper collects answers however much waits to be sent. Nothing is produced that the client does not take.
+        poll_fn(|context| stream.poll_room(&mut flight, context)).await;
+        let is_head = stream.is_http2 && request.method() == Method::HEAD;
+        let mut answer = if is_of_two_hosts(&request) {
+            refused(StatusCode::BAD_REQUEST, TWO_HOSTS)
+        } else if flight.body == BodyKind::OneTooMany {
+            refused(StatusCode::SERVICE_UNAVAILABLE, LONG_BODIES)
+        } else {
+            service(request).await
+        };
+        if is_head {
+            answer = without_body(answer);
+        }
+        flight.answer();
+        if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
+            stream.services.log_noted(noted, answer.status().as_u16(), since.elapsed());
+        }
+        let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
+        if let Some(hsts) = hsts {
+            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts);
+        }
+        if stream.state.borrow().is_at_last() && !stream.is_http2 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(response)
+    }
 }
 
 /// Returns the client of a request: the one that the proxies name, if they are trusted.
@@ -489,47 +192,6 @@ fn without_body(answer: Response<Content>) -> Response<Content> {
         head.headers.insert(CONTENT_LENGTH, len.into());
     }
     Response::from_parts(head, Box::pin(Full::default()) as Content)
-}
-
-/// The expected size of a request's body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum BodyKind {
-    /// At most [`SHORT_BODY_LEN`] bytes, or HTTP/1.1.
-    Short,
-    /// Possibly more.
-    Long,
-    /// Possibly more, while the connection already has as many such requests as it may.
-    OneTooMany,
-}
-
-/// A request in flight, from the moment hyper passes it on until its answer is taken completely or given up.
-struct InFlightRequest {
-    stream: Rc<Stream>,
-    number: u32,
-    body: BodyKind,
-    is_admitted: bool,
-}
-
-impl InFlightRequest {
-    /// Notes that the answer is produced.
-    fn answer(&mut self) {
-        let mut state = self.stream.state.borrow_mut();
-        state.answered_heads = state.answered_heads.wrapping_add(1);
-        state.unanswered.retain(|(number, _)| *number != self.number);
-        self.stream.note_progress(&mut state);
-    }
-}
-
-impl Drop for InFlightRequest {
-    fn drop(&mut self) {
-        let mut state = self.stream.state.borrow_mut();
-        state.in_flight = state.in_flight.saturating_sub(1);
-        state.admitted -= usize::from(self.is_admitted);
-        state.long_bodies -= usize::from(self.body == BodyKind::Long);
-        state.unanswered.retain(|(number, _)| *number != self.number);
-        self.stream.note_progress(&mut state);
-        state.waiting.drain(..).for_each(Waker::wake);
-    }
 }
 
 /// Runs the answer to one HTTP/2 request as a task, beside the others.
@@ -582,83 +244,5 @@ impl Body for Answering {
             Some(exact) => SizeHint::with_exact(exact + rest),
             None => hint,
         }
-    }
-}
-
-/// hyper's end of the stream.
-struct End(Rc<Stream>);
-
-impl Read for End {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        let mut state = self.0.state.borrow_mut();
-        let waiting = &state.inbound[state.read..];
-        if !waiting.is_empty() {
-            if self.0.tasks.must_yield() {
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let was_full = waiting.len() >= self.0.queued_max;
-            let len = waiting.len().min(buffer.remaining());
-            buffer.put_slice(&waiting[..len]);
-            state.read += len;
-            if state.read == state.inbound.len() {
-                state.inbound.clear();
-                state.read = 0;
-            }
-            drop(state);
-            if was_full {
-                self.0.notify_loop();
-            }
-            return Poll::Ready(Ok(()));
-        }
-        match state.ending {
-            _ if state.gone => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            // An error makes hyper drop its unwritten bytes, so earlier answers go out first.
-            Some(Ending::Cut) if !state.write_blocked => {
-                state.cut = Some(Answered(state.answered_heads == state.put_heads));
-                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
-            }
-            Some(Ending::Last | Ending::Followed) => Poll::Ready(Ok(())),
-            _ => {
-                state.reader = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl Write for End {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut state = self.0.state.borrow_mut();
-        if state.gone || state.cut.is_some() {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-        }
-        state.write_blocked = state.is_congested(self.0.queued_max);
-        if state.write_blocked {
-            state.writer = Some(context.waker().clone());
-            drop(state);
-            self.0.notify_loop();
-            return Poll::Pending;
-        }
-        // Takes no more bytes than the loop sends at once, however large the piece is.
-        let len = bytes.len().min(self.0.queued_max - state.outbound.len());
-        state.outbound.extend_from_slice(&bytes[..len]);
-        state.reader.take().into_iter().for_each(Waker::wake);
-        drop(state);
-        self.0.notify_loop();
-        Poll::Ready(Ok(len))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The loop sends the bytes in its next turn.
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }

@@ -36,27 +36,38 @@ impl PendingInvalidations {
 
     /// Adds a change that `peers` other cores must confirm. Returns its number.
     pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, notify: Option<(Ticket, StoreAnswer)>) -> u64 {
+        assert!(peers > 0, "no core would ever confirm the change");
         self.last += 1;
         self.waiting.insert(self.last, PendingInvalidation { hash, left: peers, notify });
         *self.codes.entry(hash).or_default() += 1;
+        self.assert_counted();
         self.last
     }
 
     /// Notes that one core has dropped its copy. Returns the answer to send if it was the last.
     pub(super) fn dropped(&mut self, number: u64) -> Option<(Ticket, StoreAnswer)> {
         let recall = self.waiting.get_mut(&number)?;
+        assert!(recall.left > 0, "a core has confirmed the change twice");
         recall.left -= 1;
         if recall.left > 0 {
             return None;
         }
         let recall = self.waiting.remove(&number)?;
+        assert!(self.codes.contains_key(&recall.hash), "a later change of the code would not wait for this one");
         if let Some(others) = self.codes.get_mut(&recall.hash) {
             *others -= 1;
             if *others == 0 {
                 self.codes.remove(&recall.hash);
             }
         }
+        self.assert_counted();
         recall.notify
+    }
+
+    /// Asserts that each waiting change counts for its code.
+    fn assert_counted(&self) {
+        assert!(self.codes.len() <= self.waiting.len(), "a code waits for no change");
+        debug_assert_eq!(self.codes.values().sum::<usize>(), self.waiting.len(), "a waiting change counts for no code");
     }
 }
 
@@ -68,7 +79,7 @@ mod tests {
     #[test]
     fn the_last_core_releases_the_answer() {
         let mut recalls = PendingInvalidations::default();
-        let ticket = |token| Ticket { core: CoreId(0), token };
+        let ticket = |token| Ticket::new(CoreId(0), token);
         let (one, other) = (CodeHash(1), CodeHash(2));
         let first = recalls.begin(one, 2, Some((ticket(1), StoreAnswer::Deleted)));
         let second = recalls.begin(one, 1, Some((ticket(2), StoreAnswer::Deleted)));

@@ -175,6 +175,7 @@ impl LinkMemory {
         match self {
             LinkMemory::All(all) => all.load(code, hash, entry),
             LinkMemory::Hot(hot) => {
+                debug_assert!(hot.codes.may_hold(hash), "the link would get 404 once it is evicted");
                 // Without memory it is read from the store like others.
                 let _ = hot.links.put(code, hash, entry);
                 Ok(())
@@ -292,6 +293,7 @@ impl HotSet {
 
     fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, commit: u64) -> bool {
         let replaced = self.codes.may_hold(hash);
+        debug_assert!(self.changed[slot(hash)] <= commit, "an older commit would admit outdated reads");
         self.changed[slot(hash)] = commit;
         self.add_code(hash);
         // Without memory it is read from the store like others.
@@ -300,6 +302,7 @@ impl HotSet {
     }
 
     fn remove(&mut self, code: &Code, hash: CodeHash, commit: u64) -> bool {
+        debug_assert!(self.changed[slot(hash)] <= commit, "an older commit would admit outdated reads");
         self.changed[slot(hash)] = commit;
         self.links.remove(code, hash);
         let may_exist = self.codes.may_hold(hash);
@@ -325,6 +328,7 @@ impl HotSet {
     fn add_code(&mut self, hash: CodeHash) {
         let before = self.codes.bytes_wanted();
         self.codes.insert(hash);
+        debug_assert!(self.codes.may_hold(hash), "an existing code would get 404");
         // Links make room for the next layer of the filter well before it is needed.
         if self.codes.bytes_wanted() != before {
             self.share_out();

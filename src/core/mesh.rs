@@ -141,6 +141,10 @@ pub(super) fn weave(cores: CoreCount) -> Vec<Mesh> {
             meshes[other].peers[one] = Some(Peer::new(ask_one, asked_by_one, answer_one, answered_by_one));
         }
     }
+    assert!(
+        meshes.iter().all(|mesh| mesh.peers.iter().flatten().count() + 1 == cores.get()),
+        "a core has no rings with another one"
+    );
     meshes
 }
 
@@ -183,6 +187,7 @@ impl Peer {
 
     fn answer_with(&mut self, token: u64, lookup: &BorrowedLookup<'_>) {
         let (found, Destination { policy, target }) = encode(lookup);
+        debug_assert!(target.len() <= PARTS_MAX * PART_LEN, "an answer takes more room than is kept for it");
         let mut left = target;
         loop {
             let (now, later) = left.split_at(left.len().min(PART_LEN));
@@ -258,6 +263,10 @@ impl Mesh {
                 prefetch(links, &questions);
                 for question in &questions {
                     find(links, question, &mut |found| peer.answer_with(question.token, found));
+                    debug_assert!(
+                        matches!(peer.for_asker.back(), Some(FromOwner::Part(part)) if part.token == question.token),
+                        "the asking core would wait for ever"
+                    );
                 }
                 answered += questions.len();
             }
@@ -274,11 +283,16 @@ impl Mesh {
                 let part = match message {
                     FromOwner::Part(part) => part,
                     FromOwner::Recall { number, hash } => {
+                        debug_assert!(target.is_empty(), "a recall came between the parts of an answer");
                         taken += 1;
                         take(PeerMessage::Recall { owner: CoreId(owner as u16), number, hash });
                         continue;
                     }
                 };
+                debug_assert!(
+                    target.len() + usize::from(part.left) <= carom_limits::TARGET_LEN_MAX,
+                    "the parts of two answers are mixed"
+                );
                 let here = usize::from(part.left).min(PART_LEN);
                 let is_last = usize::from(part.left) <= PART_LEN;
                 if !is_last || !target.is_empty() {
@@ -334,6 +348,7 @@ impl Mesh {
 
     /// Publishes the descriptor of this core's ring, by which peers wake it.
     pub(super) fn announce(&self, ring: RawFd) {
+        assert!(ring >= 0, "peers could not wake this core");
         self.presence.rings[self.me.index()].store(ring, Ordering::Release);
     }
 
@@ -356,7 +371,9 @@ impl Mesh {
     /// Records that a draining core has no connections left; it still answers other cores. Returns true if it was the
     /// last one.
     pub(super) fn finish(&self) -> bool {
-        self.presence.open.fetch_sub(1, Ordering::AcqRel) == 1
+        let open = self.presence.open.fetch_sub(1, Ordering::AcqRel);
+        assert!(open > 0, "a core has finished twice, so another one would not be waited for");
+        open == 1
     }
 
     /// True if every core has finished.

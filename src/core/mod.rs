@@ -2,16 +2,18 @@
 //!
 //! The modules, in reading order:
 //!
-//! - `serve`: the loop of a core, and the crate `carom-ring` below it for the kernel.
-//! - `work`: what the loop does with bytes and messages; `told` has the rules that all ways to an answer share.
-//! - `patience`: timeouts and the drain; `crowd`: connection limits and eviction; `refuse`: rejected requests.
-//! - `conn`: the state of one connection; `secure`: TLS connections; `slow`: connections that hyper drives.
-//! - `data`: everything that a core can answer from. `shard` has the links that it owns and `residents` those of them
+//! - `run_loop`: the loop of a core; `mail`: its messages; `settle`: what touched connections need at the end of a turn.
+//! - `driver`: everything that touches the ring of the kernel (crate `carom-ring`), and the transport of a connection.
+//! - `work`: what a core does with the bytes of its connections; `redirects`: look-ups and the responses to them, with
+//!   `accounting`, the rules that all ways to an answer share.
+//! - `timeouts`: timeouts and the drain; `admission`: connection limits and eviction; `rejections`: rejected requests.
+//! - `connection`: the state of one connection; `tls`: TLS connections; `hyper_bridge`: connections that hyper drives.
+//! - `data`: everything that a core can answer from. `shard` has the links that it owns and `link_memory` those of them
 //!   in memory. `all_links` serves a node that keeps every link, and `codes` filters unknown codes where it does not.
-//! - `look`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot`: copies of other cores' links;
-//!   `recall`: how an owner has those copies dropped.
+//! - `late_answers`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot_copies`: copies of other
+//!   cores' links; `invalidation`: how an owner has those copies dropped.
 //! - `answers`: prebuilt responses to redirects, and their error pages.
-//! - `places`: virtual hosts; `listen`: listening sockets; `access`: entries of the access log.
+//! - `vhosts`: virtual hosts; `listen`: listening sockets; `access`: entries of the access log.
 //! - `executor`: glommio; `tasks`: the time-bounded work beside the loop.
 //!
 //! Cores share nothing but the rings of the mesh and the counters in `stats`. A core never waits for a disk, a lock, a
@@ -25,6 +27,7 @@ mod answers;
 mod codes;
 mod connection;
 mod data;
+mod driver;
 pub mod executor;
 mod hot_copies;
 mod hyper_bridge;
@@ -33,9 +36,12 @@ mod late_answers;
 mod latencies;
 mod link_memory;
 pub mod listen;
+mod mail;
 mod mesh;
+mod redirects;
 mod rejections;
 mod run_loop;
+mod settle;
 mod shard;
 mod tasks;
 mod timeouts;

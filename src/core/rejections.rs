@@ -43,7 +43,7 @@ impl Work {
     /// Writes the response to a rejected request, and its entry in the access log.
     pub(super) fn write_rejection(&mut self, slot: u32, PendingRejection { rejection, noted }: PendingRejection) {
         let Some(conn) = self.conns.get(slot) else { return };
-        self.answers[conn.scheme_index()].reject(&mut conn.out, rejection);
+        self.redirects.answers[conn.scheme_index()].reject(&mut conn.out, rejection);
         let ticks = self.now.tick.wrapping_sub(conn.wait.since);
         let took = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)) * ticks;
         if let Some(noted) = noted {

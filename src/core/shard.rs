@@ -81,6 +81,7 @@ impl Shard {
     /// Returns the link or its absence for a code of this core at the instant `now_ms`, in milliseconds since 1970 UTC.
     #[inline]
     pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> BorrowedLookup<'_> {
+        debug_assert_eq!(owner(hash, self.cores), self.me, "this core would answer 404 for the link of another");
         match self.links.get(code, hash) {
             Lookup::Live(destination) => destination.at(now_ms),
             Lookup::Missing if self.damaged.iter().any(|range| range.may_hold(code)) => Lookup::Damaged,
@@ -91,10 +92,7 @@ impl Shard {
     /// Makes a change visible that is durable with commit number `commit`. Returns the hash of the code, whether it may
     /// have had a link of which others hold copies, and whether redirects find the new one.
     pub(super) fn apply(&mut self, change: &LinkChange, commit: u64) -> (CodeHash, Placed) {
-        let code = match change {
-            LinkChange::Put(link) => &link.code,
-            LinkChange::Remove(code) => code,
-        };
+        let code = change.code();
         let hash = self.hasher.hash(code);
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
         let placed = match change {

@@ -166,6 +166,7 @@ impl Tasks {
         if is_ready {
             *place = None;
             self.0.free.borrow_mut().push(slot);
+            debug_assert!(self.0.live.get() > 0, "a task that ends was counted");
             self.0.live.set(self.0.live.get() - 1);
             // Values that the task drops may start or wake others.
             drop(slots);

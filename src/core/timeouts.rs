@@ -1,14 +1,12 @@
 //! The timeouts of a core's connections, and how connections end in a drain.
 
-use super::accounting::{ConnClient, may_step};
+use super::accounting::may_step;
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::hyper_bridge::{Ending, Verdict};
 use super::work::{TICKS_PER_SECOND, Work};
-use crate::bridge::handle::count_response;
+use carom_http::Rejection;
 use carom_http::connection::Expects;
-use carom_http::{RedirectRequest, Rejection};
 use carom_limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
-use carom_model::redirect::{Decision, Lookup, Policies, decide};
 
 /// Ticks that a client has to read our last answer.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
@@ -35,11 +33,11 @@ impl Work {
             }
             return;
         }
-        if !conn.in_flight.send && conn.unread_for(tick) >= ticks(SEND_TIME_MAX) {
+        if !conn.transport.is_sending() && conn.unread_for(tick) >= ticks(SEND_TIME_MAX) {
             // The client does not read, and the kernel has taken everything.
             return self.break_off(slot);
         }
-        if conn.in_flight.send && tick.wrapping_sub(conn.sends.since) >= ticks(SEND_TIME_MAX) {
+        if conn.transport.is_sending() && tick.wrapping_sub(conn.sends.since) >= ticks(SEND_TIME_MAX) {
             // The client does not read.
             return self.break_off(slot);
         }
@@ -85,22 +83,9 @@ impl Work {
     /// Answers 503 to a look-up that timed out, and ends the connection so that a later answer reaches nothing.
     fn give_up(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let Some(pending) = conn.take_look_up() else { return };
-        Self::touch(&mut self.dirty, conn);
-        let request = RedirectRequest { close: true, ..pending.request };
-        let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
-        let mut client = ConnClient { conn, services: &self.services };
-        let Decision { response, .. } =
-            decide(&policies, Some(pending.domain), request.head_only, Lookup::NotResident, &mut client);
-        count_response(&self.stats, &response);
-        self.answers[conn.scheme_index()].write(&mut conn.out, &request, &[], &response, self.now.unix_ms);
-        let took = self.now.instant - pending.since;
-        self.latencies.record(took);
-        if let Some(noted) = pending.noted {
-            self.services.log_noted(noted, response.status(), took);
+        if self.redirects.give_up(conn, &self.now) {
+            Self::touch(&mut self.dirty, conn);
         }
-        conn.enter(ConnState::Draining { said_last: false });
     }
 
     /// Accepts no further request on a connection. It ends after the answers to those that it has.

@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use carom_ring::Tag;
 use hyper::header::HeaderValue;
 
 use super::connection::{Conn, ConnState};
+use super::driver::Tag;
 use super::work::Work;
 use carom_http::Rejection;
 use carom_http::answer::max_age;
@@ -59,6 +59,7 @@ impl TlsConnections {
 
     /// Counts out the handshake of a connection that enters another state, if it has one.
     pub(super) fn count_out(&mut self, conn: &Conn) {
+        debug_assert!(!conn.is_handshaking() || self.under_way > 0, "each handshake was counted");
         self.under_way -= usize::from(conn.is_handshaking());
     }
 }
@@ -199,6 +200,7 @@ impl Work {
         let Some(tls) = conn.tls.as_mut().filter(|_| conn.state.is_live()) else { return };
         let mut plain = std::mem::take(&mut self.secure.plain);
         let had_part = tls.has_part();
+        debug_assert!(plain.is_empty(), "the bytes of one connection reach no other");
         let heard = tls.receive(bytes, &mut plain);
         if !had_part || !plain.is_empty() {
             conn.part_since = self.now.tick;
@@ -255,6 +257,7 @@ impl Work {
             return Vec::new();
         }
         let mut sealed = std::mem::take(&mut self.secure.spare);
+        debug_assert!(sealed.is_empty(), "each record is sent once");
         tls.seal(&conn.out, is_last, &mut sealed);
         // The buffers rotate: this one becomes the next one to encrypt into, and the sent one comes back for answers.
         let mut plain = std::mem::take(&mut conn.out);

@@ -4,10 +4,6 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use super::connection::{Awaits, ConnState};
-use super::data::Remote;
-use super::mesh::Question;
-use super::work::Work;
 use carom_http::RedirectRequest;
 use carom_model::domains::{DomainIndex, Domains};
 
@@ -49,31 +45,5 @@ impl HostRouter {
     #[inline]
     pub(super) fn fallback_of(&self, code: &Code) -> Option<Code> {
         self.0.as_ref().and_then(|domains| domains.fallback_of(code))
-    }
-}
-
-impl Work {
-    /// Looks up the link of the default domain that may stand in for a missing one.
-    pub(super) fn ask_again(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get(slot) else { return };
-        let token = conn.token();
-        let ConnState::LookingUp(pending) = &mut conn.state else { return };
-        if pending.awaits != Awaits::Turn {
-            return;
-        }
-        let code = pending.code;
-        let Some(mut data) = self.data.take() else { return };
-        match data.find(&code, self.now.unix_ms) {
-            Ok(found) => {
-                // The caller resumes the connection.
-                self.take_answer(token, &found, true, &mut Vec::new());
-            }
-            Err(Remote { owner, hash, wanted }) => {
-                pending.awaits = Awaits::Owner { wanted };
-                self.stats.forwarded_out.add(1);
-                data.mesh.ask(owner, Question { token, hash, code });
-            }
-        }
-        self.data = Some(data);
     }
 }

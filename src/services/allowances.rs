@@ -123,23 +123,30 @@ impl Allowances {
         for order in orders {
             match order {
                 AllowanceOrder::Ask(visit) => {
-                    self.queue_len.fetch_sub(1, Ordering::Relaxed);
+                    let waiting = self.queue_len.fetch_sub(1, Ordering::Relaxed);
+                    assert!(waiting > 0, "the queue would count as full for ever");
                     touched.extend(self.ask(visit));
                 }
                 AllowanceOrder::Changed(codes) => {
                     self.give_out(&mut touched);
                     let (ended, changed): (Vec<_>, Vec<_>) = codes.into_iter().partition(|(_, ended)| *ended);
-                    ended.iter().for_each(|(code, _)| _ = self.limited.remove(code));
+                    ended.iter().for_each(|(code, _)| self.drop_link(code));
                     if self.setup.shared.is_some() {
                         // The maximum may be lower now, and other nodes may have used what this node has left. Its
                         // share is dropped, so that the next visit asks Redis again.
-                        changed.iter().for_each(|(code, _)| _ = self.limited.remove(code));
+                        changed.iter().for_each(|(code, _)| self.drop_link(code));
                     }
                     self.put_away_these(changed.iter().map(|(code, _)| code));
                 }
             }
         }
         self.give_out(&mut touched);
+    }
+
+    /// Drops a link and its share from memory, and stores nothing of it.
+    fn drop_link(&mut self, code: &Code) {
+        let limited = self.limited.remove(code);
+        assert!(limited.is_none_or(|limited| limited.waiting.is_empty()), "a visit would wait for ever");
     }
 
     /// Answers a visit, or queues it and returns its code.
@@ -263,6 +270,7 @@ impl Allowances {
                 batch.set_allowance(code, &StoredAllowance { taken, ..limited.share.stored(limited.identity()) });
             }
         }
+        assert_eq!(given.len(), codes.len(), "the share of one link would be granted to another");
         if batch.is_empty() {
             return given;
         }
@@ -277,7 +285,7 @@ impl Allowances {
     /// Answers the requests that wait for a link, as far as visits are left. Returns true if some still wait.
     fn serve(&mut self, code: &Code, given: Option<(u64, u64)>) -> bool {
         let Some(limited) = self.limited.get_mut(code) else { return false };
-        let mut told = Vec::new();
+        let (mut told, asked) = (Vec::new(), limited.waiting.len());
         match given {
             None => told.extend(limited.waiting.drain(..).map(|visit| (visit, Lookup::NotResident))),
             Some((given, taken)) => {
@@ -296,6 +304,7 @@ impl Allowances {
                 limited.waiting = waiting.collect();
             }
         }
+        assert_eq!(told.len() + limited.waiting.len(), asked, "a visit would get no answer");
         let still_wait = !limited.waiting.is_empty();
         told.into_iter().for_each(|(visit, found)| self.reply(&visit, found));
         still_wait
@@ -319,6 +328,7 @@ impl Allowances {
         let mut batch = self.setup.links.batch();
         for code in codes {
             let Some(limited) = self.limited.remove(code) else { continue };
+            assert!(limited.waiting.is_empty(), "a visit would wait for ever");
             if let Some(left) = limited.share.parked(limited.identity())
                 && may_write
             {

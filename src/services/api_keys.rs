@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::file::{FileError, Stamp};
-use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, StoreAnswer, ToCore};
+use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, ToCore};
 use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::access::AppName;
 use carom_model::access::registry::{KeyEntry, Keyring, Registry};
@@ -92,7 +92,7 @@ impl Keeper {
             match orders.recv_timeout(LOOK_EVERY) {
                 Ok(AppsOrder { request, ticket }) => {
                     let answer = self.serve(request);
-                    self.setup.post.answer(ticket, StoreAnswer::Apps(Box::new(answer)));
+                    self.setup.post.answer(ticket, answer);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -115,6 +115,7 @@ impl ExpiryThread {
 /// # Errors
 /// If the operating system cannot start a thread.
 pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
+    assert!(setup.per_second > 0, "the pause after a batch would have no end");
     let stop = Arc::new(AtomicBool::new(false));
     let now = Instant::now();
     let sweeper = Sweeper {
@@ -337,6 +338,7 @@ impl Sweeper {
 
     /// Sends the writer an order and waits for its report. Returns `None` if it was not done.
     fn order(&self, order: WriterOrder) -> Option<SweepResult> {
+        assert!(self.setup.swept.try_recv().is_err(), "the report on an earlier order would be taken for this one's");
         self.setup.writer.send(order).ok()?;
         self.setup.swept.recv().ok().filter(|swept| swept.is_done)
     }
@@ -381,7 +383,9 @@ impl Sweeper {
             let Some(last) = quarantined.last().copied() else { break };
             let shortest = self.setup.length.get();
             quarantined.retain(|entry| entry.code.len() >= shortest);
+            let opened = quarantined.len();
             let Some(swept) = self.order(WriterOrder::ReleaseCodes { quarantined, until_ms }) else { break };
+            assert!(swept.codes.len() <= opened, "a code was freed that has no entry");
             self.quarantine_behind = Some(last);
             codes.extend(swept.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
         }

@@ -69,6 +69,7 @@ pub fn load(
         records: AtomicU64::new(0),
         tombstones: AtomicU64::new(0),
     };
+    assert!(post.all().len() >= cores.get(), "a core that owns links has no mailbox");
     let mut report = shared.load_image(data_dir)?;
     if report.is_none() {
         report = Some(shared.load_store()?);
@@ -282,6 +283,7 @@ impl Shared<'_> {
     }
 
     fn send_all(&self, batches: Vec<LoadBatch>) {
+        assert_eq!(batches.len(), self.cores.get(), "the links of a core would not be loaded");
         for (core, batch) in self.cores.cores().zip(batches) {
             self.send(core, batch);
         }

@@ -13,7 +13,7 @@ use super::readers::link_fetchers::FetcherSetup;
 use super::search::Catalog;
 use super::writer::WriterSetup;
 use crate::bridge::{
-    AllowanceQueue, FleetDecision, Mailbox, Mailboxes, StoreAnswer, StoreRequest, Ticket, ToCore, WriterOrder,
+    AllowanceQueue, FleetDecision, Mailbox, Mailboxes, Reply, StoreAnswer, StoreRequest, Ticket, ToCore, WriterOrder,
 };
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
@@ -94,7 +94,7 @@ impl TestNode {
                 while let Ok(message) = mail.try_recv() {
                     let (token, answer) = match message {
                         ToCore::Apply { notify: Some((ticket, answer)), .. } => (ticket.token, answer),
-                        ToCore::Answer { token, answer } => (token, answer),
+                        ToCore::Reply { token, reply: Reply::Stored(answer) } => (token, answer),
                         other => panic!("unexpected mail {other:?}"),
                     };
                     assert!(answers.insert(token, answer).is_none(), "ticket {token} was answered twice");
@@ -111,7 +111,7 @@ impl TestNode {
 
 /// Returns the order to create a link, for the ticket of `token` at core 0.
 pub(crate) fn create(link: Link, token: u64) -> WriterOrder {
-    let ticket = Ticket { core: CoreId(0), token };
+    let ticket = Ticket::new(CoreId(0), token);
     let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket };
     WriterOrder::Client(request, FleetDecision::Alone)
 }
@@ -119,11 +119,7 @@ pub(crate) fn create(link: Link, token: u64) -> WriterOrder {
 /// Returns the order to delete a link, for the ticket of `token` at core 0.
 pub(crate) fn delete(code: &str, token: u64) -> WriterOrder {
     let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
-    let request = StoreRequest::Delete {
-        code,
-        by: Scope::ALL,
-        author: Author::default(),
-        ticket: Ticket { core: CoreId(0), token },
-    };
+    let request =
+        StoreRequest::Delete { code, by: Scope::ALL, author: Author::default(), ticket: Ticket::new(CoreId(0), token) };
     WriterOrder::Client(request, FleetDecision::Alone)
 }

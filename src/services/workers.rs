@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use super::threads::pool;
 use super::threads::priority::let_cores_go_first;
-use crate::bridge::{Job, JobQueues, Mailboxes, ToCore};
+use crate::bridge::{Job, JobDone, JobQueues, Mailboxes};
 use carom_limits::{DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
 /// Starts one thread for pictures and one for documents. They end when all senders are gone.
@@ -16,7 +16,8 @@ pub fn start(post: &Mailboxes) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
     let begin = |name: &str, queue_len: usize| {
         let post = post.clone();
         pool::start(name, 1, queue_len, let_cores_go_first, move |Job { ticket, run }| {
-            post.to(ticket.core).post(ToCore::Made { token: ticket.token, made: run() });
+            run();
+            post.answer(ticket, JobDone);
         })
     };
     let (pictures, mut threads) = begin("pictures", PICTURE_QUEUE_LEN)?;

@@ -120,6 +120,7 @@ struct Writer {
 
 impl Writer {
     fn new(setup: WriterSetup) -> io::Result<Writer> {
+        assert!(setup.post.all().len() >= setup.cores.get(), "a core that owns links has no mailbox");
         Ok(Writer {
             disk: DiskGuard::new(setup.data_dir.clone()),
             health: Health::Good,
@@ -166,6 +167,8 @@ impl Writer {
     }
 
     fn commit(&mut self, orders: Vec<WriterOrder>) {
+        assert_eq!(self.health, Health::Good, "a commit after a failed write could acknowledge what is not on disk");
+        assert!(self.bundles.iter().all(Vec::is_empty), "messages of the last commit would be sent with this one");
         let begun = Instant::now();
         let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
         let mut plan = CommitPlanner::new(&mut self.outbox, unix_ms()).with_window(window_ms);
@@ -202,6 +205,10 @@ impl Writer {
         if let Err(error) = self.write(&writes, &ended) {
             self.fail(&error);
         } else if !must_sync || self.make_durable() {
+            assert!(
+                !must_sync || !self.unsynced || cfg!(feature = "faults"),
+                "clients would hear of an unsynced change"
+            );
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
             if !ended.is_empty() {
@@ -227,12 +234,21 @@ impl Writer {
         if writes.is_empty() {
             return Ok(());
         }
+        debug_assert!(
+            writes.states.is_sorted_by(|(one, _), (next, _)| one < next),
+            "a batch has one write for each code, in their order"
+        );
         let mut batch = self.setup.links.batch();
         for (code, state) in &writes.states {
             match state {
                 Some(state) => {
                     self.record.clear();
                     state.to_record(code, &mut self.record);
+                    debug_assert_eq!(
+                        State::from_value(*code, &self.record).as_ref(),
+                        Some(state),
+                        "a restart would read another state than this commit acknowledges"
+                    );
                     batch.put(code, &self.record);
                 }
                 None => batch.remove(code),
@@ -283,6 +299,7 @@ impl Writer {
 
     /// Syncs all commits. A failure is final.
     fn sync(&mut self) -> bool {
+        assert_ne!(self.health, Health::Failed, "a failed sync is never retried: its pages may be gone");
         #[cfg(feature = "faults")]
         self.synced.before_sync(&self.setup.data_dir);
         let start = Instant::now();
@@ -303,11 +320,12 @@ impl Writer {
         for outcome in outcomes {
             match outcome {
                 CommitEffect::Apply { code, change, notify } => {
+                    debug_assert_eq!(change.code(), &code, "the owner of another code would get the change");
                     let core = owner(setup.hasher.hash(&code), setup.cores);
                     self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
                 }
                 CommitEffect::Answer { ticket, answer } => {
-                    self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+                    self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
                 }
             }
         }
@@ -321,12 +339,13 @@ impl Writer {
 
     /// Answers the clients of a failed commit: its writes may be on disk all the same.
     fn refuse_outcomes(&mut self, outcomes: &[CommitEffect], reason: &'static str) {
+        assert_eq!(self.health, Health::Failed, "the writer would continue after a commit that it has not confirmed");
         for (ticket, answer) in outcomes.iter().filter_map(CommitEffect::answer) {
             let answer = match answer.is_of_write() {
                 true => StoreAnswer::Unconfirmed(reason),
                 false => StoreAnswer::Refused(reason),
             };
-            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();
     }
@@ -350,17 +369,15 @@ impl Writer {
             };
             let (StoreRequest::Create { ticket, .. }
             | StoreRequest::Change { ticket, .. }
-            | StoreRequest::Delete { ticket, .. }
-            | StoreRequest::Read { ticket, .. }
-            | StoreRequest::ReadEdits { ticket, .. }
-            | StoreRequest::ReadVisits { ticket, .. }) = request;
+            | StoreRequest::Delete { ticket, .. }) = request;
             let answer = refused(&ground, reason);
-            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();
     }
 
     fn post_bundles(&mut self) {
+        assert_eq!(self.bundles.len(), self.setup.post.all().len(), "the answers of some clients have no mailbox");
         for (mailbox, bundle) in self.setup.post.all().iter().zip(&mut self.bundles) {
             if !bundle.is_empty() {
                 mailbox.post_all(bundle.drain(..));
@@ -387,6 +404,11 @@ impl Writer {
         }
         let room = self.disk.has_room(self.setup.links.unflushed_bytes());
         let health = if room { Health::Good } else { Health::Full };
+        assert_eq!(
+            self.setup.stats.writes_refused.load(Ordering::Acquire),
+            self.health == Health::Full,
+            "other threads would write to a full disk, or stop for no reason"
+        );
         if health == self.health {
             return;
         }

@@ -262,7 +262,7 @@ impl World {
         let heard = self.call(node, &Command::Claim(index, state.clone()));
         note!(self, "request {token}: node {node} creates code {index}, claim {claim:x}: {}", brief(&heard));
         let ground = self.ground(index, Some(state), heard);
-        let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket { core: CoreId(0), token } };
+        let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket::new(CoreId(0), token) };
         self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
         true
     }
@@ -288,7 +288,7 @@ impl World {
             code: code_at(index),
             by: Scope::ALL,
             author: Author::default(),
-            ticket: Ticket { core: CoreId(0), token },
+            ticket: Ticket::new(CoreId(0), token),
         };
         self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
         true
@@ -342,7 +342,7 @@ impl World {
         };
         note!(self, "request {token}: node {node} changes code {index}, number {number}: {}", brief(&heard));
         let ground = self.ground(index, asked, heard);
-        let ticket = Ticket { core: CoreId(0), token };
+        let ticket = Ticket::new(CoreId(0), token);
         let request = StoreRequest::Change {
             code: code_at(index),
             patch: Box::new(patch),

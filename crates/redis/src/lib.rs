@@ -297,6 +297,7 @@ impl Client {
     /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Responses to others are
     /// kept for [`Client::turn`].
     pub fn await_all(&mut self, tickets: &[RequestId], deadline: Instant) -> Vec<Replies> {
+        assert!(tickets.is_sorted(), "a response would be taken for that to an earlier request, and waited for again");
         let (mut ours, mut others) = (HashMap::new(), Vec::new());
         while ours.len() < tickets.len() {
             for (ticket, answer) in self.turn(deadline) {
@@ -437,6 +438,7 @@ impl Client {
 
     /// Retries a request after a pause, up to [`ROUNDS`] attempts.
     fn again(&mut self, mut asked: Asked, wait: Duration) {
+        assert!(asked.round < ROUNDS, "the request would be retried until its deadline");
         asked.round += 1;
         if asked.round == ROUNDS {
             let what = if self.sentinels.is_empty() {

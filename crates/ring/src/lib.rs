@@ -1,5 +1,5 @@
 //! The io_uring of one thread, as a safe interface: accepts, connects, receives into a ring of shared buffers, sends,
-//! timers and doorbells. The server's cores and the load generator's threads each drive one.
+//! polls, timers and doorbells. The server's cores and the load generator's threads each drive one.
 //!
 //! This is the only file of the workspace that has `unsafe`. These rules make it safe as a whole:
 //!
@@ -11,6 +11,8 @@
 //!   completion, and each completion carries the generation of the slot it belongs to.
 
 #![allow(unsafe_code, reason = "the kernel's interface is made of raw pointers; see the module's text for the proof")]
+
+mod tag;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
@@ -25,6 +27,9 @@ use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::net::{Shutdown, shutdown};
 use socket2::SockAddr;
+
+use tag::Kind;
+pub use tag::Tag;
 
 /// Submissions that fit one turn before the ring must be entered early.
 const SUBMISSIONS: u32 = 1_024;
@@ -46,57 +51,6 @@ const BUFFER_GROUP: u16 = 0;
 
 /// `IORING_ENTER_GETEVENTS`: run deferred work and post its completions.
 const ENTER_GETEVENTS: u32 = 1;
-
-/// The slot that an operation belongs to, and which use of the slot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tag {
-    /// The slot.
-    pub slot: u32,
-    /// Counts the uses of the slot; 24 bits.
-    pub generation: u32,
-}
-
-impl Tag {
-    fn user_data(self, kind: Kind) -> u64 {
-        (kind as u64) << 56 | u64::from(self.generation & 0x00ff_ffff) << 32 | u64::from(self.slot)
-    }
-
-    fn from_user_data(data: u64) -> Tag {
-        Tag { slot: data as u32, generation: (data >> 32) as u32 & 0x00ff_ffff }
-    }
-}
-
-/// The kind of operation that a completion belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-enum Kind {
-    Accept = 1,
-    Receive = 2,
-    Send = 3,
-    Timer = 4,
-    /// The bell was rung by a thread.
-    Bell = 5,
-    Connect = 7,
-    /// A doorbell rung by another ring.
-    RungByRing = 8,
-    /// Cancels, shutdowns and doorbells that we rang: their outcome changes nothing.
-    Ignored = 6,
-}
-
-impl Kind {
-    fn from_user_data(data: u64) -> Kind {
-        match data >> 56 {
-            1 => Kind::Accept,
-            2 => Kind::Receive,
-            3 => Kind::Send,
-            4 => Kind::Timer,
-            5 => Kind::Bell,
-            7 => Kind::Connect,
-            8 => Kind::RungByRing,
-            _ => Kind::Ignored,
-        }
-    }
-}
 
 /// Received bytes in a buffer of the ring, which must be given back with [`Ring::give_back`].
 #[derive(Debug)]
@@ -142,6 +96,15 @@ pub enum Completion {
         result: Result<usize, i32>,
         /// The buffer of the send.
         buffer: Vec<u8>,
+    },
+    /// A polled descriptor has become readable, or the error number. Without `more` the poll has ended.
+    Readable {
+        /// The tag that was given to [`Ring::poll`].
+        tag: Tag,
+        /// Success, or the error number.
+        result: Result<(), i32>,
+        /// True if the poll continues.
+        more: bool,
     },
     /// The interval of the timer is over. The timer continues by itself.
     Tick,
@@ -262,6 +225,18 @@ impl Ring {
     /// Ends the receive of a connection; its last completion comes without `more`.
     pub fn cancel_receive(&mut self, tag: Tag) {
         self.cancel(tag.user_data(Kind::Receive));
+    }
+
+    /// Completes a [`Completion::Readable`] each time that a descriptor becomes readable, until cancelled. One that stays
+    /// readable completes once: the caller must read it until it is empty.
+    pub fn poll(&mut self, descriptor: &impl AsRawFd, tag: Tag) {
+        let entry = opcode::PollAdd::new(Fd(descriptor.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
+        self.push(entry.user_data(tag.user_data(Kind::Poll)));
+    }
+
+    /// Ends the poll of a descriptor; its last completion comes without `more`.
+    pub fn cancel_poll(&mut self, tag: Tag) {
+        self.cancel(tag.user_data(Kind::Poll));
     }
 
     /// Sends `buffer` from byte `from` on. At most one send of a slot is in flight.
@@ -428,6 +403,9 @@ impl Ring {
                     let result = result(entry.result()).map(|sent| sent as usize);
                     into.push(Completion::Sent { tag, result, buffer });
                 }
+                Kind::Poll => {
+                    into.push(Completion::Readable { tag, result: result(entry.result()).map(|_| ()), more });
+                }
                 Kind::Timer => {
                     timer_ended |= !more;
                     into.push(Completion::Tick);
@@ -593,31 +571,4 @@ pub fn return_free_memory() {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{ErrorKind, Read, Write};
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-
-    #[test]
-    fn a_reset_leaves_nothing_unacknowledged() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (reader, _) = listener.accept().unwrap();
-        // More than the kernel takes for a peer that does not read.
-        sender.set_nonblocking(true).unwrap();
-        let full = loop {
-            if let Err(error) = sender.write(&[0; 65_536]) {
-                break error;
-            }
-        };
-        assert_eq!(full.kind(), ErrorKind::WouldBlock);
-        let socket = OwnedFd::from(sender.try_clone().unwrap());
-        assert!(unacknowledged_len(&socket) > 0);
-        // Closing with bytes unread resets the connection.
-        drop(reader);
-        sender.set_nonblocking(false).unwrap();
-        assert_eq!(sender.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-        assert_eq!(unacknowledged_len(&socket), 0);
-    }
-}
+mod tests;

@@ -145,7 +145,18 @@ impl IdTable {
     /// # Errors
     /// [`IdError`] if the table cannot be written.
     pub fn add(&self, row: &SegmentRow) -> Result<(), IdError> {
-        self.db.insert(row_key(row.id), encode_row(row))?;
+        assert!(row.cursor <= row.codes.len(), "the cursor is beyond the codes of the row");
+        assert!(
+            row.run.len == 0 || row.codes.len() as u64 <= row.run.len,
+            "the row has more codes than counter values, so another row has some of them too"
+        );
+        let stored = encode_row(row);
+        debug_assert_eq!(
+            decode_row(row.id, &stored).map(|stored| SegmentRow { cursor: row.cursor, ..stored }).as_ref(),
+            Some(row),
+            "a restart would take the row for damaged, or use other codes"
+        );
+        self.db.insert(row_key(row.id), stored)?;
         self.db.insert(cursor_key(row.id), &(row.cursor as u64).to_be_bytes())?;
         // A row that was taken over from another node has lower values.
         let counter = self.counter(row.run.length)?.0.max(row.run.end().0);

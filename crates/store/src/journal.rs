@@ -114,6 +114,7 @@ fn whole_from(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<Option
                 other => break other,
             }
         };
+        assert!(whole.is_none_or(|whole: Whole| whole.end >= at + end as u64), "the whole batches end before the last");
         match rest {
             // The file ends here, or continues with something other than a batch.
             Parsed::Cut if read < chunk => return Ok(whole),
@@ -172,6 +173,21 @@ fn walk(bytes: &[u8], written: usize) -> Walk {
         at = next.unwrap_or(bytes.len());
     }
     disown_misnumbered(&mut walk);
+    debug_assert!(
+        walk.batches.is_sorted_by(|one, next| one.bytes.end <= next.bytes.start && one.seqno < next.seqno),
+        "the store would skip a batch that the walk calls whole"
+    );
+    debug_assert!(
+        walk.broken.is_sorted_by(|one, next| one.end <= next.start),
+        "a broken range would be repaired twice"
+    );
+    debug_assert!(
+        walk.batches.iter().all(|batch| walk
+            .broken
+            .iter()
+            .all(|broken| { broken.end <= batch.bytes.start || batch.bytes.end <= broken.start })),
+        "a whole batch would be repaired"
+    );
     walk
 }
 

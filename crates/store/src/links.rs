@@ -314,6 +314,7 @@ impl Links {
     /// [`StoreError`]; the state of the batch on disk is unknown then, and the store refuses all further writes.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         let first_end_ms = batch.first_end_ms;
+        debug_assert!(batch.changed.is_distinct(), "of two writes of a code in one batch, one is lost");
         self.commit_logged(batch)?;
         // Only after the commit is visible, so that a thread that sees the new value finds the link.
         if first_end_ms < self.first_end_ms.load(Ordering::Relaxed) {

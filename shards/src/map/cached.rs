@@ -120,6 +120,7 @@ impl CachedLinks {
     /// Returns the entry of a code, and counts a use of it. Allocates nothing.
     #[inline]
     pub fn get(&mut self, code: &Code, hash: CodeHash) -> Option<MapEntry<'_>> {
+        debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");
         let (_, reference, record) = self.find(code, hash)?;
         let frequency = record.frequency();
         if frequency < FREQUENCY_MAX {
@@ -196,6 +197,7 @@ impl CachedLinks {
         let Some((slot, reference, _)) = self.find(code, hash) else { return false };
         self.drop_entry(hash, slot, reference);
         self.keep_limit();
+        debug_assert!(self.find(code, hash).is_none(), "the removed code had two entries");
         true
     }
 
@@ -266,6 +268,7 @@ impl CachedLinks {
         self.index.merge_if_sparse(&hash_of(&self.queues.table, self.hasher));
         // Only now: the index reads codes from records, and this may give the page back.
         self.queues.kill(reference);
+        debug_assert!(!self.is_empty() || self.link_bytes == 0, "the bytes of a removed link still count");
     }
 
     /// Returns the pages that could be added within the limit.
@@ -276,6 +279,7 @@ impl CachedLinks {
     }
 
     fn insert(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, frequency: u32) -> Result<(), MapFull> {
+        debug_assert!(self.find(code, hash).is_none(), "the code would have two entries");
         let units = record::units(code, &entry);
         self.approach_limit(units);
         self.sweep_ahead(units);
@@ -393,6 +397,7 @@ impl CachedLinks {
     /// Moves a swept record to the end of the main queue, or evicts it.
     fn keep_or_evict(&mut self, sweep: &mut Sweep, old: Reference) {
         let record = self.queues.table.record(old);
+        debug_assert!(!record.is_dead(), "the sweep keeps a removed entry");
         let (units, frequency) = (record.units(), record.frequency());
         let hash = self.hasher.hash(&record.code());
         let slot = self.index.find(hash, |slot, reference| (reference == old).then_some(slot));

@@ -100,7 +100,9 @@ impl Index {
         // All ones up to the top bit of the count; the half of it names the buckets of the last full round.
         let mask = u32::MAX >> buckets.leading_zeros();
         let bucket = hash.0 as u32 & mask;
-        if bucket < buckets { bucket } else { bucket & (mask >> 1) }
+        let bucket = if bucket < buckets { bucket } else { bucket & (mask >> 1) };
+        debug_assert!(bucket < buckets, "the bucket does not exist yet");
+        bucket
     }
 
     #[inline]
@@ -149,6 +151,7 @@ impl Index {
     /// Changes the reference of an entry.
     pub(super) fn set(&mut self, at: Slot, to: Reference) {
         let line = self.line_mut(at.line);
+        debug_assert!(reference(line, at.slot).is_some(), "an empty slot has no reference to change");
         let tag = tag_at(line, at.slot);
         write(line, at.slot, Some((tag, to)));
     }
@@ -176,6 +179,10 @@ impl Index {
     fn append(&mut self, bucket: u32, tag: u16, reference: Reference) {
         let (_, mut last) = self.chain_end(bucket);
         let mut slot = filled(self.line(last));
+        debug_assert!(
+            (slot..SLOTS).all(|slot| entry(self.line(last), slot).is_none()),
+            "entries behind an empty slot would be overwritten"
+        );
         if slot == SLOTS {
             let added = LineId::Overflow(self.overflow.push());
             set_next(self.line_mut(last), Some(added));
@@ -187,12 +194,14 @@ impl Index {
     /// Removes an entry of this hash; the last one of the chain takes its place. `hash_of` returns the hash of any
     /// record.
     pub(super) fn remove(&mut self, hash: CodeHash, at: Slot, hash_of: &impl Fn(Reference) -> CodeHash) {
+        debug_assert_eq!(tag_at(self.line(at.line), at.slot), tag(hash), "the slot is of another hash");
         let (before, last) = self.chain_end(self.bucket_of(hash));
         let line = self.line_mut(last);
         let slot = filled(line) - 1;
         let entry = entry(line, slot);
         write(line, slot, None);
         if at != (Slot { line: last, slot }) {
+            debug_assert!(entry.is_some(), "an empty slot takes the place of the removed entry");
             write(self.line_mut(at.line), at.slot, entry);
         }
         if slot == 0
@@ -211,6 +220,8 @@ impl Index {
         };
         set_next(self.line_mut(before), None);
         let last = self.overflow.len() - 1;
+        debug_assert!(freed <= last, "the chain leads to a line that does not exist");
+        debug_assert!(next(self.overflow.get(freed)).is_none(), "the lines behind the freed one would be lost");
         if freed != last {
             let line = *self.overflow.get(last);
             let member = reference(&line, 0).expect("a linked overflow line is never empty");
@@ -230,6 +241,7 @@ impl Index {
 
     /// Takes all entries of a bucket into `moving`, and its overflow lines away.
     fn drain_bucket(&mut self, bucket: u32, hash_of: &impl Fn(Reference) -> CodeHash) {
+        debug_assert!(self.moving.is_empty(), "entries of another bucket would move along");
         loop {
             let (before, last) = self.chain_end(bucket);
             let line = *self.line(last);
@@ -256,7 +268,9 @@ impl Index {
         self.buckets.push();
         let mut moving = std::mem::take(&mut self.moving);
         for (tag, reference) in moving.drain(..) {
-            self.append(self.bucket_of(hash_of(reference)), tag, reference);
+            let bucket = self.bucket_of(hash_of(reference));
+            debug_assert!(bucket == parent(buckets) || bucket == buckets, "the entry was in a wrong bucket");
+            self.append(bucket, tag, reference);
         }
         self.moving = moving;
     }
@@ -274,6 +288,7 @@ impl Index {
         self.buckets.pop();
         let mut moving = std::mem::take(&mut self.moving);
         for (tag, reference) in moving.drain(..) {
+            debug_assert_eq!(self.bucket_of(hash_of(reference)), parent(last), "look-ups would miss the entry");
             self.append(parent(last), tag, reference);
         }
         self.moving = moving;

@@ -64,6 +64,7 @@ const CHUNK_BITS: u32 = 12;
 impl Lines {
     /// Returns an array without lines, which come in chunks of at most `chunk_bytes_max` bytes, a power of two.
     pub(super) fn new(chunk_bytes_max: usize) -> Lines {
+        assert!(chunk_bytes_max.is_power_of_two(), "lines would straddle two chunks");
         let chunk_bits = (chunk_bytes_max / LINE_BYTES).ilog2().min(CHUNK_BITS);
         Lines { chunks: Vec::new(), len: 0, chunk_bits }
     }
@@ -79,12 +80,14 @@ impl Lines {
 
     #[inline]
     pub(super) fn get(&self, at: u32) -> &Line {
+        debug_assert!(at < self.len, "the line was removed");
         let within = at & ((1 << self.chunk_bits) - 1);
         &self.chunks[(at >> self.chunk_bits) as usize].bytes().as_chunks().0[within as usize]
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, at: u32) -> &mut Line {
+        debug_assert!(at < self.len, "the line was removed");
         let within = at & ((1 << self.chunk_bits) - 1);
         &mut self.chunks[(at >> self.chunk_bits) as usize].bytes_mut().as_chunks_mut().0[within as usize]
     }

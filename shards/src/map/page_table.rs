@@ -168,6 +168,7 @@ impl PageTable {
             return Err(page);
         }
         let (chunk, used) = page.into_parts();
+        assert!((FIRST_UNIT..=self.geometry.page_units()).contains(&used), "records end beyond the page");
         self.used += u64::from(used - FIRST_UNIT);
         Ok(self.number(Page { chunk: Some(chunk), used, holes: 0 }))
     }
@@ -175,6 +176,7 @@ impl PageTable {
     fn number(&mut self, page: Page) -> u32 {
         match self.free.pop() {
             Some(number) => {
+                assert!(self.pages[number as usize].chunk.is_none(), "another page has the number");
                 self.pages[number as usize] = page;
                 number
             }
@@ -193,6 +195,8 @@ impl PageTable {
         if unit + units > self.geometry.page_units() {
             return None;
         }
+        debug_assert!(page.chunk.is_some(), "the page was released");
+        debug_assert!((1..=UNITS_MAX as u32).contains(&units), "no record has this size");
         page.used += units;
         self.used += u64::from(units);
         Some(self.reference(number, unit))
@@ -200,11 +204,15 @@ impl PageTable {
 
     /// Turns a record into a hole.
     pub(super) fn kill(&mut self, reference: Reference) {
+        debug_assert!(!self.record(reference).is_dead(), "the hole would count twice");
         let units = self.record(reference).units();
         record::kill(self.bytes_mut(reference));
-        let number = self.page_of(reference);
-        self.pages[number as usize].holes += units;
+        let (number, _) = self.place(reference);
+        let page = &mut self.pages[number];
+        page.holes += units;
         self.holes += u64::from(units);
+        debug_assert!(page.holes + FIRST_UNIT <= page.used, "more holes than records in the page");
+        debug_assert!(self.holes <= self.used, "more holes than records");
     }
 
     /// Copies a record to another place, in another page.
@@ -213,6 +221,7 @@ impl PageTable {
         let ((old_page, old_at), (new_page, new_at)) = (self.place(from), self.place(to));
         let pages = self.pages.get_disjoint_mut([old_page, new_page]);
         let [from, to] = pages.expect("a record is copied to another page");
+        debug_assert!(new_at + len <= to.used as usize * UNIT_BYTES, "the copy is beyond the room that was allocated");
         to.bytes_mut()[new_at..][..len].copy_from_slice(&from.bytes()[old_at..][..len]);
     }
 
@@ -229,7 +238,7 @@ impl PageTable {
 
     /// Resets a page that has no record.
     pub(super) fn restart(&mut self, number: u32) {
-        debug_assert!(self.is_empty(number), "records are not lost");
+        assert!(self.is_empty(number), "the page has records, which would be lost");
         let page = &mut self.pages[number as usize];
         self.used -= u64::from(page.holes);
         self.holes -= u64::from(page.holes);
@@ -240,6 +249,7 @@ impl PageTable {
     pub(super) fn remove(&mut self, number: u32, spares_max: usize) {
         self.restart(number);
         let chunk = self.pages[number as usize].chunk.take();
+        assert!(chunk.is_some(), "the page was released before, and its number may be in use again");
         self.free.push(number);
         self.spares.truncate(spares_max);
         if self.spares.len() < spares_max {
@@ -282,6 +292,7 @@ impl PageTable {
             }
             walk.pass(record.units());
         }
+        debug_assert_eq!(walk.unit, page.used, "the walk ended within a record");
         None
     }
 

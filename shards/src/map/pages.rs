@@ -80,6 +80,7 @@ impl Pages {
         }
         let number = self.table.add()?;
         let closed = self.open.replace(number);
+        assert_ne!(closed, Some(number), "the open page was released");
         // The old page could not go while it was open.
         if let Some(closed) = closed {
             self.release_if_empty(closed);
@@ -124,6 +125,10 @@ impl Pages {
         if self.evacuation.is_none() && holes * HOLES_SHARE > used && holes > self.page_worth() {
             self.evacuation = self.pick_victim().map(Walk::over);
         }
+        debug_assert!(
+            self.evacuation.is_none_or(|walk| Some(walk.page()) != self.open),
+            "records would move to the page that is emptied"
+        );
         self.evacuation
     }
 
@@ -155,6 +160,7 @@ impl Pages {
         let units = self.record(old).units();
         let new = self.allocate_within(units, self.table.geometry().pages_max)?;
         self.table.copy(old, new);
+        debug_assert_eq!(self.record(new).units(), units, "the copy is of another record");
         self.kill(old);
         Ok(new)
     }
@@ -166,6 +172,8 @@ impl Pages {
 
     /// Releases the page whose walk is at its end.
     pub(super) fn end_evacuation(&mut self, walk: Walk) {
+        assert!(self.evacuation.is_some_and(|begun| begun.page() == walk.page()), "another page is being emptied");
+        assert!(self.table.is_empty(walk.page()), "the walk has left records behind");
         self.evacuation = None;
         self.release_if_empty(walk.page());
     }

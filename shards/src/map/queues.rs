@@ -54,6 +54,10 @@ impl Queues {
     /// Adds a page to the end of a queue.
     pub(super) fn add_page(&mut self, queue: Queue) -> Result<(), MapFull> {
         let page = self.table.add()?;
+        debug_assert!(
+            !self.small.contains(&page) && !self.main.contains(&page) && self.swept != Some(page),
+            "the page is in a queue already"
+        );
         self.pages_mut(queue).push_back(page);
         Ok(())
     }
@@ -82,13 +86,16 @@ impl Queues {
             return;
         }
         // Rare enough to search for: whole pages of removed links.
+        let listed = self.small.len() + self.main.len();
         self.small.retain(|&number| number != page);
         self.main.retain(|&number| number != page);
+        assert_eq!(self.small.len() + self.main.len() + 1, listed, "the page was not in exactly one queue");
         self.table.remove(page, self.spares_max);
     }
 
     /// Takes the oldest page from the queue whose turn it is; `None` if there is no page.
     pub(super) fn begin_sweep(&mut self) -> Option<(Queue, Walk)> {
+        assert!(self.swept.is_none(), "the page of the last sweep would be lost");
         let pages = (self.small.len() + self.main.len()) as u64;
         let small = self.main.is_empty() || self.small.len() as u64 * SMALL_SHARE >= pages;
         let queue = if small { Queue::Small } else { Queue::Main };

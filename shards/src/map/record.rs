@@ -242,6 +242,8 @@ pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &MapEntry<'_>) {
         }
         rest[..target.len()].copy_from_slice(target);
     }
+    debug_assert_eq!(Record::at(bytes).code(), *code, "the record is read as that of another code");
+    debug_assert_eq!(Record::at(bytes).entry(), *entry, "the record is read as another entry");
 }
 
 /// Sets the frequency of the record at the start of `bytes`: a store of one byte.

@@ -45,6 +45,7 @@ pub fn append(records: &mut Vec<u8>, code: &Code, entry: &MapEntry<'_>) {
     let at = records.len();
     records.resize(at + record::units(code, entry) as usize * UNIT_BYTES, 0);
     record::write(&mut records[at..], code, entry);
+    debug_assert_eq!(Record::len_at(&records[at..]), Some(records.len() - at), "the next record is not found");
 }
 
 /// Returns the sealed records in bytes that [`append`] has made. Ends where no whole record follows.
@@ -87,6 +88,7 @@ impl PageWriter {
     #[must_use]
     pub fn push(&mut self, record: Sealed<'_>) -> bool {
         let end = self.used + record.0.len();
+        debug_assert_eq!(Record::len_at(record.0), Some(record.0.len()), "the record behind this one is not found");
         let has_room = end <= PAGE_BYTES;
         if has_room {
             self.bytes[self.used..end].copy_from_slice(record.0);
@@ -149,6 +151,7 @@ impl PageBuffer {
         if bytes[at..].iter().any(|&byte| byte != 0) {
             return None;
         }
+        debug_assert!(at.is_multiple_of(UNIT_BYTES), "the page ends within a unit");
         Some(SealedPage { used: (at / UNIT_BYTES) as u32, len, damaged, chunk: self.0 })
     }
 }

@@ -36,7 +36,6 @@ impl Context {
         let (by, author) = (self.caller.scope(), self.author());
         match self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
-            StoreAnswer::Taken => Err(Problem::unconfirmed("the short code now belongs to another link")),
             other => Err(failed(&other, code)),
         }
     }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, json as json_answer};
-use crate::api::rest::short_urls::failed;
-use crate::bridge::{StoreAnswer, StoreRequest};
+use crate::api::rest::short_urls::refused;
+use crate::bridge::LinkAnswer;
 use carom_model::link::history::Edit;
 
 /// Tolerance for the clocks of the nodes of a fleet.
@@ -26,14 +26,11 @@ impl Context {
 
     async fn try_history(&self, code: &str, query: Option<&str>) -> Result<Vec<Value>, Problem> {
         let parsed = self.code_in(code, query)?;
-        let edits = match self.services.store(|ticket| StoreRequest::ReadEdits { code: parsed, ticket }).await {
-            StoreAnswer::Edits(edits) => edits,
-            other => return Err(failed(&other, code)),
-        };
+        let edits = self.services.read_edits(parsed).await.map_err(refused)?;
         // A reused slug also has the changes of its previous link.
-        let since_ms = match self.services.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
-            StoreAnswer::Found(link, _) => Some(link.created_ms.saturating_sub(CLOCKS_DIFFER.as_millis() as u64)),
-            _ => None,
+        let since_ms = match self.services.read_link(parsed).await {
+            LinkAnswer::Found(link, _) => Some(link.created_ms.saturating_sub(CLOCKS_DIFFER.as_millis() as u64)),
+            LinkAnswer::NotFound | LinkAnswer::Damaged | LinkAnswer::Refused(_) => None,
         };
         let is_of_link = |edit: &Edit| since_ms.is_none_or(|since| edit.at_ms() >= since && !edit.is_end());
         Ok(edits.into_iter().take_while(is_of_link).map(Edit::into_json).collect())

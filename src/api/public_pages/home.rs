@@ -18,7 +18,7 @@ use crate::api::response::{ApiResponse, answer, with};
 use crate::api::rest::create::Create;
 use crate::api::rest::domains::lead_to;
 use crate::api::rest::short_urls::CreatedLink;
-use crate::bridge::{StoreAnswer, StoreRequest};
+use crate::bridge::LinkAnswer;
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::RequestOrigin;
@@ -136,14 +136,14 @@ impl Context {
         let Ok(code) = here.code_in(code, query) else {
             return self.lost(request, Some(place), Notice::NotFound);
         };
-        match self.services.store(|ticket| StoreRequest::Read { code, ticket }).await {
-            StoreAnswer::Found(link, counts) if self.site.receipts.holds(&link, Params::of(query).text("mark")) => {
+        match self.services.read_link(code).await {
+            LinkAnswer::Found(link, counts) if self.site.receipts.holds(&link, Params::of(query).text("mark")) => {
                 self.draw_made(&link, counts, place)
             }
-            StoreAnswer::Found(..) | StoreAnswer::NotFound if client.misses_too_often() => self.too_many(request),
-            StoreAnswer::Found(..) | StoreAnswer::NotFound => self.lost(request, Some(place), Notice::NotFound),
-            StoreAnswer::Damaged => self.lost(request, Some(place), Notice::Damaged),
-            _ => self.lost(request, Some(place), Notice::Unavailable),
+            LinkAnswer::Found(..) | LinkAnswer::NotFound if client.misses_too_often() => self.too_many(request),
+            LinkAnswer::Found(..) | LinkAnswer::NotFound => self.lost(request, Some(place), Notice::NotFound),
+            LinkAnswer::Damaged => self.lost(request, Some(place), Notice::Damaged),
+            LinkAnswer::Refused(_) => self.lost(request, Some(place), Notice::Unavailable),
         }
     }
 

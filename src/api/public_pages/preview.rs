@@ -11,7 +11,7 @@ use crate::api::context::Context;
 use crate::api::page::as_html;
 use crate::api::request::accepts_html;
 use crate::api::response::{ApiResponse, answer, with};
-use crate::bridge::{StoreAnswer, StoreRequest};
+use crate::bridge::LinkAnswer;
 use crate::pages::Preview;
 use carom_model::dates;
 use carom_model::destination::hosts::host_of;
@@ -68,18 +68,18 @@ impl Context {
     async fn read_at(&self, code: Code, domain: Option<DomainIndex>) -> (Lookup<Arc<Link>>, bool) {
         let Some(at) = domain else { return (Lookup::Missing, false) };
         let code = code.within(self.domains().id_at(at));
-        let mut answer = self.services.store(|ticket| StoreRequest::Read { code, ticket }).await;
-        if let (StoreAnswer::NotFound, Some(code)) = (&answer, self.domains().fallback_of(&code)) {
-            answer = self.services.store(|ticket| StoreRequest::Read { code, ticket }).await;
+        let mut answer = self.services.read_link(code).await;
+        if let (LinkAnswer::NotFound, Some(code)) = (&answer, self.domains().fallback_of(&code)) {
+            answer = self.services.read_link(code).await;
         }
         match answer {
-            StoreAnswer::Found(link, counts) => {
+            LinkAnswer::Found(link, counts) => {
                 let is_spent = link.policy.max_visits.is_some_and(|most| counts.total >= u64::from(most.get()));
                 (Lookup::Live(link), is_spent)
             }
-            StoreAnswer::NotFound => (Lookup::Missing, false),
-            StoreAnswer::Damaged => (Lookup::Damaged, false),
-            _ => (Lookup::NotResident, false),
+            LinkAnswer::NotFound => (Lookup::Missing, false),
+            LinkAnswer::Damaged => (Lookup::Damaged, false),
+            LinkAnswer::Refused(_) => (Lookup::NotResident, false),
         }
     }
 }

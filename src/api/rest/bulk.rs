@@ -33,7 +33,7 @@ use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::response::{ApiResponse, answer_with};
 use crate::bridge::handle::{Gathered, LongKind, LongRequest, ServiceHandle};
-use crate::bridge::{StoreAnswer, StoreRequest};
+use crate::bridge::{LinkAnswer, StoreAnswer, StoreRequest};
 use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
@@ -57,6 +57,9 @@ const NDJSON_NAMES: &[&[u8]] = &[
 /// Lines that are read or written before the task yields to others of the core.
 const LINES_PER_TURN: usize = 64;
 
+/// The reason for a line without an answer.
+const NO_ANSWER: &str = "the store did not answer";
+
 /// Outcome of a line: a link, or `None` in a dry run.
 type LineResult = Result<Option<Shown>, Problem>;
 
@@ -77,26 +80,40 @@ struct LineReport<'t> {
 
 /// State of a line before the store has replied.
 enum Read {
-    /// The store was asked, and its reply is due.
-    Asked(Asked),
+    /// The store was asked for this link, and its reply is due.
+    Asked(NewLink),
     /// The line is valid, and needs no reply of the store.
     Good,
     /// The line is invalid.
     Bad(Problem),
 }
 
-/// A request to the store for one line.
-enum Asked {
-    Make(NewLink),
-    /// Asks whether a slug is free, for a dry run.
-    IsFree(NewLink),
+/// The answers that a chunk waits for: of creates, or in a dry run, whether slugs are free.
+enum Answers {
+    Created(Gathered<StoreAnswer>),
+    Found(Gathered<LinkAnswer>),
+}
+
+impl Answers {
+    fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Decided> {
+        match self {
+            Answers::Created(answers) => answers.poll(context).map(Decided::Created),
+            Answers::Found(answers) => answers.poll(context).map(Decided::Found),
+        }
+    }
+}
+
+/// The answers to a chunk, of either kind.
+enum Decided {
+    Created(Vec<StoreAnswer>),
+    Found(Vec<LinkAnswer>),
 }
 
 /// Lines that are decided together.
 struct Chunk {
     lines: Vec<(u64, Read)>,
     bytes: usize,
-    answers: Gathered,
+    answers: Answers,
 }
 
 /// An event that continues a bulk request.
@@ -108,7 +125,7 @@ enum Event {
     /// The body broke off.
     BodyBroken,
     /// The store has replied to the oldest chunk.
-    Decided(Vec<StoreAnswer>),
+    Decided(Decided),
     /// The node shuts down.
     MustEnd,
 }
@@ -206,17 +223,17 @@ impl Context {
 
     /// Returns the error that a create with this slug would get, as far as this node knows; `None` if the slug is
     /// available.
-    fn judge_slug(&self, wanted: &NewLink, answer: &StoreAnswer) -> Option<Problem> {
+    fn judge_slug(&self, wanted: &NewLink, answer: &LinkAnswer) -> Option<Problem> {
         let slug = wanted.link.code.as_slug().to_string();
         match answer {
-            StoreAnswer::NotFound => None,
-            StoreAnswer::Found(link, _)
+            LinkAnswer::NotFound => None,
+            LinkAnswer::Found(link, _)
                 if wanted.reuse == Reuse::Any && link.is_like(&wanted.link) && !link.is_over(unix_ms()) =>
             {
                 None
             }
-            StoreAnswer::Found(..) | StoreAnswer::Damaged => Some(Problem::slug_taken(&slug)),
-            other => Some(super::short_urls::failed(other, &slug)),
+            LinkAnswer::Found(..) | LinkAnswer::Damaged => Some(Problem::slug_taken(&slug)),
+            LinkAnswer::Refused(reason) => Some(refused(reason)),
         }
     }
 }
@@ -329,7 +346,7 @@ impl Bulk {
             let create = create?;
             if self.dry {
                 return Ok(match create.slug {
-                    Some(slug) => Read::Asked(Asked::IsFree(self.context.wanted(create, slug))),
+                    Some(slug) => Read::Asked(self.context.wanted(create, slug)),
                     None => Read::Good,
                 });
             }
@@ -342,25 +359,35 @@ impl Bulk {
                 (None, true) => Context::private_code()?,
                 (None, false) => codes.codes.pop().ok_or_else(|| lacking.clone().unwrap_or_else(Problem::no_code))?,
             };
-            Ok(Read::Asked(Asked::Make(self.context.wanted(create, code))))
+            Ok(Read::Asked(self.context.wanted(create, code)))
         };
         let lines: Vec<(u64, Read)> =
             read.into_iter().map(|(number, create)| (number, decide(create).unwrap_or_else(Read::Bad))).collect();
-        let asked: Vec<&Asked> = lines
+        let asked: Vec<&NewLink> = lines
             .iter()
-            .filter_map(|(_, read)| if let Read::Asked(asked) = read { Some(asked) } else { None })
+            .filter_map(|(_, read)| if let Read::Asked(wanted) = read { Some(wanted) } else { None })
             .collect();
-        let answers = services.store_all(asked.len(), |at, ticket| match asked[at] {
-            Asked::Make(NewLink { link, reuse, .. }) => {
+        let answers = if self.dry {
+            Answers::Found(services.read_all(asked.len(), |at| asked[at].link.code))
+        } else {
+            Answers::Created(services.store_all(asked.len(), |at, ticket| {
+                let NewLink { link, reuse, .. } = asked[at];
                 StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }
-            }
-            Asked::IsFree(wanted) => StoreRequest::Read { code: wanted.link.code, ticket },
-        });
+            }))
+        };
         Chunk { lines, bytes, answers }
     }
 
     /// Writes the results of a chunk.
-    async fn write_results(&mut self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
+    async fn write_results(&mut self, chunk: Chunk, answers: Decided, outlet: &Outlet) {
+        match answers {
+            Decided::Created(answers) => self.tell_created(chunk, answers, outlet).await,
+            Decided::Found(answers) => self.tell_found(chunk, answers, outlet).await,
+        }
+    }
+
+    /// Writes the results of a chunk of creates.
+    async fn tell_created(&mut self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
         let Chunk { lines, answers: gathered, .. } = chunk;
         drop(gathered);
         let mut answers = answers.into_iter();
@@ -369,21 +396,37 @@ impl Bulk {
             let result = match read {
                 Read::Good => Ok(None),
                 Read::Bad(problem) => Err(problem),
-                Read::Asked(asked) => {
-                    let answer = answers.next().unwrap_or(StoreAnswer::Refused("the store did not answer"));
-                    match asked {
-                        Asked::Make(wanted) => self.context.finish(wanted, answer).await.map(Some),
-                        Asked::IsFree(wanted) => {
-                            let problem =
-                                self.context.judge_slug(&wanted, &answer).or_else(|| self.judge_again(&wanted));
-                            problem.map_or(Ok(None), Err)
-                        }
-                    }
+                Read::Asked(wanted) => {
+                    let answer = answers.next().unwrap_or(StoreAnswer::Refused(NO_ANSWER));
+                    self.context.finish(wanted, answer).await.map(Some)
                 }
             };
             results.push((line, result));
         }
         self.count_visits(&mut results).await;
+        self.send(&results, outlet).await;
+    }
+
+    /// Writes the results of a chunk of a dry run.
+    async fn tell_found(&mut self, chunk: Chunk, answers: Vec<LinkAnswer>, outlet: &Outlet) {
+        let mut answers = answers.into_iter();
+        let mut results = Vec::with_capacity(chunk.lines.len());
+        for (line, read) in chunk.lines {
+            let result = match read {
+                Read::Good => Ok(None),
+                Read::Bad(problem) => Err(problem),
+                Read::Asked(wanted) => {
+                    let answer = answers.next().unwrap_or(LinkAnswer::Refused(NO_ANSWER));
+                    let problem = self.context.judge_slug(&wanted, &answer).or_else(|| self.judge_again(&wanted));
+                    problem.map_or(Ok(None), Err)
+                }
+            };
+            results.push((line, result));
+        }
+        self.send(&results, outlet).await;
+    }
+
+    async fn send(&self, results: &[(u64, LineResult)], outlet: &Outlet) {
         for results in results.chunks(LINES_PER_TURN) {
             let mut out = Vec::with_capacity(LINES_PER_TURN * 512);
             results.iter().for_each(|(line, result)| self.write(*line, result, &mut out));
@@ -413,11 +456,10 @@ impl Bulk {
         if unknown.is_empty() {
             return;
         }
-        let read = |at: usize, ticket| StoreRequest::Read { code: unknown[at].0, ticket };
-        let mut answers = self.context.services.store_all(unknown.len(), read);
+        let mut answers = self.context.services.read_all(unknown.len(), |at| unknown[at].0);
         let answers = poll_fn(|context| answers.poll(context)).await;
         for ((_, counts), answer) in unknown.into_iter().zip(answers) {
-            *counts = if let StoreAnswer::Found(_, known) = answer { Some(known) } else { None };
+            *counts = if let LinkAnswer::Found(_, known) = answer { Some(known) } else { None };
         }
     }
 

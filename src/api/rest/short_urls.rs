@@ -20,7 +20,7 @@ use crate::api::rate_limit::with_quota;
 use crate::api::request::body_len_max;
 use crate::api::response::{ApiResponse, empty, json as json_answer, with};
 use crate::bridge::handle::ServiceHandle;
-use crate::bridge::{JobKind, StoreAnswer, StoreRequest};
+use crate::bridge::{JobKind, LinkAnswer, StoreAnswer, StoreRequest};
 use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
@@ -238,12 +238,13 @@ impl Context {
     pub(in crate::api) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, VisitCounts), Problem> {
         let code = &parsed.as_slug().to_string();
         let scope = self.caller.scope();
-        match self.services.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
-            StoreAnswer::Found(link, counts) if scope.has(&link) => Ok((link, counts)),
+        match self.services.read_link(parsed).await {
+            LinkAnswer::Found(link, counts) if scope.has(&link) => Ok((link, counts)),
             // Links of other apps are invisible, and so are damaged ones, which may belong to another app.
-            StoreAnswer::Found(..) => Err(Problem::no_link(code)),
-            StoreAnswer::Damaged if !scope.is_all() => Err(Problem::no_link(code)),
-            other => Err(failed(&other, code)),
+            LinkAnswer::Found(..) | LinkAnswer::NotFound => Err(Problem::no_link(code)),
+            LinkAnswer::Damaged if !scope.is_all() => Err(Problem::no_link(code)),
+            LinkAnswer::Damaged => Err(Problem::damaged(code)),
+            LinkAnswer::Refused(reason) => Err(refused(reason)),
         }
     }
 
@@ -269,8 +270,6 @@ impl Context {
         let (by, author) = (self.caller.scope(), self.author());
         match self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
-            StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
-            StoreAnswer::Taken => Err(Problem::unconfirmed("the short code now belongs to another link")),
             other => Err(failed(&other, code)),
         }
     }
@@ -321,11 +320,11 @@ impl Context {
         let counts = match counts {
             Some(counts) => counts,
             None => {
-                match self.services.store(|ticket| StoreRequest::Read { code: link.code, ticket }).await {
-                    StoreAnswer::Found(_, counts) => counts,
+                match self.services.read_link(link.code).await {
+                    LinkAnswer::Found(_, counts) => counts,
                     // The link is created or changed, and the client must learn that even if its visits are
                     // unavailable.
-                    _ => VisitCounts::default(),
+                    LinkAnswer::NotFound | LinkAnswer::Damaged | LinkAnswer::Refused(_) => VisitCounts::default(),
                 }
             }
         };
@@ -345,7 +344,14 @@ pub(in crate::api) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
         StoreAnswer::OtherRequest => Problem::key_of_other_request(),
         StoreAnswer::RepeatedGone => Problem::created_link_gone(),
         StoreAnswer::Unserved => Problem::unavailable(UNSERVED),
-        _ => refused("the store did not answer"),
+        StoreAnswer::Taken => Problem::unconfirmed("the short code now belongs to another link"),
+        StoreAnswer::Contrary => Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")]),
+        // Answers to another kind of change: it may have been made.
+        StoreAnswer::Created
+        | StoreAnswer::Existing { .. }
+        | StoreAnswer::Repeated { .. }
+        | StoreAnswer::Changed(_)
+        | StoreAnswer::Deleted => Problem::unconfirmed("the store gave an unexpected answer"),
     }
 }
 

@@ -6,12 +6,11 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
-use super::short_urls::failed;
+use super::short_urls::refused;
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
-use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::visits::history::History;
@@ -66,10 +65,8 @@ impl Context {
     }
 
     pub(in crate::api) async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {
-        match self.services.store(|ticket| StoreRequest::ReadVisits { subject, ticket }).await {
-            StoreAnswer::Visits(history) => Ok(history),
-            other => Err(failed(&other, code)),
-        }
+        let history = self.services.read_visits(subject).await.map_err(refused)?;
+        history.ok_or_else(|| Problem::no_link(code))
     }
 }
 

@@ -2,15 +2,17 @@
 //!
 //! A task that stops waiting leaves nothing behind. Later answers are still examined for codes that have become free.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::{ServiceHandle, fresh_code_of, late};
-use crate::bridge::{FleetDecision, StoreAnswer, StoreRequest, Ticket, WriterOrder};
+use super::{ServiceHandle, fresh_code_of};
+use crate::bridge::{FleetDecision, LinkAnswer, ReadRequest, StoreAnswer, StoreRequest, Ticket, WriterOrder};
 use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 
 /// Bit that marks the token of a request of a batch. The bit above marks look-ups.
@@ -21,16 +23,85 @@ const PLACE_BITS: u32 = 16;
 
 const _: () = assert!(BULK_CHUNK_LINES < 1 << PLACE_BITS);
 
-/// All batches of a handle.
-#[derive(Debug, Default)]
-pub(super) struct Gathers {
-    by_number: HashMap<u64, Gather>,
+/// True if a token is one of a batch.
+pub(super) fn is_of_batch(token: u64) -> bool {
+    token & GATHER_TOKEN != 0
+}
+
+/// A type of answers that come in batches.
+pub trait BatchAnswer: Clone + 'static {
+    /// Returns the answer to a request that was not sent.
+    fn refused(reason: &'static str) -> Self;
+
+    /// Returns the answer to a request that was sent and not answered in time.
+    fn late() -> Self;
+
+    /// Takes note that the code of the request goes back to the core, if this answer leaves it free. Returns true if it
+    /// does.
+    fn free_code(&mut self) -> bool;
+
+    /// Returns the batches of answers of this type.
+    #[doc(hidden)]
+    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<Self>>;
+}
+
+impl BatchAnswer for StoreAnswer {
+    fn refused(reason: &'static str) -> StoreAnswer {
+        StoreAnswer::Refused(reason)
+    }
+
+    fn late() -> StoreAnswer {
+        // The change may still be made.
+        StoreAnswer::Unconfirmed(super::LATE)
+    }
+
+    fn free_code(&mut self) -> bool {
+        match self {
+            // An answer with an existing link then no longer calls the code spare.
+            StoreAnswer::Existing { spare, .. } => std::mem::take(spare),
+            answer => answer.frees_code(),
+        }
+    }
+
+    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<StoreAnswer>> {
+        &services.writes
+    }
+}
+
+impl BatchAnswer for LinkAnswer {
+    fn refused(reason: &'static str) -> LinkAnswer {
+        LinkAnswer::Refused(reason)
+    }
+
+    fn late() -> LinkAnswer {
+        LinkAnswer::Refused(super::LATE)
+    }
+
+    fn free_code(&mut self) -> bool {
+        false
+    }
+
+    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<LinkAnswer>> {
+        &services.reads
+    }
+}
+
+/// All batches of a handle with answers of one type.
+#[derive(Debug)]
+pub struct Gathers<A> {
+    by_number: HashMap<u64, Gather<A>>,
     last: u64,
 }
 
+impl<A> Default for Gathers<A> {
+    fn default() -> Gathers<A> {
+        Gathers { by_number: HashMap::new(), last: 0 }
+    }
+}
+
 #[derive(Debug)]
-struct Gather {
-    places: Vec<AnswerSlot>,
+struct Gather<A> {
+    places: Vec<AnswerSlot<A>>,
     /// Requests without an answer.
     left: usize,
     waker: Option<Waker>,
@@ -40,35 +111,23 @@ struct Gather {
 }
 
 #[derive(Debug)]
-struct AnswerSlot {
-    answer: Option<StoreAnswer>,
-    is_read: bool,
+struct AnswerSlot<A> {
+    answer: Option<A>,
     /// The code that the request brings, if it can go to another link should this one not need it.
     code: Option<Code>,
 }
 
-impl AnswerSlot {
-    /// Takes the code that is free after this answer. An answer with an existing link then no longer calls it spare.
+impl<A: BatchAnswer> AnswerSlot<A> {
+    /// Takes the code that is free after this answer.
     fn take_spare(&mut self) -> Option<Code> {
-        match &mut self.answer {
-            Some(StoreAnswer::Existing { spare, .. }) if *spare => {
-                *spare = false;
-                self.code.take()
-            }
-            Some(answer) if answer.frees_code() => self.code.take(),
-            _ => None,
-        }
+        let is_free = self.answer.as_mut().is_some_and(A::free_code);
+        if is_free { self.code.take() } else { None }
     }
 }
 
-impl Gathers {
-    /// True if a token is one of a batch.
-    pub(super) fn is_of(token: u64) -> bool {
-        token & GATHER_TOKEN != 0
-    }
-
+impl<A: BatchAnswer> Gathers<A> {
     /// Takes an answer. Returns the code that becomes free with it, if the task has stopped waiting.
-    pub(super) fn bring(&mut self, token: u64, answer: StoreAnswer) -> Option<Code> {
+    pub(super) fn bring(&mut self, token: u64, answer: A) -> Option<Code> {
         let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
         let gather = self.by_number.get_mut(&number)?;
         let place = gather.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
@@ -104,16 +163,17 @@ impl Gathers {
 
 /// The answers to a batch of requests, to be awaited.
 #[derive(Debug)]
-pub struct Gathered {
+pub struct Gathered<A: BatchAnswer> {
     services: Rc<ServiceHandle>,
     number: u64,
+    answers: PhantomData<A>,
 }
 
-impl Gathered {
-    /// Returns all answers, in the order of the requests. A write without an answer at the deadline is unconfirmed, and
+impl<A: BatchAnswer> Gathered<A> {
+    /// Returns all answers, in the order of the requests. A change without an answer at the deadline is unconfirmed, and
     /// a read is refused. Codes that are not needed are taken back.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<StoreAnswer>> {
-        let mut gathers = self.services.gathers.borrow_mut();
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<A>> {
+        let mut gathers = A::batches(&self.services).borrow_mut();
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return Poll::Ready(Vec::new()) };
         if gather.left > 0 && Instant::now() < gather.deadline {
             gather.waker = Some(context.waker().clone());
@@ -121,14 +181,13 @@ impl Gathered {
         }
         self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(AnswerSlot::take_spare));
         // Later answers still count, so their places stay.
-        let answers = gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(|| late(place.is_read)));
-        Poll::Ready(answers.collect())
+        Poll::Ready(gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(A::late)).collect())
     }
 }
 
-impl Drop for Gathered {
+impl<A: BatchAnswer> Drop for Gathered<A> {
     fn drop(&mut self) {
-        let mut gathers = self.services.gathers.borrow_mut();
+        let mut gathers = A::batches(&self.services).borrow_mut();
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return };
         gather.abandoned = true;
         gather.waker = None;
@@ -140,54 +199,59 @@ impl Drop for Gathered {
 }
 
 impl ServiceHandle {
-    /// Sends `count` requests of one kind to the store, at most [`BULK_CHUNK_LINES`]. `make` returns the request of
-    /// each index.
+    /// Sends `count` changes to the store, at most [`BULK_CHUNK_LINES`]. `make` returns the request of each index.
     pub fn store_all(
         self: &Rc<ServiceHandle>,
         count: usize,
         mut make: impl FnMut(usize, Ticket) -> StoreRequest,
-    ) -> Gathered {
-        let mut gathers = self.gathers.borrow_mut();
-        gathers.last += 1;
-        let number = gathers.last;
-        let mut gather = Gather {
-            places: Vec::with_capacity(count),
-            left: 0,
-            waker: None,
-            deadline: Instant::now() + ANSWER_TIME_MAX,
-            abandoned: false,
-        };
-        for at in 0..count {
-            let token = GATHER_TOKEN | number << PLACE_BITS | at as u64;
-            let request = make(at, Ticket { core: self.me, token });
-            let code = match &request {
-                StoreRequest::Create { link, .. } => fresh_code_of(link),
-                _ => None,
-            };
-            let is_read = request.is_read();
-            let place = match self.send(request) {
-                Ok(()) => {
-                    gather.left += 1;
-                    AnswerSlot { answer: None, is_read, code }
-                }
-                Err(reason) => AnswerSlot { answer: Some(StoreAnswer::Refused(reason)), is_read, code },
-            };
-            gather.places.push(place);
-        }
-        gathers.by_number.insert(number, gather);
-        Gathered { services: Rc::clone(self), number }
+    ) -> Gathered<StoreAnswer> {
+        self.gather(count, |at, ticket| {
+            let request = make(at, ticket);
+            let code = if let StoreRequest::Create { link, .. } = &request { fresh_code_of(link) } else { None };
+            (self.send(request), code)
+        })
     }
 
-    /// Puts a request into the queue of the writer or of the readers.
-    pub(super) fn send(&self, request: StoreRequest) -> Result<(), &'static str> {
-        if request.is_read() {
-            return self.counters.reader.try_send(request).map_err(|error| super::refusal(&error));
+    /// Reads the records of `count` codes, at most [`BULK_CHUNK_LINES`]. `code` returns the code of each index.
+    pub fn read_all(self: &Rc<ServiceHandle>, count: usize, code: impl Fn(usize) -> Code) -> Gathered<LinkAnswer> {
+        self.gather(count, |at, ticket| (self.send_read(ReadRequest::Link { code: code(at), ticket }), None))
+    }
+
+    /// Sends a batch of requests. `send` sends the one of each index, and returns the code that it brings, if that can
+    /// go to another link.
+    fn gather<A: BatchAnswer>(
+        self: &Rc<ServiceHandle>,
+        count: usize,
+        mut send: impl FnMut(usize, Ticket<A>) -> (Result<(), &'static str>, Option<Code>),
+    ) -> Gathered<A> {
+        let mut gathers = A::batches(self).borrow_mut();
+        gathers.last += 1;
+        let number = gathers.last;
+        let deadline = Instant::now() + ANSWER_TIME_MAX;
+        let mut gather = Gather { places: Vec::with_capacity(count), left: 0, waker: None, deadline, abandoned: false };
+        for at in 0..count {
+            let token = GATHER_TOKEN | number << PLACE_BITS | at as u64;
+            let (sent, code) = send(at, Ticket::new(self.me, token));
+            gather.left += usize::from(sent.is_ok());
+            gather.places.push(AnswerSlot { answer: sent.err().map(A::refused), code });
         }
+        debug_assert!(gather.left <= gather.places.len(), "each request has one place");
+        gathers.by_number.insert(number, gather);
+        Gathered { services: Rc::clone(self), number, answers: PhantomData }
+    }
+
+    /// Puts a change into the queue of the writer.
+    pub(super) fn send(&self, request: StoreRequest) -> Result<(), &'static str> {
         if self.removed_while_loading() >= REMOVED_WHILE_LOADING_MAX {
             return Err(super::LOADING);
         }
         let order = WriterOrder::Client(request, FleetDecision::Alone);
         self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
+    }
+
+    /// Puts a read into the queue of the readers.
+    pub(super) fn send_read(&self, request: ReadRequest) -> Result<(), &'static str> {
+        self.counters.reader.try_send(request).map_err(|error| super::refusal(&error))
     }
 
     /// Returns the number of deleted codes that all cores remember until all links are loaded.
@@ -200,7 +264,7 @@ impl ServiceHandle {
 pub(super) mod tests {
     use super::*;
     use crate::bridge::handle::{Codes, NodeContext, Recorders};
-    use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes};
+    use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes, Reply};
     use crate::pages::Pages;
     use carom_model::access::idempotency::PendingCreates;
     use carom_model::domains::{Domains, UnknownHost};
@@ -263,7 +327,7 @@ pub(super) mod tests {
         Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
     }
 
-    fn ask(services: &Rc<ServiceHandle>, count: usize) -> Gathered {
+    fn ask(services: &Rc<ServiceHandle>, count: usize) -> Gathered<StoreAnswer> {
         let origin = |at: usize| if at == 0 { Origin::Custom } else { Origin::Issued };
         let make = |at, ticket| StoreRequest::Create { link: link(at, origin(at)), reuse: Reuse::Any, ticket };
         services.store_all(count, make)
@@ -275,10 +339,10 @@ pub(super) mod tests {
         else {
             panic!("no request")
         };
-        services.bring_stored(ticket.token, StoreAnswer::Existing { link, spare });
+        services.bring(ticket.token, Reply::Stored(StoreAnswer::Existing { link, spare }));
     }
 
-    fn poll(gathered: &mut Gathered) -> Option<Vec<StoreAnswer>> {
+    fn poll<A: BatchAnswer>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
         match gathered.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answers) => Some(answers),
             Poll::Pending => None,
@@ -298,7 +362,7 @@ pub(super) mod tests {
         assert_eq!(poll(&mut gathered).unwrap(), expected);
         drop(gathered);
         assert_eq!(*services.spare_codes.borrow(), [link(1, Origin::Issued).code]);
-        assert!(services.gathers.borrow().by_number.is_empty());
+        assert!(services.writes.borrow().by_number.is_empty());
     }
 
     #[test]
@@ -314,7 +378,7 @@ pub(super) mod tests {
             codes.sort();
             let issued = [1, 2, 3].map(|at| link(at, Origin::Issued).code);
             assert_eq!(codes, issued, "the slug is nobody's, the others are free");
-            assert!(services.gathers.borrow().by_number.is_empty());
+            assert!(services.writes.borrow().by_number.is_empty());
         }
     }
 
@@ -358,7 +422,7 @@ pub(super) mod tests {
             let (services, orders) = services(9);
             let mut gathered = ask(&services, 2);
             while let Ok(WriterOrder::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
-                services.bring_stored(ticket.token, answer.clone());
+                services.bring(ticket.token, Reply::Stored(answer.clone()));
             }
             assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
             drop(gathered);
@@ -375,9 +439,10 @@ pub(super) mod tests {
         let (services, _orders) = services(9);
         let mut writes = ask(&services, 1);
         let code = link(0, Origin::Custom).code;
-        let mut reads = services.store_all(1, |_, ticket| StoreRequest::Read { code, ticket });
-        services.gathers.borrow_mut().close();
+        let mut reads = services.read_all(1, |_| code);
+        services.reads.borrow_mut().close();
+        services.writes.borrow_mut().close();
         assert!(matches!(poll(&mut writes).unwrap()[..], [StoreAnswer::Unconfirmed(_)]));
-        assert!(matches!(poll(&mut reads).unwrap()[..], [StoreAnswer::Refused(_)]));
+        assert!(matches!(poll(&mut reads).unwrap()[..], [LinkAnswer::Refused(_)]));
     }
 }

@@ -1,8 +1,13 @@
 //! Jobs that tasks hand to threads, because they would block the core's redirects for too long.
 
-use super::{Reply, ServiceHandle, refusal};
-use crate::bridge::{Job, JobKind, JobResult, Ticket};
+use std::sync::mpsc::{TrySendError, sync_channel};
+
+use super::{ServiceHandle, refusal};
+use crate::bridge::{Job, JobDone, JobKind};
 use carom_limits::ANSWER_TIME_MAX;
+
+/// The reason of a job that has no result.
+const NO_THREAD: &str = "no thread became free in time";
 
 impl ServiceHandle {
     /// Runs a job on a thread, and waits for its result.
@@ -14,27 +19,19 @@ impl ServiceHandle {
         kind: JobKind,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {
-        let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        let ticket = Ticket { core: self.me, token: place.token };
+        let place = self.expect_within(ANSWER_TIME_MAX);
         let queue = match kind {
             JobKind::Picture => &self.counters.jobs.pictures,
             JobKind::Document => &self.counters.jobs.documents,
         };
-        let job = Job { ticket, run: Box::new(move || Box::new(run()) as JobResult) };
-        queue.try_send(job).map_err(|error| match error {
-            std::sync::mpsc::TrySendError::Full(_) => "too many requests are waiting for a free thread",
-            other => refusal(&other),
+        let (sender, result) = sync_channel(1);
+        // Without a receiver the task has stopped waiting.
+        let run = Box::new(move || _ = sender.send(run()));
+        queue.try_send(Job { ticket: place.ticket(), run }).map_err(|error| match error {
+            TrySendError::Full(_) => "too many requests are waiting for a free thread",
+            other @ TrySendError::Disconnected(_) => refusal(&other),
         })?;
-        match place.reply().await {
-            Some(Reply::Made(made)) => {
-                made.downcast().map(|made| *made).map_err(|_| "the result has an unexpected type")
-            }
-            _ => Err("no thread became free in time"),
-        }
-    }
-
-    /// Delivers the result of a job.
-    pub fn bring_made(&self, token: u64, made: JobResult) {
-        self.bring(token, Reply::Made(made));
+        let JobDone = place.answer().await.ok_or(NO_THREAD)?;
+        result.try_recv().map_err(|_| NO_THREAD)
     }
 }

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use carom_shards::{Code, CoreId};
 
-use super::{Reply, ServiceHandle};
-use crate::bridge::{Ticket, ToCore};
+use super::ServiceHandle;
+use crate::bridge::{LentCodes, ToCore};
 use carom_limits::{CODE_LOAN_REST, CODES_LENT};
 
 impl ServiceHandle {
@@ -14,13 +14,13 @@ impl ServiceHandle {
         let cores = self.counters.cores.len() - 1;
         let lender = self.next_lender.get() % cores;
         self.next_lender.set(lender + 1);
-        let place = self.expect_reply_within(deadline.saturating_duration_since(Instant::now()));
-        let ticket = Ticket { core: self.me, token: place.token };
-        self.counters.post.to(CoreId(lender as u16)).post(ToCore::Lend(ticket));
-        match place.reply().await {
-            Some(Reply::Lent(codes)) if !codes.is_empty() => self.spare_codes.borrow_mut().extend(codes),
-            _ => self.rest(CODE_LOAN_REST).await,
+        let place = self.expect_within(deadline.saturating_duration_since(Instant::now()));
+        self.counters.post.to(CoreId(lender as u16)).post(ToCore::Lend(place.ticket()));
+        let LentCodes(codes) = place.answer().await.unwrap_or_default();
+        if codes.is_empty() {
+            self.rest(CODE_LOAN_REST).await;
         }
+        self.spare_codes.borrow_mut().extend(codes);
     }
 
     /// Returns codes for another core, as long as enough are left.
@@ -28,11 +28,6 @@ impl ServiceHandle {
         let spare = self.codes_remaining().saturating_sub(CODES_LENT).min(CODES_LENT);
         let mut codes = self.codes.borrow_mut();
         (0..spare).map_while(|_| codes.take()).collect()
-    }
-
-    /// Delivers codes of another core.
-    pub fn bring_lent(&self, token: u64, codes: Vec<Code>) {
-        self.bring(token, Reply::Lent(codes));
     }
 }
 
@@ -46,7 +41,7 @@ mod tests {
     use super::*;
     use crate::bridge::handle::Codes;
     use crate::bridge::handle::gather::tests::handle_of;
-    use crate::bridge::{Mailbox, Mailboxes};
+    use crate::bridge::{Mailbox, Mailboxes, Reply};
 
     /// A segment with this many codes.
     struct Few(usize);
@@ -91,11 +86,11 @@ mod tests {
         };
         for _ in 0..3 {
             let token = asked();
-            services.bring_lent(token, Vec::new());
+            services.bring(token, Reply::Lent(LentCodes::default()));
         }
         let token = asked();
         let lent = Code::parse(b"lent").unwrap();
-        services.bring_lent(token, vec![lent]);
+        services.bring(token, Reply::Lent(LentCodes(vec![lent])));
         let Poll::Ready(Ok(taken)) = code.as_mut().poll(&mut context) else { panic!("no code") };
         assert_eq!(taken, lent);
     }

@@ -6,6 +6,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use super::ServiceHandle;
+use crate::bridge::reply::{Answer, Pause};
 use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX};
 use carom_model::access::AppName;
 
@@ -65,16 +66,14 @@ pub struct LongRequest {
 impl LongRequest {
     /// True if it must end because the node does. Otherwise the task is woken within about a second to ask again.
     pub fn must_end(&self, context: &mut Context<'_>) -> bool {
-        if let Some(waiter) = self.services.waiters.borrow_mut().get_mut(&self.token) {
-            waiter.waker = Some(context.waker().clone());
-        }
+        Pause::waiters(&mut self.services.waiting.borrow_mut()).watch(self.token, context);
         self.services.counters.node.draining.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for LongRequest {
     fn drop(&mut self) {
-        self.services.waiters.borrow_mut().remove(&self.token);
+        Pause::waiters(&mut self.services.waiting.borrow_mut()).remove(self.token);
         self.services.long_requests.borrow_mut().end(self.kind, self.app.as_ref());
     }
 }
@@ -86,7 +85,7 @@ impl ServiceHandle {
     /// [`TooMany`] if the app, or all apps together, have as many as the limit allows.
     pub fn begin_long(self: &Rc<ServiceHandle>, kind: LongKind, app: Option<&AppName>) -> Result<LongRequest, TooMany> {
         self.long_requests.borrow_mut().begin(kind, app)?;
-        let token = self.expect_reply_within(Duration::ZERO).keep();
+        let token = self.expect_within::<Pause>(Duration::ZERO).keep();
         Ok(LongRequest { services: Rc::clone(self), kind, app: app.cloned(), token })
     }
 }

@@ -187,6 +187,7 @@ impl ImageWriter {
         let (head, records) = self.page.bytes_mut().split_at_mut(PAGE_HEAD_BYTES);
         let owners = owners(self.hasher, self.cores);
         head.copy_from_slice(&checksum(records, self.position, owners, self.pages).to_le_bytes());
+        debug_assert!(self.records > self.pages, "a page has no record");
         self.file.write_all_at(self.page.bytes_mut(), offset(self.pages))?;
         self.pages += 1;
         self.page.clear();
@@ -202,6 +203,7 @@ impl ImageWriter {
     /// Ends the image and renames it over the old one, durably. Returns its size in bytes.
     pub(super) fn finish(&mut self) -> io::Result<u64> {
         self.end_page()?;
+        assert!(self.page.is_empty(), "the last page is not in the image");
         let mut header = [0; HEADER_LEN];
         header[..8].copy_from_slice(MAGIC);
         let (seed, cores) = (self.hasher.seed(), self.cores.get() as u64);

@@ -96,6 +96,8 @@ impl Sorter {
         let (core, order) = self.place(code);
         let orders = u64::from(index_order_max(self.links)) + 1;
         let within = (u64::from(order) * self.per_core as u64 / orders) as usize;
+        assert!(within < self.per_core, "the record would go to another core");
+        assert_eq!(self.next, 0, "the part of the record may have been written already");
         let part = &mut self.parts[core.index() * self.per_core + within];
         if part.buffer.capacity() == 0 {
             // By itself, a buffer would grow to twice the size.

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use carom_shards::Code;
 
 use super::export;
-use crate::bridge::{Mailboxes, Page, PageQueue, PageRequest, ToCore};
+use crate::bridge::{Mailboxes, Page, PageQueue, PageRequest};
 use crate::services::search::filter::LinkFilter;
 use crate::services::search::visits::VisitSource;
 use crate::services::threads::pool;
@@ -41,7 +41,7 @@ pub fn start(
         move |PageRequest { behind, filter, ticket }: PageRequest| {
             let mut sift = LinkFilter::new(&filter, &*visits, unix_ms());
             let page = page(&links, &stats, &behind, &mut sift, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
-            post.to(ticket.core).post(ToCore::Page { token: ticket.token, page });
+            post.answer(ticket, page);
         },
     )
 }

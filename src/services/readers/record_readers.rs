@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use crate::bridge::{Mailboxes, ReaderQueue, StoreAnswer, StoreRequest};
+use crate::bridge::{LinkAnswer, Mailboxes, ReadRequest, ReaderQueue, VisitsAnswer};
 use crate::services::threads::pool;
 use crate::services::visits::VisitReader;
 use carom_limits::{READ_QUEUE_LEN, READERS};
@@ -34,20 +34,16 @@ pub fn start(
         READERS,
         READ_QUEUE_LEN,
         || (),
-        move |request| match request {
-            StoreRequest::Read { code, ticket } => post.answer(ticket, answer(&links, &stats, &visits, code)),
-            StoreRequest::ReadVisits { subject, ticket } => {
-                post.answer(ticket, answer_visits(&links, &stats, &visits, subject));
-            }
-            StoreRequest::ReadEdits { code, ticket } => {
-                stats.store_selects.add_shared(1);
-                let edits = links.edits_of(&code).map(StoreAnswer::Edits);
-                post.answer(ticket, edits.unwrap_or_else(|error| unreadable(&stats, &error)));
-            }
-            StoreRequest::Create { ticket, .. }
-            | StoreRequest::Change { ticket, .. }
-            | StoreRequest::Delete { ticket, .. } => {
-                post.answer(ticket, StoreAnswer::Refused("writes are not served by the readers"));
+        move |request| {
+            stats.store_selects.add_shared(1);
+            match request {
+                ReadRequest::Link { code, ticket } => post.answer(ticket, answer(&links, &stats, &visits, code)),
+                ReadRequest::Visits { subject, ticket } => {
+                    post.answer(ticket, answer_visits(&links, &stats, &visits, subject));
+                }
+                ReadRequest::Edits { code, ticket } => {
+                    post.answer(ticket, links.edits_of(&code).map_err(|error| unreadable(&stats, &error)));
+                }
             }
         },
     )
@@ -83,52 +79,50 @@ pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
     }
 }
 
-fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) -> StoreAnswer {
-    stats.store_selects.add_shared(1);
+fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) -> LinkAnswer {
     match read(links, stats, &code) {
         Read::Link(link) => match visits.counts(&[code]) {
-            Ok(counts) => StoreAnswer::Found(link, counts.first().copied().unwrap_or_default()),
-            Err(error) => unreadable(stats, &error),
+            Ok(counts) => LinkAnswer::Found(link, counts.first().copied().unwrap_or_default()),
+            Err(error) => LinkAnswer::Refused(unreadable(stats, &error)),
         },
-        Read::Nothing => StoreAnswer::NotFound,
-        Read::Damaged(_) => StoreAnswer::Damaged,
-        Read::Unreadable => StoreAnswer::Refused(UNREADABLE),
+        Read::Nothing => LinkAnswer::NotFound,
+        Read::Damaged(_) => LinkAnswer::Damaged,
+        Read::Unreadable => LinkAnswer::Refused(UNREADABLE),
     }
 }
 
 /// Returns the visits of an existing link, or of all links.
-fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject: Subject) -> StoreAnswer {
-    stats.store_selects.add_shared(1);
+fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject: Subject) -> VisitsAnswer {
     if let Subject::Link(code) = subject {
         match read(links, stats, &code) {
             Read::Link(_) | Read::Damaged(_) => {}
-            Read::Nothing => return StoreAnswer::NotFound,
-            Read::Unreadable => return StoreAnswer::Refused(UNREADABLE),
+            Read::Nothing => return Ok(None),
+            Read::Unreadable => return Err(UNREADABLE),
         }
     }
-    match visits.history(subject) {
-        Ok(history) => StoreAnswer::Visits(Box::new(history)),
-        Err(error) => unreadable(stats, &error),
-    }
+    let history = visits.history(subject).map_err(|error| unreadable(stats, &error))?;
+    Ok(Some(Box::new(history)))
 }
 
 const UNREADABLE: &str = "the store cannot be read right now";
 
-fn unreadable(stats: &NodeStats, error: &StoreError) -> StoreAnswer {
+/// Counts and logs an error, and returns the reason for the client.
+fn unreadable(stats: &NodeStats, error: &StoreError) -> &'static str {
     stats.store_errors.add_shared(1);
     tracing::error!(%error, "the details of a link could not be read");
-    StoreAnswer::Refused(UNREADABLE)
+    UNREADABLE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::Ticket;
+    use crate::bridge::{Reply, Ticket, ToCore};
     use crate::services::testing::TestNode;
     use carom_model::link::Origin;
     use carom_model::testing::link;
     use carom_model::visits::tally::VisitCounts;
     use carom_shards::CoreId;
+    use std::collections::HashMap;
 
     #[test]
     fn each_kind_of_record_has_its_answer() {
@@ -149,13 +143,17 @@ mod tests {
         let counted = crate::services::visits::start(dir.path(), &node.links, Vec::new(), &node.stats).unwrap();
         let (queue, threads) = start(&node.links, &node.post, &node.stats, &counted.visits).unwrap();
         for (token, code) in ["abc", "moved", "gone", "never"].iter().enumerate() {
-            let ticket = Ticket { core: CoreId(0), token: token as u64 };
-            queue.send(StoreRequest::Read { code: Code::parse(code.as_bytes()).unwrap(), ticket }).unwrap();
+            let (code, ticket) = (Code::parse(code.as_bytes()).unwrap(), Ticket::new(CoreId(0), token as u64));
+            queue.send(ReadRequest::Link { code, ticket }).unwrap();
         }
-        let answers = node.answers(4);
-        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link), VisitCounts::default()));
-        assert_eq!(answers[&1], StoreAnswer::Damaged);
-        assert_eq!((&answers[&2], &answers[&3]), (&StoreAnswer::NotFound, &StoreAnswer::NotFound));
+        let mut answers = HashMap::new();
+        for _ in 0..4 {
+            let ToCore::Reply { token, reply: Reply::Link(answer) } = node.next_mail() else { panic!("no link") };
+            answers.insert(token, answer);
+        }
+        assert_eq!(answers[&0], LinkAnswer::Found(Arc::new(link), VisitCounts::default()));
+        assert_eq!(answers[&1], LinkAnswer::Damaged);
+        assert_eq!((&answers[&2], &answers[&3]), (&LinkAnswer::NotFound, &LinkAnswer::NotFound));
         drop(queue);
         for thread in threads {
             thread.join().unwrap();

@@ -89,7 +89,8 @@ impl CodeLookup {
         for (code, look_ups) in by_code {
             let since = look_ups.iter().map(|look_up| look_up.since).min().unwrap_or_else(Instant::now);
             let ticket = self.redis.put_state(&code, since + LOOK_UP_TIME - TIME_MIN);
-            self.asked.insert(ticket, look_ups);
+            let others = self.asked.insert(ticket, look_ups);
+            assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
         }
     }
 

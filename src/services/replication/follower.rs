@@ -199,6 +199,7 @@ impl Follower {
 
     /// Publishes the number of partitions still to be compared, including those without a position.
     fn count_what_is_left(&self) {
+        assert!(self.positions.len() <= usize::from(PARTITIONS), "a stream has a position that no partition has");
         let lost = usize::from(PARTITIONS) - self.positions.len();
         self.shared.stats.fleet.comparing.set((self.must_compare.len() + lost) as u64);
     }
@@ -322,6 +323,7 @@ impl Follower {
                 }
             }
         }
+        assert_eq!(delivered.len() + again.len(), offers.len(), "a change would stay undelivered until a restart");
         for delivery in again.into_iter().rev() {
             self.queue.push_front(delivery);
         }

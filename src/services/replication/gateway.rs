@@ -103,6 +103,7 @@ impl Gateway {
                 self.ask(request)?;
             }
         }
+        assert!(self.asked.len() <= WRITE_QUEUE_LEN, "requests that wait for Redis have no bound");
         for (ticket, answer) in self.redis.turn(Instant::now() + LOOK_EVERY) {
             if let Some(asked) = self.asked.remove(&ticket) {
                 self.go_on(asked, answer)?;
@@ -162,13 +163,10 @@ impl Gateway {
                 let change = (link.code, CodeChange::Claim(State::Link(Arc::clone(link))));
                 self.put(request, deadline, change);
             }
-            StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
+            StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } => {
                 // First the current state: a change or delete concerns the link as it is now, not a later one.
                 let ticket = self.redis.put_state(code, deadline);
-                self.asked.insert(ticket, Asked { request, deadline, change: None });
-            }
-            StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. } => {
-                return self.go_alone(request, "it is not for Redis");
+                self.wait(ticket, Asked { request, deadline, change: None });
             }
         }
         Ok(())
@@ -199,7 +197,13 @@ impl Gateway {
 
     fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
         let ticket = self.redis.put_change(&change.0, &change.1, deadline);
-        self.asked.insert(ticket, Asked { request, deadline, change: Some(change) });
+        self.wait(ticket, Asked { request, deadline, change: Some(change) });
+    }
+
+    /// Notes a request that waits for an answer of Redis.
+    fn wait(&mut self, ticket: RequestId, asked: Asked) {
+        let other = self.asked.insert(ticket, asked);
+        assert!(other.is_none(), "two requests wait for one answer, so one of them would wait for ever");
     }
 
     /// Continues with an answer of Redis: passes the request to the writer, or asks the next question.
@@ -220,7 +224,7 @@ impl Gateway {
                 Err(trouble @ RedisError::Refused(_)) => self.decide(request, Err(trouble), None),
                 Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
             },
-            (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
+            (None, StoreRequest::Delete { code, .. }) => match answer.state(*code) {
                 Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
@@ -232,9 +236,8 @@ impl Gateway {
                 }
                 Err(_) => self.go_alone(request, "the link to delete could not be looked up in Redis"),
             },
-            (None, StoreRequest::Create { .. } | StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. }) => {
-                Ok(())
-            }
+            // A create asks for its change at once, so this answer is of no use to it.
+            (None, StoreRequest::Create { .. }) => self.go_alone(request, "the code could not be claimed in Redis"),
         }
     }
 
@@ -250,6 +253,7 @@ impl Gateway {
         match (now, changed) {
             (Some(_), Some(link)) => {
                 let version = link.version.edited();
+                assert_eq!(link.code, *code, "a change of one link would be offered as the state of another");
                 let change = (*code, CodeChange::Offer(State::Link(Arc::new(Link { version, ..link }))));
                 self.put(request, deadline, change);
                 Ok(())

@@ -236,6 +236,7 @@ impl LinkReuse {
     fn end(&mut self, mut search: Search<'_>, grounds: &mut [Option<FleetDecision>]) {
         let existing =
             |code: Code, found: Option<State>, spare: bool| Some(FleetDecision::Existing { code, found, spare });
+        debug_assert!(search.requests.iter().all(|&at| grounds[at].is_none()), "two searches answer one request");
         let mut others = &search.requests[..];
         match &search.step {
             Step::Found(code, found) => {

@@ -101,6 +101,7 @@ impl Counted {
 
     /// Counts a part that was read, and returns the changes that came in while it was read.
     fn end_part(&mut self, part: &[Value], is_last: bool) -> Vec<(Vec<u8>, bool)> {
+        debug_assert!(part.is_sorted_by(|one, next| **one < **next), "the fences would be out of order");
         for run in part.chunks(RUN_LEN_MAX as usize / 2) {
             self.fences.append(&run[0], run.len() as u32);
         }

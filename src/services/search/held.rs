@@ -96,6 +96,11 @@ impl Held {
         chunk.push(entry);
         let number = chunk.count() as u32 - 1;
         self.live_bytes += entry.len();
+        debug_assert_eq!(
+            self.chunks.iter().map(|chunk| chunk.len()).sum::<usize>(),
+            self.live_bytes + self.stale_bytes,
+            "the bound of memory does not count all texts"
+        );
         Position { chunk: self.chunks.len() as u32 - 1, number }
     }
 

@@ -59,6 +59,7 @@ impl Part {
     pub(super) fn push(&mut self, entry: &[u8]) {
         self.starts.push(u32::try_from(self.bytes.len()).expect("a section has some megabytes at most"));
         self.bytes.extend_from_slice(entry);
+        debug_assert_eq!(self.entry(self.count() - 1), entry, "the entry is read as another");
     }
 
     /// Returns the size of the entries in bytes.

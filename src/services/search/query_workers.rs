@@ -17,7 +17,7 @@ use super::ranked_page;
 use super::tags;
 use super::visits::VisitSource;
 use super::walk::Run;
-use crate::bridge::{ListQueues, Mailboxes, StoreAnswer};
+use crate::bridge::{ListQueues, Mailboxes};
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{
@@ -79,14 +79,13 @@ struct Lister {
 }
 
 impl Lister {
-    fn answer(&self, request: &ListRequest) -> StoreAnswer {
+    fn answer(&self, request: &ListRequest) -> ListAnswer {
         self.setup.stats.store_selects.add_shared(1);
-        let answer = self.find(request).unwrap_or_else(|error| {
+        self.find(request).unwrap_or_else(|error| {
             self.setup.stats.store_errors.add_shared(1);
             tracing::error!(%error, "a list could not be read");
             ListAnswer::Unreadable
-        });
-        StoreAnswer::Listed(Box::new(answer))
+        })
     }
 
     fn find(&self, request: &ListRequest) -> Result<ListAnswer, StoreError> {

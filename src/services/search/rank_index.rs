@@ -48,6 +48,7 @@ impl Fences {
         let run = self.run_of(key);
         self.lens[run] += 1;
         self.total += 1;
+        self.assert_summed();
         self.lens[run] > RUN_LEN_MAX
     }
 
@@ -62,10 +63,18 @@ impl Fences {
             self.firsts.remove(run);
             self.lens.remove(run);
         }
+        self.assert_summed();
+    }
+
+    /// Asserts that fences and runs belong together.
+    fn assert_summed(&self) {
+        assert_eq!(self.firsts.len(), self.lens.len(), "a run has no fence");
+        debug_assert_eq!(self.lens.iter().map(|len| u64::from(*len)).sum::<u64>(), self.total, "a run was not counted");
     }
 
     /// Appends a run after all others: its first key and its number of entries.
     pub(super) fn append(&mut self, first: &[u8], len: u32) {
+        debug_assert!(self.firsts.last().is_some_and(|last| **last < *first), "look-ups would miss the run");
         self.firsts.push(first.into());
         self.lens.push(len);
         self.total += u64::from(len);
@@ -86,6 +95,7 @@ impl Fences {
             self.lens[run] = before;
             self.firsts.insert(run + 1, key.into());
             self.lens.insert(run + 1, behind);
+            self.assert_summed();
         }
     }
 

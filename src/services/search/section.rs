@@ -139,6 +139,7 @@ impl Section {
 
     /// Sets the signature.
     pub(super) fn sign(&mut self, words: Vec<u64>) {
+        assert_eq!(words.len(), BITS as usize / 64, "a search would read beyond the signature");
         self.set = words.iter().map(|word| word.count_ones()).sum();
         self.signature = Some(Arc::new(words));
     }

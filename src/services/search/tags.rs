@@ -137,6 +137,7 @@ impl TagCounts {
         if group.entries == 0 && matches!(group.tags, Tags::Known(_)) {
             self.of_owners.remove(owner);
         }
+        self.assert_summed();
         may_be_known && self.uncounted.insert(Some(owner.into()))
     }
 
@@ -212,6 +213,16 @@ impl TagCounts {
                 self.owned += group.len();
             }
         }
+        self.assert_summed();
+    }
+
+    /// Asserts that the bound of all groups counts the tags of each.
+    fn assert_summed(&self) {
+        debug_assert_eq!(
+            self.of_owners.values().map(Group::len).sum::<usize>(),
+            self.owned,
+            "the memory for tags of apps has another bound than the tags"
+        );
     }
 
     /// Returns all tags in a scope; `None` if there are too many. For an app it ignores the domains of the scope: see

@@ -137,6 +137,7 @@ impl VisitAggregator {
                 let tally = of_hour(&mut tallies, piece.hour);
                 piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
             })?;
+            assert!(folds.back().is_none_or(|last| last.seq < seq), "logs are folded in their order");
             // Some rows may be stored already. Rows under the same number replace each other.
             folds.push_back(Fold::new(seq, tallies));
         }
@@ -299,7 +300,10 @@ impl VisitAggregator {
         self.logged_ended.append(&mut self.fresh_ended);
         let fresh = std::mem::take(&mut self.fresh);
         let tally = of_hour(&mut self.tallies, self.hour);
+        let visits = |tally: &Tally| tally.row(&Subject::All).counts.total;
+        let before = if cfg!(debug_assertions) { visits(tally) } else { 0 };
         tally.add(&fresh);
+        debug_assert_eq!(visits(tally), before.saturating_add(visits(&fresh)), "visits were lost or counted twice");
         let leaders = &mut self.leaders;
         fresh.each(|subject, row| {
             // A link with a single visit in that time cannot rise far before the next search.
@@ -354,11 +358,14 @@ impl VisitAggregator {
         let next = self.log.next().map_err(|error| StoreError::Failed(error.to_string()))?;
         let seq = std::mem::replace(&mut self.log, next).seq;
         let tallies = std::mem::take(&mut self.tallies);
+        assert!(self.log.seq > seq, "the rows of two logs would replace each other");
+        assert!(self.folds.back().is_none_or(|last| last.seq < seq), "logs are folded in their order");
         self.folds.push_back(Fold::new(seq, tallies));
         Ok(())
     }
 
     fn fold_some(&mut self, fold: &mut Fold, apps: &Apps) -> Result<(), StoreError> {
+        assert!(fold.seq > self.folded, "rows that count already would be replaced");
         let mut batch = self.links.batch();
         let is_done = fold.put_some(&mut batch, apps);
         if !batch.is_empty() {
@@ -367,6 +374,11 @@ impl VisitAggregator {
         if !is_done {
             return Ok(());
         }
+        assert!(
+            self.folds.front().is_none_or(|next| next.seq > fold.seq),
+            "the mark would cover a log whose rows are not stored"
+        );
+        assert!(self.log.seq > fold.seq, "the log that is being written would be removed");
         // The rows are synced before the mark that says so.
         self.links.sync()?;
         let mut batch = self.links.batch();

@@ -27,6 +27,10 @@ pub(super) struct Fold {
 impl Fold {
     /// Returns the fold of a log's tallies.
     pub(super) fn new(seq: u32, tallies: Vec<(u32, Tally)>) -> Fold {
+        assert!(
+            (1..tallies.len()).all(|at| tallies[..at].iter().all(|(hour, _)| *hour != tallies[at].0)),
+            "two rows of a subject and an hour would replace each other"
+        );
         let subjects = tallies.iter().flat_map(|(hour, tally)| tally.subjects().map(|subject| (*hour, subject)));
         let mut todo: Vec<(u32, Subject)> = subjects.collect();
         // In the order of the store, so that neighbours are written together.
@@ -50,6 +54,7 @@ impl Fold {
         };
         for _ in 0..FOLD_STEP {
             let Some((hour, subject)) = self.todo.pop() else { break };
+            debug_assert!(self.tallies.iter().any(|(of, _)| *of == hour), "the visits of an hour would not be stored");
             let row = self.tallies.iter().find(|(of, _)| *of == hour).map(|(_, tally)| tally.row(&subject));
             let Some(row) = row.filter(|row| *row != TallyRow::default()) else { continue };
             put(&subject.name(), hour, &row);

@@ -59,6 +59,8 @@ pub(super) fn seqs(dir: &Path) -> io::Result<Vec<u32>> {
         seqs.extend(name.to_str().and_then(|name| name.strip_prefix("log-")).and_then(|seq| seq.parse::<u32>().ok()));
     }
     seqs.sort_unstable();
+    // A file with fewer digits in its name has the number of another one.
+    seqs.dedup();
     Ok(seqs)
 }
 
@@ -170,10 +172,15 @@ impl Log {
             begin(ROW, &subject, &mut self.piece);
             row.encode(&mut self.piece);
         });
+        debug_assert!(self.piece.len() - HEAD_LEN <= PIECE_LEN_MAX, "a restart would take the piece for damaged");
         let len = (self.piece.len() - HEAD_LEN) as u32;
         let sum = xxh3_64(&self.piece[HEAD_LEN..]);
         self.piece[..4].copy_from_slice(&len.to_le_bytes());
         self.piece[4..HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
+        debug_assert!(
+            take_piece(&mut &self.piece[..]).is_some_and(|piece| piece.hour == hour && piece.ended == ended),
+            "a restart would read other counts"
+        );
         if let Err(error) = (&*self.file).write_all(&self.piece) {
             // A piece cut in the middle would hide every piece that is appended after it.
             self.file.set_len(self.len).map_err(io::Error::other)?;

@@ -9,6 +9,7 @@
 
 mod answers;
 mod ends;
+mod fleet;
 mod reuse;
 mod writes;
 
@@ -21,9 +22,7 @@ pub(super) use self::answers::refused;
 use self::answers::{change_of, changed, created_or_deleted};
 pub use self::writes::{CodeState, CommitEffect, Conflict, Writes};
 use super::similar_urls::ReuseCandidates;
-use crate::bridge::{
-    FleetDecision, LinkChange, OutboxReply, StoreAnswer, StoreRequest, StreamBatch, StreamChange, Ticket, WriterOrder,
-};
+use crate::bridge::{FleetDecision, StoreAnswer, StoreRequest, Ticket, WriterOrder};
 use crate::services::search::IndexedChange;
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
@@ -33,8 +32,7 @@ use carom_model::link::record::Tombstone;
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Outbox;
-use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::{Echo, Partition, State};
+use carom_model::replication::{Partition, State};
 use carom_store::links::UrlUse;
 
 /// A code that a commit has looked up.
@@ -107,6 +105,7 @@ impl<'o> CommitPlanner<'o> {
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
     /// stay valid, because this commit has not written yet.
     pub fn prefetch(&mut self, orders: &[WriterOrder], look_up: impl Fn(&Code) -> CodeState) {
+        assert!(self.outcomes.is_empty(), "a decision was made before the states were looked up");
         let code = |order: &WriterOrder| match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
             _ => None,
@@ -127,6 +126,18 @@ impl<'o> CommitPlanner<'o> {
     /// Decides one order. `look_up` returns the stored state of a code, and is called once for each code. `alike`
     /// returns entries of the index of long URLs.
     pub fn decide(
+        &mut self,
+        order: WriterOrder,
+        look_up: impl Fn(&Code) -> CodeState,
+        alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
+    ) {
+        let (is_of_client, decided) = (matches!(order, WriterOrder::Client(..)), self.outcomes.len());
+        self.decide_one(order, look_up, alike);
+        let answers = self.outcomes[decided..].iter().filter(|outcome| outcome.answer().is_some()).count();
+        assert_eq!(answers, usize::from(is_of_client), "each request of a client gets exactly one answer");
+    }
+
+    fn decide_one(
         &mut self,
         order: WriterOrder,
         look_up: impl Fn(&Code) -> CodeState,
@@ -156,15 +167,6 @@ impl<'o> CommitPlanner<'o> {
                 } else {
                     self.hide(code, ticket, ground, &before);
                 }
-            }
-            WriterOrder::Client(
-                StoreRequest::Read { ticket, .. }
-                | StoreRequest::ReadVisits { ticket, .. }
-                | StoreRequest::ReadEdits { ticket, .. },
-                _,
-            ) => {
-                // Reads have their own queue, but one that comes here still gets an answer.
-                self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
             }
             WriterOrder::Followed(followed) => self.follow(followed, look_up),
             WriterOrder::Found(states) => {
@@ -214,8 +216,9 @@ impl<'o> CommitPlanner<'o> {
         let (urls, ends) = (self.url_writes(), self.end_writes());
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
         let mut writes = Writes { urls, ends, outbox, edits, ..Writes::default() };
-        for (code, LookedUpCode { before, after, is_new, ended, .. }) in self.codes {
+        for (code, LookedUpCode { before, after, entry, is_new, ended }) in self.codes {
             if is_new {
+                debug_assert_eq!(entry, reuse::entry_of(&after), "the index of long URLs would name another link");
                 if ended && before.state().is_none_or(State::is_link) {
                     writes.ended.push(code);
                 }
@@ -231,6 +234,10 @@ impl<'o> CommitPlanner<'o> {
         // Neighbours share most of the path through the store's memtables.
         writes.states.sort_unstable_by_key(|(code, _)| *code);
         writes.urls.sort_unstable_by_key(|(entry, _)| *entry);
+        debug_assert!(
+            writes.urls.is_sorted_by(|(one, _), (next, _)| one < next),
+            "an entry of the index of long URLs is both set and removed"
+        );
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);
         (writes, self.outcomes)
@@ -246,23 +253,25 @@ impl<'o> CommitPlanner<'o> {
 
     /// Sets the state of a code that was looked up before.
     fn set(&mut self, code: Code, after: CodeState) {
+        assert!(
+            matches!(after, CodeState::Absent | CodeState::Held(_)),
+            "a state that could not be read would be written, which removes the record"
+        );
+        if let Some(link) = link_of(&after) {
+            assert_eq!(link.code, code, "the link would be stored under another code");
+        }
         let entry = reuse::entry_of(&after);
         if let Some(entry) = entry {
             self.puts.entry(entry.key).or_default().push(entry);
         }
-        let unseen = || LookedUpCode {
-            before: CodeState::Absent,
-            after: CodeState::Absent,
-            entry: None,
-            is_new: false,
-            ended: false,
-        };
-        let looked = self.codes.entry(code).or_insert_with(unseen);
+        let looked = self.codes.get_mut(&code);
+        let looked = looked.expect("a code is looked up before it is set: the indexes follow from its state before");
         looked.ended |= entry.is_none();
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
     fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
+        debug_assert_eq!(self.codes.get(&link.code).map(|looked| &looked.after), Some(before), "the state is outdated");
         match ground {
             FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == CodeState::Unknown => {
                 self.answer(ticket, refused(&ground, UNREADABLE));
@@ -316,27 +325,6 @@ impl<'o> CommitPlanner<'o> {
             self.held(code, state, before);
         }
         self.answer(ticket, StoreAnswer::NotFound);
-    }
-
-    /// Takes back a link that has turned up after its client heard that it was not created.
-    fn take_back(&mut self, code: Code, state: &State, before: &CodeState) {
-        let is_own = self.outbox.is_undelivered(&code);
-        self.outbox.note(code, None);
-        let gone = state.deleted(self.now_ms);
-        let mine = before.state().filter(|mine| mine.is_link());
-        if let Some(mine) = mine.filter(|mine| rules::is_conflict(mine, state)) {
-            // Redis has lost a link and accepted that one instead.
-            if is_own {
-                let version = Version { rev: gone.version().rev, ..mine.version() };
-                self.set(code, CodeState::Held(mine.with_version(version)));
-                return;
-            }
-            self.conflict(code, mine.version(), state.version());
-        }
-        self.set(code, CodeState::Held(gone));
-        if mine.is_some() {
-            self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
-        }
     }
 
     fn delete(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
@@ -423,73 +411,6 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    /// Handles a change that Redis has accepted. It may have come through the stream already, or be outdated; or Redis
-    /// may have lost the state that this node has.
-    fn accepted(
-        &mut self,
-        code: Code,
-        state: &State,
-        echo: Echo,
-        before: &CodeState,
-        ticket: Ticket,
-        done: impl FnOnce(&State) -> StoreAnswer,
-    ) {
-        let done = done(state);
-        self.needs_sync = true;
-        let Some(mine) = before.state() else {
-            self.put(code, state, state.version(), (ticket, done));
-            self.outbox.note(code, Some(echo));
-            return;
-        };
-        if self.outbox.was_taken(echo) {
-            self.confirm(code, before, (ticket, done));
-            return;
-        }
-        if mine == state {
-            // The state is known from a look-up, or came through the stream before that. Only the stream proves that
-            // Redis has it.
-            self.confirm(code, before, (ticket, done));
-            self.outbox.note(code, Some(echo));
-            return;
-        }
-        let raised = state.version().rev.max(mine.version().rev).saturating_add(1);
-        // A delete covers the link of this node as well, even if Redis had lost it and held another one.
-        let ends_both = !state.is_link() && rules::is_conflict(mine, state);
-        if matches!(rules::offer(Some(state), mine), Verdict::Held(_)) && !ends_both {
-            self.report_conflict(code, mine, state);
-            let is_behind = state.version().rev < mine.version().rev;
-            let rev = if is_behind { raised } else { state.version().rev };
-            self.put(code, state, Version { rev, ..state.version() }, (ticket, done));
-            self.outbox.note(code, (!is_behind).then_some(echo));
-            return;
-        }
-        // The state of this node wins: it is newer, or Redis has lost it.
-        if mine.version().claim == state.version().claim {
-            self.confirm(code, before, (ticket, done));
-        } else if state.is_link() {
-            self.outbox.note(code, None);
-            self.outbox.withdraw(code, state.version().claim);
-            self.answer(ticket, StoreAnswer::Taken);
-        } else if mine.is_link() {
-            let gone = mine.deleted(self.now_ms);
-            self.put(code, &gone, Version { rev: raised, ..gone.version() }, (ticket, done));
-            self.outbox.note(code, None);
-        } else {
-            self.confirm(code, before, (ticket, done));
-        }
-    }
-
-    /// Handles a refusal: Redis holds another state than the client asked for.
-    fn held(&mut self, code: Code, state: State, before: &CodeState) {
-        if !self.outbox.is_undelivered(&code) && rules::adopts(before.state(), &state) {
-            let is_theirs = !self.outbox.is_withdrawn(&code, &state);
-            self.adopt_over(code, state, before);
-            if is_theirs {
-                self.outbox.note_theirs(code);
-            }
-        }
-    }
-
     /// Confirms a change that has happened already. The client hears of it once it is synced and the owner has it.
     fn confirm(&mut self, code: Code, before: &CodeState, notify: (Ticket, StoreAnswer)) {
         self.needs_sync = true;
@@ -502,114 +423,12 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    fn follow(&mut self, followed: StreamBatch, look_up: impl Fn(&Code) -> CodeState) {
-        let StreamBatch { partition, entries, to } = followed;
-        for (StreamPosition { id, check }, told) in entries {
-            let echo = Echo { partition, id, check };
-            self.outbox.seen(echo);
-            if let Some(StreamChange { code, state, displaced }) = told {
-                if !self.outbox.is_undelivered(&code) {
-                    self.outbox.taken(echo);
-                }
-                let kept = state.version();
-                self.adopt(code, state, &look_up);
-                if let Some(lost) = displaced {
-                    self.conflict(code, lost, kept);
-                }
-            }
-        }
-        self.outbox.passed(partition, to);
-        self.positions.insert(partition, to);
-    }
-
-    /// Adopts a change of another node, unless this node has a newer one that Redis does not know yet.
-    fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> CodeState) {
-        if !self.outbox.is_undelivered(&code) {
-            let before = self.stored(&code, look_up);
-            if rules::adopts(before.state(), &state) {
-                // A link that expired has no author of its removal.
-                let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
-                let is_of_time = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
-                self.adopt_over(code, state, &before);
-                if !is_of_time {
-                    self.note_edit(code, &before, &Author::FLEET);
-                }
-            }
-        }
-    }
-
     /// Notes the change of a link in its history, if it has changed.
     fn note_edit(&mut self, code: Code, before: &CodeState, author: &Author) {
         let after = self.codes.get(&code).map(|looked| &looked.after);
         let edit = link_of(before)
             .and_then(|before| Edit::between(before, after.and_then(link_of).map(|link| &**link), self.now_ms, author));
         self.edits.extend(edit.map(|edit| (code, edit)));
-    }
-
-    fn adopt_over(&mut self, code: Code, state: State, before: &CodeState) {
-        if before.state() == Some(&state) {
-            return;
-        }
-        if self.outbox.is_withdrawn(&code, &state) {
-            self.take_back(code, &state, before);
-            return;
-        }
-        if let Some(mine) = before.state() {
-            self.report_conflict(code, mine, &state);
-        }
-        let change = change_of(code, &state);
-        let was_link = before.state().is_none_or(State::is_link);
-        self.set(code, CodeState::Held(state));
-        if was_link || matches!(change, LinkChange::Put(_)) {
-            self.outcomes.push(CommitEffect::Apply { code, change, notify: None });
-        }
-    }
-
-    fn report_conflict(&mut self, code: Code, ours: &State, theirs: &State) {
-        let is_other = ours.is_link() && ours.version().claim != theirs.version().claim;
-        // Other nodes need not have known a state that is to be delivered again, so a later revision proves nothing.
-        if rules::is_conflict(ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
-            self.conflict(code, ours.version(), theirs.version());
-        }
-    }
-
-    /// Notes a conflict once: both this node and Redis may report that a link was displaced.
-    fn conflict(&mut self, code: Code, lost: Version, kept: Version) {
-        let conflict = Conflict { code, lost, kept };
-        if !self.conflicts.contains(&conflict) {
-            self.conflicts.push(conflict);
-        }
-    }
-
-    /// Handles the answers of Redis to deliveries.
-    fn delivered(&mut self, delivered: Vec<OutboxReply>, look_up: impl Fn(&Code) -> CodeState) {
-        for OutboxReply { delivery, sent, verdict, echo } in delivered {
-            if !self.outbox.is_current(delivery) {
-                continue;
-            }
-            let code = delivery.code;
-            let before = self.stored(&code, &look_up);
-            let is_sent = before.state() == Some(&sent);
-            match (verdict, echo) {
-                (Verdict::Held(state), _) if is_sent || rules::adopts(before.state(), &state) => {
-                    let is_theirs = !self.outbox.is_withdrawn(&code, &state);
-                    self.adopt_over(code, state, &before);
-                    if is_theirs {
-                        self.outbox.note_theirs(code);
-                    }
-                }
-                (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
-                (Verdict::Accepted(state), Some(echo)) if is_sent => {
-                    if state != sent {
-                        self.set(code, CodeState::Held(state));
-                    }
-                    self.outbox.accepted(delivery, echo);
-                }
-                (Verdict::Same, Some(echo)) if is_sent => self.outbox.accepted(delivery, echo),
-                // The state here has changed since, through the stream, and is delivered instead.
-                _ => self.outbox.note_theirs(code),
-            }
-        }
     }
 
     fn put(&mut self, code: Code, state: &State, version: Version, notify: (Ticket, StoreAnswer)) {

@@ -1,6 +1,7 @@
 //! Tests of the writer.
 
 use super::*;
+use crate::bridge::Reply;
 use crate::services::testing::{KEY, TestNode, create, delete};
 use carom_model::link::Origin;
 use carom_model::testing::link;
@@ -50,7 +51,8 @@ fn applies_go_to_the_owner_and_answers_to_who_asked() {
     let first = node.mail[owning.index()].recv().unwrap();
     assert!(matches!(first, ToCore::Apply { notify: Some((_, StoreAnswer::Created)), .. }));
     queue.send(create(link, 2)).unwrap();
-    assert!(matches!(node.mail[0].recv().unwrap(), ToCore::Answer { token: 2, answer: StoreAnswer::Taken }));
+    let second = node.mail[0].recv().unwrap();
+    assert!(matches!(second, ToCore::Reply { token: 2, reply: Reply::Stored(StoreAnswer::Taken) }));
 }
 
 #[test]

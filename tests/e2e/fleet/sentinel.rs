@@ -178,7 +178,7 @@ fn logins_are_separate_and_hidden() {
 
     let wrong = setup(&folder.path().join("wrong"), 1, &url("geheim-3"));
     let node = wrong.expect("redis_refuses").expect("redis_away").expect("codes_failed").start();
-    wait_until("an alarm", || node.status()["alarms"].to_string().contains("rejects the login: WRONGPASS"));
+    wait_until("an alarm", || node.status().to_string().contains("rejects the login: WRONGPASS"));
     assert!(!node.status().to_string().contains("geheim"));
     let (_, log) = node.terminate_and_tell();
     assert!(!log.contains("geheim"), "{log}");

@@ -53,6 +53,7 @@ pub fn lease(counter: &mut CodeCounter, seen: u64, want: u64, margin: u64, serve
     if moved || (counter.server.is_empty() && known > 0) {
         next += margin;
     }
+    assert!(next >= known, "values that a node has seen would be leased again");
     *counter = CodeCounter { next: next + want, floor: next + want, server: server.to_owned() };
     Granted { start: next, mended, moved }
 }

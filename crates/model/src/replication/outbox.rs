@@ -87,6 +87,10 @@ impl Outbox {
         self.forget(&code);
         let echo = echo.filter(|echo| !self.is_behind(*echo));
         let delivery = Delivery { seq: self.next_seq, code };
+        assert!(
+            self.writes.added.last().is_none_or(|last| last.seq < delivery.seq),
+            "the entry would replace one of another code on disk"
+        );
         self.next_seq += 1;
         self.pending.insert(code, Pending { seq: delivery.seq, echo, ticks: 0, is_theirs: false });
         self.writes.added.push(delivery);
@@ -94,6 +98,7 @@ impl Outbox {
             Some(echo) => _ = self.echoes.insert((echo, code)),
             None => self.deliveries.push(delivery),
         }
+        self.assert_listed(&code);
     }
 
     /// Records that a code has a state that Redis reported and that has not appeared in the stream. Until it does,
@@ -108,7 +113,9 @@ impl Outbox {
     /// Removes the entry of a code, if it has one.
     pub fn forget(&mut self, code: &Code) {
         if let Some(pending) = self.pending.remove(code) {
-            pending.echo.map(|echo| self.echoes.remove(&(echo, *code)));
+            if let Some(echo) = pending.echo {
+                assert!(self.echoes.remove(&(echo, *code)), "the change was awaited, and would not have been noticed");
+            }
             self.writes.removed.push(pending.seq);
         }
     }
@@ -130,9 +137,22 @@ impl Outbox {
         }
         if let Some(pending) = self.pending.get_mut(&delivery.code).filter(|pending| pending.seq == delivery.seq) {
             let before = pending.echo.replace(echo);
-            before.map(|echo| self.echoes.remove(&(echo, delivery.code)));
+            if let Some(before) = before {
+                assert!(self.echoes.remove(&(before, delivery.code)), "an awaited change was not listed");
+            }
             self.echoes.insert((echo, delivery.code));
         }
+        self.assert_listed(&delivery.code);
+    }
+
+    /// Asserts that the outbox awaits a stream entry exactly if the entry of the code has one.
+    fn assert_listed(&self, code: &Code) {
+        let echo = self.pending.get(code).and_then(|pending| pending.echo);
+        assert!(
+            echo.is_none_or(|echo| self.echoes.contains(&(echo, *code))),
+            "the change would stay in the outbox although the stream has shown it"
+        );
+        assert!(self.echoes.len() <= self.pending.len(), "a code awaits several stream entries");
     }
 
     /// True if an entry is the newest of its code.
@@ -207,6 +227,10 @@ impl Outbox {
         let to = Echo { partition, id, check: u64::MAX };
         while let Some((_, code)) = self.first_from(from).filter(|(echo, _)| *echo <= to) {
             self.again(code);
+            debug_assert!(
+                self.deliveries.last().is_some_and(|last| last.code == code),
+                "a lost change is not sent again"
+            );
         }
     }
 
@@ -226,7 +250,7 @@ impl Outbox {
         pending.ticks = 0;
         let seq = pending.seq;
         if let Some(echo) = pending.echo.take() {
-            self.echoes.remove(&(echo, code));
+            assert!(self.echoes.remove(&(echo, code)), "an awaited change was not listed");
         }
         self.deliveries.push(Delivery { seq, code });
     }
@@ -244,6 +268,10 @@ impl Outbox {
     /// Returns the writes for the next commit. An entry that came and went since the last call is left out.
     pub fn take_writes(&mut self) -> OutboxWrites {
         let mut writes = std::mem::take(&mut self.writes);
+        debug_assert!(
+            writes.added.is_sorted_by(|one, next| one.seq < next.seq),
+            "a restart would send the changes in another order"
+        );
         writes.added.retain(|added| self.pending.get(&added.code).is_some_and(|pending| pending.seq == added.seq));
         writes
     }

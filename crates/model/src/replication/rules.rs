@@ -38,7 +38,7 @@ pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
         },
         Some(stored) if stored.is_free() => {
             let rev = stored.version().rev.saturating_add(1).max(link.version().rev);
-            Verdict::Accepted(link.with_version(Version { rev, ..link.version() }))
+            accepted(stored, link.with_version(Version { rev, ..link.version() }))
         }
         Some(stored) => Verdict::Held(stored.clone()),
     }
@@ -49,9 +49,7 @@ pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
 pub fn remove(stored: Option<&State>, claim: u64, now_ms: u64) -> Verdict {
     match stored {
         None => Verdict::Absent,
-        Some(stored) if stored.is_link() && stored.version().claim == claim => {
-            Verdict::Accepted(stored.deleted(now_ms))
-        }
+        Some(stored) if stored.is_link() && stored.version().claim == claim => accepted(stored, stored.deleted(now_ms)),
         Some(stored) => Verdict::Held(stored.clone()),
     }
 }
@@ -60,9 +58,15 @@ pub fn remove(stored: Option<&State>, claim: u64, now_ms: u64) -> Verdict {
 pub fn expire(stored: Option<&State>, mine: &State, now_ms: u64) -> Verdict {
     match stored {
         None => Verdict::Absent,
-        Some(stored) if stored.is_link() && stored == mine => Verdict::Accepted(stored.deleted(now_ms)),
+        Some(stored) if stored.is_link() && stored == mine => accepted(stored, stored.deleted(now_ms)),
         Some(stored) => Verdict::Held(stored.clone()),
     }
+}
+
+/// Returns the verdict that Redis has another state from now on.
+fn accepted(stored: &State, state: State) -> Verdict {
+    debug_assert!(adopts(Some(stored), &state), "nodes that follow would keep the state that Redis no longer has");
+    Verdict::Accepted(state)
 }
 
 /// Offers a state that exists already.
@@ -75,10 +79,10 @@ pub fn offer(stored: Option<&State>, state: &State) -> Verdict {
     if old.claim == new.claim && stored.is_link() != state.is_link() {
         if stored.is_link() {
             let rev = new.rev.max(old.rev.saturating_add(1));
-            return Verdict::Accepted(state.with_version(Version { rev, ..new }));
+            return accepted(stored, state.with_version(Version { rev, ..new }));
         }
     } else if new.rev > old.rev || (new.rev == old.rev && new.claim == old.claim && new.edit > old.edit) {
-        return Verdict::Accepted(state.clone());
+        return accepted(stored, state.clone());
     }
     Verdict::Held(stored.clone())
 }

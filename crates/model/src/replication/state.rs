@@ -124,6 +124,8 @@ impl State {
             State::Gone(gone) => State::Gone(Tombstone { origin: Origin::Issued, ..gone }).to_record(code, &mut out),
             link @ State::Link(_) => link.to_record(code, &mut out),
         }
+        assert!(out.len() >= COMPARED_LEN, "nodes would compare less than the whole head");
+        debug_assert_eq!(State::from_text(*code, &out).as_ref(), Ok(self), "another node would read another state");
         out
     }
 

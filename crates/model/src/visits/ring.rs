@@ -104,6 +104,7 @@ impl Sender {
         if self.0.capacity() - self.0.len() < 1 + words_behind(head) {
             return false;
         }
+        debug_assert!(words_behind(head) < WORDS_MAX, "the counting thread has no room for the record");
         let mut put = |word| self.0.enqueue(word).expect("room was found");
         put(head);
         let packed = visit.code.as_ref().map_or(&[][..], Code::packed);

@@ -94,6 +94,7 @@ impl<W: Write> FrameWriter<W> {
     /// # Errors
     /// The error of the output.
     pub fn add(&mut self, section: Section, key: &[u8], value: &[u8]) -> io::Result<()> {
+        assert!(section >= self.section, "a restore expects the sections in their order");
         if self.payload.len() >= PAYLOAD_LEN || self.section != section {
             self.flush()?;
             self.section = section;
@@ -113,6 +114,7 @@ impl<W: Write> FrameWriter<W> {
     /// The error of the output.
     pub fn end(mut self) -> io::Result<W> {
         self.flush()?;
+        assert!(self.payload.is_empty(), "records would be read as counts");
         for section in Section::ALL {
             self.payload.extend_from_slice(&self.counts.of(section).to_le_bytes());
         }
@@ -141,6 +143,8 @@ impl<W: Write> FrameWriter<W> {
     }
 
     fn write_frame(&mut self, section: u8) -> io::Result<()> {
+        assert!(section >= BROKEN || self.records > 0, "a frame without records has no place");
+        assert!(section < BROKEN || self.records == 0, "the last frame has counts and no records");
         let head = head(section, self.number, self.records, &self.payload);
         self.out.write_all(&head)?;
         self.out.write_all(&self.payload)?;
@@ -266,6 +270,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         }
         self.number += 1;
         self.at += (HEAD_LEN + len) as u64;
+        debug_assert_eq!(self.payload.len(), len, "the copy would lack bytes that were checked");
         self.copy.write_all(&head)?;
         self.copy.write_all(&self.payload)?;
         match head[4] {

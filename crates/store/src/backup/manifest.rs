@@ -73,7 +73,9 @@ impl Manifest {
             "records": records,
         })
         .to_string();
-        format!("{list}\nxxh3 {:032x}\n", xxh3_128(list.as_bytes()))
+        let text = format!("{list}\nxxh3 {:032x}\n", xxh3_128(list.as_bytes()));
+        debug_assert_eq!(Manifest::parse(text.as_bytes()).as_ref(), Ok(self), "a restore would refuse the backup");
+        text
     }
 
     /// Parses the text of a manifest file.

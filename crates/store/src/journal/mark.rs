@@ -52,6 +52,7 @@ impl JournalPosition {
         }
         let sum = xxh3_64(&out[..LEN - 8]);
         out[LEN - 8..].copy_from_slice(&sum.to_le_bytes());
+        debug_assert_eq!(JournalPosition::decode(&out), Some(self), "a restart would take the mark for damaged");
         out
     }
 
@@ -192,7 +193,10 @@ impl SyncedMark {
             return;
         }
         match self.file.write_all_at(&position.encode(), 0) {
-            Ok(()) => (state.marked, state.is_flushed) = (position, false),
+            Ok(()) => {
+                assert!(position <= state.seen, "the mark covers bytes that were not seen whole before the sync");
+                (state.marked, state.is_flushed) = (position, false);
+            }
             Err(error) => state.fail(&error),
         }
     }
@@ -203,6 +207,7 @@ impl State {
     fn look(&mut self, dir: &Path) -> io::Result<()> {
         loop {
             if let Some(whole) = whole_from(&self.journal, self.seen.len, &mut self.buffer)? {
+                assert!(whole.end > self.seen.len, "the mark would move back");
                 (self.seen.len, self.seen.seqno) = (whole.end, whole.seqno);
             }
             if self.buffer.len() > BUFFER_MAX {

@@ -167,6 +167,7 @@ impl Synced {
             Some(_) => Some(written),
             None => None,
         };
+        assert!(until.is_none_or(|until| until >= written), "a synced write would be dropped as a torn one");
         Synced { written, until, seqno: here.map_or(0, |mark| mark.seqno) }
     }
 
@@ -187,7 +188,15 @@ impl Synced {
             let middle = until.clamp(range.start, range.end);
             [(range.start..middle, true), (middle..range.end, false)]
         };
-        broken.into_iter().flat_map(split).filter(|(range, _)| !range.is_empty()).collect()
+        let bytes: usize = broken.iter().map(Range::len).sum();
+        let judged: Vec<(Range<usize>, bool)> =
+            broken.into_iter().flat_map(split).filter(|(range, _)| !range.is_empty()).collect();
+        assert_eq!(
+            judged.iter().map(|(range, _)| range.len()).sum::<usize>(),
+            bytes,
+            "broken bytes are lost or repaired twice"
+        );
+        judged
     }
 }
 
@@ -233,6 +242,8 @@ pub(super) fn salvage(bytes: &[u8], broken: &Range<usize>, links: u64) -> Salvag
             _ => at + 1,
         };
     }
+    assert!(at == broken.end, "an item reaches beyond the broken range");
+    assert_eq!(found.unreadable.len(), found.unreadable_codes.len(), "an unreadable record would not be reported");
     found
 }
 
@@ -271,6 +282,7 @@ pub(super) fn links_keyspace(bytes: &[u8], batches: &[Batch]) -> Option<u64> {
 /// batches look misnumbered, and left no numbers for the records that were saved of them. Returns the least number of
 /// the next batch.
 fn push_whole(out: &mut Vec<u8>, bytes: &[u8], batch: &Batch, least: u64) -> u64 {
+    debug_assert!(whole_batch(bytes, batch.bytes.start).is_some(), "the store would cut the journal at this batch");
     let start = out.len();
     out.extend_from_slice(&bytes[batch.bytes.clone()]);
     let seqno = batch.seqno.max(least);
@@ -309,6 +321,10 @@ fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> Fresh
         while let Some(batch) = whole.next_if(|batch| batch.bytes.end <= range.start) {
             least = push_whole(&mut fresh.bytes, bytes, &batch, least);
         }
+        assert!(
+            whole.peek().is_none_or(|next| next.bytes.start >= range.end),
+            "a whole batch begins within a broken range"
+        );
         if let Some(batch) = is_damage.then(|| corrected(&bytes[range.clone()])).flatten() {
             let whole = Batch { bytes: 0..batch.bytes.len(), seqno: batch.seqno };
             least = push_whole(&mut fresh.bytes, &batch.bytes, &whole, least);
@@ -331,9 +347,19 @@ fn rebuild(bytes: &[u8], walk: Walk, synced: &Synced, least_seqno: u64) -> Fresh
     for batch in whole {
         least = push_whole(&mut fresh.bytes, bytes, &batch, least);
     }
+    debug_assert_eq!(whole_len(&fresh.bytes), fresh.bytes.len(), "the store would cut the repaired journal");
     fresh.last_seqno = least.saturating_sub(1);
     fresh.broken = broken;
     fresh
+}
+
+/// Returns the length of the consecutive whole batches at the start of a journal.
+fn whole_len(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(batch) = whole_batch(bytes, at) {
+        at = batch.bytes.end;
+    }
+    at
 }
 
 /// A corrected batch.
@@ -361,6 +387,11 @@ fn corrected(broken: &[u8]) -> Option<Corrected> {
         for change in &changes {
             bytes[at] ^= change;
             if let Some(batch) = whole_batch(&bytes, 0).filter(|batch| batch.bytes.end == bytes.len()) {
+                debug_assert_eq!(
+                    bytes.iter().zip(broken).filter(|(new, old)| new != old).count(),
+                    1,
+                    "more than one byte was changed"
+                );
                 return Some(Corrected { seqno: batch.seqno, bytes });
             }
             bytes[at] ^= change;
@@ -382,7 +413,9 @@ fn seqno_of(bytes: &[u8], broken: &Range<usize>, least: u64, next: Option<u64>, 
     let own = head.map(|head| number(&head[5..])).filter(fits);
     let last = Some(synced.seqno).filter(|_| Some(broken.end) == synced.until).filter(|seqno| *seqno > 0).filter(fits);
     let before_next = next.map(|next| next.saturating_sub(1)).filter(|_| least == 0);
-    last.or(own).or(before_next).unwrap_or(least)
+    let seqno = last.or(own).or(before_next).unwrap_or(least);
+    assert!(seqno >= least, "the store would skip the recovered records as old");
+    seqno
 }
 
 /// Replaces a journal by its rewritten form.
@@ -390,6 +423,7 @@ fn put(path: &Path, old: &[u8], fresh: Fresh, missing: u64) -> io::Result<Repair
     let is_damage = missing > 0 || fresh.broken.iter().any(|(_, is_damage)| *is_damage);
     let broken: Vec<Range<usize>> = fresh.broken.into_iter().map(|(range, _)| range).collect();
     let torn = broken.iter().flat_map(|range| &old[range.clone()]).copied().collect::<Vec<u8>>();
+    assert!(is_damage || !torn.is_empty(), "a journal without defects would be replaced");
     let kept = replace(path, &fresh.bytes, (!is_damage).then_some(&torn))?;
     Ok(Repair {
         path: path.to_owned(),

@@ -76,6 +76,12 @@ impl ChangedCodes {
         self.entry.extend_from_slice(key);
         self.codes += 1;
     }
+
+    /// True if each code is there once.
+    pub(super) fn is_distinct(&self) -> bool {
+        let mut seen = std::collections::HashSet::new();
+        decode(&self.entry, |code| _ = seen.insert(code)) && seen.len() as u64 == self.codes
+    }
 }
 
 /// Passes the keys of an entry to `each`. Returns false if the entry is malformed.
@@ -139,7 +145,8 @@ impl Links {
         inner.insert(&self.changes, next.to_be_bytes(), changed.entry);
         inner.commit()?;
         self.log_end.codes.fetch_add(changed.codes, Ordering::Relaxed);
-        self.log_end.position.store(next, Ordering::Release);
+        let before = self.log_end.position.swap(next, Ordering::Release);
+        assert_eq!(before + 1, next, "two commits have one position, so readers would miss one of them");
         Ok(())
     }
 
@@ -334,9 +341,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let links = open(dir.path());
         let start = links.log_position();
-        let name = Code::parse(&[b'x'; 64]).unwrap();
         let mut filler = ChangedCodes::default();
-        (0..16_000).for_each(|_| filler.push(name.key(&mut [0; carom_shards::code::CODE_KEY_LEN_MAX])));
+        (0..16_000).for_each(|number| filler.push(format!("{number:x<64}").as_bytes()));
         let bytes = filler.entry.len() as u64;
         let fill = || {
             let mut batch = links.batch();

@@ -180,6 +180,7 @@ fn key_of(of: EndKind, due: &DueEvent) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], us
     let code = due.code.key(&mut ascii);
     let len = HEAD_LEN + code.len();
     key[HEAD_LEN..len].copy_from_slice(code);
+    debug_assert_eq!(read(&key[..len]), Some(*due), "the entry would be read as another");
     (key, len)
 }
 

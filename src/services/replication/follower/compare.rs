@@ -176,6 +176,8 @@ impl Follower {
     }
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {
+        assert!(self.compare.is_none(), "the comparison would begin again at its end");
+        debug_assert!(self.expected.values().all(|ids| !ids.is_empty()), "a comparison would wait for no entry");
         tracing::info!("all links have been compared with Redis");
         for partition in which {
             if self.expected.contains_key(partition) {

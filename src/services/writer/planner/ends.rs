@@ -83,6 +83,10 @@ impl CommitPlanner<'_> {
     fn tombstone(&mut self, link: &Arc<Link>, recycles: bool) {
         let code = link.code;
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
+        assert!(
+            matches!(gone, State::Gone(tombstone) if tombstone.deleted_ms == self.now_ms),
+            "the grave would not match its tombstone, so the code would stay unused for ever"
+        );
         if gone.is_free() {
             self.set(code, CodeState::Absent);
         } else {
@@ -120,6 +124,11 @@ impl CommitPlanner<'_> {
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => _ = self.sweep.opened.insert(entry),
             }
         }
+        debug_assert_eq!(
+            codes.iter().collect::<HashSet<_>>().len(),
+            codes.len(),
+            "a code that is freed twice would be issued twice"
+        );
         self.needs_sync |= !codes.is_empty();
         self.sweep.swept.get_or_insert_default().codes.extend(codes);
     }
@@ -162,6 +171,11 @@ impl CommitPlanner<'_> {
         }
         writes.extend(quarantined.into_iter().map(|entry| (EndKind::Quarantine, entry, true)));
         writes.extend(opened.into_iter().map(|entry| (EndKind::Quarantine, entry, false)));
+        debug_assert_eq!(
+            writes.iter().map(|(of, due, _)| (*of as u8, *due)).collect::<HashSet<_>>().len(),
+            writes.len(),
+            "an entry of the index of ends is both added and removed"
+        );
         writes
     }
 }

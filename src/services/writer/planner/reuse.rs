@@ -43,6 +43,10 @@ impl CommitPlanner<'_> {
         if self.window_ms.is_some() && reuse == Reuse::Recent {
             self.used.insert(existing.code);
         }
+        debug_assert!(
+            is_live_like(&State::Link(Arc::clone(&existing)), link, self.now_ms),
+            "another link would answer"
+        );
         self.confirms_existing = true;
         let spare = match ground {
             FleetDecision::Existing { spare, .. } => *spare,
@@ -205,7 +209,7 @@ mod tests {
     }
 
     fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> WriterOrder {
-        let ticket = Ticket { core: CoreId(0), token };
+        let ticket = Ticket::new(CoreId(0), token);
         WriterOrder::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
     }
 
@@ -216,7 +220,7 @@ mod tests {
                 code,
                 by: Scope::ALL,
                 author: Author::default(),
-                ticket: Ticket { core: CoreId(0), token: 99 },
+                ticket: Ticket::new(CoreId(0), 99),
             },
             FleetDecision::Alone,
         )

@@ -1,11 +1,13 @@
 //! Tests of the decision on every kind of order.
 
 use super::*;
+use crate::bridge::{LinkChange, OutboxReply, StreamBatch, StreamChange};
 use carom_model::access::Scope;
 use carom_model::link::Reuse;
 use carom_model::link::history::Author;
-use carom_model::replication::EntryId;
 use carom_model::replication::outbox::Delivery;
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::{Echo, EntryId};
 use carom_model::testing::link;
 use carom_shards::{CoreId, Policy};
 use proptest::prelude::*;
@@ -14,7 +16,7 @@ const NOW: u64 = 1_700_000_000_000;
 const HERE: Partition = Partition(1);
 
 fn ticket(token: u64) -> Ticket {
-    Ticket { core: CoreId(0), token }
+    Ticket::new(CoreId(0), token)
 }
 
 fn state(origin: Origin, rev: u32, claim: u64) -> State {

@@ -93,7 +93,7 @@ impl StoreModel {
     }
 }
 
-const TICKET: Ticket = Ticket { core: CoreId(0), token: 1 };
+const TICKET: Ticket = Ticket::new(CoreId(0), 1);
 
 fn code(text: &str) -> Code {
     Code::parse(text.as_bytes()).unwrap()

@@ -1,0 +1,132 @@
+//! Facts about an interface that decide whether and how bypass works on it, from rtnetlink and ethtool.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, XdpAttached};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::netlink::Netlink;
+use crate::sys::{self, EthtoolFlag};
+
+/// Offloads that change what the program and the socket see. `None` if the driver does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offloads {
+    /// Checksums of sent packets are left to the device.
+    pub tx_checksum: Option<bool>,
+    /// Large sent packets are cut late, in software.
+    pub gso: Option<bool>,
+    /// Large sent packets are cut by the device.
+    pub tso: Option<bool>,
+    /// Received packets are joined in software.
+    pub gro: Option<bool>,
+    /// Received packets are joined by the device.
+    pub lro: Option<bool>,
+    /// VLAN tags are removed from received frames, so that the program does not see them.
+    pub rx_vlan: Option<bool>,
+}
+
+/// Facts about an interface, at the time of the question.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterfaceFacts {
+    /// The name.
+    pub name: String,
+    /// The number.
+    pub index: u32,
+    /// The MAC address.
+    pub mac: [u8; 6],
+    /// Longest packet in bytes.
+    pub mtu: u32,
+    /// True if the interface is up and has a carrier.
+    pub is_up: bool,
+    /// The kind of a virtual interface (`veth`, `vlan`, `bond`); `None` for a physical one.
+    pub kind: Option<String>,
+    /// True if an XDP program is attached, whether ours or another.
+    pub has_program: bool,
+    /// The name of the driver.
+    pub driver: Option<String>,
+    /// Receive queues in use.
+    pub queues: Option<u32>,
+    /// Receive queues of the hardware.
+    pub queues_max: Option<u32>,
+    /// Receive queues that RSS sends flows to.
+    pub rss_queues: Option<Vec<u32>>,
+    /// Offloads.
+    pub offloads: Offloads,
+}
+
+impl InterfaceFacts {
+    /// Asks the kernel about an interface of the current network namespace.
+    ///
+    /// # Errors
+    /// When there is no interface of this name, or the kernel refuses the question.
+    pub fn read(name: &str) -> io::Result<InterfaceFacts> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        let answer = Netlink::open(0)?.ask(RouteNetlinkMessage::GetLink(message))?;
+        let RouteNetlinkMessage::NewLink(link) = answer else { return Err(io::ErrorKind::InvalidData.into()) };
+        let mut facts = InterfaceFacts {
+            name: name.to_owned(),
+            index: link.header.index,
+            mac: [0; 6],
+            mtu: 0,
+            is_up: link.header.flags.contains(LinkFlags::LowerUp),
+            kind: None,
+            has_program: false,
+            driver: None,
+            queues: None,
+            queues_max: None,
+            rss_queues: None,
+            offloads: Offloads::default(),
+        };
+        link.attributes.iter().for_each(|attribute| facts.take_in(attribute));
+        facts.ask_ethtool()?;
+        Ok(facts)
+    }
+
+    /// True for one end of a pair of virtual interfaces, whose other end may be a container.
+    pub fn is_veth(&self) -> bool {
+        self.kind.as_deref() == Some("veth")
+    }
+
+    fn take_in(&mut self, attribute: &LinkAttribute) {
+        match attribute {
+            LinkAttribute::Address(bytes) => self.mac = bytes.as_slice().try_into().unwrap_or_default(),
+            LinkAttribute::Mtu(mtu) => self.mtu = *mtu,
+            LinkAttribute::LinkInfo(infos) => {
+                self.kind = infos.iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind.to_string()),
+                    _ => None,
+                });
+            }
+            LinkAttribute::Xdp(facts) => {
+                let is_attached =
+                    |fact: &LinkXdp| matches!(fact, LinkXdp::Attached(place) if *place != XdpAttached::None);
+                self.has_program = facts.iter().any(is_attached);
+            }
+            _ => {}
+        }
+    }
+
+    fn ask_ethtool(&mut self) -> io::Result<()> {
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let fd = socket.as_fd();
+        self.driver = sys::driver(fd, &self.name).ok();
+        if let Ok(channels) = sys::channels(fd, &self.name) {
+            self.queues = Some(channels.rx_count + channels.combined_count);
+            self.queues_max = Some(channels.max_rx.max(channels.max_combined));
+        }
+        self.rss_queues = sys::rss_queues(fd, &self.name).ok().filter(|queues| !queues.is_empty());
+        let flag = |flag| sys::flag(fd, &self.name, flag).ok();
+        self.offloads = Offloads {
+            tx_checksum: flag(EthtoolFlag::TxChecksum),
+            gso: flag(EthtoolFlag::Gso),
+            tso: flag(EthtoolFlag::Tso),
+            gro: flag(EthtoolFlag::Gro),
+            lro: flag(EthtoolFlag::Lro),
+            rx_vlan: flag(EthtoolFlag::RxVlan),
+        };
+        Ok(())
+    }
+}

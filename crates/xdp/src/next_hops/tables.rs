@@ -1,0 +1,337 @@
+//! The tables of links, routes and neighbours, as notifications change them. No I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+
+use netlink_packet_core::NLM_F_REPLACE;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteType, RouteVia,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::LinkState;
+use crate::netlink::FlaggedMessage;
+
+/// Most neighbours: 16 times the kernel's own limit.
+const NEIGHBOURS_MAX: usize = 16_384;
+
+/// Most prefixes. A server with the routes of the whole Internet has a million, and needs none of them: its default
+/// route is kept in any case, because it comes first in a dump.
+const PREFIXES_MAX: usize = 65_536;
+
+/// A resolved neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Neighbour {
+    pub(super) mac: [u8; 6],
+    /// True if the kernel has not heard from it for long.
+    pub(super) is_stale: bool,
+}
+
+/// The way to a prefix.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Route {
+    /// The smaller one wins.
+    metric: u32,
+    mtu: Option<u32>,
+    /// Interfaces and gateways to choose from; none for a route that refuses packets.
+    ways: Vec<(u32, Option<IpAddr>)>,
+}
+
+/// Prefixes of one length, by their first bits.
+type Prefixes = HashMap<u128, Vec<Route>>;
+
+/// All tables.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    links: BTreeMap<u32, LinkState>,
+    neighbours: HashMap<(u32, IpAddr), Neighbour>,
+    /// By address family (true for IPv6) and length.
+    routes: [BTreeMap<u8, Prefixes>; 2],
+    prefixes: usize,
+    must_read_routes: bool,
+}
+
+impl Tables {
+    /// Takes in a message of the kernel.
+    pub(super) fn apply(&mut self, (message, flags): FlaggedMessage) {
+        match message {
+            RouteNetlinkMessage::NewLink(link) => self.add_link(&link),
+            RouteNetlinkMessage::DelLink(link) => {
+                self.links.remove(&link.header.index);
+                self.neighbours.retain(|(interface, _), _| *interface != link.header.index);
+                self.must_read_routes = true;
+            }
+            // The kernel removes IPv4 routes that used the address, and says nothing of them.
+            RouteNetlinkMessage::DelAddress(_) => self.must_read_routes = true,
+            RouteNetlinkMessage::NewNeighbour(neighbour) => self.add_neighbour(&neighbour, true),
+            RouteNetlinkMessage::DelNeighbour(neighbour) => self.add_neighbour(&neighbour, false),
+            RouteNetlinkMessage::NewRoute(route) => self.add_route(&route, flags & NLM_F_REPLACE != 0),
+            RouteNetlinkMessage::DelRoute(route) => self.remove_route(&route),
+            _ => {}
+        }
+    }
+
+    pub(super) fn must_read_routes(&self) -> bool {
+        self.must_read_routes
+    }
+
+    /// Empties the table of routes, before they are read again.
+    pub(super) fn forget_routes(&mut self) {
+        self.routes = Default::default();
+        self.prefixes = 0;
+        self.must_read_routes = false;
+    }
+
+    pub(super) fn link(&self, interface: u32) -> Option<LinkState> {
+        self.links.get(&interface).copied()
+    }
+
+    pub(super) fn neighbour(&self, interface: u32, address: IpAddr) -> Option<Neighbour> {
+        self.neighbours.get(&(interface, address)).copied()
+    }
+
+    /// Returns the interface, the neighbour and the MTU of the route to `remote`.
+    pub(super) fn route(&self, local: IpAddr, remote: IpAddr) -> Option<(u32, IpAddr, Option<u32>)> {
+        let (is_v6, bits) = bits_of(remote);
+        let by_len = self.routes[usize::from(is_v6)].iter().rev();
+        let routes = by_len.filter_map(|(len, prefixes)| prefixes.get(&masked(bits, *len))).next()?;
+        let route = routes.iter().min_by_key(|route| route.metric)?;
+        let (interface, gateway) = match route.ways.as_slice() {
+            [] => return None,
+            [way] => *way,
+            ways => {
+                let mut hasher = DefaultHasher::new();
+                (local, remote).hash(&mut hasher);
+                ways[(hasher.finish() % ways.len() as u64) as usize]
+            }
+        };
+        Some((interface, gateway.unwrap_or(remote), route.mtu))
+    }
+
+    fn add_link(&mut self, message: &LinkMessage) {
+        let mut link = LinkState { mac: [0; 6], mtu: 0, is_up: message.header.flags.contains(LinkFlags::LowerUp) };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().unwrap_or_default(),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                _ => {}
+            }
+        }
+        let before = self.links.insert(message.header.index, link);
+        self.must_read_routes |= before.is_some_and(|before| before.is_up != link.is_up);
+    }
+
+    fn add_neighbour(&mut self, message: &NeighbourMessage, is_there: bool) {
+        let (mut address, mut mac) = (None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => address = Some(IpAddr::V4(*v4)),
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => address = Some(IpAddr::V6(*v6)),
+                NeighbourAttribute::LinkLayerAddress(bytes) => mac = <[u8; 6]>::try_from(bytes.as_slice()).ok(),
+                _ => {}
+            }
+        }
+        let Some(address) = address else { return };
+        let key = (message.header.ifindex, address);
+        let is_stale = match message.header.state {
+            NeighbourState::Reachable | NeighbourState::Permanent | NeighbourState::Noarp => Some(false),
+            NeighbourState::Delay | NeighbourState::Probe => Some(false),
+            NeighbourState::Stale => Some(true),
+            _ => None,
+        };
+        match (mac, is_stale) {
+            (Some(mac), Some(is_stale)) if is_there => {
+                if self.neighbours.len() < NEIGHBOURS_MAX || self.neighbours.contains_key(&key) {
+                    self.neighbours.insert(key, Neighbour { mac, is_stale });
+                }
+            }
+            _ => {
+                self.neighbours.remove(&key);
+            }
+        }
+    }
+
+    fn add_route(&mut self, message: &RouteMessage, replaces: bool) {
+        let Some((is_v6, len, bits, route)) = parse(message) else { return };
+        let is_full = self.prefixes >= PREFIXES_MAX;
+        let prefixes = self.routes[usize::from(is_v6)].entry(len).or_default();
+        if is_full && !prefixes.contains_key(&bits) {
+            return;
+        }
+        let routes = prefixes.entry(bits).or_default();
+        self.prefixes += usize::from(routes.is_empty());
+        match routes.iter_mut().find(|known| known.metric == route.metric) {
+            Some(known) if replaces => *known = route,
+            // IPv6 has a message for each of several next hops.
+            Some(known) => {
+                for way in route.ways {
+                    if !known.ways.contains(&way) {
+                        known.ways.push(way);
+                    }
+                }
+            }
+            None => routes.push(route),
+        }
+    }
+
+    fn remove_route(&mut self, message: &RouteMessage) {
+        let Some((is_v6, len, bits, route)) = parse(message) else { return };
+        let Some(prefixes) = self.routes[usize::from(is_v6)].get_mut(&len) else { return };
+        let Some(routes) = prefixes.get_mut(&bits) else { return };
+        for known in routes.iter_mut().filter(|known| known.metric == route.metric) {
+            known.ways.retain(|way| !route.ways.contains(way));
+        }
+        routes.retain(|known| known.metric != route.metric || !(known.ways.is_empty() || route.ways.is_empty()));
+        if routes.is_empty() {
+            prefixes.remove(&bits);
+            self.prefixes -= 1;
+        }
+        if self.routes[usize::from(is_v6)].get(&len).is_some_and(HashMap::is_empty) {
+            self.routes[usize::from(is_v6)].remove(&len);
+        }
+    }
+}
+
+/// Returns the family, the prefix and the way of a route of the main table that packets to others may take.
+fn parse(message: &RouteMessage) -> Option<(bool, u8, u128, Route)> {
+    let header = &message.header;
+    let is_v6 = header.address_family == AddressFamily::Inet6;
+    let mut route = Route { metric: 0, mtu: None, ways: Vec::new() };
+    let mut bits = 0;
+    let mut table = u32::from(header.table);
+    let mut interface = None;
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => bits = bits_of(ip(address)?).1,
+            RouteAttribute::Oif(number) => interface = Some(*number),
+            RouteAttribute::Table(number) => table = *number,
+            RouteAttribute::Priority(metric) => route.metric = *metric,
+            RouteAttribute::Metrics(metrics) => {
+                route.mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => Some(*mtu),
+                    _ => None,
+                });
+            }
+            RouteAttribute::MultiPath(hops) => {
+                route.ways.extend(hops.iter().map(|hop| (hop.interface_index, gateway_of(&hop.attributes))));
+            }
+            _ => {}
+        }
+    }
+    if table != u32::from(RouteHeader::RT_TABLE_MAIN) {
+        return None;
+    }
+    match header.kind {
+        RouteType::Unicast => {
+            let gateway = gateway_of(&message.attributes);
+            route.ways.extend(interface.map(|interface| (interface, gateway)));
+        }
+        RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit => {}
+        _ => return None,
+    }
+    Some((is_v6, header.destination_prefix_length, bits, route))
+}
+
+fn gateway_of(attributes: &[RouteAttribute]) -> Option<IpAddr> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some(IpAddr::V4(*address)),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some(IpAddr::V6(*address)),
+        _ => None,
+    })
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
+        RouteAddress::Inet6(address) => Some(IpAddr::V6(*address)),
+        _ => None,
+    }
+}
+
+/// Returns true for IPv6, and the bits of an address, the first one as the highest of 128.
+fn bits_of(address: IpAddr) -> (bool, u128) {
+    match address {
+        IpAddr::V4(address) => (false, u128::from(address.to_bits()) << 96),
+        IpAddr::V6(address) => (true, address.to_bits()),
+    }
+}
+
+/// Keeps the first `len` bits.
+fn masked(bits: u128, len: u8) -> u128 {
+    bits & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(to: &str, len: u8, interface: u32, gateway: Option<&str>, metric: u32) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.kind = RouteType::Unicast;
+        message.header.destination_prefix_length = len;
+        let address = |text: &str| RouteAddress::from(text.parse::<IpAddr>().unwrap());
+        message.attributes.push(RouteAttribute::Destination(address(to)));
+        message.attributes.push(RouteAttribute::Oif(interface));
+        message.attributes.push(RouteAttribute::Priority(metric));
+        message.attributes.extend(gateway.map(|gateway| RouteAttribute::Gateway(address(gateway))));
+        message
+    }
+
+    fn found(tables: &Tables, remote: &str) -> Option<(u32, String)> {
+        let route = tables.route("192.0.2.1".parse().unwrap(), remote.parse().unwrap());
+        route.map(|(interface, neighbour, _)| (interface, neighbour.to_string()))
+    }
+
+    #[test]
+    fn longest_prefix_and_least_metric_win() {
+        let mut tables = Tables::default();
+        tables.add_route(&route("0.0.0.0", 0, 1, Some("10.0.0.1"), 100), false);
+        tables.add_route(&route("0.0.0.0", 0, 2, Some("10.1.0.1"), 50), false);
+        tables.add_route(&route("10.0.0.0", 24, 1, None, 0), false);
+        assert_eq!(found(&tables, "8.8.8.8"), Some((2, "10.1.0.1".to_owned())));
+        assert_eq!(found(&tables, "10.0.0.9"), Some((1, "10.0.0.9".to_owned())));
+        tables.remove_route(&route("0.0.0.0", 0, 2, Some("10.1.0.1"), 50));
+        assert_eq!(found(&tables, "8.8.8.8"), Some((1, "10.0.0.1".to_owned())));
+        tables.add_route(&route("0.0.0.0", 0, 1, Some("10.0.0.2"), 100), true);
+        assert_eq!(found(&tables, "8.8.8.8"), Some((1, "10.0.0.2".to_owned())));
+        tables.remove_route(&route("0.0.0.0", 0, 1, Some("10.0.0.2"), 100));
+        assert_eq!(found(&tables, "8.8.8.8"), None);
+        assert_eq!(tables.prefixes, 1);
+    }
+
+    #[test]
+    fn several_ways_keep_a_pair_on_one() {
+        let mut tables = Tables::default();
+        tables.add_route(&route("0.0.0.0", 0, 1, Some("10.0.0.1"), 0), false);
+        tables.add_route(&route("0.0.0.0", 0, 1, Some("10.0.0.2"), 0), false);
+        let ways: std::collections::BTreeSet<_> =
+            (0..64).filter_map(|last| found(&tables, &format!("8.8.8.{last}"))).collect();
+        assert_eq!(ways.len(), 2);
+        assert_eq!(found(&tables, "8.8.8.8"), found(&tables, "8.8.8.8"));
+    }
+
+    #[test]
+    fn refusing_routes_lead_nowhere() {
+        let mut tables = Tables::default();
+        tables.add_route(&route("0.0.0.0", 0, 1, Some("10.0.0.1"), 0), false);
+        let mut refusing = route("192.0.2.0", 24, 1, None, 0);
+        refusing.header.kind = RouteType::BlackHole;
+        tables.add_route(&refusing, false);
+        assert_eq!(found(&tables, "192.0.2.9"), None);
+        tables.remove_route(&refusing);
+        assert_eq!(found(&tables, "192.0.2.9"), Some((1, "10.0.0.1".to_owned())));
+    }
+
+    #[test]
+    fn prefixes_of_any_length_are_masked() {
+        assert_eq!(masked(u128::MAX, 0), 0);
+        assert_eq!(masked(u128::MAX, 128), u128::MAX);
+        assert_eq!(masked(u128::MAX, 1), 1 << 127);
+    }
+}

@@ -1,0 +1,352 @@
+//! Checks before bypass starts: whether this process may use it, whether this machine and interface can, and what to
+//! type when not.
+//!
+//! [`read_machine`] asks the kernel; [`findings`] compares the answers with what is wanted, and does no I/O. Texts are
+//! for operators: [`Finding`] prints as one line.
+
+use std::fmt;
+use std::io;
+
+use rustix::process::{Resource, getrlimit};
+use rustix::system::uname;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::interface::InterfaceFacts;
+use crate::program::{AttachMode, QUEUES_MAX};
+use crate::socket::FRAME_LEN;
+
+/// The oldest kernel with everything that carom uses.
+const KERNEL_MIN: (u32, u32) = (6, 1);
+
+/// Longest packet that fits a frame behind the headroom that XDP keeps in front of it and the Ethernet header with a tag.
+const MTU_MAX: u32 = FRAME_LEN as u32 - 256 - 18;
+
+/// Shortest packet that every host of IPv6 must take.
+const MTU_MIN: u32 = 1_280;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FindingSeverity {
+    /// Bypass works.
+    Note,
+    /// Bypass works, but slower or not for all traffic.
+    Warning,
+    /// Bypass cannot start.
+    Error,
+}
+
+/// A fact that stands in the way of bypass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: FindingSeverity,
+    /// The fact, and its consequence.
+    pub problem: String,
+    /// Commands to type or lines to add; empty if nothing can be done.
+    pub remedy: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            FindingSeverity::Note => "note",
+            FindingSeverity::Warning => "warning",
+            FindingSeverity::Error => "error",
+        };
+        write!(f, "{severity}: {}", self.problem)?;
+        if self.remedy.is_empty() { Ok(()) } else { write!(f, "; {}", self.remedy) }
+    }
+}
+
+/// The settings that the checks compare with the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BypassPlan {
+    /// The name of the interface.
+    pub interface: String,
+    /// The place where the program is to run.
+    pub mode: AttachMode,
+    /// Number of cores, and so of sockets.
+    pub cores: u32,
+    /// Frames of each socket.
+    pub frames: u32,
+}
+
+/// Facts about the process, the kernel and the interface.
+#[derive(Debug)]
+pub struct Machine {
+    /// Capabilities in effect.
+    pub capabilities: CapabilitySet,
+    /// Version of the kernel, as `uname -r` has it.
+    pub kernel: String,
+    /// Limit of locked memory in bytes; `None` for no limit.
+    pub locked_max: Option<u64>,
+    /// The interface, or the reason why it could not be read.
+    pub interface: io::Result<InterfaceFacts>,
+}
+
+/// Asks the kernel about this process and an interface.
+///
+/// # Errors
+/// When the kernel does not tell the capabilities of the process.
+pub fn read_machine(interface: &str) -> io::Result<Machine> {
+    Ok(Machine {
+        capabilities: capabilities(None)?.effective,
+        kernel: uname().release().to_string_lossy().into_owned(),
+        locked_max: getrlimit(Resource::Memlock).current,
+        interface: InterfaceFacts::read(interface),
+    })
+}
+
+/// Returns everything that stands in the way of a plan, the most serious first.
+pub fn findings(plan: &BypassPlan, machine: &Machine) -> Vec<Finding> {
+    let mut found = Vec::new();
+    check_process(plan, machine, &mut found);
+    match &machine.interface {
+        Ok(facts) => {
+            check_queues(plan, facts, &mut found);
+            check_link(plan, facts, &mut found);
+            check_offloads(facts, &mut found);
+        }
+        Err(error) => found.push(Finding {
+            severity: FindingSeverity::Error,
+            problem: format!("cannot read interface {}: {error}", plan.interface),
+            remedy: "set bypass.interface to one that `ip link` shows".to_owned(),
+        }),
+    }
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
+fn check_process(plan: &BypassPlan, machine: &Machine, found: &mut Vec<Finding>) {
+    let wanted = [
+        ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
+        ("CAP_NET_RAW", CapabilitySet::NET_RAW),
+        ("CAP_BPF", CapabilitySet::BPF),
+    ];
+    let missing: Vec<&str> =
+        wanted.iter().filter(|(_, set)| !machine.capabilities.contains(*set)).map(|(name, _)| *name).collect();
+    if !missing.is_empty() {
+        found.push(Finding {
+            severity: FindingSeverity::Error,
+            problem: format!("the process lacks {}", missing.join(", ")),
+            remedy: "add `AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF` and the same \
+                     `CapabilityBoundingSet=` in `systemctl edit carom`, or run \
+                     `setcap cap_net_admin,cap_net_raw,cap_bpf+ep` on the binary"
+                .to_owned(),
+        });
+    }
+    if version(&machine.kernel).is_some_and(|version| version < KERNEL_MIN) {
+        let (major, minor) = KERNEL_MIN;
+        found.push(Finding {
+            severity: FindingSeverity::Error,
+            problem: format!("kernel {} is too old; expected {major}.{minor} or newer", machine.kernel),
+            remedy: "upgrade the kernel".to_owned(),
+        });
+    }
+    let needed = u64::from(plan.cores) * u64::from(plan.frames) * FRAME_LEN as u64;
+    // The kernel does not count frames of a process that may lock any amount.
+    let is_counted = !machine.capabilities.contains(CapabilitySet::IPC_LOCK);
+    if let Some(limit) = machine.locked_max.filter(|limit| is_counted && *limit < needed) {
+        found.push(Finding {
+            severity: FindingSeverity::Error,
+            problem: format!("{limit} bytes may be locked; frames of {} cores need {needed}", plan.cores),
+            remedy: "add `LimitMEMLOCK=infinity` in `systemctl edit carom`, or run `ulimit -l unlimited`".to_owned(),
+        });
+    }
+}
+
+fn check_queues(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Finding>) {
+    let (name, cores) = (&facts.name, plan.cores);
+    let Some(queues) = facts.queues else {
+        found.push(Finding {
+            severity: FindingSeverity::Note,
+            problem: format!(
+                "the driver of {name} does not tell its number of queues; carom uses queue 0 to {}",
+                cores - 1
+            ),
+            remedy: String::new(),
+        });
+        return;
+    };
+    if queues != cores {
+        let limit = facts.queues_max.unwrap_or(queues).min(QUEUES_MAX);
+        let consequence = match queues > cores {
+            true => "the kernel serves the queues without a core",
+            false => "some cores get no frames",
+        };
+        let remedy = match limit >= cores {
+            true => format!("run `ethtool -L {name} combined {cores}`, or start {queues} cores"),
+            false => format!("start {limit} cores at most: the interface has no more queues"),
+        };
+        found.push(Finding {
+            severity: FindingSeverity::Warning,
+            problem: format!("{name} has {queues} receive queues for {cores} cores: {consequence}"),
+            remedy,
+        });
+    }
+    if let Some(used) = facts.rss_queues.as_ref().filter(|used| used.len() as u32 != queues) {
+        found.push(Finding {
+            severity: FindingSeverity::Warning,
+            problem: format!("RSS of {name} sends flows to {} of {queues} queues", used.len()),
+            remedy: format!("run `ethtool -X {name} equal {queues}`"),
+        });
+    }
+}
+
+fn check_link(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Finding>) {
+    let name = &facts.name;
+    if !facts.is_up {
+        found.push(Finding {
+            severity: FindingSeverity::Warning,
+            problem: format!("{name} is down or has no carrier"),
+            remedy: format!("run `ip link set {name} up`, and check the cable"),
+        });
+    }
+    if facts.has_program {
+        found.push(Finding {
+            severity: FindingSeverity::Error,
+            problem: format!("an XDP program is attached to {name} already"),
+            remedy: format!("stop its owner, or run `ip link set dev {name} xdp off`; `bpftool net` shows it"),
+        });
+    }
+    if facts.mtu > MTU_MAX || facts.mtu < MTU_MIN {
+        found.push(Finding {
+            severity: FindingSeverity::Error,
+            problem: format!("the MTU of {name} is {}; expected {MTU_MIN} to {MTU_MAX}", facts.mtu),
+            remedy: format!("run `ip link set {name} mtu 1500`"),
+        });
+    }
+    let is_stacked = facts.kind.as_deref().is_some_and(|kind| ["vlan", "bridge", "bond", "macvlan"].contains(&kind));
+    if is_stacked {
+        let kind = facts.kind.as_deref().unwrap_or_default();
+        found.push(Finding {
+            severity: if plan.mode == AttachMode::Native && kind != "bond" {
+                FindingSeverity::Error
+            } else {
+                FindingSeverity::Warning
+            },
+            problem: format!("{name} is a {kind}: frames pass the kernel before they reach the program"),
+            remedy: "set bypass.interface to the interface below it".to_owned(),
+        });
+    }
+    if plan.mode == AttachMode::Generic {
+        found.push(Finding {
+            severity: FindingSeverity::Note,
+            problem: "generic mode: the kernel makes a packet of each frame before the program sees it".to_owned(),
+            remedy: "set bypass.mode to auto, to use the driver where it can".to_owned(),
+        });
+    }
+}
+
+fn check_offloads(facts: &InterfaceFacts, found: &mut Vec<Finding>) {
+    let name = &facts.name;
+    let mut report = |severity, what: &str, consequence: &str, feature: &str| {
+        found.push(Finding {
+            severity,
+            problem: format!("{what} of {name} is on: {consequence}"),
+            remedy: format!("run `ethtool -K {name} {feature} off`"),
+        });
+    };
+    if facts.offloads.lro == Some(true) {
+        report(FindingSeverity::Error, "LRO", "the driver does not run XDP programs with it", "lro");
+    }
+    if facts.offloads.rx_vlan == Some(true) && !facts.is_veth() {
+        report(FindingSeverity::Note, "VLAN offload", "replies to tagged frames would have no tag", "rxvlan");
+    }
+    if facts.is_veth() && facts.offloads.tx_checksum == Some(true) {
+        let consequence = "frames of the host at its other end carry no checksum; set the same at that end";
+        report(FindingSeverity::Warning, "checksum offload", consequence, "tx");
+    }
+    if facts.is_veth() && facts.offloads.gro == Some(true) {
+        report(FindingSeverity::Note, "GRO", "it has no effect on frames of the program", "gro");
+    }
+}
+
+/// Returns the first two numbers of a version.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::Offloads;
+
+    fn plan() -> BypassPlan {
+        BypassPlan { interface: "eth0".to_owned(), mode: AttachMode::Auto, cores: 4, frames: 4_096 }
+    }
+
+    fn good() -> (Machine, InterfaceFacts) {
+        let facts = InterfaceFacts {
+            name: "eth0".to_owned(),
+            index: 2,
+            mac: [2; 6],
+            mtu: 1_500,
+            is_up: true,
+            kind: None,
+            has_program: false,
+            driver: Some("ice".to_owned()),
+            queues: Some(4),
+            queues_max: Some(64),
+            rss_queues: Some(vec![0, 1, 2, 3]),
+            offloads: Offloads::default(),
+        };
+        let capabilities = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::BPF;
+        let interface = Err(io::ErrorKind::NotFound.into());
+        (Machine { capabilities, kernel: "6.12.9-amd64".to_owned(), locked_max: None, interface }, facts)
+    }
+
+    fn text(plan: &BypassPlan, change: impl FnOnce(&mut Machine, &mut InterfaceFacts)) -> String {
+        let (mut machine, mut facts) = good();
+        change(&mut machine, &mut facts);
+        machine.interface = Ok(facts);
+        findings(plan, &machine).iter().map(|finding| format!("{finding}\n")).collect()
+    }
+
+    #[test]
+    fn good_machine_has_no_findings() {
+        assert_eq!(text(&plan(), |_, _| {}), "");
+    }
+
+    #[test]
+    fn each_fault_names_its_remedy() {
+        let said = |expected: &[&str], text: String| {
+            expected.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+        };
+        said(&["error: the process lacks CAP_BPF;", "setcap", "AmbientCapabilities"], {
+            text(&plan(), |machine, _| machine.capabilities.remove(CapabilitySet::BPF))
+        });
+        said(&["kernel 5.15.0 is too old"], text(&plan(), |machine, _| machine.kernel = "5.15.0".to_owned()));
+        said(&["need 67108864", "LimitMEMLOCK"], text(&plan(), |machine, _| machine.locked_max = Some(8 << 20)));
+        said(&["ethtool -L eth0 combined 4"], text(&plan(), |_, facts| facts.queues = Some(8)));
+        said(&["start 2 cores at most"], {
+            text(&plan(), |_, facts| (facts.queues, facts.queues_max, facts.rss_queues) = (Some(2), Some(2), None))
+        });
+        said(&["ethtool -X eth0 equal 4"], text(&plan(), |_, facts| facts.rss_queues = Some(vec![0])));
+        said(&["ethtool -K eth0 lro off"], text(&plan(), |_, facts| facts.offloads.lro = Some(true)));
+        said(&["MTU of eth0 is 9000"], text(&plan(), |_, facts| facts.mtu = 9_000));
+        said(&["ip link set eth0 up"], text(&plan(), |_, facts| facts.is_up = false));
+        said(&["xdp off"], text(&plan(), |_, facts| facts.has_program = true));
+        said(&["is a vlan"], text(&plan(), |_, facts| facts.kind = Some("vlan".to_owned())));
+        said(&["ethtool -K eth0 tx off"], {
+            text(&plan(), |_, facts| {
+                (facts.kind, facts.offloads.tx_checksum) = (Some("veth".to_owned()), Some(true));
+            })
+        });
+    }
+
+    #[test]
+    fn unknown_interface_is_an_error() {
+        let (machine, _) = good();
+        let found = findings(&plan(), &machine);
+        assert_eq!((found.len(), found[0].severity), (1, FindingSeverity::Error));
+    }
+
+    #[test]
+    fn own_machine_can_be_read() {
+        let machine = read_machine("lo").unwrap();
+        assert!(version(&machine.kernel).is_some(), "{}", machine.kernel);
+        assert_eq!(machine.interface.unwrap().name, "lo");
+    }
+}

@@ -1,0 +1,40 @@
+//! Facts of an interface, and what the checks make of them.
+
+use carom_xdp::interface::InterfaceFacts;
+use carom_xdp::preflight::{BypassPlan, FindingSeverity, findings, read_machine};
+use carom_xdp::program::{AttachMode, Decapsulation};
+
+use crate::pair::{Pair, SERVER_MAC};
+
+#[test]
+fn veth_is_described() {
+    let Some(pair) = Pair::new() else { return };
+    let read = || pair.server.run(|| InterfaceFacts::read("s0").unwrap());
+    let facts = read();
+    assert_eq!((facts.index, facts.mac, facts.mtu), (pair.server.interface("s0"), SERVER_MAC, 1_500));
+    assert!(facts.is_veth() && facts.is_up && !facts.has_program, "{facts:?}");
+    assert_eq!((facts.driver.as_deref(), facts.queues), (Some("veth"), Some(1)));
+    assert_eq!((facts.offloads.tx_checksum, facts.offloads.lro), (Some(true), Some(false)));
+    let _program = pair.attach(AttachMode::Native, Decapsulation::None);
+    pair.server.ip("link set s0 down");
+    let facts = read();
+    assert!(facts.has_program && !facts.is_up, "{facts:?}");
+    assert!(pair.server.run(|| InterfaceFacts::read("s1").is_err()));
+}
+
+#[test]
+fn second_program_is_refused_and_found() {
+    let Some(pair) = Pair::new() else { return };
+    let _program = pair.attach(AttachMode::Native, Decapsulation::None);
+    let plan = BypassPlan { interface: "s0".to_owned(), mode: AttachMode::Auto, cores: 2, frames: 4_096 };
+    let found = pair.server.run(|| findings(&plan, &read_machine("s0").unwrap()));
+    assert_eq!(found[0].severity, FindingSeverity::Error);
+    assert!(found[0].problem.contains("is attached to s0"), "{found:?}");
+    assert!(found.iter().any(|finding| finding.problem.contains("1 receive queues for 2 cores")), "{found:?}");
+    let again = || {
+        let interface = InterfaceFacts::read("s0").unwrap().index;
+        carom_xdp::program::XdpProgram::attach(interface, AttachMode::Auto, &[], Decapsulation::None).unwrap_err()
+    };
+    let error = pair.server.run(again).to_string();
+    assert!(error.contains("another XDP program is attached"), "{error}");
+}

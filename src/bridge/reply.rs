@@ -1,0 +1,208 @@
+//! One-shot replies: a service answers a [`Ticket`], and only with the type of answer that its task waits for.
+//!
+//! A request carries the ticket of its task. [`Post::answer`](super::Post::answer) takes a ticket and an answer of the
+//! same type, and the core of the ticket gets a [`Reply`] by mail. There it goes to the waiters of that type (see
+//! [`Waiting`]), so no task has to look at an answer that it did not ask for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use carom_shards::{Code, CoreId};
+
+use super::{AppsAnswer, EditsAnswer, LinkAnswer, Page, StoreAnswer, VisitsAnswer};
+use carom_model::query::ListAnswer;
+use carom_model::redirect::OwnedLookup;
+use carom_telemetry::stats::LatencySummary;
+
+/// The address of a task that waits for an answer of type `A`: its core, and the number that the core gave to it. The
+/// core of the admin listener counts as one more core.
+pub struct Ticket<A = StoreAnswer> {
+    /// The core whose mailbox gets the answer.
+    pub core: CoreId,
+    /// The core's own number for the waiting task.
+    pub token: u64,
+    answer: PhantomData<fn(A)>,
+}
+
+impl<A> Ticket<A> {
+    /// Returns the ticket of a task on a core.
+    pub const fn new(core: CoreId, token: u64) -> Ticket<A> {
+        Ticket { core, token, answer: PhantomData }
+    }
+}
+
+impl<A> Clone for Ticket<A> {
+    fn clone(&self) -> Ticket<A> {
+        *self
+    }
+}
+
+impl<A> Copy for Ticket<A> {}
+
+impl<A> PartialEq for Ticket<A> {
+    fn eq(&self, other: &Ticket<A>) -> bool {
+        (self.core, self.token) == (other.core, other.token)
+    }
+}
+
+impl<A> Eq for Ticket<A> {}
+
+impl<A> fmt::Debug for Ticket<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("core", &self.core).field("token", &self.token).finish()
+    }
+}
+
+/// Codes that a core lends to the core of the admin listener; none if it needs its own.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LentCodes(pub Vec<Code>);
+
+/// The end of a job that a task handed off. The task has the other end of the channel with its result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobDone;
+
+/// The answer that never comes, for tasks that wait until a time or for the end of the node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pause {}
+
+/// A type of answers that tasks wait for.
+pub trait Answer: Sized {
+    /// Wraps the answer for the mailbox of a core.
+    fn into_reply(self) -> Reply;
+    /// Returns the waiters for answers of this type.
+    fn waiters(waiting: &mut Waiting) -> &mut Waiters<Self>;
+}
+
+/// Tasks that wait for answers of one type, by token.
+#[derive(Debug)]
+pub struct Waiters<A>(HashMap<u64, Waiter<A>>);
+
+#[derive(Debug)]
+struct Waiter<A> {
+    answer: Option<A>,
+    waker: Option<Waker>,
+    deadline: Instant,
+}
+
+impl<A> Default for Waiters<A> {
+    fn default() -> Waiters<A> {
+        Waiters(HashMap::new())
+    }
+}
+
+impl<A> Waiters<A> {
+    /// Adds a waiter, which is to be removed again with [`Waiters::remove`].
+    pub(super) fn insert(&mut self, token: u64, deadline: Instant) {
+        let before = self.0.insert(token, Waiter { answer: None, waker: None, deadline });
+        debug_assert!(before.is_none(), "each token is given out once");
+    }
+
+    /// Removes a waiter. A later answer reaches nobody.
+    pub(super) fn remove(&mut self, token: u64) {
+        self.0.remove(&token);
+    }
+
+    /// Returns the answer for a waiter; `None` inside once its deadline has passed, or the core `is_closed`.
+    pub(super) fn poll(&mut self, token: u64, is_closed: bool, context: &Context<'_>) -> Poll<Option<A>> {
+        let waiter = self.0.get_mut(&token).expect("a task polls while it has its place");
+        if let Some(answer) = waiter.answer.take() {
+            return Poll::Ready(Some(answer));
+        }
+        if is_closed || Instant::now() >= waiter.deadline {
+            return Poll::Ready(None);
+        }
+        waiter.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Has the task woken once its deadline has passed, again and again.
+    pub(super) fn watch(&mut self, token: u64, context: &Context<'_>) {
+        if let Some(waiter) = self.0.get_mut(&token) {
+            waiter.waker = Some(context.waker().clone());
+        }
+    }
+
+    fn bring(&mut self, token: u64, answer: A) {
+        // A task that was dropped, or whose deadline has passed, has no waiter.
+        if let Some(waiter) = self.0.get_mut(&token) {
+            waiter.answer = Some(answer);
+            waiter.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn wake(&mut self, is_over: impl Fn(Instant) -> bool) {
+        for waiter in self.0.values_mut().filter(|waiter| is_over(waiter.deadline)) {
+            waiter.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+macro_rules! answers {
+    ($($(#[$doc:meta])* $variant:ident($answer:ty), $field:ident;)*) => {
+        /// An answer on its way to the task that waits for it.
+        #[derive(Debug)]
+        pub enum Reply {
+            $($(#[$doc])* $variant($answer),)*
+        }
+
+        /// The waiting tasks of a core, by the type of the answer that they wait for.
+        #[derive(Debug, Default)]
+        pub struct Waiting {
+            $($field: Waiters<$answer>,)*
+        }
+
+        $(impl Answer for $answer {
+            fn into_reply(self) -> Reply {
+                Reply::$variant(self)
+            }
+
+            fn waiters(waiting: &mut Waiting) -> &mut Waiters<$answer> {
+                &mut waiting.$field
+            }
+        })*
+
+        impl Waiting {
+            /// Brings a reply to its waiter, and wakes the task.
+            pub(super) fn bring(&mut self, token: u64, reply: Reply) {
+                match reply {
+                    $(Reply::$variant(answer) => self.$field.bring(token, answer),)*
+                }
+            }
+
+            /// Wakes the tasks whose deadline `is_over`.
+            pub(super) fn wake(&mut self, is_over: impl Fn(Instant) -> bool) {
+                $(self.$field.wake(&is_over);)*
+            }
+        }
+    };
+}
+
+answers! {
+    /// The result of a change in the store.
+    Stored(StoreAnswer), stored;
+    /// The record of a code.
+    Link(LinkAnswer), links;
+    /// Visit statistics.
+    Visits(VisitsAnswer), visits;
+    /// The edit history of a code.
+    Edits(EditsAnswer), edits;
+    /// A list.
+    Listed(ListAnswer), lists;
+    /// The result of a change of apps or keys.
+    Apps(AppsAnswer), apps;
+    /// A page of an export.
+    Page(Page), pages;
+    /// The latency quantiles of a core.
+    Latency(Box<LatencySummary>), latencies;
+    /// Codes of another core.
+    Lent(LentCodes), lent;
+    /// The end of a job.
+    JobDone(JobDone), jobs;
+    /// The result of a look-up.
+    Looked(OwnedLookup), looked;
+    /// Nothing: such an answer does not exist.
+    Paused(Pause), pauses;
+}

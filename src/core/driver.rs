@@ -1,0 +1,448 @@
+//! The driver of a core: listeners, sockets, and every operation on them, over the ring of the core's thread.
+//!
+//! This is the only part of a core that knows how bytes travel. It hands [`Event`]s to the loop, and takes what a
+//! connection has to send. The connections know their [`Transport`] and nothing below it: a driver without sockets
+//! would give them another one, and the loop the same events.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
+
+pub(super) use carom_ring::{Chunk, Completion, Tag};
+use carom_ring::{Ring, reset_on_close, unacknowledged_len};
+
+use super::listen::{self, Begins, Listener, Socket};
+
+/// Something that has happened to a listener or a connection.
+pub(super) enum Event {
+    /// A client has connected.
+    Accepted {
+        /// The connection of the client.
+        transport: Transport,
+        /// The index of the listener.
+        listener: usize,
+        /// True if the listener keeps accepting without being armed again.
+        continues: bool,
+    },
+    /// A listener has stopped accepting, for example because that was cancelled.
+    AcceptEnded {
+        /// The index of the listener.
+        listener: usize,
+        /// True if file descriptors or memory are short.
+        is_exhausted: bool,
+        /// True if the listener keeps accepting without being armed again.
+        continues: bool,
+    },
+    /// A receive has brought something.
+    Received {
+        /// The connection.
+        tag: Tag,
+        /// The bytes, or the end.
+        received: Received,
+        /// True if the receive continues without being armed again.
+        continues: bool,
+    },
+    /// A send has ended.
+    Sent {
+        /// The connection.
+        tag: Tag,
+        /// The number of bytes that the kernel took, or the number of the error.
+        result: Result<usize, i32>,
+        /// The buffer that was sent.
+        buffer: Vec<u8>,
+    },
+    /// The timer has ticked.
+    Tick,
+    /// The core was woken: it has mail, or another core has a message for it.
+    Woken,
+}
+
+/// The result of a receive.
+pub(super) enum Received {
+    /// Bytes, in a buffer that must be given back with [`Driver::give_back`].
+    Bytes(Chunk),
+    /// Nothing: the receive was cancelled, or no buffer was free. It is armed again when there is room.
+    Nothing,
+    /// The client has ended its side.
+    Ended,
+    /// The connection is broken.
+    Broken,
+}
+
+impl From<Completion> for Event {
+    #[inline]
+    fn from(completion: Completion) -> Event {
+        match completion {
+            Completion::Received { tag, result, more } => {
+                let received = match result {
+                    Ok(Some(chunk)) => Received::Bytes(chunk),
+                    Ok(None) => Received::Ended,
+                    Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => Received::Nothing,
+                    Err(_) => Received::Broken,
+                };
+                Event::Received { tag, received, continues: more }
+            }
+            Completion::Sent { tag, result, buffer } => Event::Sent { tag, result, buffer },
+            Completion::Accepted { listener, result, more: continues } => {
+                let listener = listener as usize;
+                match result {
+                    Ok(socket) => Event::Accepted { transport: Transport::new(socket), listener, continues },
+                    Err(error) => {
+                        let is_exhausted = matches!(error, libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM);
+                        Event::AcceptEnded { listener, is_exhausted, continues }
+                    }
+                }
+            }
+            Completion::Tick => Event::Tick,
+            // A core opens no connections itself.
+            Completion::Bell | Completion::Connected { .. } | Completion::Readable { .. } => Event::Woken,
+        }
+    }
+}
+
+/// The operations of a connection that the kernel has in hand.
+#[derive(Clone, Copy, Default, Debug)]
+struct InFlight {
+    /// A receive is armed.
+    receive: bool,
+    /// A send is under way.
+    send: bool,
+    /// A cancel or shutdown that ends what is in flight was sent.
+    cancel: bool,
+}
+
+/// The lower end of a connection: its socket, and the operations on it that are in flight.
+#[derive(Debug)]
+pub(super) struct Transport {
+    socket: OwnedFd,
+    in_flight: InFlight,
+    /// Bytes of the send in flight that have gone out.
+    sent: usize,
+    /// Bytes that the kernel has taken to send.
+    total: u64,
+}
+
+impl Transport {
+    /// Wraps the socket of a new connection.
+    pub(super) fn new(socket: OwnedFd) -> Transport {
+        Transport { socket, in_flight: InFlight::default(), sent: 0, total: 0 }
+    }
+
+    /// Returns the address of the peer, or `None` if it has left.
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        let peer = rustix::net::getpeername(&self.socket).ok()??;
+        SocketAddr::try_from(peer).ok().map(|address| address.ip())
+    }
+
+    /// True if a send is in flight.
+    #[inline]
+    pub(super) fn is_sending(&self) -> bool {
+        self.in_flight.send
+    }
+
+    /// Returns the number of bytes that the kernel has taken to send.
+    #[inline]
+    pub(super) fn taken_len(&self) -> u64 {
+        self.total
+    }
+
+    /// Asks the kernel how many bytes the client has not acknowledged. An end that was sent counts as one byte.
+    pub(super) fn unread_len(&self) -> u64 {
+        unacknowledged_len(&self.socket) as u64
+    }
+
+    /// Notes that the receive has ended by itself.
+    pub(super) fn receive_ended(&mut self) {
+        debug_assert!(self.in_flight.receive, "only an armed receive ends");
+        self.in_flight.receive = false;
+    }
+
+    /// Sends the end after all bytes, and keeps receiving.
+    pub(super) fn end_sending(&self) {
+        Ring::shut_down_sending(&self.socket);
+    }
+
+    /// Ends both directions. Every operation in flight completes.
+    pub(super) fn shut_down(&self) {
+        Ring::shut_down(&self.socket);
+    }
+
+    /// Makes the close a reset, so that the kernel frees the bytes of a client that does not read.
+    pub(super) fn reset_on_close(&self) {
+        reset_on_close(&self.socket);
+    }
+}
+
+/// The outcome of a send.
+pub(super) enum SendOutcome {
+    /// The rest is being sent.
+    Continues,
+    /// Everything has gone out. The buffer is returned, empty.
+    Done(Vec<u8>),
+    /// The connection is broken.
+    Broken,
+}
+
+/// A listener that accepts no more, and may have clients in its queue.
+pub(super) struct ClosingListener(Socket);
+
+impl ClosingListener {
+    /// Accepts a client that waits in the queue.
+    pub(super) fn accept(&self) -> Option<Transport> {
+        // An accepted socket does not inherit the non-blocking mode; the ring does not need it.
+        self.0.accept().ok().map(|(socket, _)| Transport::new(socket.into()))
+    }
+}
+
+/// The ring of a core with its listeners.
+pub(super) struct Driver {
+    ring: Ring,
+    /// Each listener, until it is closed.
+    listeners: Vec<Option<Listener>>,
+    /// Protocol layers before HTTP on each listener.
+    begins: Vec<Begins>,
+    /// For each listener, true if its accept is armed.
+    accepting: Vec<bool>,
+    is_open: bool,
+    completions: Vec<Completion>,
+}
+
+impl Driver {
+    /// Creates the ring of this thread. It is woken by `bell`, and ticks each `tick`.
+    ///
+    /// # Errors
+    /// When the kernel refuses the ring.
+    pub(super) fn new(bell: File, listeners: Vec<Listener>, tick: Duration) -> io::Result<Driver> {
+        let mut ring = Ring::new(Some(bell))?;
+        ring.start_timer(tick);
+        Ok(Driver {
+            ring,
+            accepting: vec![false; listeners.len()],
+            begins: listeners.iter().map(|listener| listener.begins).collect(),
+            listeners: listeners.into_iter().map(Some).collect(),
+            is_open: false,
+            completions: Vec::new(),
+        })
+    }
+
+    /// Returns the descriptor by which other cores ring this one.
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.ring.descriptor()
+    }
+
+    /// Wakes the core with that descriptor.
+    pub(super) fn ring_bell(&mut self, descriptor: RawFd) {
+        self.ring.ring_bell(descriptor);
+    }
+
+    /// Hands all operations to the kernel, without waiting.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        self.ring.enter()
+    }
+
+    /// Hands all operations to the kernel, and sleeps until something has happened.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub(super) fn sleep(&mut self) -> io::Result<()> {
+        self.ring.sleep()
+    }
+
+    // Events.
+
+    /// Collects what has happened. Returns true if there is anything.
+    pub(super) fn collect(&mut self) -> bool {
+        self.ring.take_completions(&mut self.completions);
+        !self.completions.is_empty()
+    }
+
+    /// Returns the received bytes of each collected event.
+    pub(super) fn received(&self) -> impl Iterator<Item = &[u8]> {
+        self.completions.iter().filter_map(|completion| match completion {
+            Completion::Received { result: Ok(Some(chunk)), .. } => Some(self.ring.bytes(chunk)),
+            _ => None,
+        })
+    }
+
+    /// Returns the number of collected events.
+    pub(super) fn collected(&self) -> usize {
+        self.completions.len()
+    }
+
+    /// Takes the collected events, each of which becomes an [`Event`].
+    pub(super) fn take_collected(&mut self) -> Vec<Completion> {
+        std::mem::take(&mut self.completions)
+    }
+
+    /// Takes the empty list back for its memory.
+    pub(super) fn reuse(&mut self, completions: Vec<Completion>) {
+        debug_assert!(completions.is_empty() && self.completions.is_empty(), "every event is handled");
+        self.completions = completions;
+    }
+
+    /// Returns received bytes.
+    #[inline]
+    pub(super) fn bytes(&self, chunk: &Chunk) -> &[u8] {
+        self.ring.bytes(chunk)
+    }
+
+    /// Gives a buffer back to the ring.
+    #[inline]
+    pub(super) fn give_back(&mut self, chunk: Chunk) {
+        self.ring.give_back(chunk);
+    }
+
+    // Listeners.
+
+    /// Returns the protocol layers before HTTP on a listener.
+    pub(super) fn begins(&self, listener: usize) -> Begins {
+        self.begins[listener]
+    }
+
+    /// Listens on all sockets, and accepts clients.
+    ///
+    /// # Errors
+    /// When a listener cannot be opened.
+    pub(super) fn open(&mut self) -> io::Result<()> {
+        for Listener { socket, .. } in self.listeners.iter().flatten() {
+            listen::open(socket)
+                .map_err(|error| io::Error::new(error.kind(), format!("a listener cannot be opened: {error}")))?;
+        }
+        self.is_open = true;
+        Ok(())
+    }
+
+    /// Arms the accept of each open listener where it is not armed. While the core drains, the listeners that the next
+    /// process has as well stay unarmed.
+    pub(super) fn arm_accepts(&mut self, is_draining: bool) {
+        if !self.is_open {
+            return;
+        }
+        for (index, listener) in self.listeners.iter().enumerate() {
+            if let Some(Listener { socket, is_handed, .. }) = listener
+                && !self.accepting[index]
+                && !(*is_handed && is_draining)
+            {
+                self.ring.accept(socket, index as u32);
+                self.accepting[index] = true;
+            }
+        }
+    }
+
+    /// Notes that the accept of a listener has ended.
+    pub(super) fn accept_ended(&mut self, listener: usize) {
+        debug_assert!(self.accepting[listener], "only an armed accept ends");
+        self.accepting[listener] = false;
+    }
+
+    /// Stops all accepts until they are armed again.
+    pub(super) fn pause_accepts(&mut self) {
+        for listener in (0..self.accepting.len()).filter(|&listener| self.accepting[listener]) {
+            self.ring.cancel_accept(listener as u32);
+        }
+    }
+
+    /// True if an accept is armed, so that one more client may come. That holds for a cancelled one, too.
+    pub(super) fn may_accept(&self) -> bool {
+        self.accepting.contains(&true)
+    }
+
+    /// Refuses new clients. Those in the queues can still be accepted, except on listeners that the next process has
+    /// as well: their clients are left to it.
+    pub(super) fn refuse_new(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        for (index, listener) in self.listeners.iter().enumerate() {
+            let Some(Listener { socket, is_handed, .. }) = listener else { continue };
+            if *is_handed {
+                self.ring.cancel_accept(index as u32);
+            } else if let Err(error) = listen::refuse_new(socket) {
+                tracing::debug!("the queue of new connections cannot be drained: {error}");
+            }
+        }
+    }
+
+    /// Returns the number of listeners, including closed ones.
+    pub(super) fn listeners(&self) -> usize {
+        self.listeners.len()
+    }
+
+    /// Closes a listener. Returns it if clients may wait in its queue.
+    pub(super) fn close_listener(&mut self, index: usize) -> Option<ClosingListener> {
+        if self.accepting[index] {
+            self.ring.cancel_accept(index as u32);
+        }
+        let Listener { socket, is_handed, .. } = self.listeners[index].take()?;
+        (self.is_open && !is_handed).then_some(ClosingListener(socket))
+    }
+
+    // Connections.
+
+    /// Sends bytes on a connection that sends nothing yet.
+    #[inline]
+    pub(super) fn send(&mut self, tag: Tag, transport: &mut Transport, bytes: Vec<u8>) {
+        debug_assert!(!transport.in_flight.send && !bytes.is_empty(), "one send at a time, of something");
+        transport.sent = 0;
+        transport.in_flight.send = true;
+        self.ring.send(&transport.socket, tag, bytes, 0);
+    }
+
+    /// Takes the result of a send. Sends what is left of its bytes, unless the connection is `closed`.
+    #[inline]
+    pub(super) fn sent(
+        &mut self,
+        (tag, transport): (Tag, &mut Transport),
+        result: Result<usize, i32>,
+        mut buffer: Vec<u8>,
+        closed: bool,
+    ) -> SendOutcome {
+        debug_assert!(transport.in_flight.send, "only a send in flight ends");
+        transport.in_flight.send = false;
+        let Ok(len) = result else { return SendOutcome::Broken };
+        transport.total += len as u64;
+        if transport.sent + len < buffer.len() && !closed {
+            transport.sent += len;
+            transport.in_flight.send = true;
+            self.ring.send(&transport.socket, tag, buffer, transport.sent);
+            return SendOutcome::Continues;
+        }
+        buffer.clear();
+        SendOutcome::Done(buffer)
+    }
+
+    /// Receives from now on, if `wanted`, and stops otherwise.
+    #[inline]
+    pub(super) fn set_receiving(&mut self, tag: Tag, transport: &mut Transport, wanted: bool) {
+        let Transport { socket, in_flight, .. } = transport;
+        if in_flight.receive && !wanted && !in_flight.cancel {
+            in_flight.cancel = true;
+            self.ring.cancel_receive(tag);
+        } else if !in_flight.receive && wanted {
+            in_flight.receive = true;
+            in_flight.cancel = false;
+            self.ring.receive(socket, tag);
+        }
+    }
+
+    /// Ends all operations of a connection. Returns true once none is in flight, so that it can be closed.
+    pub(super) fn end(&mut self, tag: Tag, transport: &mut Transport) -> bool {
+        let Transport { socket, in_flight, .. } = transport;
+        if !in_flight.receive && !in_flight.send {
+            return true;
+        }
+        if !in_flight.cancel || in_flight.send {
+            in_flight.cancel = true;
+            Ring::shut_down(socket);
+            if in_flight.receive {
+                self.ring.cancel_receive(tag);
+            }
+        }
+        false
+    }
+}

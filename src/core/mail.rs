@@ -1,0 +1,92 @@
+//! The mail of a core: messages of services and other cores, and what the core does with each.
+
+use std::io;
+
+use super::run_loop::{Core, CoreEvent};
+use super::shard::Shard;
+use crate::bridge::{LentCodes, Reply, StoreAnswer, Ticket, ToCore};
+
+/// Messages of the mailbox handled in one turn. A batch of a starting node takes a core some hundred microseconds.
+const MAIL_PER_TURN: usize = 64;
+
+impl Core {
+    /// Takes some of the mail. Returns true if there was any.
+    ///
+    /// # Errors
+    /// When a listener cannot be opened.
+    pub(super) fn take_mail(&mut self) -> io::Result<bool> {
+        let mut worked = false;
+        for _ in 0..MAIL_PER_TURN {
+            let Ok(message) = self.mail.try_recv() else { break };
+            worked = true;
+            self.take_message(message)?;
+        }
+        Ok(worked)
+    }
+
+    fn take_message(&mut self, message: ToCore) -> io::Result<()> {
+        let (services, redirects) = (&self.work.services, &mut self.work.redirects);
+        match message {
+            ToCore::Apply { change, commit, notify } => {
+                let done = match &mut redirects.data {
+                    Some(data) => data.change(&change, commit, notify),
+                    None => notify,
+                };
+                self.acknowledge(done);
+            }
+            ToCore::Dropped { number } => {
+                let done = redirects.data.as_mut().and_then(|data| data.dropped(number));
+                self.acknowledge(done);
+            }
+            ToCore::Reply { token, reply } => services.bring(token, reply),
+            ToCore::LookedUp { code, token, found, is_allowance } => {
+                self.work.take_look_up(&code, token, &found, is_allowance);
+            }
+            ToCore::LoadBegin { links } => self.with_shard(|shard| shard.begin_load(links)),
+            ToCore::Load(batch) => self.with_shard(|shard| shard.load(&batch)),
+            ToCore::LoadPage(loaded) => self.with_shard(|shard| shard.load_page(*loaded)),
+            ToCore::LoadShared(loaded) => self.with_shard(|shard| shard.load_own(&loaded)),
+            ToCore::LoadDamaged(ranges) => self.with_shard(|shard| shard.doubt(ranges)),
+            ToCore::StoredCodes(codes) => self.with_shard(|shard| shard.take_codes(codes)),
+            ToCore::Fetched { code, link, as_of } => {
+                self.with_shard(|shard| shard.keep(&code, link.as_deref(), as_of));
+            }
+            ToCore::LoadDone => {
+                let core = services.core();
+                self.with_shard(Shard::end_load);
+                // The starter of the node may have given up by now.
+                let _ = self.events.send(CoreEvent::Loaded(core));
+            }
+            ToCore::Hosts(hosts) => services.allow(hosts),
+            ToCore::Blocked(hosts) => services.block(hosts),
+            ToCore::Identity(identity) => self.work.secure.take(identity),
+            ToCore::Keys(keys) => services.take_keys(keys),
+            ToCore::CodesReady => services.bring_codes(),
+            ToCore::Lend(ticket) => services.counters().post.answer(ticket, LentCodes(services.lend_codes())),
+            ToCore::Report(ticket) => {
+                services.counters().post.answer(ticket, Box::new(redirects.latencies.summary()));
+            }
+            ToCore::Open => self.open()?,
+            ToCore::Drain { within } => self.begin_drain(within),
+        }
+        Ok(())
+    }
+
+    /// Runs a step of the load on the links of the core. The core of the admin listener has none.
+    fn with_shard(&mut self, step: impl FnOnce(&mut Shard)) {
+        if let Some(data) = &mut self.work.redirects.data {
+            step(&mut data.shard);
+        }
+    }
+
+    /// Confirms to the requester of a change that the change is durable and visible on every core.
+    fn acknowledge(&mut self, done: Option<(Ticket, StoreAnswer)>) {
+        let Some((ticket, answer)) = done else { return };
+        let services = &self.work.services;
+        if ticket.core == services.core() {
+            services.bring(ticket.token, Reply::Stored(answer));
+        } else {
+            services.counters().post.answer(ticket, answer);
+        }
+    }
+}

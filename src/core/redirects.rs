@@ -1,0 +1,307 @@
+//! The redirects of a core: look-ups of short codes for connections and tasks, and the responses to them.
+//!
+//! A look-up begins in memory, here or on the core that owns the code, and may go on in the store, in Redis or with the
+//! visit allowances. Whichever has the answer, [`decide`] makes the response of it.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use carom_shards::Code;
+
+use super::access;
+use super::accounting::{ConnClient, end_or_wait, go_on, visitor_of};
+use super::answers::Answers;
+use super::connection::{Awaits, Conn, ConnState, PendingLookup};
+use super::data::{Data, Remote};
+use super::late_answers::LookupQueues;
+use super::latencies::CoreLatencies;
+use super::mesh::Question;
+use super::vhosts::HostRouter;
+use super::work::Now;
+use crate::bridge::handle::{ServiceHandle, count_response};
+use carom_http::RedirectRequest;
+use carom_http::head::all_of;
+use carom_model::clients::forwarded::{Field, Trust};
+use carom_model::link::Link;
+use carom_model::redirect::{BorrowedLookup, Decision, Lookup, MissLimit, Policies, decide};
+use carom_telemetry::stats::CoreStats;
+
+/// Bit that marks the token of a question from a task of the core. Tokens without it are tags of connections.
+const TASK_TOKEN: u64 = 1 << 63;
+
+/// True if the token of a question is one of a task, not of a connection.
+pub(super) fn is_of_task(token: u64) -> bool {
+    token & TASK_TOKEN != 0
+}
+
+/// The progress of a connection after a late answer to its look-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Late {
+    /// The store, Redis or the visit allowance was asked as well.
+    Waits,
+    /// The code of the default domain is looked up next, with [`Redirects::look_up_again`].
+    Again,
+    /// The response is written. The code is given if this core should keep a copy of the link.
+    Answered(Option<Code>),
+}
+
+/// The links that a core can look up, and the writers of its responses.
+pub(super) struct Redirects {
+    /// The links of the core and the way to those of others; `None` for the core of the admin listener.
+    pub(super) data: Option<Box<Data>>,
+    /// Look-ups in the store and in Redis; `None` without a shard.
+    looks: Option<LookupQueues>,
+    /// Codes that tasks of the core have asked other cores for, by token.
+    forwarded: HashMap<u64, Code>,
+    /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
+    pub(super) answers: [Answers; 2],
+    pub(super) places: HostRouter,
+    pub(super) latencies: CoreLatencies,
+    services: Rc<ServiceHandle>,
+    stats: Arc<CoreStats>,
+    /// Proxies that may name the client.
+    trust: Arc<Trust>,
+}
+
+impl Redirects {
+    /// Prepares the redirects of a core with this data. `hsts` is the value of `Strict-Transport-Security`, if it is
+    /// sent; `unix_ms` the time in milliseconds since 1970 UTC.
+    pub(super) fn new(
+        data: Option<Box<Data>>,
+        services: &Rc<ServiceHandle>,
+        hsts: Option<&str>,
+        trust: &Arc<Trust>,
+        unix_ms: u64,
+    ) -> Redirects {
+        let context = services.counters();
+        let answers =
+            [None, hsts].map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.misses_per_second, hsts));
+        Redirects {
+            looks: data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), context)),
+            data,
+            forwarded: HashMap::new(),
+            answers,
+            places: HostRouter::new(&context.domains),
+            latencies: CoreLatencies::new(),
+            services: Rc::clone(services),
+            stats: Arc::clone(&context.cores[services.core().index()]),
+            trust: Arc::clone(trust),
+        }
+    }
+
+    /// True if the core answers redirects itself. The core of the admin listener does not.
+    pub(super) fn is_served(&self) -> bool {
+        self.data.is_some()
+    }
+
+    /// Answers a request for a short code, or lets it wait for an answer. `is_last`: no input is left behind its head.
+    /// Returns whether the connection goes on with its input.
+    #[inline]
+    pub(super) fn redirect(
+        &mut self,
+        conn: &mut Conn,
+        now: &Now,
+        request: &RedirectRequest,
+        (head, is_last): (&[u8], bool),
+    ) -> bool {
+        debug_assert!(matches!(conn.state, ConnState::Open), "one request at a time");
+        let data = self.data.as_mut().expect("only cores with a shard have fast connections");
+        match self.trust.field {
+            Field::Off => {}
+            field if request.is_split => conn.follow(&self.trust, &all_of(head, field.as_str())),
+            Field::Forwarded => conn.follow(&self.trust, request.forwarded.of(head)),
+            Field::XForwardedFor => conn.follow(&self.trust, request.x_forwarded_for.of(head)),
+        }
+        let blocked = self.services.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
+        let (decision, code) = if (ConnClient { conn, services: &self.services }).is_limited() {
+            (Decision::limited(), request.code)
+        } else {
+            let (domain, mut code) = self.places.resolve(request, head);
+            let (mut found, mut unconfirmed) = (Lookup::Missing, false);
+            while let Some(domain) = domain {
+                let pending = || PendingLookup::new(&self.services, request, head, (domain, code), now.instant);
+                found = match data.find(&code, now.unix_ms) {
+                    Ok(found) => found,
+                    Err(Remote { owner, hash, wanted }) => {
+                        let question = Question { token: conn.token(), hash, code };
+                        let awaits = Awaits::Owner { wanted };
+                        conn.look_up(&self.services, PendingLookup { awaits, unconfirmed, ..pending() }, head);
+                        self.stats.forwarded_out.add(1);
+                        data.mesh.ask(owner, question);
+                        return false;
+                    }
+                };
+                let looks = self.looks.as_mut().expect("a core with a shard has these");
+                let Poll::Ready(then) = go_on(&self.services, looks, found, code, conn.token(), now.tick) else {
+                    let awaits = Awaits::Storage;
+                    conn.look_up(&self.services, PendingLookup { awaits, unconfirmed, ..pending() }, head);
+                    return false;
+                };
+                found = then.as_fallback(unconfirmed);
+                match self.places.fallback_of(&code) {
+                    Some(other) if found.allows_fallback() => {
+                        (code, unconfirmed) = (other, found == Lookup::Unconfirmed);
+                    }
+                    Some(_) | None => break,
+                }
+            }
+            self.latencies.note_answered();
+            let mut client = ConnClient { conn, services: &self.services };
+            (decide(&policies, domain, request.head_only, found, &mut client), code)
+        };
+        let response = &decision.response;
+        count_response(&self.stats, response);
+        self.services.record_visit(decision.visit, code, || visitor_of(&self.services, request, head));
+        self.answers[conn.scheme_index()].write(&mut conn.out, request, request.query.of(head), response, now.unix_ms);
+        if self.services.picks() {
+            access::log(&self.services, conn, (request, head), response, now.instant);
+        }
+        !end_or_wait(conn, request, is_last)
+    }
+
+    /// Continues the look-up of a connection with an answer from another core, the store or Redis. With `may_look_up`,
+    /// the store and Redis may be asked as well. `None` if the connection waits for no look-up.
+    pub(super) fn answer_late(
+        &mut self,
+        conn: &mut Conn,
+        mut found: BorrowedLookup<'_>,
+        may_look_up: bool,
+        now: &Now,
+    ) -> Option<Late> {
+        let mut pending = conn.take_look_up()?;
+        if may_look_up && let Some(looks) = &mut self.looks {
+            let Poll::Ready(then) = go_on(&self.services, looks, found, pending.code, conn.token(), now.tick) else {
+                conn.enter(ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
+                return Some(Late::Waits);
+            };
+            found = then;
+        }
+        found = found.as_fallback(pending.unconfirmed);
+        if let (true, Some(code)) = (found.allows_fallback(), self.places.fallback_of(&pending.code)) {
+            pending.unconfirmed = found == Lookup::Unconfirmed;
+            (pending.code, pending.awaits) = (code, Awaits::Turn);
+            conn.enter(ConnState::LookingUp(pending));
+            return Some(Late::Again);
+        }
+        let is_wanted = pending.awaits == Awaits::Owner { wanted: true };
+        let kept = is_wanted.then_some(pending.code);
+        let request = pending.request;
+        self.respond(conn, pending, found, now);
+        if request.close {
+            let said_last = request.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
+            conn.enter(ConnState::Draining { said_last });
+        }
+        Some(Late::Answered(kept))
+    }
+
+    /// LookupQueues up the link of the default domain that may stand in for a missing one, if it is the turn of that.
+    pub(super) fn look_up_again(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
+        let token = conn.token();
+        let ConnState::LookingUp(pending) = &mut conn.state else { return None };
+        if pending.awaits != Awaits::Turn {
+            return None;
+        }
+        let code = pending.code;
+        let mut data = self.data.take()?;
+        let late = match data.find(&code, now.unix_ms) {
+            Ok(found) => self.answer_late(conn, found, true, now),
+            Err(Remote { owner, hash, wanted }) => {
+                pending.awaits = Awaits::Owner { wanted };
+                self.stats.forwarded_out.add(1);
+                data.mesh.ask(owner, Question { token, hash, code });
+                None
+            }
+        };
+        self.data = Some(data);
+        late
+    }
+
+    /// Answers 503 to a look-up that timed out, and ends the connection. Returns false if it waits for no look-up.
+    pub(super) fn give_up(&mut self, conn: &mut Conn, now: &Now) -> bool {
+        let Some(pending) = conn.take_look_up() else { return false };
+        let request = RedirectRequest { close: true, ..pending.request };
+        let pending = PendingLookup { request, query: Vec::new(), ..pending };
+        self.respond(conn, pending, Lookup::NotResident, now);
+        conn.enter(ConnState::Draining { said_last: false });
+        true
+    }
+
+    /// Decides on the result of a look-up, writes the response, and records it.
+    fn respond(&mut self, conn: &mut Conn, pending: PendingLookup, found: BorrowedLookup<'_>, now: &Now) {
+        let blocked = self.services.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
+        let PendingLookup { request, domain, code, since, visitor, query, noted, .. } = pending;
+        let mut client = ConnClient { conn, services: &self.services };
+        let Decision { response, visit } = decide(&policies, Some(domain), request.head_only, found, &mut client);
+        count_response(&self.stats, &response);
+        self.services.record_visit(visit, code, || visitor);
+        self.answers[conn.scheme_index()].write(&mut conn.out, &request, &query, &response, now.unix_ms);
+        let took = now.instant - since;
+        self.latencies.record(took);
+        if let Some(noted) = noted {
+            self.services.log_noted(noted, response.status(), took);
+        }
+    }
+
+    // For tasks.
+
+    /// Begins the look-up of a code for the task with that token.
+    pub(super) fn find_for_task(&mut self, token: u64, code: Code, now: &Now) {
+        let (Some(data), Some(looks)) = (&mut self.data, &mut self.looks) else {
+            return self.services.bring_looked(token, Lookup::Missing);
+        };
+        match data.find(&code, now.unix_ms) {
+            Ok(found) => {
+                let then = go_on(&self.services, looks, found, code, token | TASK_TOKEN, now.tick);
+                if let Poll::Ready(found) = then {
+                    self.services.bring_looked(token, found.to_owned());
+                }
+            }
+            Err(Remote { owner, hash, .. }) => {
+                self.stats.forwarded_out.add(1);
+                self.forwarded.insert(token, code);
+                data.mesh.ask(owner, Question { token: token | TASK_TOKEN, hash, code });
+            }
+        }
+    }
+
+    /// Continues the look-up of a task with an answer, like [`Redirects::answer_late`].
+    pub(super) fn answer_task(&mut self, token: u64, mut found: BorrowedLookup<'_>, may_look_up: bool, now: &Now) {
+        debug_assert!(is_of_task(token), "connections have tokens without the bit");
+        let code = self.forwarded.remove(&(token & !TASK_TOKEN));
+        if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks) {
+            let Poll::Ready(then) = go_on(&self.services, looks, found, code, token, now.tick) else { return };
+            found = then;
+        }
+        self.services.bring_looked(token & !TASK_TOKEN, found.to_owned());
+    }
+
+    /// Takes the result of a look-up in the store or in Redis. Pending: a link with a visit limit was found, and its
+    /// allowance was asked.
+    pub(super) fn looked_up<'a>(
+        &mut self,
+        (code, token): (&Code, u64),
+        found: &'a Lookup<Arc<Link>>,
+        is_allowance: bool,
+        now: &Now,
+    ) -> Poll<BorrowedLookup<'a>> {
+        let found_now = found.at(now.unix_ms);
+        let Some(looks) = &mut self.looks else { return Poll::Ready(found_now) };
+        match found {
+            Lookup::Missing => looks.not_found(code, now.tick),
+            Lookup::Live(_) if !is_allowance => {
+                return go_on(&self.services, looks, found_now, *code, token, now.tick);
+            }
+            Lookup::Live(_)
+            | Lookup::NotYetValid
+            | Lookup::Expired
+            | Lookup::Damaged
+            | Lookup::NotResident
+            | Lookup::Unconfirmed => {}
+        }
+        Poll::Ready(found_now)
+    }
+}

@@ -1,0 +1,103 @@
+//! The needs of connections that were touched in a turn: to send, to receive, to linger, or to be closed.
+//!
+//! This is where the state of a connection meets the driver. [`super::work`] changes the state and fills the buffers;
+//! the functions here hand them to the driver, once in a turn for each touched connection.
+
+use super::connection::{Conn, ConnState};
+use super::run_loop::Core;
+
+/// Capacity in bytes up to which a send buffer stays with its connection between answers. Larger ones are freed, so
+/// that an idle connection costs little.
+pub(super) const KEPT_CAPACITY: usize = 512;
+
+impl Core {
+    /// Settles every connection that was touched in this turn.
+    pub(super) fn settle_all(&mut self) {
+        let mut dirty = std::mem::take(&mut self.work.dirty);
+        for slot in dirty.drain(..) {
+            self.settle(slot);
+        }
+        // Settling ends connections but touches none.
+        debug_assert!(self.work.dirty.is_empty(), "settling touches nothing");
+        self.work.dirty = dirty;
+    }
+
+    /// Gives a connection what it needs from the driver.
+    fn settle(&mut self, slot: u32) {
+        let Some(conn) = self.work.conns.get(slot) else { return };
+        conn.dirty = false;
+        if conn.state.is_closed() {
+            return self.remove_closed(slot);
+        }
+        let is_sending = conn.transport.is_sending();
+        let out = match conn.tls {
+            _ if is_sending => Vec::new(),
+            None => std::mem::take(&mut conn.out),
+            Some(_) => self.work.take_sendable(slot),
+        };
+        let Some(conn) = self.work.conns.get(slot) else { return };
+        if !out.is_empty() {
+            conn.sends.since = self.work.now.tick;
+            self.driver.send(conn.tag, &mut conn.transport, out);
+        } else if !is_sending && conn.out.is_empty() {
+            // Keeps the memory for the next answer.
+            conn.out = out;
+        }
+        if end_if_sent(conn, self.work.now.tick) {
+            return self.remove_closed(slot);
+        }
+        let is_full = conn.state.is_live() && conn.unconsumed.len() >= conn.queued_max as usize;
+        if is_full || !conn.peer_ended {
+            self.driver.set_receiving(conn.tag, &mut conn.transport, !is_full);
+        }
+    }
+
+    /// Closes a connection once no operation of it is in flight.
+    fn remove_closed(&mut self, slot: u32) {
+        let Some(conn) = self.work.conns.get(slot) else { return };
+        if !self.driver.end(conn.tag, &mut conn.transport) {
+            return;
+        }
+        if let Some(conn) = self.work.conns.remove(slot) {
+            debug_assert!(conn.state.is_closed(), "a connection ends before it is removed");
+            if matches!(conn.state, ConnState::Closed { is_cut: true, .. }) && conn.has_unread() {
+                // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.
+                conn.transport.reset_on_close();
+            }
+            self.work.crowd.forget(&conn);
+        }
+        self.work.stats.connections.set(self.work.conns.len() as u64);
+        self.finish_if_empty();
+    }
+}
+
+/// Ends our side of a draining connection once everything has gone out. Returns true if the connection can be
+/// closed. `tick` is the time of the core.
+#[inline]
+fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
+    if let ConnState::Draining { said_last } = conn.state
+        && !conn.transport.is_sending()
+    {
+        let has_unread = conn.has_unread();
+        if conn.peer_ended && !has_unread {
+            conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
+            return true;
+        }
+        // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake our
+        // answer. So we wait for the client's end, unless it has promised to send nothing more. Unread answers keep
+        // the connection too: it counts against the limit until they are read.
+        if said_last && !has_unread {
+            conn.transport.shut_down();
+        } else {
+            conn.transport.end_sending();
+        }
+        conn.enter(ConnState::Lingering);
+        conn.wait.since = tick;
+        conn.slow = None;
+    }
+    if matches!(conn.state, ConnState::Lingering) && conn.peer_ended && !conn.has_unread() {
+        conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });
+        return true;
+    }
+    false
+}

@@ -1,0 +1,232 @@
+//! Requests about the counters, the nodes of the fleet, and what they share besides links.
+
+use std::time::Duration;
+
+use carom_redis::{Question, RedisError, Value, cmd, text};
+use carom_shards::CodeLength;
+
+use super::{KeyGroup, Redis, Script, nonsense, pairs};
+use carom_model::replication::lease::Granted;
+use carom_model::replication::members::NodeId;
+
+/// Longest time for which a node holds the lock to take over leases.
+const LOCK_TIME: Duration = Duration::from_secs(10);
+
+/// The heartbeat of a node.
+#[derive(Clone, Debug)]
+pub struct Heartbeat<'a> {
+    /// The name of the node.
+    pub node: &'a str,
+    /// The node's own description for the status of others, as JSON.
+    pub about: String,
+    /// The fingerprint of its code secret.
+    pub fingerprint: &'a str,
+    /// The highest counter value of each length that it knows.
+    pub seen: &'a [(CodeLength, u64)],
+}
+
+/// The response to a heartbeat.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HeartbeatReply {
+    /// The fingerprint of the fleet's code secret. If it differs from the node's own, Redis did nothing else.
+    pub fingerprint: String,
+    /// The nodes with their last heartbeats, in milliseconds since 1970 UTC by the clock of Redis.
+    pub beats: Vec<(NodeId, u64)>,
+    /// The nodes with their own descriptions.
+    pub about: Vec<(NodeId, String)>,
+    /// The highest counter value of each length that any node knows.
+    pub floors: Vec<(CodeLength, u64)>,
+}
+
+impl Redis {
+    /// Leases counter values of a length. Returns them, the number of replicas that confirmed, and the number of
+    /// replicas.
+    ///
+    /// # Errors
+    /// [`RedisError`]; values may be lost then, which costs nothing.
+    pub fn lease(
+        &mut self,
+        length: CodeLength,
+        want: u64,
+        (seen, margin): (u64, u64),
+        node: &str,
+        within: Duration,
+    ) -> Result<(Granted, u64, u64), RedisError> {
+        let keys = vec![self.space(&format!("counter:{length}")), self.space("space"), self.space("leases")];
+        let numbers =
+            [u64::from(length.get() as u32), want, seen, margin].map(|number| number.to_string().into_bytes());
+        let arguments = numbers.into_iter().chain([node.as_bytes().to_vec()]).collect();
+        let waits = self.has_replicas;
+        let mut questions =
+            vec![Script::Lease.call(keys, arguments), Question::Plain(cmd("INFO").arg("replication").to_owned())];
+        if waits {
+            questions.push(Question::Plain(cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned()));
+        }
+        // In one batch: `WAIT` covers only writes of its own connection.
+        let mut answer =
+            self.client.ask_together(vec![(self.route(KeyGroup::Space), questions)], within).remove(0)?.into_iter();
+        let mut next = || answer.next().unwrap_or(Value::Int(0));
+        let (granted, info, confirmed) = (next(), next(), next());
+        let Value::Array(parts) = granted else { return Err(nonsense("a lease")) };
+        let number = |at: usize| parts.get(at).and_then(|part| text(part).parse::<u64>().ok());
+        let (Some(start), Some(mended), Some(moved)) = (number(0), number(1), number(2)) else {
+            return Err(nonsense("a lease"));
+        };
+        let info = text(&info);
+        let replicas = info.lines().find_map(|line| line.strip_prefix("connected_slaves:")?.trim().parse().ok());
+        let replicas: u64 = replicas.unwrap_or(0);
+        self.has_replicas = replicas > 0;
+        if self.has_replicas && !waits {
+            // Without a replica `WAIT` takes its whole timeout, so it is used only from here on. The values of this
+            // call are lost.
+            return self.lease(length, want, (seen, margin), node, within);
+        }
+        let confirmed = if let Value::Int(number) = confirmed { number.max(0) as u64 } else { 0 };
+        Ok((Granted { start, mended, moved: moved != 0 }, confirmed, replicas))
+    }
+
+    /// Takes counter values of a length without any checks, for tests. Returns the first one.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    #[cfg(feature = "faults")]
+    pub fn increment(
+        &mut self,
+        length: CodeLength,
+        want: u64,
+        node: &str,
+        within: Duration,
+    ) -> Result<u64, RedisError> {
+        let increment = cmd("INCRBY").arg(self.space(&format!("counter:{length}"))).arg(want).to_owned();
+        let answer = self.ask(KeyGroup::Space, Question::Plain(increment), within)?;
+        let start = text(&answer).parse::<u64>().unwrap_or(0).saturating_sub(want);
+        let lease = format!("{length}:{start}");
+        let note = cmd("HSET").arg(self.space("leases")).arg(lease).arg(format!("{want}:{node}")).to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(note), within).map(|_| start)
+    }
+
+    /// Returns a lease whose values are used up.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), RedisError> {
+        let field = format!("{length}:{start}");
+        let command = cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
+        let answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(command))], within);
+        answer.into_iter().try_for_each(|answer| answer.map(|_| ()))
+    }
+
+    /// Returns the fingerprint of the fleet's code secret; `None` before the first node.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, RedisError> {
+        let command = cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(command))], within);
+        Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
+    }
+
+    /// Reads a text that an operator keeps in Redis, such as a list of hosts; `None` if the key does not exist.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn text(&mut self, key: &str, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
+        let get = cmd("GET").arg(self.space(key)).to_owned();
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(get))], within);
+        match answer.remove(0)? {
+            Value::Nil => Ok(None),
+            Value::BulkString(text) => Ok(Some(text)),
+            _ => Err(nonsense("a text")),
+        }
+    }
+
+    /// Reads the API keys that nodes of the fleet have stored, each in its stored form.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn keys(&mut self, within: Duration) -> Result<Vec<Vec<u8>>, RedisError> {
+        let get = cmd("HVALS").arg(self.space("apps")).to_owned();
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Question::Plain(get))], within);
+        let text = |value: Value| if let Value::BulkString(text) = value { Some(text) } else { None };
+        match answer.remove(0)? {
+            Value::Array(values) => values.into_iter().map(text).collect::<Option<_>>(),
+            _ => None,
+        }
+        .ok_or_else(|| nonsense("the API keys"))
+    }
+
+    /// Stores API keys in Redis, each by its hash.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn put_keys(&mut self, keys: &[(String, Vec<u8>)], within: Duration) -> Result<(), RedisError> {
+        let mut put = cmd("HSET").arg(self.space("apps")).to_owned();
+        for (hash, text) in keys {
+            put.arg(hash).arg(text);
+        }
+        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+    }
+
+    /// Removes API keys from Redis, by their hashes.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn remove_keys(&mut self, hashes: &[String], within: Duration) -> Result<(), RedisError> {
+        if hashes.is_empty() {
+            return Ok(());
+        }
+        let remove = cmd("HDEL").arg(self.space("apps")).arg(hashes).to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
+    }
+
+    /// Sends the heartbeat of this node, and receives the state of the others.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub fn beat(&mut self, beat: &Heartbeat<'_>, within: Duration) -> Result<HeartbeatReply, RedisError> {
+        let keys = ["beats", "nodes", "space"].map(|name| self.space(name)).to_vec();
+        let mut arguments: Vec<Vec<u8>> =
+            [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
+        for (length, seen) in beat.seen {
+            arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
+        }
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Script::Beat.call(keys, arguments))], within);
+        heard(&answer.remove(0)?).ok_or_else(|| nonsense("a heartbeat"))
+    }
+
+    /// Takes over the leases of a node that is gone: length, first value and number of values of each. Takes nothing if
+    /// another node does the same, or if the node has returned.
+    ///
+    /// # Errors
+    /// [`RedisError`]; if Redis did it and the answer was lost, nobody uses the values of these leases.
+    pub fn reclaim(
+        &mut self,
+        me: &str,
+        gone: &str,
+        beat: u64,
+        within: Duration,
+    ) -> Result<Vec<(CodeLength, u64, u64)>, RedisError> {
+        let keys = ["lock", "beats", "nodes", "leases"].map(|name| self.space(name)).to_vec();
+        let hold = LOCK_TIME.as_millis().to_string();
+        let arguments = [me, &hold, gone, &beat.to_string()].map(|text| text.as_bytes().to_vec()).to_vec();
+        let mut answer = self.ask_all(vec![(KeyGroup::Space, Script::Reclaim.call(keys, arguments))], within);
+        let taken = pairs(&answer.remove(0)?);
+        let lease = |(field, want): (String, String)| {
+            let (length, start) = field.split_once(':')?;
+            Some((CodeLength::new(length.parse().ok()?)?, start.parse().ok()?, want.parse().ok()?))
+        };
+        Ok(taken.into_iter().filter_map(lease).collect())
+    }
+}
+
+fn heard(answer: &Value) -> Option<HeartbeatReply> {
+    let Value::Array(parts) = answer else { return None };
+    let [fingerprint, beats, about, floors] = &parts[..] else { return None };
+    let length = |text: &str| CodeLength::new(text.parse().ok()?);
+    Some(HeartbeatReply {
+        fingerprint: text(fingerprint),
+        beats: pairs(beats).into_iter().filter_map(|(node, beat)| Some((node, beat.parse().ok()?))).collect(),
+        about: pairs(about),
+        floors: pairs(floors).into_iter().filter_map(|(of, seen)| Some((length(&of)?, seen.parse().ok()?))).collect(),
+    })
+}

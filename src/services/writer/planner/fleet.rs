@@ -1,0 +1,207 @@
+//! Changes that Redis has decided on, and those of other nodes: which state this node keeps.
+//!
+//! [`carom_model::replication::rules`] has the rule for conflicts. Redis and the streams may be older or newer than the
+//! node, so each state is compared with the present one of the commit.
+
+use carom_shards::Code;
+
+use super::answers::change_of;
+use super::{CodeState, CommitEffect, CommitPlanner, Conflict, link_of};
+use crate::bridge::{LinkChange, OutboxReply, StoreAnswer, StreamBatch, StreamChange, Ticket};
+use carom_model::link::Version;
+use carom_model::link::history::Author;
+use carom_model::replication::follow::StreamPosition;
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::{Echo, State};
+
+impl CommitPlanner<'_> {
+    /// Takes back a link that has turned up after its client heard that it was not created.
+    fn take_back(&mut self, code: Code, state: &State, before: &CodeState) {
+        let is_own = self.outbox.is_undelivered(&code);
+        self.outbox.note(code, None);
+        let gone = state.deleted(self.now_ms);
+        let mine = before.state().filter(|mine| mine.is_link());
+        if let Some(mine) = mine.filter(|mine| rules::is_conflict(mine, state)) {
+            // Redis has lost a link and accepted that one instead.
+            if is_own {
+                let version = Version { rev: gone.version().rev, ..mine.version() };
+                self.set(code, CodeState::Held(mine.with_version(version)));
+                return;
+            }
+            self.conflict(code, mine.version(), state.version());
+        }
+        self.set(code, CodeState::Held(gone));
+        if mine.is_some() {
+            self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
+        }
+    }
+
+    /// Handles a change that Redis has accepted. It may have come through the stream already, or be outdated; or Redis
+    /// may have lost the state that this node has.
+    pub(super) fn accepted(
+        &mut self,
+        code: Code,
+        state: &State,
+        echo: Echo,
+        before: &CodeState,
+        ticket: Ticket,
+        done: impl FnOnce(&State) -> StoreAnswer,
+    ) {
+        let done = done(state);
+        self.needs_sync = true;
+        let Some(mine) = before.state() else {
+            self.put(code, state, state.version(), (ticket, done));
+            self.outbox.note(code, Some(echo));
+            return;
+        };
+        if self.outbox.was_taken(echo) {
+            self.confirm(code, before, (ticket, done));
+            return;
+        }
+        if mine == state {
+            // The state is known from a look-up, or came through the stream before that. Only the stream proves that
+            // Redis has it.
+            self.confirm(code, before, (ticket, done));
+            self.outbox.note(code, Some(echo));
+            return;
+        }
+        let raised = state.version().rev.max(mine.version().rev).saturating_add(1);
+        // A delete covers the link of this node as well, even if Redis had lost it and held another one.
+        let ends_both = !state.is_link() && rules::is_conflict(mine, state);
+        if matches!(rules::offer(Some(state), mine), Verdict::Held(_)) && !ends_both {
+            self.report_conflict(code, mine, state);
+            let is_behind = state.version().rev < mine.version().rev;
+            let rev = if is_behind { raised } else { state.version().rev };
+            self.put(code, state, Version { rev, ..state.version() }, (ticket, done));
+            self.outbox.note(code, (!is_behind).then_some(echo));
+            return;
+        }
+        // The state of this node wins: it is newer, or Redis has lost it.
+        if mine.version().claim == state.version().claim {
+            self.confirm(code, before, (ticket, done));
+        } else if state.is_link() {
+            self.outbox.note(code, None);
+            self.outbox.withdraw(code, state.version().claim);
+            self.answer(ticket, StoreAnswer::Taken);
+        } else if mine.is_link() {
+            let gone = mine.deleted(self.now_ms);
+            self.put(code, &gone, Version { rev: raised, ..gone.version() }, (ticket, done));
+            self.outbox.note(code, None);
+        } else {
+            self.confirm(code, before, (ticket, done));
+        }
+    }
+
+    /// Handles a refusal: Redis holds another state than the client asked for.
+    pub(super) fn held(&mut self, code: Code, state: State, before: &CodeState) {
+        if !self.outbox.is_undelivered(&code) && rules::adopts(before.state(), &state) {
+            let is_theirs = !self.outbox.is_withdrawn(&code, &state);
+            self.adopt_over(code, state, before);
+            if is_theirs {
+                self.outbox.note_theirs(code);
+            }
+        }
+    }
+
+    pub(super) fn follow(&mut self, followed: StreamBatch, look_up: impl Fn(&Code) -> CodeState) {
+        let StreamBatch { partition, entries, to } = followed;
+        for (StreamPosition { id, check }, told) in entries {
+            let echo = Echo { partition, id, check };
+            self.outbox.seen(echo);
+            if let Some(StreamChange { code, state, displaced }) = told {
+                if !self.outbox.is_undelivered(&code) {
+                    self.outbox.taken(echo);
+                }
+                let kept = state.version();
+                self.adopt(code, state, &look_up);
+                if let Some(lost) = displaced {
+                    self.conflict(code, lost, kept);
+                }
+            }
+        }
+        self.outbox.passed(partition, to);
+        self.positions.insert(partition, to);
+    }
+
+    /// Adopts a change of another node, unless this node has a newer one that Redis does not know yet.
+    pub(super) fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> CodeState) {
+        if !self.outbox.is_undelivered(&code) {
+            let before = self.stored(&code, look_up);
+            if rules::adopts(before.state(), &state) {
+                // A link that expired has no author of its removal.
+                let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
+                let is_of_time = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
+                self.adopt_over(code, state, &before);
+                if !is_of_time {
+                    self.note_edit(code, &before, &Author::FLEET);
+                }
+            }
+        }
+    }
+
+    fn adopt_over(&mut self, code: Code, state: State, before: &CodeState) {
+        if before.state() == Some(&state) {
+            return;
+        }
+        if self.outbox.is_withdrawn(&code, &state) {
+            self.take_back(code, &state, before);
+            return;
+        }
+        if let Some(mine) = before.state() {
+            self.report_conflict(code, mine, &state);
+        }
+        let change = change_of(code, &state);
+        let was_link = before.state().is_none_or(State::is_link);
+        self.set(code, CodeState::Held(state));
+        if was_link || matches!(change, LinkChange::Put(_)) {
+            self.outcomes.push(CommitEffect::Apply { code, change, notify: None });
+        }
+    }
+
+    fn report_conflict(&mut self, code: Code, ours: &State, theirs: &State) {
+        let is_other = ours.is_link() && ours.version().claim != theirs.version().claim;
+        // Other nodes need not have known a state that is to be delivered again, so a later revision proves nothing.
+        if rules::is_conflict(ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
+            self.conflict(code, ours.version(), theirs.version());
+        }
+    }
+
+    /// Notes a conflict once: both this node and Redis may report that a link was displaced.
+    fn conflict(&mut self, code: Code, lost: Version, kept: Version) {
+        let conflict = Conflict { code, lost, kept };
+        if !self.conflicts.contains(&conflict) {
+            self.conflicts.push(conflict);
+        }
+    }
+
+    /// Handles the answers of Redis to deliveries.
+    pub(super) fn delivered(&mut self, delivered: Vec<OutboxReply>, look_up: impl Fn(&Code) -> CodeState) {
+        for OutboxReply { delivery, sent, verdict, echo } in delivered {
+            if !self.outbox.is_current(delivery) {
+                continue;
+            }
+            let code = delivery.code;
+            let before = self.stored(&code, &look_up);
+            let is_sent = before.state() == Some(&sent);
+            match (verdict, echo) {
+                (Verdict::Held(state), _) if is_sent || rules::adopts(before.state(), &state) => {
+                    let is_theirs = !self.outbox.is_withdrawn(&code, &state);
+                    self.adopt_over(code, state, &before);
+                    if is_theirs {
+                        self.outbox.note_theirs(code);
+                    }
+                }
+                (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
+                (Verdict::Accepted(state), Some(echo)) if is_sent => {
+                    if state != sent {
+                        self.set(code, CodeState::Held(state));
+                    }
+                    self.outbox.accepted(delivery, echo);
+                }
+                (Verdict::Same, Some(echo)) if is_sent => self.outbox.accepted(delivery, echo),
+                // The state here has changed since, through the stream, and is delivered instead.
+                _ => self.outbox.note_theirs(code),
+            }
+        }
+    }
+}
