@@ -6,7 +6,7 @@ use crate::options::{OptionBytes, Timestamps};
 use crate::pool::FramePool;
 use crate::sack;
 use crate::segment::{self, Flags, Head, PAYLOAD_AT};
-use crate::seq::{is_after, later};
+use crate::seq::{distance, is_after, later};
 
 impl Connection {
     /// Returns the header of a segment. It carries the acknowledgement, and so settles one that is due.
@@ -212,7 +212,26 @@ impl Connection {
         if context.shared.config.faults().never_retransmits {
             return;
         }
-        self.emit(context, record);
+        let record = self.without_acknowledged(context, record);
+        self.emit(context, &record);
+    }
+
+    /// Cuts off the bytes of the oldest frame that are acknowledged already: some peers take a FIN only from a segment that
+    /// begins where their window does.
+    fn without_acknowledged<P: FramePool>(&self, context: &mut Context<'_, P>, record: &HeldFrame) -> HeldFrame {
+        let old = distance(record.seq, self.snd_una).min(u32::from(record.payload_len)) as u16;
+        let mut record = *record;
+        if old > 0 {
+            let end = PAYLOAD_AT + usize::from(record.payload_len);
+            context.pool.bytes(record.frame).copy_within(PAYLOAD_AT + usize::from(old)..end, PAYLOAD_AT);
+            record.seq = self.snd_una;
+            record.payload_len -= old;
+            context.shared.held.visit(&self.held, |first| {
+                (first.seq, first.payload_len) = (record.seq, record.payload_len);
+                false
+            });
+        }
+        record
     }
 
     /// Sets the timer for what is in flight, or for what waits; clears it if there is neither. A timer that runs for this

@@ -8,7 +8,7 @@ use crate::peer::{Bench, CLIENT, IRS, SERVER, frame, syn};
 #[test]
 fn blind_reset_is_challenged() {
     let mut bench = Bench::connected();
-    let reset = |bench: &Bench, offset| TcpRepr { control: TcpControl::Rst, ..bench.from_client(offset, 0, b"") };
+    let reset = |bench: &Bench, offset| TcpRepr { control: TcpControl::Rst, ..bench.client_segment(offset, 0, b"") };
     assert_eq!(bench.give(&reset(&bench, 500)).len(), 1, "a challenge");
     assert_eq!(bench.give(&reset(&bench, 600)), [], "at most twice a second");
     assert_eq!(bench.give(&reset(&bench, -5000)), [], "nothing outside the window");
@@ -31,7 +31,7 @@ fn blind_data_is_refused() {
     let mut bench = Bench::connected();
     // Acknowledgements ahead of everything sent, and of long ago (RFC 5961, 5).
     for acked in [1, 1000, -100_000, i32::MIN] {
-        bench.give(&bench.from_client(0, acked, b"evil"));
+        bench.give(&bench.client_segment(0, acked, b"evil"));
     }
     assert_eq!(bench.notes.received, b"");
     assert_eq!(bench.stack.counters().dropped_for(DropReason::UnacceptableAck), 4);
@@ -54,11 +54,11 @@ fn syn_flood_leaves_room_for_clients() {
         assert_eq!(answers[0].options.1.is_some(), stamp.is_some(), "the options are in the timestamp");
         bench.server_seq = answers[0].seq.wrapping_add(1);
         let timestamp = answers[0].timestamp.map(|sent| TcpTimestampRepr::new(6, sent.tsval));
-        bench.give(&TcpRepr { src_port: source_port, timestamp, ..bench.from_client(0, 0, b"GET") });
+        bench.give(&TcpRepr { src_port: source_port, timestamp, ..bench.client_segment(0, 0, b"GET") });
     }
     assert_eq!(bench.notes.received, b"GETGET");
     assert_eq!(bench.stack.counters().cookies_accepted, 2);
-    let guess = TcpRepr { src_port: 6000, ..bench.from_client(0, 12_345, b"GET") };
+    let guess = TcpRepr { src_port: 6000, ..bench.client_segment(0, 12_345, b"GET") };
     assert_eq!(bench.give(&guess)[0].control, TcpControl::Rst);
     assert_eq!(bench.stack.counters().cookies_refused, 1);
 }
@@ -66,11 +66,11 @@ fn syn_flood_leaves_room_for_clients() {
 #[test]
 fn window_of_zero_for_ever_ends() {
     let mut bench = Bench::connected();
-    bench.give(&TcpRepr { window_len: 0, ..bench.from_client(0, 0, b"GET") });
+    bench.give(&TcpRepr { window_len: 0, ..bench.client_segment(0, 0, b"GET") });
     bench.send(b"answer");
     for _ in 0..300 {
         if !bench.wait_ms(1000).is_empty() {
-            bench.give(&TcpRepr { window_len: 0, ..bench.from_client(3, 0, b"") });
+            bench.give(&TcpRepr { window_len: 0, ..bench.client_segment(3, 0, b"") });
         }
     }
     assert_eq!(bench.notes.closed, [CloseReason::TimedOut]);
@@ -80,10 +80,10 @@ fn window_of_zero_for_ever_ends() {
 #[test]
 fn divided_acknowledgements_gain_nothing() {
     let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { window_len: 60_000, ..syn() });
-    bench.give(&TcpRepr { window_len: 60_000, ..bench.from_client(0, 0, b"") });
+    bench.give(&TcpRepr { window_len: 60_000, ..bench.client_segment(0, 0, b"") });
     let (first, _) = bench.send(&[1; 60_000]);
     for acked in 1..=first as i32 {
-        bench.give(&TcpRepr { window_len: 60_000, ..bench.from_client(0, acked, b"") });
+        bench.give(&TcpRepr { window_len: 60_000, ..bench.client_segment(0, acked, b"") });
     }
     let (second, _) = bench.send(&[1; 60_000]);
     assert!(second <= 2 * first, "{second} after {first}");
@@ -99,10 +99,10 @@ fn tiny_segment_size_is_raised() {
 #[test]
 fn overlaps_keep_the_first_bytes() {
     let mut bench = Bench::connected();
-    bench.give(&bench.from_client(4, 0, b"EFGH"));
-    bench.give(&bench.from_client(2, 0, b"cdefghij"));
-    bench.give(&bench.from_client(0, 0, b"ab"));
-    bench.give(&bench.from_client(0, 0, b"XXXXXXXXXXkl"));
+    bench.give(&bench.client_segment(4, 0, b"EFGH"));
+    bench.give(&bench.client_segment(2, 0, b"cdefghij"));
+    bench.give(&bench.client_segment(0, 0, b"ab"));
+    bench.give(&bench.client_segment(0, 0, b"XXXXXXXXXXkl"));
     assert_eq!(bench.notes.received, b"abcdEFGHijkl");
 }
 
@@ -120,17 +120,17 @@ fn gaps_cost_bounded_memory() {
     let config = StackConfig { out_of_order_blocks_per_connection: 8, ..StackConfig::default() };
     let mut bench = Bench::connected_with(config, syn());
     for gap in 0..1000 {
-        bench.give(&bench.from_client(1 + 2 * gap, 0, b"x"));
+        bench.give(&bench.client_segment(1 + 2 * gap, 0, b"x"));
     }
     assert_eq!(bench.stack.counters().dropped_for(DropReason::OutOfOrderFull), 992);
-    bench.give(&bench.from_client(0, 0, b"y"));
+    bench.give(&bench.client_segment(0, 0, b"y"));
     assert_eq!(bench.notes.received, b"yx");
 }
 
 #[test]
 fn resets_to_strangers_are_limited() {
     let mut bench = Bench::new(StackConfig { resets_per_second: 10, ..StackConfig::default() });
-    let stray = bench.from_client(0, 5, b"");
+    let stray = bench.client_segment(0, 5, b"");
     let sent: usize = (0..100).map(|_| bench.give(&stray).len()).sum();
     assert_eq!(sent, 10);
     let reset = TcpRepr { control: TcpControl::Rst, ..stray };
@@ -143,10 +143,10 @@ fn unfinished_handshakes_answer_wrong_acknowledgements() {
     let mut bench = Bench::new(StackConfig::default());
     let server_seq = bench.give(&syn())[0].seq;
     bench.server_seq = server_seq + 1;
-    let wrong = bench.give(&bench.from_client(0, 77, b""));
+    let wrong = bench.give(&bench.client_segment(0, 77, b""));
     assert_eq!((wrong[0].control, wrong[0].seq), (TcpControl::Rst, server_seq + 78));
     assert_eq!(bench.stack.counters().half_open, 1);
-    bench.give(&TcpRepr { control: TcpControl::Rst, ..bench.from_client(0, 0, b"") });
+    bench.give(&TcpRepr { control: TcpControl::Rst, ..bench.client_segment(0, 0, b"") });
     bench.assert_empty();
 }
 
@@ -157,7 +157,7 @@ fn full_table_evicts_time_wait_only() {
         let answer = bench.give(&TcpRepr { src_port: port, ..syn() });
         bench.server_seq = answer[0].seq.wrapping_add(1);
         let opened = bench.notes.opened.len();
-        bench.give(&TcpRepr { src_port: port, ..bench.from_client(0, 0, b"") });
+        bench.give(&TcpRepr { src_port: port, ..bench.client_segment(0, 0, b"") });
         bench.notes.opened.len() > opened
     };
     assert!(connect(1) && connect(2) && !connect(3));

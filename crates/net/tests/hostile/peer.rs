@@ -153,7 +153,7 @@ impl Bench {
     }
 
     /// Returns a segment of the client that acknowledges `acked` bytes, and begins `offset` bytes after its last in order.
-    pub(crate) fn from_client<'a>(&self, offset: i32, acked: i32, payload: &'a [u8]) -> TcpRepr<'a> {
+    pub(crate) fn client_segment<'a>(&self, offset: i32, acked: i32, payload: &'a [u8]) -> TcpRepr<'a> {
         TcpRepr {
             seq_number: TcpSeqNumber((IRS + 1).wrapping_add(offset)),
             ack_number: Some(TcpSeqNumber(self.server_seq.wrapping_add(acked))),

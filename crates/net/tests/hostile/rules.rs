@@ -22,7 +22,7 @@ fn options_are_agreed_if_they_are_offered() {
 #[test]
 fn answer_carries_the_acknowledgement() {
     let mut bench = Bench::connected();
-    let request = bench.from_client(0, 0, b"GET");
+    let request = bench.client_segment(0, 0, b"GET");
     // The turn: the request, then the answer.
     let frame = crate::peer::frame(crate::peer::CLIENT, &request);
     let id = bench.id();
@@ -32,7 +32,7 @@ fn answer_carries_the_acknowledgement() {
     assert_eq!(answers.len(), 1, "one frame in, one frame out");
     assert_eq!((answers[0].ack, &answers[0].payload[..]), (Some(IRS + 4), &b"answer"[..]));
     assert_eq!(bench.wait_ms(25), [], "no acknowledgement without data");
-    assert_eq!(bench.give(&bench.from_client(3, 6, b"")), []);
+    assert_eq!(bench.give(&bench.client_segment(3, 6, b"")), []);
     assert_eq!((bench.stack.in_flight(id), bench.stack.acknowledged(id)), (Some(0), Some(6)));
     assert_eq!(bench.pool.in_use(), 0);
 }
@@ -40,10 +40,10 @@ fn answer_carries_the_acknowledgement() {
 #[test]
 fn acknowledgement_without_answer_is_delayed() {
     let mut bench = Bench::connected();
-    assert_eq!(bench.give(&bench.from_client(0, 0, b"a")), []);
+    assert_eq!(bench.give(&bench.client_segment(0, 0, b"a")), []);
     assert_eq!(bench.wait_ms(30).len(), 1);
-    assert_eq!(bench.give(&bench.from_client(1, 0, b"b")), []);
-    let second = bench.give(&bench.from_client(2, 0, b"c"));
+    assert_eq!(bench.give(&bench.client_segment(1, 0, b"b")), []);
+    let second = bench.give(&bench.client_segment(2, 0, b"c"));
     assert_eq!(second.len(), 1, "every second segment at once");
     assert_eq!(second[0].ack, Some(IRS + 4));
 }
@@ -56,7 +56,7 @@ fn lost_answer_is_sent_again() {
     assert!(again.len() >= 4, "a probe, and time-outs with backoff: {}", again.len());
     assert!(again.iter().all(|answer| answer.payload == b"answer" && answer.seq == first[0].seq));
     assert!(bench.stack.counters().tail_probes == 1 && bench.stack.counters().timeouts >= 3);
-    bench.give(&bench.from_client(0, 6, b""));
+    bench.give(&bench.client_segment(0, 6, b""));
     assert_eq!(bench.wait_ms(100_000), []);
     assert_eq!(bench.pool.in_use(), 0);
 }
@@ -76,12 +76,12 @@ fn three_duplicates_bring_the_lost_segment() {
     let (taken, sent) = bench.send(&[7; 5000]);
     assert_eq!((taken, sent.len()), (5000, 5));
     for _ in 0..2 {
-        assert_eq!(bench.give(&bench.from_client(0, 0, b"")), []);
+        assert_eq!(bench.give(&bench.client_segment(0, 0, b"")), []);
     }
-    let again = bench.give(&bench.from_client(0, 0, b""));
+    let again = bench.give(&bench.client_segment(0, 0, b""));
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].seq, bench.server_seq);
-    let partial = bench.give(&bench.from_client(0, 1000, b""));
+    let partial = bench.give(&bench.client_segment(0, 1000, b""));
     assert_eq!(partial[0].seq, bench.server_seq + 1000, "a partial acknowledgement shows the next loss");
 }
 
@@ -91,7 +91,7 @@ fn selective_acknowledgements_spare_what_arrived() {
     bench.send(&[7; 6000]);
     let start = bench.server_seq as u32;
     let block = Some((start + 1000, start + 5000));
-    let ack = TcpRepr { sack_ranges: [block, None, None], ..bench.from_client(0, 0, b"") };
+    let ack = TcpRepr { sack_ranges: [block, None, None], ..bench.client_segment(0, 0, b"") };
     let again = bench.give(&ack);
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].seq, bench.server_seq);
@@ -101,11 +101,11 @@ fn selective_acknowledgements_spare_what_arrived() {
 #[test]
 fn gaps_are_reported_with_the_latest_first() {
     let mut bench = Bench::connected_with(StackConfig::default(), TcpRepr { sack_permitted: true, ..syn() });
-    bench.give(&bench.from_client(10, 0, b"0123456789"));
-    let answers = bench.give(&bench.from_client(40, 0, b"0123456789"));
+    bench.give(&bench.client_segment(10, 0, b"0123456789"));
+    let answers = bench.give(&bench.client_segment(40, 0, b"0123456789"));
     let at = |offset: u32| IRS as u32 + 1 + offset;
     assert_eq!(answers[0].sack, [Some((at(40), at(50))), Some((at(10), at(20))), None]);
-    let filled = bench.give(&bench.from_client(0, 0, b"abcdefghij"));
+    let filled = bench.give(&bench.client_segment(0, 0, b"abcdefghij"));
     assert_eq!(filled[0].ack, Some(IRS + 21));
     assert_eq!(bench.notes.received, b"abcdefghij0123456789");
 }
@@ -115,10 +115,10 @@ fn old_timestamps_are_refused() {
     let mut bench = Bench::connected_with(StackConfig::default(), stamped_syn());
     let stamped = |bench: &Bench, value, payload| TcpRepr {
         timestamp: Some(TcpTimestampRepr::new(value, 0)),
-        ..bench.from_client(0, 0, payload)
+        ..bench.client_segment(0, 0, payload)
     };
     bench.give(&stamped(&bench, 400, b"old"));
-    bench.give(&bench.from_client(0, 0, b"none"));
+    bench.give(&bench.client_segment(0, 0, b"none"));
     assert_eq!(bench.notes.received, b"");
     bench.give(&stamped(&bench, 600, b"new"));
     assert_eq!(bench.notes.received, b"new");
@@ -127,13 +127,13 @@ fn old_timestamps_are_refused() {
 #[test]
 fn half_close_lets_the_answer_through() {
     let mut bench = Bench::connected();
-    bench.give(&TcpRepr { control: TcpControl::Fin, ..bench.from_client(0, 0, b"GET") });
+    bench.give(&TcpRepr { control: TcpControl::Fin, ..bench.client_segment(0, 0, b"GET") });
     assert_eq!((bench.notes.finished, &bench.notes.received[..]), (1, &b"GET"[..]));
     let id = bench.id();
     assert_eq!(bench.stack.send_last(bench.now_us, id, b"answer", &mut bench.pool), 6);
     let answers = bench.sent();
     assert_eq!((answers.len(), answers[0].control), (1, TcpControl::Fin));
-    bench.give(&bench.from_client(4, 7, b""));
+    bench.give(&bench.client_segment(4, 7, b""));
     assert_eq!(bench.notes.closed, [CloseReason::Finished]);
     bench.assert_empty();
 }
@@ -144,8 +144,8 @@ fn own_close_ends_in_time_wait() {
     let id = bench.id();
     bench.stack.shutdown(bench.now_us, id, &mut bench.pool);
     assert_eq!(bench.sent()[0].control, TcpControl::Fin);
-    assert_eq!(bench.give(&bench.from_client(0, 1, b"")), []);
-    let fin = TcpRepr { control: TcpControl::Fin, ..bench.from_client(0, 1, b"") };
+    assert_eq!(bench.give(&bench.client_segment(0, 1, b"")), []);
+    let fin = TcpRepr { control: TcpControl::Fin, ..bench.client_segment(0, 1, b"") };
     assert_eq!(bench.give(&fin).len(), 1);
     assert_eq!(bench.notes.closed, [CloseReason::Finished]);
     assert_eq!(bench.stack.counters().time_wait, 1);
@@ -160,7 +160,7 @@ fn time_wait_gives_way_to_a_later_syn() {
     let id = bench.id();
     bench.stack.shutdown(bench.now_us, id, &mut bench.pool);
     bench.sent();
-    bench.give(&TcpRepr { control: TcpControl::Fin, ..bench.from_client(0, 1, b"") });
+    bench.give(&TcpRepr { control: TcpControl::Fin, ..bench.client_segment(0, 1, b"") });
     let early = bench.give(&syn());
     assert_eq!(early[0].control, TcpControl::None, "an old SYN gets an acknowledgement");
     let later = TcpRepr { seq_number: (syn().seq_number + 5000), ..syn() };
@@ -171,13 +171,13 @@ fn time_wait_gives_way_to_a_later_syn() {
 #[test]
 fn window_of_zero_is_probed_until_it_opens() {
     let mut bench = Bench::connected();
-    bench.give(&TcpRepr { window_len: 0, ..bench.from_client(0, 0, b"GET") });
+    bench.give(&TcpRepr { window_len: 0, ..bench.client_segment(0, 0, b"GET") });
     assert_eq!(bench.send(b"answer").0, 0);
     assert_eq!(bench.wait_ms(20).len(), 1, "the acknowledgement of the request");
     let probes = bench.wait_ms(10_000);
     assert!((3..10).contains(&probes.len()), "{}", probes.len());
     assert!(probes.iter().all(|probe| probe.payload.is_empty() && probe.seq == bench.server_seq - 1));
-    bench.give(&bench.from_client(3, 0, b""));
+    bench.give(&bench.client_segment(3, 0, b""));
     assert_eq!(bench.notes.writable, 1);
     assert_eq!(bench.send(b"answer").0, 6);
 }
@@ -188,4 +188,16 @@ fn syn_ack_is_sent_again_and_then_forgotten() {
     bench.give(&syn());
     assert_eq!(bench.wait_ms(120_000).len(), 5);
     bench.assert_empty();
+}
+
+#[test]
+fn acknowledged_part_is_not_sent_again() {
+    let mut bench = Bench::connected();
+    let id = bench.id();
+    bench.stack.send_last(bench.now_us, id, b"answer", &mut bench.pool);
+    bench.sent();
+    bench.give(&bench.client_segment(0, 4, b""));
+    let again = bench.wait_ms(3000);
+    assert!(again.iter().all(|answer| answer.payload == b"er" && answer.control == TcpControl::Fin), "{again:?}");
+    assert_eq!(again[0].seq, bench.server_seq + 4);
 }

@@ -24,7 +24,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn world(seed: u64, connections: u64, quality: Option<Quality>, config: StackConfig) -> Result<Report, String> {
-    World::new(Setting { seed, clients: 64, connections, quality, config }).run()
+    World::new(&Setting { seed, clients: 64, connections, quality, config }).run()
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn every_byte_arrives_or_the_connection_ends() {
     let (total, failed) = (sum(|report| report.connections), sum(|report| report.failed));
     println!("{total} connections, {failed} ended early, {} finished at the server", sum(|report| report.finished));
     assert!(total >= connections);
-    assert!(failed * 20 < total, "{failed} of {total} connections have ended early");
+    assert!(failed * 100 < total, "{failed} of {total} connections have ended early");
     // Each rule was at work.
     for (name, count) in [
         ("retransmissions", sum(|report| report.counters.retransmissions)),
@@ -74,7 +74,7 @@ fn is_noticed(config: impl Fn() -> StackConfig) -> bool {
         let outcome = catch_unwind(AssertUnwindSafe(|| world(seed, 200, Some(bad), config())));
         outcome.is_err()
             || outcome.is_ok_and(|result| {
-                result.is_err() || result.is_ok_and(|report| report.failed * 20 > report.connections)
+                result.is_err() || result.is_ok_and(|report| report.failed * 100 > report.connections)
             })
     })
 }

@@ -6,7 +6,7 @@ use rand_pcg::rand_core::Rng;
 
 /// Returns a number below `bound`.
 pub(crate) fn below(random: &mut Pcg64Mcg, bound: u32) -> u32 {
-    (u64::from(random.next_u32()) * u64::from(bound) >> 32) as u32
+    ((u64::from(random.next_u32()) * u64::from(bound)) >> 32) as u32
 }
 
 /// Returns true `per_mille` times in a thousand.
@@ -17,9 +17,9 @@ pub(crate) fn chance(random: &mut Pcg64Mcg, per_mille: u32) -> bool {
 /// The moment at which the server begins to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Begins {
-    AtOnce,
-    AtFirstByte,
-    AtLastByte,
+    Opening,
+    FirstByte,
+    LastByte,
 }
 
 /// The plan of a connection.
@@ -55,10 +55,10 @@ impl Plan {
     pub(crate) fn new(number: u64, random: &mut Pcg64Mcg) -> Plan {
         let (upload, download) = (size(random), size(random));
         let begins = match below(random, 3) {
-            0 => Begins::AtOnce,
-            1 if upload > 0 => Begins::AtFirstByte,
-            2 if upload > 0 => Begins::AtLastByte,
-            _ => Begins::AtOnce,
+            0 => Begins::Opening,
+            1 if upload > 0 => Begins::FirstByte,
+            2 if upload > 0 => Begins::LastByte,
+            _ => Begins::Opening,
         };
         let client_resets_after = chance(random, 20).then(|| below(random, download + 1));
         let server_resets_after = chance(random, 20).then(|| below(random, upload + 1));

@@ -156,9 +156,9 @@ impl Server {
             self.paused.push(id);
         }
         let begins = match plan.begins {
-            Begins::AtOnce => true,
-            Begins::AtFirstByte => session.received > 0,
-            Begins::AtLastByte => session.received == plan.upload,
+            Begins::Opening => true,
+            Begins::FirstByte => session.received > 0,
+            Begins::LastByte => session.received == plan.upload,
         };
         while begins && session.sent < plan.download {
             let len = plan.piece.min(plan.download - session.sent);

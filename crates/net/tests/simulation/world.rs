@@ -67,7 +67,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(setting: Setting) -> World {
+    pub(crate) fn new(setting: &Setting) -> World {
         let mut random = Pcg64Mcg::new(u128::from(setting.seed) << 64 | 0xcafe_f00d_d15e_a5e5);
         let is_v4 = chance(&mut random, 500);
         let wrapping = match below(&mut random, 6) {
@@ -84,7 +84,7 @@ impl World {
             time_wait_ms: 5_000,
             rto_max_ms: 5_000,
             decapsulate: wrapping.decapsulate(),
-            ..setting.config
+            ..setting.config.clone()
         };
         let start_us = 1_000_000_000 * u64::from(below(&mut random, 5000));
         let mut stack = Stack::new(config, &[7; 16], start_us);
