@@ -184,7 +184,7 @@ fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
         each(Section::Ends, &stored_end(EndKind::Deletion, &due));
     }
     for entry in search::listing(link).entries() {
-        let section = if entry.shelf == IndexKind::Dates { Section::Dates } else { Section::Tags };
+        let section = if entry.kind == IndexKind::Dates { Section::Dates } else { Section::Tags };
         each(section, &listed(&entry.key, &entry.marks.to_value()));
     }
 }
@@ -291,7 +291,7 @@ mod tests {
             all.push((Section::Urls, stored_url(&link.url_entry()), vec![0; 8]));
             all.extend(link.end().map(|due| (Section::Ends, stored_end(EndKind::Link, &due), Vec::new())));
             for entry in search::listing(&link).entries() {
-                let section = if entry.shelf == IndexKind::Dates { Section::Dates } else { Section::Tags };
+                let section = if entry.kind == IndexKind::Dates { Section::Dates } else { Section::Tags };
                 all.push((section, entry.key, entry.marks.to_value()));
             }
         }

@@ -294,15 +294,15 @@ pub(super) fn any_order() -> impl Strategy<Value = SortOrder> {
 
 /// Returns a catalog of `count` links, each with its number as its creation time.
 pub(super) fn many(count: usize) -> CatalogModel {
-    let shelves = CatalogModel::new();
+    let model = CatalogModel::new();
     let made = (0..count).map(|number| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number as u64;
         link.labels.tags = Tags::of(if number % 2 == 0 { ["even"] } else { ["odd"] }).unwrap();
         (link.code, Some(link))
     });
-    shelves.commit(made);
-    shelves
+    model.commit(made);
+    model
 }
 
 pub(super) fn query(filter: Filter, field: OrderField) -> ListQuery {
