@@ -133,7 +133,7 @@ pub struct Filter {
     /// Excludes links that have used up their visits.
     pub without_used_up: bool,
     /// Excludes expired links.
-    pub without_over: bool,
+    pub without_expired: bool,
     /// Includes only links in this condition.
     pub condition: Option<Condition>,
 }
@@ -146,7 +146,7 @@ pub enum Condition {
     /// The link has not started yet.
     Scheduled,
     /// The link has expired.
-    Ended,
+    Expired,
     /// The link is archived.
     Archived,
     /// The link has used up its visits.
@@ -158,7 +158,7 @@ impl Condition {
     pub const NAMES: [(&'static str, Condition); 5] = [
         ("active", Condition::Active),
         ("scheduled", Condition::Scheduled),
-        ("ended", Condition::Ended),
+        ("ended", Condition::Expired),
         ("archived", Condition::Archived),
         ("usedUp", Condition::UsedUp),
     ];
@@ -171,11 +171,12 @@ impl Condition {
 
 impl Filter {
     /// True if the index keys and the time range alone cannot answer the query, so that links must be filtered one by one.
-    pub fn sifts(&self) -> bool {
+    /// Extend it with every new filter.
+    pub fn needs_filtering(&self) -> bool {
         self.term.is_some()
             || self.has_all()
             || self.without_used_up
-            || self.without_over
+            || self.without_expired
             || self.condition.is_some()
             || self.scope.domains().is_some() && (self.scope.app().is_some() || self.domain_index_keys().is_none())
     }

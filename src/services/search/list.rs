@@ -79,7 +79,7 @@ impl Finder<'_> {
         let (filter, descending) = (&self.query.filter, self.query.order.descending);
         let ask = |counts: &Tallies| {
             let runs = runs(filter, counts);
-            let around = match (&runs[..], filter.sifts()) {
+            let around = match (&runs[..], filter.needs_filtering()) {
                 ([run], false) => {
                     counted_of(counts, run).map(|fences| Around::of(fences, run, self.offset(), descending))
                 }
@@ -100,7 +100,7 @@ impl Finder<'_> {
                 walked.matched += named.len() as u64;
                 let offset = usize::try_from(self.offset()).unwrap_or(usize::MAX);
                 walked.links.splice(0..0, named.into_iter().skip(offset));
-                Ok(self.page_of(walked, !filter.sifts() && runs.len() == 1))
+                Ok(self.page_of(walked, !filter.needs_filtering() && runs.len() == 1))
             }
         }
     }
@@ -334,7 +334,7 @@ impl Finder<'_> {
         let ask = |counts: &Tallies| {
             let runs = runs(&query.filter, counts);
             // Between two fences the number of entries is unknown, hence the factor.
-            let is_long = !query.filter.sifts()
+            let is_long = !query.filter.needs_filtering()
                 && len_max(&query.filter, counts, &runs)
                     .is_some_and(|len| len > 4 * LIST_SORTED_MAX as u64 && runs.len() == 1);
             (runs, is_long)

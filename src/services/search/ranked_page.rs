@@ -30,7 +30,7 @@ pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, S
         [index_key] => Run::of_tag(index_key, filter),
         _ => return Ok(None),
     };
-    if filter.sifts() {
+    if filter.needs_filtering() {
         return Ok(None);
     }
     let (view, around) =

@@ -162,7 +162,7 @@ impl CatalogModel {
             .filter(|link| filter.scope.has(link))
             .filter(|link| filter.since_ms.is_none_or(|ms| link.created_ms >= ms))
             .filter(|link| filter.until_ms.is_none_or(|ms| link.created_ms <= ms))
-            .filter(|link| !(filter.without_over && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
+            .filter(|link| !(filter.without_expired && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
             .filter(|link| {
                 let has_ended = !link.policy.archived && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50);
                 filter.condition.is_none() || has_ended
@@ -268,9 +268,9 @@ pub(super) fn any_filter() -> impl Strategy<Value = Filter> {
         domains.map_or(scope.clone(), |domains| scope.within(domains.into_iter().map(domain_id)))
     });
     let within = (proptest::option::of(0..60u64), proptest::option::of(0..60u64));
-    let ended = proptest::option::weighted(0.2, Just(Condition::Ended));
+    let ended = proptest::option::weighted(0.2, Just(Condition::Expired));
     (term, tags, any::<bool>(), within, any::<bool>(), scope, ended).prop_map(
-        |(term, tags, all_tags, (since_ms, until_ms), without_over, scope, condition)| Filter {
+        |(term, tags, all_tags, (since_ms, until_ms), without_expired, scope, condition)| Filter {
             scope,
             term,
             named: Vec::new(),
@@ -280,7 +280,7 @@ pub(super) fn any_filter() -> impl Strategy<Value = Filter> {
             since_ms,
             until_ms,
             without_used_up: false,
-            without_over,
+            without_expired,
             condition,
         },
     )
