@@ -228,7 +228,7 @@ impl Context {
         match answer {
             LinkAnswer::NotFound => None,
             LinkAnswer::Found(link, _)
-                if wanted.reuse == Reuse::Any && link.is_like(&wanted.link) && !link.is_over(unix_ms()) =>
+                if wanted.reuse == Reuse::Any && link.is_like(&wanted.link) && !link.is_expired(unix_ms()) =>
             {
                 None
             }

@@ -309,7 +309,7 @@ impl Context {
         if let (None, Some(ttl)) = (policy.valid_until_ms, self.site.default_ttl) {
             let begin_ms = policy.valid_since_ms.map_or(created_ms, |since_ms| since_ms.max(created_ms));
             policy.valid_until_ms = Some((begin_ms + ttl.as_millis() as u64).min(INSTANT_MS_MAX));
-            labels.default_end = true;
+            labels.default_expiry = true;
         }
         let (version, code) = (Version::default(), code.within(labels.domain_id()));
         Link { code, policy, target: target.into(), created_ms, origin, version, labels }

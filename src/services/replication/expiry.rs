@@ -39,7 +39,7 @@ impl FleetExpiry {
 
     /// Asks Redis to remove those of these links that still end when their entries say.
     pub fn expire(&mut self, ends: &[DueEvent], until_ms: u64) -> Removed {
-        self.remove(ends, until_ms, Link::end)
+        self.remove(ends, until_ms, Link::expiry)
     }
 
     /// Asks Redis to delete those of these links whose deletion is still scheduled as their entries say.

@@ -44,7 +44,7 @@ impl CommitPlanner<'_> {
         let mut expired = 0;
         for due in ends {
             match self.stored(&due.code, &look_up) {
-                CodeState::Held(State::Link(link)) if link.end() == Some(due) => {
+                CodeState::Held(State::Link(link)) if link.expiry() == Some(due) => {
                     if due.at_ms <= until_ms {
                         self.tombstone(&link, recycles);
                         expired += 1;
@@ -183,7 +183,7 @@ impl CommitPlanner<'_> {
 /// Returns the entry of a link in the index of ends, if it has an end.
 fn end_of(stored: &CodeState) -> Option<DueEvent> {
     match stored {
-        CodeState::Held(State::Link(link)) => link.end(),
+        CodeState::Held(State::Link(link)) => link.expiry(),
         _ => None,
     }
 }

@@ -76,13 +76,13 @@ impl StoreModel {
     }
 
     fn put(&mut self, link: Link) {
-        self.ends.extend(link.end());
+        self.ends.extend(link.expiry());
         self.states.insert(link.code, State::Link(Arc::new(link)));
     }
 
     /// Checks that the index has exactly the entries of the links and of the quarantine.
     fn check(&self) {
-        let end = |state: &State| if let State::Link(link) = state { link.end() } else { None };
+        let end = |state: &State| if let State::Link(link) = state { link.expiry() } else { None };
         assert_eq!(self.ends, self.states.values().filter_map(end).collect());
         let deletion = |state: &State| if let State::Link(link) = state { link.deletion() } else { None };
         assert_eq!(self.deletions, self.states.values().filter_map(deletion).collect());
@@ -338,7 +338,7 @@ proptest! {
             if is_alone && swept.is_some() {
                 for code in removed {
                     let Some(State::Link(link)) = before.states.get(&code) else { panic!("{code} was no link") };
-                    assert!(link.is_over(before.now_ms), "{link:?} was removed before its end");
+                    assert!(link.is_expired(before.now_ms), "{link:?} was removed before its end");
                 }
             }
         }
