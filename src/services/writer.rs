@@ -361,7 +361,7 @@ impl Writer {
                 self.reply_to_sweeper(Some(SweepResult::default()));
                 continue;
             }
-            let WriterOrder::Client(request, ground) = order else {
+            let WriterOrder::Client(request, decision) = order else {
                 self.setup.stats.fleet.orders_taken.add(1);
                 self.setup.stats.fleet.orders_dropped.add(1);
                 self.left_out = true;
@@ -370,7 +370,7 @@ impl Writer {
             let (StoreRequest::Create { ticket, .. }
             | StoreRequest::Change { ticket, .. }
             | StoreRequest::Delete { ticket, .. }) = request;
-            let answer = refused(&ground, reason);
+            let answer = refused(&decision, reason);
             self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();

@@ -264,8 +264,8 @@ impl Gateway {
         }
     }
 
-    fn send_to_writer(&self, request: StoreRequest, ground: FleetDecision) -> Result<(), Ended> {
-        self.writer.send(WriterOrder::Client(request, ground)).map_err(|_| Ended)
+    fn send_to_writer(&self, request: StoreRequest, decision: FleetDecision) -> Result<(), Ended> {
+        self.writer.send(WriterOrder::Client(request, decision)).map_err(|_| Ended)
     }
 
     fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {
@@ -278,8 +278,8 @@ impl Gateway {
         answer: Result<Changed, RedisError>,
         change: Option<&CodeChange>,
     ) -> Result<(), Ended> {
-        let ground = ground(&self.fleet, answer, change);
-        self.send_to_writer(request, ground)
+        let decision = decision_of(&self.fleet, answer, change);
+        self.send_to_writer(request, decision)
     }
 }
 
@@ -295,7 +295,7 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
 }
 
 /// Returns what an answer of Redis means for the request that asked for a change.
-pub(super) fn ground(
+pub(super) fn decision_of(
     fleet: &FleetContext,
     answer: Result<Changed, RedisError>,
     change: Option<&CodeChange>,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::gateway::ground;
+use super::gateway::decision_of;
 use super::{FleetContext, note_error};
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
@@ -119,11 +119,11 @@ impl Searcher {
     fn run(mut self, receiver: &Receiver<StoreRequest>) {
         while let Ok(first) = receiver.recv() {
             let requests: Vec<_> = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1)).collect();
-            let grounds = self.reuser.grounds(&self.fleet, &mut self.redis, &requests);
-            for (request, ground) in requests.into_iter().zip(grounds) {
+            let decisions = self.reuser.decisions(&self.fleet, &mut self.redis, &requests);
+            for (request, decision) in requests.into_iter().zip(decisions) {
                 // In the order of arrival: a request that is answered with the link of another one comes after it.
-                self.reuser.note(&self.fleet, &request, &ground);
-                if self.writer.send(WriterOrder::Client(request, ground)).is_err() {
+                self.reuser.note(&self.fleet, &request, &decision);
+                if self.writer.send(WriterOrder::Client(request, decision)).is_err() {
                     return;
                 }
             }
@@ -139,7 +139,7 @@ struct LinkReuse {
 
 impl LinkReuse {
     /// Returns for each request the link that will do, or else the answer of Redis to the claim of its own code.
-    fn grounds(&mut self, fleet: &FleetContext, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<FleetDecision> {
+    fn decisions(&mut self, fleet: &FleetContext, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<FleetDecision> {
         let mut turn = Turn { fleet, redis, now_ms: unix_ms(), begin: Instant::now() };
         self.making.age();
         let mut searches = self.begin(&turn, requests);
@@ -162,15 +162,15 @@ impl LinkReuse {
             }
         }
         turn.claim(&mut searches);
-        let mut grounds: Vec<Option<FleetDecision>> = requests.iter().map(|_| None).collect();
-        searches.into_iter().for_each(|search| self.end(search, &mut grounds));
-        grounds.into_iter().map(|ground| ground.expect("every request has its search")).collect()
+        let mut decisions: Vec<Option<FleetDecision>> = requests.iter().map(|_| None).collect();
+        searches.into_iter().for_each(|search| self.end(search, &mut decisions));
+        decisions.into_iter().map(|decision| decision.expect("every request has its search")).collect()
     }
 
     /// Forgets a link that will not be created after all.
-    fn note(&mut self, fleet: &FleetContext, request: &StoreRequest, ground: &FleetDecision) {
+    fn note(&mut self, fleet: &FleetContext, request: &StoreRequest, decision: &FleetDecision) {
         let is_taken = !fleet.stats.writes_refused.load(Ordering::Acquire);
-        let will_be = match ground {
+        let will_be = match decision {
             FleetDecision::Accepted { .. } | FleetDecision::Existing { .. } | FleetDecision::Alone => true,
             FleetDecision::NoReply { alone, .. } => *alone,
             FleetDecision::Held(_) | FleetDecision::Absent => false,
@@ -233,10 +233,10 @@ impl LinkReuse {
     }
 
     /// Turns a finished search into the answers of its requests.
-    fn end(&mut self, mut search: Search<'_>, grounds: &mut [Option<FleetDecision>]) {
+    fn end(&mut self, mut search: Search<'_>, decisions: &mut [Option<FleetDecision>]) {
         let existing =
             |code: Code, found: Option<State>, spare: bool| Some(FleetDecision::Existing { code, found, spare });
-        debug_assert!(search.requests.iter().all(|&at| grounds[at].is_none()), "two searches answer one request");
+        debug_assert!(search.requests.iter().all(|&at| decisions[at].is_none()), "two searches answer one request");
         let mut others = &search.requests[..];
         match &search.step {
             Step::Found(code, found) => {
@@ -244,17 +244,17 @@ impl LinkReuse {
                     self.making.forget(search.key);
                 }
                 let (first, rest) = others.split_first().expect("somebody asks");
-                grounds[*first] = existing(*code, found.clone(), !search.offered);
+                decisions[*first] = existing(*code, found.clone(), !search.offered);
                 others = rest;
-                others.iter().for_each(|&at| grounds[at] = existing(*code, found.clone(), true));
+                others.iter().for_each(|&at| decisions[at] = existing(*code, found.clone(), true));
             }
             Step::Ask | Step::Look(_) | Step::Nothing => {
                 if search.link.origin == Origin::Issued {
                     self.making.add(search.key, search.link.code);
                 }
                 // The first request creates the link, and the writer gets it before the others.
-                grounds[others[0]] = search.claimed.take();
-                others[1..].iter().for_each(|&at| grounds[at] = existing(search.link.code, None, true));
+                decisions[others[0]] = search.claimed.take();
+                others[1..].iter().for_each(|&at| decisions[at] = existing(search.link.code, None, true));
             }
         }
     }
@@ -363,7 +363,7 @@ impl Turn<'_> {
             Err(why) => claims.iter().map(|_| Err(RedisError::Away { what: why.to_owned(), asked: false })).collect(),
         };
         for ((search, (_, change)), answer) in open.iter_mut().zip(&claims).zip(answers) {
-            search.claimed = Some(ground(self.fleet, answer, Some(change)));
+            search.claimed = Some(decision_of(self.fleet, answer, Some(change)));
         }
     }
 

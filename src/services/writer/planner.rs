@@ -144,28 +144,28 @@ impl<'o> CommitPlanner<'o> {
         alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) {
         match order {
-            WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
-                if !self.answer_existing((&link, reuse), ticket, &ground, &look_up, alike) {
+            WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, decision) => {
+                if !self.answer_existing((&link, reuse), ticket, &decision, &look_up, alike) {
                     let before = self.stored(&link.code, look_up);
-                    self.create(link, ticket, ground, &before);
+                    self.create(link, ticket, decision, &before);
                 }
             }
-            WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, decision) => {
                 let before = self.stored(&code, look_up);
-                if is_within(&by, &before, &ground) {
-                    self.change(code, &patch, ticket, ground, &before);
+                if is_within(&by, &before, &decision) {
+                    self.change(code, &patch, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                 } else {
-                    self.hide(code, ticket, ground, &before);
+                    self.hide(code, ticket, decision, &before);
                 }
             }
-            WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, decision) => {
                 let before = self.stored(&code, look_up);
-                if is_within(&by, &before, &ground) {
-                    self.delete(code, ticket, ground, &before);
+                if is_within(&by, &before, &decision) {
+                    self.delete(code, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                 } else {
-                    self.hide(code, ticket, ground, &before);
+                    self.hide(code, ticket, decision, &before);
                 }
             }
             WriterOrder::Followed(followed) => self.follow(followed, look_up),
@@ -270,11 +270,11 @@ impl<'o> CommitPlanner<'o> {
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
-    fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
+    fn create(&mut self, link: Arc<Link>, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
         debug_assert_eq!(self.codes.get(&link.code).map(|looked| &looked.after), Some(before), "the state is outdated");
-        match ground {
+        match decision {
             FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == CodeState::Unknown => {
-                self.answer(ticket, refused(&ground, UNREADABLE));
+                self.answer(ticket, refused(&decision, UNREADABLE));
             }
             FleetDecision::Alone => match next_version(&link, before) {
                 Some(version) => self.put(link.code, &State::Link(link), version, (ticket, StoreAnswer::Created)),
@@ -320,15 +320,15 @@ impl<'o> CommitPlanner<'o> {
     }
 
     /// Answers that the link does not exist, because it may belong to another app.
-    fn hide(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
-        if let FleetDecision::Held(state) = ground {
+    fn hide(&mut self, code: Code, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+        if let FleetDecision::Held(state) = decision {
             self.held(code, state, before);
         }
         self.answer(ticket, StoreAnswer::NotFound);
     }
 
-    fn delete(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
-        match ground {
+    fn delete(&mut self, code: Code, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+        match decision {
             FleetDecision::Accepted { state, echo } => {
                 self.accepted(code, &state, echo, before, ticket, created_or_deleted);
             }
@@ -349,23 +349,23 @@ impl<'o> CommitPlanner<'o> {
             | FleetDecision::NoReply { .. } => match before {
                 CodeState::Held(state) if state.is_link() => {
                     let gone = state.deleted(self.now_ms);
-                    self.delete_here(code, &gone, ticket, &ground);
+                    self.delete_here(code, &gone, ticket, &decision);
                 }
                 // The origin of a damaged record is unknown, so its code counts as issued.
                 CodeState::Damaged => {
                     let version = Version::default();
                     let gone = Tombstone { deleted_ms: self.now_ms, origin: Origin::Issued, version };
-                    self.delete_here(code, &State::Gone(gone), ticket, &ground);
+                    self.delete_here(code, &State::Gone(gone), ticket, &decision);
                 }
                 CodeState::Absent | CodeState::Held(_) => self.answer(ticket, StoreAnswer::NotFound),
-                CodeState::Unknown => self.answer(ticket, refused(&ground, UNREADABLE)),
+                CodeState::Unknown => self.answer(ticket, refused(&decision, UNREADABLE)),
             },
         }
     }
 
-    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket, ground: &FleetDecision) {
+    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket, decision: &FleetDecision) {
         self.put(code, gone, gone.version(), (ticket, StoreAnswer::Deleted));
-        if !matches!(ground, FleetDecision::Alone) {
+        if !matches!(decision, FleetDecision::Alone) {
             self.outbox.note(code, None);
         } else if gone.is_free() {
             // On a single node, no other node has to hear of it.
@@ -373,8 +373,8 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
-        match ground {
+    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+        match decision {
             // The client of this link heard that it was not created, so it is removed.
             FleetDecision::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
                 self.held(code, state, before);
@@ -452,9 +452,9 @@ impl<'o> CommitPlanner<'o> {
 
 /// True if the scope of a client may touch the state of a code. A damaged record may belong to any app. A change that
 /// Redis has accepted was checked before.
-fn is_within(by: &Scope, before: &CodeState, ground: &FleetDecision) -> bool {
+fn is_within(by: &Scope, before: &CodeState, decision: &FleetDecision) -> bool {
     let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
-    match (before, ground) {
+    match (before, decision) {
         (_, FleetDecision::Accepted { .. }) => true,
         (_, FleetDecision::Held(theirs)) if !has(theirs) => false,
         (CodeState::Held(mine), _) => has(mine),

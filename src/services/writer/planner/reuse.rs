@@ -17,11 +17,11 @@ impl CommitPlanner<'_> {
         &mut self,
         (link, reuse): (&Link, Reuse),
         ticket: Ticket,
-        ground: &FleetDecision,
+        decision: &FleetDecision,
         look_up: impl Fn(&Code) -> CodeState,
         alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> bool {
-        let existing = match ground {
+        let existing = match decision {
             FleetDecision::Existing { code, found, .. } => {
                 if let Some(state) = found {
                     let before = self.stored(code, &look_up);
@@ -48,7 +48,7 @@ impl CommitPlanner<'_> {
             "another link would answer"
         );
         self.confirms_existing = true;
-        let spare = match ground {
+        let spare = match decision {
             FleetDecision::Existing { spare, .. } => *spare,
             _ => link.origin == Origin::Issued,
         };
@@ -208,9 +208,9 @@ mod tests {
         Link { target: url.to_owned(), ..link(code, Origin::Issued) }
     }
 
-    fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> WriterOrder {
+    fn create(link: Link, reuse: Reuse, decision: FleetDecision, token: u64) -> WriterOrder {
         let ticket = Ticket::new(CoreId(0), token);
-        WriterOrder::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
+        WriterOrder::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, decision)
     }
 
     fn delete(code: &str) -> WriterOrder {
@@ -353,8 +353,8 @@ mod tests {
         let mut outbox = Outbox::default();
         let named = |found, code: &str| FleetDecision::Existing { code: wanted(code, "").code, found, spare: false };
         let theirs = Link { version: Version { rev: 1, claim: 5, edit: 0 }, created_ms: 1, ..wanted("t", "http://x/") };
-        let mut ask = |model: &mut StoreModel, ground| {
-            let order = create(wanted("mine", "http://x/"), Reuse::Recent, ground, 1);
+        let mut ask = |model: &mut StoreModel, decision| {
+            let order = create(wanted("mine", "http://x/"), Reuse::Recent, decision, 1);
             model.commit(&mut outbox, vec![order]).0.pop().unwrap().1
         };
         assert_eq!(ask(&mut model, named(None, "t")), StoreAnswer::Taken, "it is not there");

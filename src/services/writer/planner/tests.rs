@@ -42,15 +42,18 @@ fn delete(code: &str, token: u64) -> WriterOrder {
     )
 }
 
-fn create_on(ground: FleetDecision, of: &State) -> WriterOrder {
+fn create_on(decision: FleetDecision, of: &State) -> WriterOrder {
     let State::Link(link) = of else { panic!("only links are made") };
-    WriterOrder::Client(StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) }, ground)
+    WriterOrder::Client(
+        StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) },
+        decision,
+    )
 }
 
-fn delete_on(ground: FleetDecision) -> WriterOrder {
+fn delete_on(decision: FleetDecision) -> WriterOrder {
     WriterOrder::Client(
         StoreRequest::Delete { code: code(), by: Scope::ALL, author: Author::default(), ticket: ticket(1) },
-        ground,
+        decision,
     )
 }
 
@@ -176,13 +179,13 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
 fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
     let mine = state(Origin::Custom, 1, 7);
     let gone = mine.deleted(NOW);
-    for (ground, queued) in [
+    for (decision, queued) in [
         (FleetDecision::Accepted { state: gone.clone(), echo: echo(6) }, false),
         (FleetDecision::Absent, true),
         (FleetDecision::NoReply { asked: true, alone: true }, true),
     ] {
         let mut outbox = Outbox::default();
-        let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(ground));
+        let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(decision));
         assert_eq!((answer, write), (Some(StoreAnswer::Deleted), Some(Some(gone.clone()))));
         assert_eq!((outbox.len(), outbox.take_deliveries().len()), (1, usize::from(queued)));
     }
