@@ -370,7 +370,7 @@ impl Turn<'_> {
     /// Looks up the codes that may be the answer.
     fn look(&mut self, searches: &mut [Search<'_>], making: &RecentCreates) {
         // Half of the timeout, so that the other half is left to replace entries without a link.
-        let patience = self.fleet.settings.answer_time / 2;
+        let wait_max = self.fleet.settings.answer_time / 2;
         let mut wait = FIRST_WAIT;
         loop {
             for search in searches.iter_mut() {
@@ -388,7 +388,7 @@ impl Turn<'_> {
                 return;
             }
             let answers = self.redis.states(&codes, self.fleet.settings.answer_time);
-            let again = self.begin.elapsed() + wait < patience;
+            let again = self.begin.elapsed() + wait < wait_max;
             let has_window = self.window().is_some();
             let looked = searches.iter_mut().filter(|search| matches!(search.step, Step::Look(_)));
             for ((search, code), answer) in looked.zip(codes).zip(answers) {

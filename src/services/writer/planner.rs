@@ -68,7 +68,7 @@ pub struct CommitPlanner<'o> {
     positions: HashMap<Partition, StreamPosition>,
     compare: HashMap<Partition, bool>,
     sweep: ends::Sweep,
-    outcomes: Vec<CommitEffect>,
+    effects: Vec<CommitEffect>,
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
     /// True if this commit tells a client that a change is durable.
@@ -89,7 +89,7 @@ impl<'o> CommitPlanner<'o> {
             positions: HashMap::new(),
             compare: HashMap::new(),
             sweep: ends::Sweep::default(),
-            outcomes: Vec::new(),
+            effects: Vec::new(),
             edits: Vec::new(),
             conflicts: Vec::new(),
             needs_sync: false,
@@ -105,7 +105,7 @@ impl<'o> CommitPlanner<'o> {
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
     /// stay valid, because this commit has not written yet.
     pub fn prefetch(&mut self, orders: &[WriterOrder], look_up: impl Fn(&Code) -> CodeState) {
-        assert!(self.outcomes.is_empty(), "a decision was made before the states were looked up");
+        assert!(self.effects.is_empty(), "a decision was made before the states were looked up");
         let code = |order: &WriterOrder| match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
             _ => None,
@@ -131,9 +131,9 @@ impl<'o> CommitPlanner<'o> {
         look_up: impl Fn(&Code) -> CodeState,
         alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) {
-        let (is_of_client, decided) = (matches!(order, WriterOrder::Client(..)), self.outcomes.len());
+        let (is_of_client, decided) = (matches!(order, WriterOrder::Client(..)), self.effects.len());
         self.decide_one(order, look_up, alike);
-        let answers = self.outcomes[decided..].iter().filter(|outcome| outcome.answer().is_some()).count();
+        let answers = self.effects[decided..].iter().filter(|effect| effect.answer().is_some()).count();
         assert_eq!(answers, usize::from(is_of_client), "each request of a client gets exactly one answer");
     }
 
@@ -211,7 +211,7 @@ impl<'o> CommitPlanner<'o> {
         &self.conflicts
     }
 
-    /// Returns the writes of the commit, and the outcomes in the sequence of the orders.
+    /// Returns the writes of the commit, and the effects in the sequence of the orders.
     pub fn finish(mut self) -> (Writes, Vec<CommitEffect>) {
         let (urls, ends) = (self.url_writes(), self.end_writes());
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
@@ -240,7 +240,7 @@ impl<'o> CommitPlanner<'o> {
         );
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);
-        (writes, self.outcomes)
+        (writes, self.effects)
     }
 
     fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> CodeState) -> CodeState {
@@ -417,7 +417,7 @@ impl<'o> CommitPlanner<'o> {
         match before.state() {
             Some(state) => {
                 let change = change_of(code, state);
-                self.outcomes.push(CommitEffect::Apply { code, change, notify: Some(notify) });
+                self.effects.push(CommitEffect::Apply { code, change, notify: Some(notify) });
             }
             None => self.answer(notify.0, notify.1),
         }
@@ -436,7 +436,7 @@ impl<'o> CommitPlanner<'o> {
         let change = change_of(code, &state);
         self.set(code, CodeState::Held(state));
         self.needs_sync = true;
-        self.outcomes.push(CommitEffect::Apply { code, change, notify: Some(notify) });
+        self.effects.push(CommitEffect::Apply { code, change, notify: Some(notify) });
     }
 
     /// Answers a request that needs no decision.
@@ -446,7 +446,7 @@ impl<'o> CommitPlanner<'o> {
     }
 
     fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
-        self.outcomes.push(CommitEffect::Answer { ticket, answer });
+        self.effects.push(CommitEffect::Answer { ticket, answer });
     }
 }
 

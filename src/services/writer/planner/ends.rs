@@ -96,7 +96,7 @@ impl CommitPlanner<'_> {
                 self.sweep.quarantined.push(DueEvent { at_ms: self.now_ms, code });
             }
         }
-        self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
+        self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
     /// Forgets these codes, unless something has happened to them since the start of their quarantine. Only entries up to

@@ -55,7 +55,7 @@ impl CommitPlanner<'_> {
         // The answer goes through the owner, which may not have the link yet.
         let change = LinkChange::Put(Arc::clone(&existing));
         let notify = Some((ticket, StoreAnswer::Existing { link: Arc::clone(&existing), spare }));
-        self.outcomes.push(CommitEffect::Apply { code: existing.code, change, notify });
+        self.effects.push(CommitEffect::Apply { code: existing.code, change, notify });
         true
     }
 
@@ -159,7 +159,7 @@ mod tests {
                 plan.decide(order, look_up, |key, which| self.alike(key, which));
             }
             let confirms_existing = plan.confirms_existing();
-            let (writes, outcomes) = plan.finish();
+            let (writes, effects) = plan.finish();
             for (code, state) in writes.states {
                 match state {
                     Some(state) => _ = self.states.insert(code, state),
@@ -172,11 +172,11 @@ mod tests {
                     None => _ = self.urls.remove(&entry).expect("what is removed was there"),
                 }
             }
-            let answer = |outcome| match outcome {
+            let answer = |effect| match effect {
                 CommitEffect::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
                 CommitEffect::Answer { ticket, answer } => Some((ticket.token, answer)),
             };
-            (outcomes.into_iter().filter_map(answer).collect(), confirms_existing)
+            (effects.into_iter().filter_map(answer).collect(), confirms_existing)
         }
 
         fn alike(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {

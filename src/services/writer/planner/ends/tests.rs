@@ -41,7 +41,7 @@ impl StoreModel {
             plan.add(order, |code| self.states.get(code).cloned().map_or(CodeState::Absent, CodeState::Held));
         }
         let swept = plan.take_swept();
-        let (Writes { states, ends, .. }, outcomes) = plan.finish();
+        let (Writes { states, ends, .. }, effects) = plan.finish();
         for (code, state) in states {
             match state {
                 Some(state) => _ = self.states.insert(code, state),
@@ -63,8 +63,8 @@ impl StoreModel {
             };
         }
         let (mut answers, mut removed) = (Vec::new(), Vec::new());
-        for outcome in outcomes {
-            match outcome {
+        for effect in effects {
+            match effect {
                 CommitEffect::Apply { change, notify, .. } => {
                     answers.extend(notify.map(|(_, answer)| answer));
                     removed.extend(if let LinkChange::Remove(code) = change { Some(code) } else { None });
