@@ -32,7 +32,7 @@ impl Context {
     /// # Errors
     /// The errors of [`Context::authenticate`], and 403 for pages of other sites while no key is required.
     pub(super) fn admit_to_api<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
-        self.must_not_be_lured(request)?;
+        self.refuse_foreign_page(request)?;
         self.authenticate(request)
     }
 

@@ -90,9 +90,9 @@ impl Context {
         let Some(place) = domain.filter(|_| self.site.has_form) else {
             return self.lost(&request, domain, Notice::NotFound);
         };
-        let lured = self.must_not_be_lured(&request).err().map(|problem| problem.detail());
-        let foreign = self.is_foreign_to_us(&request).then(|| FOREIGN.to_owned());
-        if let Some(problem) = foreign.or(lured) {
+        let refusal = self.refuse_foreign_page(&request).err().map(|problem| problem.detail());
+        let foreign = self.is_cross_site(&request).then(|| FOREIGN.to_owned());
+        if let Some(problem) = foreign.or(refusal) {
             return self.show_form(StatusCode::FORBIDDEN, Home { problem: Some(problem), ..Home::default() });
         }
         let is_browser = accepts_html(&request);
