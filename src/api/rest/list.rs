@@ -109,7 +109,7 @@ impl Context {
 
     /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
     pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> ApiResponse {
-        let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
+        let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
         match self.services.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
             Ok(ListAnswer::Crawlable(allowed)) => {
                 let text = format!("User-agent: *\n{allowed}Disallow: /\n");
