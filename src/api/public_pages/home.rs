@@ -181,7 +181,7 @@ impl Context {
                 // Programs import links that have expired already; a person has mistyped the date.
                 match create.policy.valid_until_ms.is_some_and(|ms| ms <= unix_ms()) {
                     true => Err(Refusal::Fields(vec![Invalid::new("validUntil", "must be in the future")])),
-                    false => Ok(context.make(create).await?),
+                    false => Ok(context.create_link(create).await?),
                 }
             }
             read => {
