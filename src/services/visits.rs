@@ -155,8 +155,8 @@ impl VisitReader {
         self.log();
     }
 
-    /// Does a step of the work that is not urgent. The links are looked up without the lock of the aggregator, so readers of
-    /// counts need not wait for the store.
+    /// Does a step of the work that is not urgent. The links are looked up without the lock of the aggregator, so
+    /// readers of counts need not wait for the store.
     fn go_on(&self) {
         let (links, codes) = {
             let aggregator = self.aggregator();
@@ -166,8 +166,8 @@ impl VisitReader {
         self.aggregator().go_on(&apps);
     }
 
-    /// Writes to the log and syncs it. The sync runs without the lock of the aggregator, so readers of counts need not wait
-    /// for the disk.
+    /// Writes to the log and syncs it. The sync runs without the lock of the aggregator, so readers of counts need not
+    /// wait for the disk.
     fn log(&self) {
         let unsynced = {
             let mut aggregator = self.aggregator();

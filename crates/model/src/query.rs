@@ -61,8 +61,8 @@ pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
     bytes
 }
 
-/// First character of an index key: a key of the tag index under which the links of an app are listed. Tags have no control
-/// characters.
+/// First character of an index key: a key of the tag index under which the links of an app are listed. Tags have no
+/// control characters.
 const OF_APP: char = '\u{2}';
 
 /// Maximum number of index keys that a query over several domains reads. Beyond it, the query filters the links of all
@@ -101,7 +101,8 @@ pub fn index_key_with_tag(owner: &str, tag: &str) -> String {
     format!("{owner}{TAG_OF_OWNER}{tag}")
 }
 
-/// True for a text from [`app_index_key`] or [`domain_index_key`], with or without [`index_key_with_tag`]; false for a plain tag.
+/// True for a text from [`app_index_key`] or [`domain_index_key`], with or without [`index_key_with_tag`]; false for a
+/// plain tag.
 pub fn is_of_owner(index_key: &str) -> bool {
     index_key.starts_with([OF_APP, OF_DOMAIN])
 }
@@ -170,8 +171,8 @@ impl Condition {
 }
 
 impl Filter {
-    /// True if the index keys and the time range alone cannot answer the query, so that links must be filtered one by one.
-    /// Extend it with every new filter.
+    /// True if the index keys and the time range alone cannot answer the query, so that links must be filtered one by
+    /// one. Extend it with every new filter.
     pub fn needs_filtering(&self) -> bool {
         self.term.is_some()
             || self.has_all()
@@ -198,8 +199,8 @@ impl Filter {
         }
     }
 
-    /// Returns the index keys that list exactly the links of the domains, if such index keys exist: the default domain has
-    /// none.
+    /// Returns the index keys that list exactly the links of the domains, if such index keys exist: the default domain
+    /// has none.
     fn domain_index_keys(&self) -> Option<Vec<String>> {
         let domains = self.scope.domains().filter(|domains| !domains.is_empty())?;
         // Several required tags must share an index key, and each index key is read by itself.

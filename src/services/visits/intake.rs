@@ -1,7 +1,7 @@
 //! The intake: it empties the rings of the cores into tallies, and never waits for a disk.
 //!
-//! The aggregator takes over these tallies when it has time. While the aggregator writes or syncs, the intake continues to empty
-//! the rings.
+//! The aggregator takes over these tallies when it has time. While the aggregator writes or syncs, the intake continues
+//! to empty the rings.
 
 use std::sync::Arc;
 

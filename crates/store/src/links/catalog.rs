@@ -2,10 +2,10 @@
 //!
 //! The commit that changes a link also writes and removes its entries. The key of an entry has six bytes of
 //! milliseconds since 1970 UTC and the code. In `tags`, the tag and a zero byte precede them; no tag contains a zero
-//! byte. Links that crawlers may follow have a reserved tag, which clients cannot set, with or without the index key of a
-//! domain. Links of an app, and of a domain other than the default one, have one entry for that owner and one for each
-//! of their tags with it. The value of an entry has the properties that lists filter by ([`Marks`]), so that filtering
-//! reads no record. An entry without a link is harmless: readers skip it.
+//! byte. Links that crawlers may follow have a reserved tag, which clients cannot set, with or without the index key of
+//! a domain. Links of an app, and of a domain other than the default one, have one entry for that owner and one for
+//! each of their tags with it. The value of an entry has the properties that lists filter by ([`Marks`]), so that
+//! filtering reads no record. An entry without a link is harmless: readers skip it.
 
 use std::ops::Bound;
 
@@ -128,7 +128,8 @@ pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
     [tag.as_bytes(), &[END_OF_TAG], place].concat()
 }
 
-/// Returns the tag of an entry; for an entry of an app or domain, the owner and the tag as [`index_key_with_tag`] joins them.
+/// Returns the tag of an entry; for an entry of an app or domain, the owner and the tag as [`index_key_with_tag`] joins
+/// them.
 pub fn index_key_of(key: &[u8]) -> Option<&str> {
     let end = memchr::memchr(END_OF_TAG, key)?;
     let index_key = std::str::from_utf8(&key[..end]).ok()?;

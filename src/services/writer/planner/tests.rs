@@ -313,7 +313,8 @@ proptest! {
                         None => _ = store.remove(&code),
                     }
                 }
-                answers.extend(effects.iter().map(|effect| (effect.answer().map(|(ticket, _)| ticket), answer_of(effect))));
+                let ticket_of = |effect: &CommitEffect| effect.answer().map(|(ticket, _)| ticket);
+                answers.extend(effects.iter().map(|effect| (ticket_of(effect), answer_of(effect))));
             }
             (store, answers)
         };
