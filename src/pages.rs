@@ -253,7 +253,7 @@ impl Pages {
     }
 
     /// Renders the page of a new link.
-    pub fn made(&self, made: &CreatedPage) -> String {
+    pub fn created(&self, made: &CreatedPage) -> String {
         self.draw("result.html", made)
     }
 
@@ -379,7 +379,7 @@ mod tests {
             ..Preview::default()
         };
         let sign_in = SignIn { next: evil, notice: Some(evil), error: Some(evil) };
-        for page in [pages.home(&home), pages.made(&made), pages.preview(&preview), pages.sign_in(&sign_in)] {
+        for page in [pages.home(&home), pages.created(&made), pages.preview(&preview), pages.sign_in(&sign_in)] {
             assert!(!page.contains("<script>") && page.contains("{{ 7 * 7 }}") && !page.contains("<co>"), "{page}");
         }
     }
@@ -389,7 +389,7 @@ mod tests {
         let pages = Pages::new(brand(), None).unwrap();
         let drawn = Notice::ALL.map(|notice| pages.notice(notice).html.clone());
         let others =
-            [pages.home(&Home::default()), pages.made(&CreatedPage::default()), pages.preview(&Preview::default())];
+            [pages.home(&Home::default()), pages.created(&CreatedPage::default()), pages.preview(&Preview::default())];
         for page in drawn.iter().chain(&others) {
             let has_handler = page.split_whitespace().any(|word| word.starts_with("on") && word.contains("=\""));
             assert!(!page.contains("<style") && !page.contains(" style=") && !has_handler, "{page}");

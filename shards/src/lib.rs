@@ -22,5 +22,5 @@ pub use link::{MapEntry, Phase, Policy, RedirectStatus};
 pub use map::sealed::{PageBuffer, SealedPage};
 pub use map::{CachedLinks, LinkMap, MapFull, Put};
 pub use owner::{CoreCount, CoreId, owner};
-pub use segment::{Issuer, Offer, Run, Segment, SegmentSizer};
+pub use segment::{Issuer, Offer, Run, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, Segment, SegmentSizer};
 pub use space::{CodeLength, CodeSecret, CodeSpace, CounterValue, SpaceKeyError};

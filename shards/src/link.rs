@@ -74,7 +74,7 @@ pub enum Phase {
     /// It redirects.
     Live,
     /// Expired or archived.
-    Over,
+    Expired,
 }
 
 impl Policy {
@@ -82,7 +82,7 @@ impl Policy {
     #[inline]
     pub fn phase(&self, now_ms: u64) -> Phase {
         if self.archived || self.valid_until_ms.is_some_and(|until| until <= now_ms) {
-            Phase::Over
+            Phase::Expired
         } else if self.valid_since_ms.is_some_and(|since| now_ms < since) {
             Phase::Early
         } else {

@@ -33,7 +33,7 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
             let path = request.uri().path().to_owned();
             // Load balancers check health under any host name, and the response reveals nothing.
             if !["/healthz", "/readyz"].contains(&&*path)
-                && let Err(problem) = context.must_mean_us(&request)
+                && let Err(problem) = context.require_own_host(&request)
             {
                 return problem.into_answer();
             }
@@ -68,7 +68,7 @@ impl Context {
     ///
     /// # Errors
     /// 403 if the host or the origin is foreign.
-    fn must_mean_us<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+    fn require_own_host<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
         if !self.site.is_admin_host(host) {
             let why =

@@ -31,7 +31,7 @@ impl Context {
     /// # Errors
     /// The errors of [`Context::authenticate`], and 403 for pages of other sites while no key is required.
     pub(super) fn admit_to_api<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
-        self.must_not_be_lured(request)?;
+        self.refuse_foreign_page(request)?;
         self.authenticate(request)
     }
 
@@ -94,8 +94,8 @@ impl Context {
 impl Context {
     /// Returns the author that the history records for changes of this caller.
     pub(super) fn author(&self) -> Author {
-        let way = if self.services.is_of_admin() { ChangeOrigin::Admin } else { ChangeOrigin::Api };
-        Author { app: self.caller.name().cloned(), key: self.caller.key.map(ApiKeyHash::id), way }
+        let origin = if self.services.is_of_admin() { ChangeOrigin::Admin } else { ChangeOrigin::Api };
+        Author { app: self.caller.name().cloned(), key: self.caller.key.map(ApiKeyHash::id), origin }
     }
 
     /// True if the caller's key and session are still valid: a request with many links may run for hours. Renews

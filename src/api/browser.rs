@@ -21,10 +21,10 @@ impl Context {
     ///
     /// # Errors
     /// 403 if a page of another site sent the request.
-    pub(super) fn must_not_be_lured<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+    pub(super) fn refuse_foreign_page<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         if !self.is_open()
             || !is_of_a_browser(request)
-            || self.is_own_name(host_of(request)) && !self.is_foreign_to_us(request)
+            || self.is_own_name(host_of(request)) && !self.is_cross_site(request)
         {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl Context {
     ///
     /// # Errors
     /// 403 if a browser sent the request.
-    pub(super) fn must_not_be_in_a_browser<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+    pub(super) fn refuse_browser<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         match self.is_open() && is_of_a_browser(request) {
             true => Err(Problem::forbidden(
                 "Browser requests are refused here while no API key exists. Create a key with `carom app add`.",
@@ -49,7 +49,7 @@ impl Context {
 
     /// True if a page of another site sent a request. A proxy may have forwarded it under another name than the
     /// browser used.
-    pub(super) fn is_foreign_to_us<B>(&self, request: &Request<B>) -> bool {
+    pub(super) fn is_cross_site<B>(&self, request: &Request<B>) -> bool {
         let origin = request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
         let is_proxied = !request.headers().contains_key("sec-fetch-site") && self.domains().is_origin(origin);
         is_foreign(request) && !is_proxied

@@ -126,7 +126,7 @@ impl Caller {
     }
 
     /// Counts a link that the app has created.
-    pub(super) fn made(&self) {
+    pub(super) fn count_created(&self) {
         if let Some(app) = &self.app {
             app.creates.fetch_add(1, Ordering::Relaxed);
         }

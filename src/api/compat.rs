@@ -22,7 +22,7 @@ impl Context {
     /// Creates a link from fields of the REST API, or finds one like it.
     async fn make_of(&self, fields: &Map<String, Value>) -> Result<CreatedLink, Problem> {
         let create = self.bounded(|bounds| Create::read(fields, bounds));
-        self.make(create.map_err(|invalid| Problem::invalid(&invalid))?).await
+        self.create_link(create.map_err(|invalid| Problem::invalid(&invalid))?).await
     }
 
     /// Returns the codes that a search term may name: in the domain that it names, or in each domain of the

@@ -16,8 +16,7 @@ use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::rate_limit::with_quota;
 use super::request::is_read;
-use super::response::{ApiResponse, empty, with};
-use super::rest::domains::lead_to;
+use super::response::{ApiResponse, empty, uncached_redirect, with};
 use super::rest::{openapi, routes};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::forward;
@@ -47,15 +46,15 @@ impl Context {
         let methods = routes::methods_at(&path);
         match segments[..] {
             ["rest", ..] if methods.is_empty() => Problem::no_route().into_answer(),
-            _ if methods.is_empty() => self.lost(&request, self.domain_of(&request), Notice::NotFound),
+            _ if methods.is_empty() => self.no_link_page(&request, self.domain_of(&request), Notice::NotFound),
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
-            [""] if method == Method::POST => self.shorten_by_hand(request).await,
+            [""] if method == Method::POST => self.create_from_form(request).await,
             [""] => self.home(&request),
             ["-", "style.css"] => self.style(),
             ["-", "page.js"] => self.script(),
             ["-", "icon.svg"] => self.icon(),
             ["-", "logo"] => self.logo(&request),
-            ["-", "links", code] => self.show_made(code, &request).await,
+            ["-", "links", code] => self.show_created(code, &request).await,
             ["robots.txt"] => self.robots(&request).await,
             ["v4", ..] if !self.site.interfaces.bitly => Problem::interface_off("Bitly's API", "bitly").into_answer(),
             ["yourls-api.php"] if !self.site.interfaces.yourls => {
@@ -78,7 +77,7 @@ impl Context {
                 None => self.redirect(code, &request).await,
             },
             [code, "qr-code"] => self.public_qr(code, &request).await,
-            _ => self.lost(&request, self.domain_of(&request), Notice::NotFound),
+            _ => self.no_link_page(&request, self.domain_of(&request), Notice::NotFound),
         }
     }
 
@@ -141,7 +140,7 @@ impl Context {
         }
         let domain = self.domain_of(request);
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
-            return self.lost(request, domain, Notice::NotFound);
+            return self.no_link_page(request, domain, Notice::NotFound);
         };
         let (code, lookup) = self.look_up_at(code, domain).await;
         self.answer_lookup(request, domain, code, &lookup)
@@ -181,7 +180,7 @@ impl Context {
                 forward::push(&mut location, target, query.unwrap_or_default().as_bytes());
                 with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
-            Response::DomainFallback(target) => lead_to(target),
+            Response::DomainFallback(target) => uncached_redirect(target),
             Response::Notice(Notice::TooMany) => self.too_many_page(request),
             Response::Notice(notice) => self.notice(request, notice),
         }

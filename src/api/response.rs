@@ -38,6 +38,12 @@ pub(super) fn empty(status: StatusCode) -> ApiResponse {
     answer
 }
 
+/// Returns a redirect that clients do not cache.
+pub(super) fn uncached_redirect(target: &str) -> ApiResponse {
+    let answer = with(empty(StatusCode::FOUND), header::CONTENT_LENGTH, "0");
+    with(with(answer, header::CACHE_CONTROL, "private, max-age=0"), header::LOCATION, target)
+}
+
 /// Returns a JSON response.
 pub(super) fn json(status: StatusCode, body: &impl serde::Serialize) -> ApiResponse {
     json_text(status, to_json(body))

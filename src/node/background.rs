@@ -52,10 +52,10 @@ pub(super) fn start_certificates(
 ) -> Result<(Option<TlsIdentity>, Option<Reload>), Exit> {
     let Some(certificates) = certificates else { return Ok((None, None)) };
     let identity = certificates.identity();
-    let keeper = certificates::start(certificates, base.post.clone(), base.cores, Arc::clone(&base.stats))
+    let thread = certificates::start(certificates, base.post.clone(), base.cores, Arc::clone(&base.stats))
         .map_err(|error| thread_exit("the certificate thread", &error))?;
-    let reload = keeper.reload();
-    supervisor.register(Phase::Upkeep, "certificates", move || keeper.stop());
+    let reload = thread.reload();
+    supervisor.register(Phase::Upkeep, "certificates", move || thread.stop());
     Ok((Some(identity), Some(reload)))
 }
 

@@ -102,31 +102,31 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// A handle on the thread that watches the files.
-pub struct Keeper {
+pub struct CertificateThread {
     stop: Arc<AtomicBool>,
-    asked: Arc<AtomicBool>,
+    reload_requested: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 /// Asks the thread that keeps the certificates to look at their files at once. Any thread may use it.
 #[derive(Clone, Debug)]
 pub struct Reload {
-    asked: Arc<AtomicBool>,
+    reload_requested: Arc<AtomicBool>,
     thread: Thread,
 }
 
 impl Reload {
     /// Makes the thread read the files now and log the result. Returns at once.
     pub fn now(&self) {
-        self.asked.store(true, Ordering::Release);
+        self.reload_requested.store(true, Ordering::Release);
         self.thread.unpark();
     }
 }
 
-impl Keeper {
+impl CertificateThread {
     /// Returns a handle that triggers a reload of the files.
     pub fn reload(&self) -> Reload {
-        Reload { asked: Arc::clone(&self.asked), thread: self.thread.thread().clone() }
+        Reload { reload_requested: Arc::clone(&self.reload_requested), thread: self.thread.thread().clone() }
     }
 
     /// Stops the thread and waits for it.
@@ -146,54 +146,54 @@ pub fn start(
     post: Mailboxes,
     cores: CoreCount,
     stats: Arc<NodeStats>,
-) -> io::Result<Keeper> {
-    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut watch = Watch { certificates, doubted: None, post, cores, stats };
-    watch.update_stats();
-    watch.warn_of_expiry();
-    let (until, question) = (Arc::clone(&stop), Arc::clone(&asked));
+) -> io::Result<CertificateThread> {
+    let (stop, reload_requested) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut watcher = CertificateWatcher { certificates, last_error: None, post, cores, stats };
+    watcher.update_stats();
+    watcher.warn_of_expiry();
+    let (until, requested) = (Arc::clone(&stop), Arc::clone(&reload_requested));
     let run = move || {
         loop {
             std::thread::park_timeout(LOOK_EVERY);
             if until.load(Ordering::Acquire) {
                 return;
             }
-            watch.look(question.swap(false, Ordering::AcqRel));
-            watch.warn_of_expiry();
+            watcher.look(requested.swap(false, Ordering::AcqRel));
+            watcher.warn_of_expiry();
         }
     };
     let thread = std::thread::Builder::new().name("certificates".to_owned()).spawn(run)?;
-    Ok(Keeper { stop, asked, thread })
+    Ok(CertificateThread { stop, reload_requested, thread })
 }
 
-struct Watch {
+struct CertificateWatcher {
     certificates: Certificates,
     /// The error of the last check. It raises an alarm only if the next check finds it again, because two files cannot
     /// be replaced at the same instant.
-    doubted: Option<String>,
+    last_error: Option<String>,
     post: Mailboxes,
     cores: CoreCount,
     stats: Arc<NodeStats>,
 }
 
-impl Watch {
-    fn look(&mut self, is_asked: bool) {
+impl CertificateWatcher {
+    fn look(&mut self, is_requested: bool) {
         let Certificates { files, tickets, read: used, identity: old } = &self.certificates;
         let read = match files.read() {
             Ok(read) if read == *used => {
-                self.doubted = None;
+                self.last_error = None;
                 self.stats.alarms.clear(REFUSED);
-                if is_asked {
+                if is_requested {
                     tracing::info!("reloaded the certificates: no change");
                 }
                 return;
             }
             Ok(read) => read,
-            Err(wrong) => return self.refuse(wrong, is_asked),
+            Err(wrong) => return self.refuse(wrong, is_requested),
         };
-        match files.identity(&read, tickets).and_then(|new| worth_having(new, old, files)) {
+        match files.identity(&read, tickets).and_then(|new| check_validity(new, old, files)) {
             Ok(identity) => {
-                self.doubted = None;
+                self.last_error = None;
                 self.stats.alarms.clear(REFUSED);
                 for core in self.cores.cores() {
                     self.post.to(core).post(ToCore::Identity(identity.clone()));
@@ -203,16 +203,16 @@ impl Watch {
                 self.update_stats();
                 tracing::info!("reloaded the certificates: new ones are in use");
             }
-            Err(wrong) => self.refuse(wrong, is_asked),
+            Err(wrong) => self.refuse(wrong, is_requested),
         }
     }
 
-    fn refuse(&mut self, wrong: String, is_asked: bool) {
-        if is_asked || self.doubted.as_ref() == Some(&wrong) {
+    fn refuse(&mut self, wrong: String, is_requested: bool) {
+        if is_requested || self.last_error.as_ref() == Some(&wrong) {
             let text = format!("{wrong}; the previous certificates stay in use");
             self.stats.alarms.raise(REFUSED, text);
         }
-        self.doubted = Some(wrong);
+        self.last_error = Some(wrong);
     }
 
     /// Raises the alarm for the certificate that expires first, or clears it.
@@ -232,17 +232,17 @@ impl Watch {
 
     fn update_stats(&self) {
         let Certificates { files, identity, .. } = &self.certificates;
-        let told = identity.about().iter().zip(&files.pairs).map(|(about, (file, _))| CertificateStats {
+        let listed = identity.about().iter().zip(&files.pairs).map(|(about, (file, _))| CertificateStats {
             file: file.display().to_string(),
             names: about.names.clone(),
             until_ms: (about.until.max(0) as u64).saturating_mul(1_000),
         });
-        *self.stats.tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = told.collect();
+        *self.stats.tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = listed.collect();
     }
 }
 
 /// Returns `new`, unless one of its certificates has expired or is not valid yet while the old one is valid.
-fn worth_having(new: TlsIdentity, old: &TlsIdentity, files: &Files) -> Result<TlsIdentity, String> {
+fn check_validity(new: TlsIdentity, old: &TlsIdentity, files: &Files) -> Result<TlsIdentity, String> {
     let now = (unix_ms() / 1_000) as i64;
     let pairs = new.about().iter().zip(old.about()).zip(&files.pairs);
     for ((new, old), (file, _)) in pairs {

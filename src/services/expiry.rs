@@ -349,8 +349,8 @@ impl Sweeper {
     /// Frees codes that have been unused for long enough, if they fill a segment or have waited long enough for one.
     fn recycle(&mut self) {
         let Some(after) = self.setup.recycle_after else { return };
-        let patience = after.min(GATHER_TIME_MAX);
-        if self.quarantine_looked.is_some_and(|at| at.elapsed() < QUARANTINE_EVERY.min(patience / 4)) {
+        let wait_max = after.min(GATHER_TIME_MAX);
+        if self.quarantine_looked.is_some_and(|at| at.elapsed() < QUARANTINE_EVERY.min(wait_max / 4)) {
             return;
         }
         self.quarantine_looked = Some(Instant::now());
@@ -363,7 +363,7 @@ impl Sweeper {
             return;
         };
         let Some(oldest) = oldest.first() else { return };
-        let has_waited = until_ms.saturating_sub(oldest.at_ms) >= patience.as_millis() as u64;
+        let has_waited = until_ms.saturating_sub(oldest.at_ms) >= wait_max.as_millis() as u64;
         let count =
             || self.setup.links.count_due(EndKind::Quarantine, self.quarantine_behind.as_ref(), until_ms, RECYCLE_LEN);
         if has_waited || count().is_ok_and(|count| count == RECYCLE_LEN) {

@@ -121,7 +121,7 @@ impl SyncedLog {
     }
 
     /// Returns how long the faulty mode may wait for requests.
-    pub fn patience(&self) -> Duration {
+    pub fn wait_time(&self) -> Duration {
         SYNC_EVERY.saturating_sub(self.last_sync.elapsed()).max(Duration::from_millis(1))
     }
 }

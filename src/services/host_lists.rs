@@ -136,7 +136,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let stop = Arc::new(AtomicBool::new(false));
     let HostListSetup { kind, hosts, source, data_dir, post, stats } = setup;
     let mut reader =
-        Reader { kind, hosts, good: None, is_malformed: false, is_kept: false, told: None, data_dir, post, stats };
+        Reader { kind, hosts, valid: None, is_malformed: false, is_kept: false, sent: None, data_dir, post, stats };
     let Some((mut source, named)) = source else {
         if !reader.hosts.is_empty() {
             reader.publish();
@@ -144,7 +144,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
         return Ok(HostList { stop, thread: None });
     };
     reader.recall(&named);
-    let mut is_read = reader.good.is_none();
+    let mut is_read = reader.valid.is_none();
     if is_read {
         reader.renew(&mut source, &named);
     }
@@ -165,7 +165,7 @@ pub fn start(setup: HostListSetup) -> io::Result<HostList> {
 
 /// A valid dynamic part.
 #[derive(PartialEq, Debug)]
-struct Good {
+struct ValidList {
     text: Vec<u8>,
     patterns: Vec<HostPattern>,
     /// Entries that are no valid hosts, with the reason.
@@ -173,10 +173,10 @@ struct Good {
 }
 
 /// The result of reading the dynamic part.
-enum Found {
+enum ReadResult {
     /// The last valid text again, which is the usual case.
     Same,
-    New(Good),
+    New(ValidList),
     Malformed(String),
     Unreadable(String),
 }
@@ -185,13 +185,13 @@ struct Reader {
     kind: ListKind,
     hosts: Vec<HostPattern>,
     /// The last valid dynamic part.
-    good: Option<Good>,
+    valid: Option<ValidList>,
     /// True if the source is malformed at present.
     is_malformed: bool,
     /// True if the cache has the last valid dynamic part.
     is_kept: bool,
     /// The dynamic part that the cores have.
-    told: Option<Vec<HostPattern>>,
+    sent: Option<Vec<HostPattern>>,
     data_dir: PathBuf,
     post: Mailboxes,
     stats: Arc<NodeStats>,
@@ -201,25 +201,25 @@ struct Reader {
 ///
 /// # Errors
 /// A description of what is wrong with it as a whole.
-fn parse(text: Vec<u8>) -> Result<Good, String> {
+fn parse(text: Vec<u8>) -> Result<ValidList, String> {
     let value: Value = serde_json::from_slice(&text).map_err(|error| format!("is not valid JSON ({error})"))?;
     let Value::Object(object) = value else { return Err("is not a JSON object".to_owned()) };
-    let mut good = Good { text, patterns: Vec::new(), wrong: Vec::new() };
+    let mut valid = ValidList { text, patterns: Vec::new(), wrong: Vec::new() };
     for (id, value) in object {
         let Value::String(host) = value else { return Err(format!("has a value other than a string at {id:?}")) };
         match HostPattern::parse(&host) {
-            Ok(pattern) => good.patterns.push(pattern),
-            Err(error) => good.wrong.push(format!("{host:?} at {id:?} {error}")),
+            Ok(pattern) => valid.patterns.push(pattern),
+            Err(error) => valid.wrong.push(format!("{host:?} at {id:?} {error}")),
         }
     }
-    Ok(good)
+    Ok(valid)
 }
 
 impl Reader {
     /// Loads the cached dynamic part, which is in use until the first read.
     fn recall(&mut self, source: &Named) {
         match cache::read(&self.data_dir, self.kind.file_name(), source) {
-            Ok(text) => self.good = text.and_then(|text| parse(text).ok()),
+            Ok(text) => self.valid = text.and_then(|text| parse(text).ok()),
             Err(error) => {
                 tracing::warn!("the saved {} cannot be read ({error}); carom reads its source again", self.kind.name());
             }
@@ -228,46 +228,46 @@ impl Reader {
 
     /// Reads the list. A malformed text may be half written, so it is read again a moment later.
     fn renew(&mut self, source: &mut HostListSource, named: &Named) {
-        let mut found = self.understand(source.read());
-        if matches!(found, Found::Malformed(_)) && !self.is_malformed {
+        let mut result = self.classify(source.read());
+        if matches!(result, ReadResult::Malformed(_)) && !self.is_malformed {
             std::thread::sleep(READ_AGAIN_AFTER);
-            found = self.understand(source.read());
+            result = self.classify(source.read());
         }
-        self.take(found, named);
+        self.take(result, named);
     }
 
-    fn understand(&self, read: Result<Vec<u8>, String>) -> Found {
-        match (read, &self.good) {
-            (Err(why), _) => Found::Unreadable(why),
-            (Ok(text), Some(good)) if good.text == text => Found::Same,
-            (Ok(text), _) => parse(text).map_or_else(Found::Malformed, Found::New),
+    fn classify(&self, read: Result<Vec<u8>, String>) -> ReadResult {
+        match (read, &self.valid) {
+            (Err(why), _) => ReadResult::Unreadable(why),
+            (Ok(text), Some(valid)) if valid.text == text => ReadResult::Same,
+            (Ok(text), _) => parse(text).map_or_else(ReadResult::Malformed, ReadResult::New),
         }
     }
 
     /// Handles the result of a read.
-    fn take(&mut self, found: Found, source: &Named) {
-        self.is_malformed = matches!(found, Found::Malformed(_));
+    fn take(&mut self, result: ReadResult, source: &Named) {
+        self.is_malformed = matches!(result, ReadResult::Malformed(_));
         if !self.is_malformed {
             self.stats.alarms.clear(self.kind.alarms().malformed);
         }
-        if !matches!(found, Found::Unreadable(_)) {
+        if !matches!(result, ReadResult::Unreadable(_)) {
             self.stats.alarms.clear(self.kind.alarms().unreadable);
         }
-        match found {
-            Found::Same => self.took_good(source),
-            Found::New(mut good) => {
-                self.report_wrong(&good.wrong, source);
-                if self.kind == ListKind::Block && !good.wrong.is_empty() {
+        match result {
+            ReadResult::Same => self.accept(source),
+            ReadResult::New(mut valid) => {
+                self.report_wrong(&valid.wrong, source);
+                if self.kind == ListKind::Block && !valid.wrong.is_empty() {
                     // An invalid entry may be a misspelt host of the last list, so hosts of that stay blocked.
-                    let before = self.good.take().map_or(Vec::new(), |before| before.patterns);
-                    good.patterns.extend(
-                        before.into_iter().filter(|pattern| !good.patterns.contains(pattern)).collect::<Vec<_>>(),
+                    let before = self.valid.take().map_or(Vec::new(), |before| before.patterns);
+                    valid.patterns.extend(
+                        before.into_iter().filter(|pattern| !valid.patterns.contains(pattern)).collect::<Vec<_>>(),
                     );
                 }
-                (self.good, self.is_kept) = (Some(good), false);
-                self.took_good(source);
+                (self.valid, self.is_kept) = (Some(valid), false);
+                self.accept(source);
             }
-            Found::Malformed(why) => {
+            ReadResult::Malformed(why) => {
                 let holds = match self.kind {
                     ListKind::Allow => "counts as empty, so only hosts from the settings are allowed",
                     ListKind::Block => "is ignored, so the last valid list is used",
@@ -278,8 +278,8 @@ impl Reader {
                 );
                 self.stats.alarms.raise(self.kind.alarms().malformed, text);
             }
-            Found::Unreadable(why) => {
-                let holds = match &self.good {
+            ReadResult::Unreadable(why) => {
+                let holds = match &self.valid {
                     Some(_) => "the last valid list is used",
                     None => "it was never read, so only the hosts from the settings apply",
                 };
@@ -289,7 +289,7 @@ impl Reader {
         }
     }
 
-    fn took_good(&mut self, source: &Named) {
+    fn accept(&mut self, source: &Named) {
         self.kind.stats(&self.stats).read_ms.set(unix_ms());
         self.keep_on_disk(source);
     }
@@ -307,13 +307,13 @@ impl Reader {
     /// Returns the dynamic part in effect. The block list keeps the last valid one, even while its source is malformed.
     fn dynamic(&self) -> &[HostPattern] {
         let is_lost = self.is_malformed && self.kind == ListKind::Allow;
-        self.good.as_ref().filter(|_| !is_lost).map_or(&[], |good| &good.patterns)
+        self.valid.as_ref().filter(|_| !is_lost).map_or(&[], |valid| &valid.patterns)
     }
 
     /// Writes the last valid dynamic part to the cache, if it is not there yet.
     fn keep_on_disk(&mut self, source: &Named) {
-        let Some(good) = self.good.as_ref().filter(|_| !self.is_kept) else { return };
-        match cache::write(&self.data_dir, self.kind.file_name(), source, &good.text) {
+        let Some(valid) = self.valid.as_ref().filter(|_| !self.is_kept) else { return };
+        match cache::write(&self.data_dir, self.kind.file_name(), source, &valid.text) {
             Ok(()) => {
                 self.is_kept = true;
                 self.stats.alarms.clear(self.kind.alarms().unkept);
@@ -335,14 +335,14 @@ impl Reader {
         known.fixed.set(self.hosts.len() as u64);
         let dynamic = self.dynamic();
         known.dynamic.set(dynamic.len() as u64);
-        if self.told.as_deref() == Some(dynamic) {
+        if self.sent.as_deref() == Some(dynamic) {
             return;
         }
         let dynamic = dynamic.to_vec();
         let hosts: Arc<HostSet> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
         self.post.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
         let (fixed, count) = (self.hosts.len(), dynamic.len());
-        if self.told.replace(dynamic).is_some() {
+        if self.sent.replace(dynamic).is_some() {
             tracing::info!(fixed, dynamic = count, "the {} has changed", self.kind.name());
         }
     }
@@ -358,10 +358,10 @@ mod tests {
         Reader {
             kind: ListKind::Allow,
             hosts: vec![HostPattern::parse("static.example").unwrap()],
-            good: None,
+            valid: None,
             is_malformed: false,
             is_kept: false,
-            told: None,
+            sent: None,
             data_dir: dir.to_owned(),
             post: node.post,
             stats: Arc::default(),
@@ -373,8 +373,8 @@ mod tests {
     }
 
     fn take(reader: &mut Reader, read: Result<&[u8], &str>) {
-        let found = reader.understand(read.map(<[u8]>::to_vec).map_err(str::to_owned));
-        reader.take(found, &named("a file"));
+        let result = reader.classify(read.map(<[u8]>::to_vec).map_err(str::to_owned));
+        reader.take(result, &named("a file"));
     }
 
     fn holding(reader: &Reader) -> Vec<String> {
@@ -389,8 +389,8 @@ mod tests {
     #[test]
     fn only_an_object_of_texts_is_a_list() {
         assert_eq!(parse(b"{}".to_vec()).unwrap().patterns, []);
-        let good = parse(br#"{"1": "a.example", "2": "*.b.example", "3": "c d", "4": ""}"#.to_vec()).unwrap();
-        assert_eq!((good.patterns.len(), good.wrong.len()), (2, 2));
+        let valid = parse(br#"{"1": "a.example", "2": "*.b.example", "3": "c d", "4": ""}"#.to_vec()).unwrap();
+        assert_eq!((valid.patterns.len(), valid.wrong.len()), (2, 2));
         for wrong in
             ["", "[]", "\"a.example\"", "null", r#"{"1": 1}"#, r#"{"1": null}"#, r#"{"1": ["a"]}"#, "{", "{} {}"]
         {
@@ -420,11 +420,11 @@ mod tests {
         assert!(holding(&second).is_empty() && on(&second).is_empty());
         let mut third = reader(dir.path());
         third.recall(&named("a file"));
-        assert_eq!(third.good.map(|good| good.patterns), Some(Vec::new()), "an empty list is one, too");
+        assert_eq!(third.valid.map(|valid| valid.patterns), Some(Vec::new()), "an empty list is one, too");
         // A cache of another source is ignored.
         let mut other = reader(dir.path());
         other.recall(&named("another file"));
-        assert_eq!(other.good, None);
+        assert_eq!(other.valid, None);
     }
 
     #[test]

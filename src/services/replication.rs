@@ -166,25 +166,25 @@ pub struct StartedFleet {
 /// # Errors
 /// If the operating system cannot start a thread, or the certificates for Redis cannot be used.
 pub fn start(
-    shared: &FleetContext,
+    fleet: &FleetContext,
     writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
     lengths: Vec<CodeLength>,
 ) -> io::Result<StartedFleet> {
-    let (taken, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
-    let (gateway, asking) = gateway::start(shared, writer.clone())?;
-    let (look_ups, looking) = code_lookup::start(shared, writer.clone())?;
-    let follower = Some(follower::prepare(shared, writer, deliveries)?);
-    let beating = heartbeat::start(shared, lengths, taken)?;
-    let fleet = FleetThreads { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&shared.stop) };
-    let expiry = FleetExpiry::new(shared)?;
-    Ok(StartedFleet { fleet, gateway, look_ups, expiry, reclaimed })
+    let (sender, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
+    let (gateway, asking) = gateway::start(fleet, writer.clone())?;
+    let (look_ups, looking) = code_lookup::start(fleet, writer.clone())?;
+    let follower = Some(follower::prepare(fleet, writer, deliveries)?);
+    let beating = heartbeat::start(fleet, lengths, sender)?;
+    let threads = FleetThreads { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&fleet.stop) };
+    let expiry = FleetExpiry::new(fleet)?;
+    Ok(StartedFleet { fleet: threads, gateway, look_ups, expiry, reclaimed })
 }
 
 /// Counts an error of Redis, and raises an alarm if Redis refused a command.
-fn note_trouble(stats: &NodeStats, trouble: &RedisError) {
+fn note_error(stats: &NodeStats, error: &RedisError) {
     stats.fleet.errors.add_shared(1);
-    if let RedisError::Refused(what) = trouble {
+    if let RedisError::Refused(what) = error {
         stats.alarms.raise(Alarm::RedisRefuses, format!("Redis answers but rejects commands: {what}"));
     }
 }

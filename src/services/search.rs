@@ -71,7 +71,7 @@ impl IndexedChange {
         let entries = |link: &Option<Arc<Link>>| link.as_ref().map_or(Vec::new(), |link| listing(link).entries());
         let (before, after) = (entries(&self.before), entries(&self.after));
         let is_place_in = |entry: &IndexEntry, of: &[IndexEntry]| {
-            of.iter().any(|other| (other.shelf, &other.key) == (entry.shelf, &entry.key))
+            of.iter().any(|other| (other.kind, &other.key) == (entry.kind, &entry.key))
         };
         let gone = before.iter().filter(|entry| !is_place_in(entry, &after)).cloned().collect();
         let (stay, new): (Vec<IndexEntry>, Vec<IndexEntry>) =
@@ -103,17 +103,17 @@ struct Tallies {
 }
 
 impl Tallies {
-    fn of(&mut self, shelf: IndexKind) -> &mut Counted {
-        if shelf == IndexKind::Dates { &mut self.dates } else { &mut self.tags }
+    fn of(&mut self, kind: IndexKind) -> &mut Counted {
+        if kind == IndexKind::Dates { &mut self.dates } else { &mut self.tags }
     }
 
     /// Counts an entry that was added to an index or removed from it. Returns the entry if its run is too long now.
-    fn change(&mut self, shelf: IndexKind, key: Vec<u8>, added: bool) -> Option<(IndexKind, Vec<u8>)> {
-        let (key, is_long) = self.of(shelf).change(key, added)?;
-        if shelf == IndexKind::Tags {
+    fn change(&mut self, kind: IndexKind, key: Vec<u8>, added: bool) -> Option<(IndexKind, Vec<u8>)> {
+        let (key, is_long) = self.of(kind).change(key, added)?;
+        if kind == IndexKind::Tags {
             self.is_recount_due |= self.of_tags.change(&key, added);
         }
-        is_long.then_some((shelf, key))
+        is_long.then_some((kind, key))
     }
 }
 
@@ -200,15 +200,15 @@ impl Catalog {
         self.sign(searched);
         let mut long = Vec::new();
         for (entry, added) in changes {
-            long.extend(counts.change(entry.shelf, entry.key, added));
+            long.extend(counts.change(entry.kind, entry.key, added));
         }
         if counts.is_recount_due {
             self.uncounted.notify_one();
         }
         // Runs are split only after the commit, when store and counts agree again.
-        for (shelf, key) in long {
+        for (kind, key) in long {
             // If the index cannot be read, the run stays long until its next entry.
-            if let Err(error) = counts.of(shelf).shorten(&self.links.view(), shelf, &key) {
+            if let Err(error) = counts.of(kind).shorten(&self.links.view(), kind, &key) {
                 tracing::warn!(%error, "cannot read an index of links");
             }
         }
@@ -272,6 +272,6 @@ impl Catalog {
 }
 
 fn is_crawlable(entry: &IndexEntry) -> bool {
-    let shelf = memchr::memchr(0, &entry.key).map_or(&entry.key[..], |end| &entry.key[..end]);
-    entry.shelf == IndexKind::Tags && shelf.ends_with(CRAWLABLE.as_bytes())
+    let index_key = memchr::memchr(0, &entry.key).map_or(&entry.key[..], |end| &entry.key[..end]);
+    entry.kind == IndexKind::Tags && index_key.ends_with(CRAWLABLE.as_bytes())
 }

@@ -60,12 +60,12 @@ const BUSY: usize = 2_048;
 const LOG_EVERY: Duration = Duration::from_millis(500);
 
 /// Number of links counted under one lock, before other threads get their turn: about a millisecond.
-const COUNTED_AT_ONCE: usize = 256;
+const COUNTED_PER_LOCK: usize = 256;
 
 /// The counts of visits, for any thread that needs them. Cheap to clone.
 #[derive(Clone)]
 pub struct VisitReader {
-    book: Arc<Mutex<VisitAggregator>>,
+    aggregator: Arc<Mutex<VisitAggregator>>,
 }
 
 impl std::fmt::Debug for VisitReader {
@@ -101,9 +101,10 @@ pub fn start(
     stats: &Arc<NodeStats>,
 ) -> io::Result<StartedVisits> {
     let (ended, receiver) = channel();
-    let book = VisitAggregator::open(&data_dir.join(FOLDER), links.clone(), receivers, receiver, Arc::clone(stats))?;
-    let intake = book.intake();
-    let visits = VisitReader { book: Arc::new(Mutex::new(book)) };
+    let aggregator =
+        VisitAggregator::open(&data_dir.join(FOLDER), links.clone(), receivers, receiver, Arc::clone(stats))?;
+    let intake = aggregator.intake();
+    let visits = VisitReader { aggregator: Arc::new(Mutex::new(aggregator)) };
     let stop = Arc::new(AtomicBool::new(false));
     let (of_thread, until) = (visits.clone(), Arc::clone(&stop));
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -134,52 +135,52 @@ fn empty(intake: &Mutex<Intake>, until: &AtomicBool) {
 }
 
 impl VisitReader {
-    fn book(&self) -> MutexGuard<'_, VisitAggregator> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn aggregator(&self) -> MutexGuard<'_, VisitAggregator> {
+        self.aggregator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, until: &AtomicBool) {
         let mut logged = Instant::now();
         while !until.load(Ordering::Acquire) {
-            self.book().collect(unix_ms());
+            self.aggregator().collect(unix_ms());
             if logged.elapsed() >= LOG_EVERY {
                 logged = Instant::now();
                 self.log();
             }
             self.go_on();
-            let is_pressed = self.book().is_pressed();
+            let is_pressed = self.aggregator().is_pressed();
             std::thread::park_timeout(if is_pressed { COLLECT_BUSY } else { COLLECT_EVERY });
         }
-        self.book().collect(unix_ms());
+        self.aggregator().collect(unix_ms());
         self.log();
     }
 
-    /// Does a step of the work that is not urgent. The links are looked up without the lock of the book, so readers of
-    /// counts need not wait for the store.
+    /// Does a step of the work that is not urgent. The links are looked up without the lock of the aggregator, so
+    /// readers of counts need not wait for the store.
     fn go_on(&self) {
         let (links, codes) = {
-            let book = self.book();
-            (book.links(), book.next_links())
+            let aggregator = self.aggregator();
+            (aggregator.links(), aggregator.next_links())
         };
         let apps = Apps::look_up(&links, codes, None).unwrap_or_default();
-        self.book().go_on(&apps);
+        self.aggregator().go_on(&apps);
     }
 
-    /// Writes to the log and syncs it. The sync runs without the lock of the book, so readers of counts need not wait
-    /// for the disk.
+    /// Writes to the log and syncs it. The sync runs without the lock of the aggregator, so readers of counts need not
+    /// wait for the disk.
     fn log(&self) {
         let unsynced = {
-            let mut book = self.book();
-            book.write_log();
-            book.take_unsynced()
+            let mut aggregator = self.aggregator();
+            aggregator.write_log();
+            aggregator.take_unsynced()
         };
         if let Some(unsynced) = unsynced {
             let synced = unsynced.sync();
-            self.book().synced(synced);
+            self.aggregator().synced(synced);
         }
         // An error does no harm: an old mark is worse than a new one, but better than none, and a failing disk is
         // noticed elsewhere.
-        let links = self.book().links();
+        let links = self.aggregator().links();
         let _ = links.flush_mark();
     }
 
@@ -188,16 +189,16 @@ impl VisitReader {
     /// # Errors
     /// If the store cannot be read.
     pub fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
-        self.book().collect(unix_ms());
+        self.aggregator().collect(unix_ms());
         self.counts_so_far(codes)
     }
 
     fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         let mut counts = Vec::with_capacity(codes.len());
-        for some in codes.chunks(COUNTED_AT_ONCE) {
-            let book = self.book();
+        for some in codes.chunks(COUNTED_PER_LOCK) {
+            let aggregator = self.aggregator();
             for code in some {
-                counts.push(book.counts(Subject::Link(*code))?);
+                counts.push(aggregator.counts(Subject::Link(*code))?);
             }
         }
         Ok(counts)
@@ -210,15 +211,15 @@ impl VisitReader {
     /// If the store cannot be read.
     pub fn most_visited(&self, count: usize, without_bots: bool) -> Result<Vec<Code>, StoreError> {
         let candidates = {
-            let mut book = self.book();
-            book.collect(unix_ms());
-            book.take_candidates()
+            let mut aggregator = self.aggregator();
+            aggregator.collect(unix_ms());
+            aggregator.take_candidates()
         };
         if let Some(codes) = candidates {
             let counts = self.counts_so_far(&codes)?;
-            self.book().rank(codes.into_iter().zip(counts));
+            self.aggregator().rank(codes.into_iter().zip(counts));
         }
-        Ok(self.book().most_visited(count, without_bots))
+        Ok(self.aggregator().most_visited(count, without_bots))
     }
 
     /// Returns the visits by referring host on `days`, counted from 1970 UTC, summed over all links. Blocks for the
@@ -227,9 +228,9 @@ impl VisitReader {
     /// # Errors
     /// If the store cannot be read.
     pub fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
-        let mut book = self.book();
-        book.collect(unix_ms());
-        book.referrers(days)
+        let mut aggregator = self.aggregator();
+        aggregator.collect(unix_ms());
+        aggregator.referrers(days)
     }
 
     /// Returns the history of the visits of a subject. Blocks for the store.
@@ -237,9 +238,9 @@ impl VisitReader {
     /// # Errors
     /// If the store cannot be read.
     pub fn history(&self, subject: Subject) -> Result<History, StoreError> {
-        let mut book = self.book();
-        book.collect(unix_ms());
-        book.history(subject)
+        let mut aggregator = self.aggregator();
+        aggregator.collect(unix_ms());
+        aggregator.history(subject)
     }
 }
 

@@ -113,7 +113,7 @@ struct Writer {
     unsynced: bool,
     /// True once an order from the streams was dropped. All further ones are dropped too, until the follower reads the
     /// streams again.
-    left_out: bool,
+    skips_stream: bool,
     #[cfg(feature = "faults")]
     synced: super::faults::SyncedLog,
 }
@@ -128,7 +128,7 @@ impl Writer {
             record: Vec::new(),
             outbox: outbox_of(&setup.links).map_err(io::Error::other)?,
             unsynced: true,
-            left_out: false,
+            skips_stream: false,
             #[cfg(feature = "faults")]
             synced: super::faults::SyncedLog::open(&setup.data_dir)?,
             setup,
@@ -139,7 +139,7 @@ impl Writer {
         self.hand_deliveries_over();
         self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
         loop {
-            match receiver.recv_timeout(self.patience()) {
+            match receiver.recv_timeout(self.wait_time()) {
                 Ok(first) => self.take_turn(first, receiver),
                 Err(RecvTimeoutError::Timeout) => self.idle(),
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -178,8 +178,8 @@ impl Writer {
         for order in orders {
             if is_of_fleet(&order) {
                 self.setup.stats.fleet.orders_taken.add(1);
-                self.left_out &= !matches!(order, WriterOrder::Resume);
-                if self.left_out {
+                self.skips_stream &= !matches!(order, WriterOrder::Resume);
+                if self.skips_stream {
                     continue;
                 }
             }
@@ -197,7 +197,7 @@ impl Writer {
         let (needs_sync, confirms_existing) = (plan.needs_sync(), plan.confirms_existing());
         let swept = plan.take_swept();
         report(&self.setup.stats, plan.conflicts());
-        let (writes, outcomes) = plan.finish();
+        let (writes, effects) = plan.finish();
         self.unsynced |= !writes.states.is_empty();
         let must_sync = needs_sync || confirms_existing && self.unsynced;
         let number = unix_nanos();
@@ -219,13 +219,13 @@ impl Writer {
                 self.setup.allowances.changed(writes.limited);
             }
             self.setup.stats.commits.record(begun.elapsed());
-            self.publish(outcomes, self.setup.links.commits());
+            self.publish(effects, self.setup.links.commits());
             self.reply_to_sweeper(swept);
             self.hand_deliveries_over();
             return;
         }
         self.reply_to_sweeper(swept.map(|_| SweepResult::default()));
-        self.refuse_outcomes(&outcomes, FAILED);
+        self.refuse_effects(&effects, FAILED);
     }
 
     /// Writes the changes of a commit. Changes from other nodes become durable with the next sync; until then a power
@@ -315,10 +315,10 @@ impl Writer {
     }
 
     /// Sends every core its messages after the commit with that number, in one bundle.
-    fn publish(&mut self, outcomes: Vec<CommitEffect>, commit: u64) {
+    fn publish(&mut self, effects: Vec<CommitEffect>, commit: u64) {
         let setup = &self.setup;
-        for outcome in outcomes {
-            match outcome {
+        for effect in effects {
+            match effect {
                 CommitEffect::Apply { code, change, notify } => {
                     debug_assert_eq!(change.code(), &code, "the owner of another code would get the change");
                     let core = owner(setup.hasher.hash(&code), setup.cores);
@@ -338,9 +338,9 @@ impl Writer {
     }
 
     /// Answers the clients of a failed commit: its writes may be on disk all the same.
-    fn refuse_outcomes(&mut self, outcomes: &[CommitEffect], reason: &'static str) {
+    fn refuse_effects(&mut self, effects: &[CommitEffect], reason: &'static str) {
         assert_eq!(self.health, Health::Failed, "the writer would continue after a commit that it has not confirmed");
-        for (ticket, answer) in outcomes.iter().filter_map(CommitEffect::answer) {
+        for (ticket, answer) in effects.iter().filter_map(CommitEffect::answer) {
             let answer = match answer.is_of_write() {
                 true => StoreAnswer::Unconfirmed(reason),
                 false => StoreAnswer::Refused(reason),
@@ -361,16 +361,16 @@ impl Writer {
                 self.reply_to_sweeper(Some(SweepResult::default()));
                 continue;
             }
-            let WriterOrder::Client(request, ground) = order else {
+            let WriterOrder::Client(request, decision) = order else {
                 self.setup.stats.fleet.orders_taken.add(1);
                 self.setup.stats.fleet.orders_dropped.add(1);
-                self.left_out = true;
+                self.skips_stream = true;
                 continue;
             };
             let (StoreRequest::Create { ticket, .. }
             | StoreRequest::Change { ticket, .. }
             | StoreRequest::Delete { ticket, .. }) = request;
-            let answer = refused(&ground, reason);
+            let answer = refused(&decision, reason);
             self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();
@@ -427,10 +427,10 @@ impl Writer {
     }
 
     /// Returns how long to wait for an order before other work is due.
-    fn patience(&self) -> Duration {
+    fn wait_time(&self) -> Duration {
         #[cfg(feature = "faults")]
         if self.setup.faults.ack_before_sync {
-            return self.synced.patience();
+            return self.synced.wait_time();
         }
         // Other threads write to the disk, too: visits, for example, while no link is created.
         if self.health == Health::Full { LOOK_AGAIN } else { LOOK_IDLE }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::Domains;
-use carom_model::query::domain_shelf;
+use carom_model::query::domain_index_key;
 use carom_settings::Settings;
 use carom_store::links::catalog::{IndexKind, tag_key};
 use carom_store::links::{Links, StoreError};
@@ -39,8 +39,8 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
 /// If the store cannot be read.
 pub(crate) fn warn_of_hidden_links(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
     let name = &domains.all()[0].name;
-    let shelf = tag_key(&domain_shelf(name.id()), &[]);
-    if let Some(found) = links.view().keys_behind(IndexKind::Tags, &shelf).next() {
+    let prefix = tag_key(&domain_index_key(name.id()), &[]);
+    if let Some(found) = links.view().keys_behind(IndexKind::Tags, &prefix).next() {
         found?;
         let text = format!(
             "links created while {name} was in domains.serve are unreachable, because it is now the host of base_url; restore the former base_url and list {name} in domains.serve"

@@ -261,9 +261,9 @@ impl World {
         let state = State::Link(Arc::clone(&link));
         let heard = self.call(node, &Command::Claim(index, state.clone()));
         note!(self, "request {token}: node {node} creates code {index}, claim {claim:x}: {}", brief(&heard));
-        let ground = self.ground(index, Some(state), heard);
+        let decision = self.decision_on(index, Some(state), heard);
         let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket::new(CoreId(0), token) };
-        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, decision));
         true
     }
 
@@ -283,14 +283,14 @@ impl World {
             None => Heard::Answer(Answer { verdict: Verdict::Absent, echo: None }),
         };
         note!(self, "request {token}: node {node} deletes code {index}: {}", brief(&heard));
-        let ground = self.ground(index, None, heard);
+        let decision = self.decision_on(index, None, heard);
         let request = StoreRequest::Delete {
             code: code_at(index),
             by: Scope::ALL,
             author: Author::default(),
             ticket: Ticket::new(CoreId(0), token),
         };
-        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, decision));
         true
     }
 
@@ -341,7 +341,7 @@ impl World {
             },
         };
         note!(self, "request {token}: node {node} changes code {index}, number {number}: {}", brief(&heard));
-        let ground = self.ground(index, asked, heard);
+        let decision = self.decision_on(index, asked, heard);
         let ticket = Ticket::new(CoreId(0), token);
         let request = StoreRequest::Change {
             code: code_at(index),
@@ -350,7 +350,7 @@ impl World {
             author: Author::default(),
             ticket,
         };
-        self.nodes[node].gateway.push_back(WriterOrder::Client(request, ground));
+        self.nodes[node].gateway.push_back(WriterOrder::Client(request, decision));
         true
     }
 
@@ -360,7 +360,7 @@ impl World {
     }
 
     /// The decision of the gateway about an answer.
-    fn ground(&self, index: Index, asked: Option<State>, heard: Heard) -> FleetDecision {
+    fn decision_on(&self, index: Index, asked: Option<State>, heard: Heard) -> FleetDecision {
         let echo = |at| adapter::echo(part_of(index), at);
         match heard {
             Heard::Nothing { asked } => FleetDecision::NoReply { asked, alone: self.alone },

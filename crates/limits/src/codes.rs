@@ -20,23 +20,11 @@ pub const CODE_LOAN_REST: Duration = Duration::from_millis(5);
 /// Number of fresh codes below which the replenisher prepares the next segment.
 pub const CODES_LOW: usize = 2_000;
 
-/// Smallest segment, in codes. It is also the size of the first one.
-pub const SEGMENT_LEN_MIN: u64 = 10_000;
-
-/// Largest segment, in codes: a row of 8 MB in the id table.
-pub const SEGMENT_LEN_MAX: u64 = 1_000_000;
-
-/// Lifetime of a segment below which the next one is twice as large.
-pub const SEGMENT_SHORT: Duration = Duration::from_secs(15 * 60);
-
-/// Lifetime of a segment above which the next one is half as large.
-pub const SEGMENT_LONG: Duration = Duration::from_secs(60 * 60);
-
 /// Time for which a create waits for a fresh code before the client gets 503.
 pub const CODE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Codes of expired links that form a segment: as many as in the smallest other segment.
-pub const RECYCLE_LEN: usize = SEGMENT_LEN_MIN as usize;
+pub const RECYCLE_LEN: usize = 10_000;
 
 /// Codes of expired links that are released in one commit. Each commit is synced, so smaller ones would cost more.
 pub const RECYCLE_BATCH: usize = 512;
@@ -48,6 +36,3 @@ pub const RECYCLE_WHILE_BELOW: u64 = 100_000;
 /// Minimum number of codes that a core of a fleet has in reserve: that many links can be created while Redis is
 /// unavailable.
 pub const FLEET_RESERVE: usize = 100_000;
-
-/// Share of the issued codes of one length above which an alarm is raised, in percent.
-pub const CODES_USED_ALARM_PERCENT: u64 = 90;

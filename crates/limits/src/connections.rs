@@ -39,15 +39,15 @@ impl Default for ConnectionLimits {
             connections: CONNECTIONS_MAX,
             per_address: CONNECTIONS_PER_ADDRESS,
             counts_private: false,
-            handshakes: HANDSHAKES_MAX,
+            handshakes: HANDSHAKES,
             requests: 0,
-            idle_time: IDLE_TIME_MAX,
-            head_time: HEAD_TIME_MAX,
+            idle_time: IDLE_TIME,
+            head_time: HEAD_TIME,
             head_len: HEAD_LEN_MAX as u32,
-            body_time: BODY_TIME_MAX,
+            body_time: BODY_TIME,
             body_len: BODY_LEN_MAX as u32,
-            body_rate: BODY_RATE_MIN,
-            queued_len: QUEUED_LEN_MAX,
+            body_rate: BODY_RATE,
+            queued_len: QUEUED_LEN,
         }
     }
 }
@@ -92,20 +92,25 @@ pub const HEADERS_MAX: usize = 100;
 pub const BODY_LEN_MAX: usize = 1024 * 1024;
 
 /// Total time from the first byte of a head to its last. It ends connections of clients that drip one byte a second.
-pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+/// Default of `limits.head_seconds`.
+pub const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// Total time from the end of a head to the end of its body.
-pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+/// Default of `limits.body_seconds`.
+pub const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Minimum rate of a streamed body (a bulk request), in bytes a second: a few lines within [`BODY_TIME_MAX`].
-pub const BODY_RATE_MIN: u32 = 32;
+/// Minimum rate of a streamed body (a bulk request), in bytes a second: a few lines within [`BODY_TIME`].
+/// Default of `limits.body_rate`.
+pub const BODY_RATE: u32 = 32;
 
-/// Bytes that may wait in either direction of a connection before the writer has to pause, unless set otherwise. It
-/// holds a few responses, or a chunk of a body.
-pub const QUEUED_LEN_MAX: usize = 64 * 1024;
+/// Bytes that may wait in either direction of a connection before the writer has to pause. It holds a few
+/// responses, or a chunk of a body.
+/// Default of `limits.queued_bytes`.
+pub const QUEUED_LEN: usize = 64 * 1024;
 
-/// TLS handshakes in progress on one core, unless set otherwise. Each takes about 16 KiB.
-pub const HANDSHAKES_MAX: usize = 1_000;
+/// TLS handshakes in progress on one core. Each takes about 16 KiB.
+/// Default of `limits.handshakes`.
+pub const HANDSHAKES: usize = 1_000;
 
 /// Age after which a handshake may be evicted for a new one, in ticks of a core. An honest client completes its
 /// handshake within moments.
@@ -164,7 +169,7 @@ pub const SEND_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Default idle timeout of a connection between requests. It is also the default of the setting `limits.idle_seconds`;
 /// a test of the settings compares them.
-pub const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
+pub const IDLE_TIME: Duration = Duration::from_secs(75);
 
 /// Time for the API to produce a response; after it, the client gets 503.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);

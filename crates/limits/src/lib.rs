@@ -23,8 +23,6 @@ pub use visits::*;
 
 const _: () = {
     assert!(CODES_LOW * 2 <= CODES_QUEUE_LEN);
-    assert!(CODES_LOW as u64 * 2 <= SEGMENT_LEN_MIN);
-    assert!(SEGMENT_LEN_MIN <= SEGMENT_LEN_MAX);
     assert!(TARGET_LEN_MAX < HEAD_LEN_MAX);
     assert!(COMMIT_WRITES_MAX <= WRITE_QUEUE_LEN);
     assert!(IMPORT_LINE_MAX < IMPORT_CHUNK_BYTES);

@@ -20,3 +20,6 @@ pub const ALLOWANCE_QUEUE_LEN: usize = 16_384;
 
 /// Redirects of limited links that are handled together: those of one link share a write.
 pub const ALLOWANCE_BATCH: usize = 1_024;
+
+/// Referring hosts that the API shows for a link or a period, those with the most visits.
+pub const REFERRERS_SHOWN_MAX: usize = 100;

@@ -83,7 +83,7 @@ impl Link {
     /// True if a create may return the other link instead of this one. Both have the same destination, policy, tags,
     /// app and domain, and neither is private: a private link is never given to another client.
     pub fn is_like(&self, other: &Link) -> bool {
-        let is_same = self.target == other.target && self.way() == other.way();
+        let is_same = self.target == other.target && self.requested_policy() == other.requested_policy();
         let (mine, theirs) = (&self.labels, &other.labels);
         let is_found_alike = mine.tags == theirs.tags && mine.crawlable == theirs.crawlable && mine.app == theirs.app;
         let is_same = is_same && self.code.domain() == other.code.domain();
@@ -91,8 +91,8 @@ impl Link {
     }
 
     /// Returns the policy as the client requested it, without a default expiry.
-    fn way(&self) -> Policy {
-        let valid_until_ms = self.policy.valid_until_ms.filter(|_| !self.labels.default_end);
+    fn requested_policy(&self) -> Policy {
+        let valid_until_ms = self.policy.valid_until_ms.filter(|_| !self.labels.default_expiry);
         Policy { valid_until_ms, ..self.policy }
     }
 
@@ -102,13 +102,13 @@ impl Link {
     }
 
     /// Returns the link's expiry as an entry of the index of ends.
-    pub fn end(&self) -> Option<DueEvent> {
+    pub fn expiry(&self) -> Option<DueEvent> {
         self.policy.valid_until_ms.map(|at_ms| DueEvent { at_ms, code: self.code })
     }
 
     /// True if the link has expired.
-    pub fn is_over(&self, now_ms: u64) -> bool {
-        self.policy.phase(now_ms) == Phase::Over
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.policy.phase(now_ms) == Phase::Expired
     }
 }
 
@@ -129,7 +129,7 @@ impl UrlKey {
             title: _,
             tags,
             crawlable,
-            default_end,
+            default_expiry,
             app,
             app_version: _,
             domain,
@@ -149,7 +149,7 @@ impl UrlKey {
             bytes.extend_from_slice(&[0, 2]);
             bytes.extend_from_slice(&seconds.to_le_bytes());
         }
-        if let Some(until_ms) = valid_until_ms.filter(|_| !default_end) {
+        if let Some(until_ms) = valid_until_ms.filter(|_| !default_expiry) {
             bytes.extend_from_slice(&[0, 3]);
             bytes.extend_from_slice(&until_ms.to_le_bytes());
         }
@@ -263,8 +263,8 @@ mod tests {
         bytes.extend_from_slice(b"\0\x08\x03\0\0\0\0\x09");
         assert_eq!(UrlKey::of("https://example.org/", &limited, &labels), UrlKey(xxh3_64(&bytes)));
         // A default expiry does not count.
-        let (default_end, valid_until_ms) = (LinkLabels { default_end: true, ..LinkLabels::default() }, Some(77));
-        let key = UrlKey::of("https://example.org/", &Policy { valid_until_ms, ..plain }, &default_end);
+        let (default_expiry, valid_until_ms) = (LinkLabels { default_expiry: true, ..LinkLabels::default() }, Some(77));
+        let key = UrlKey::of("https://example.org/", &Policy { valid_until_ms, ..plain }, &default_expiry);
         assert_eq!(key, UrlKey(xxh3_64(b"\0https://example.org/")));
     }
 

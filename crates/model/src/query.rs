@@ -61,54 +61,55 @@ pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
     bytes
 }
 
-/// First character of a shelf: a key of the tag index under which the links of an app are listed. Tags have no control
-/// characters.
+/// First character of an index key: a key of the tag index under which the links of an app are listed. Tags have no
+/// control characters.
 const OF_APP: char = '\u{2}';
 
-/// Maximum number of shelves that a query over several domains reads. Beyond it, the query filters the links of all
+/// Maximum number of index keys that a query over several domains reads. Beyond it, the query filters the links of all
 /// domains.
-const SHELVES_MAX: usize = 64;
+const INDEX_KEYS_MAX: usize = 64;
 
-/// First character of the shelf for the links of a domain other than the default one.
+/// First character of the index key for the links of a domain other than the default one.
 const OF_DOMAIN: char = '\u{3}';
 
 /// Separator of an app or domain and a tag of its links.
 const TAG_OF_OWNER: char = '\u{1}';
 
-/// Returns the shelf of the links of an app.
-pub fn app_shelf(app: &str) -> String {
+/// Returns the index key of the links of an app.
+pub fn app_index_key(app: &str) -> String {
     format!("{OF_APP}{app}")
 }
 
-/// Returns the shelf of the links of a domain other than the default one.
-pub fn domain_shelf(domain: DomainId) -> String {
+/// Returns the index key of the links of a domain other than the default one.
+pub fn domain_index_key(domain: DomainId) -> String {
     format!("{OF_DOMAIN}{}", HEXLOWER.encode(&domain.to_bytes()))
 }
 
-/// Returns the range of the shelves of all domains: their first character, and the first key after them.
-pub fn domain_shelves() -> (String, String) {
+/// Returns the range of the index keys of all domains: their first character, and the first key after them.
+pub fn domain_index_range() -> (String, String) {
     let behind = char::from_u32(u32::from(OF_DOMAIN) + 1).expect("a character of the same kind");
     (OF_DOMAIN.to_string(), behind.to_string())
 }
 
-/// True for a text from [`domain_shelf`].
-pub fn is_domain_shelf(shelf: &str) -> bool {
-    shelf.starts_with(OF_DOMAIN)
+/// True for a text from [`domain_index_key`].
+pub fn is_domain_index_key(index_key: &str) -> bool {
+    index_key.starts_with(OF_DOMAIN)
 }
 
-/// Returns the shelf of the links of an app or domain that have a tag.
-pub fn with_tag(owner: &str, tag: &str) -> String {
+/// Returns the index key of the links of an app or domain that have a tag.
+pub fn index_key_with_tag(owner: &str, tag: &str) -> String {
     format!("{owner}{TAG_OF_OWNER}{tag}")
 }
 
-/// True for a text from [`app_shelf`] or [`domain_shelf`], with or without [`with_tag`]; false for a plain tag.
-pub fn is_of_owner(shelf: &str) -> bool {
-    shelf.starts_with([OF_APP, OF_DOMAIN])
+/// True for a text from [`app_index_key`] or [`domain_index_key`], with or without [`index_key_with_tag`]; false for a
+/// plain tag.
+pub fn is_of_owner(index_key: &str) -> bool {
+    index_key.starts_with([OF_APP, OF_DOMAIN])
 }
 
-/// Splits a text from [`with_tag`] into the shelf of the app or domain and the tag.
-pub fn owner_and_tag(shelf: &str) -> Option<(&str, &str)> {
-    if is_of_owner(shelf) { shelf.split_once(TAG_OF_OWNER) } else { None }
+/// Splits a text from [`index_key_with_tag`] into the index key of the app or domain and the tag.
+pub fn owner_and_tag(index_key: &str) -> Option<(&str, &str)> {
+    if is_of_owner(index_key) { index_key.split_once(TAG_OF_OWNER) } else { None }
 }
 
 /// A filter for the links of a list.
@@ -133,7 +134,7 @@ pub struct Filter {
     /// Excludes links that have used up their visits.
     pub without_used_up: bool,
     /// Excludes expired links.
-    pub without_over: bool,
+    pub without_expired: bool,
     /// Includes only links in this condition.
     pub condition: Option<Condition>,
 }
@@ -146,7 +147,7 @@ pub enum Condition {
     /// The link has not started yet.
     Scheduled,
     /// The link has expired.
-    Ended,
+    Expired,
     /// The link is archived.
     Archived,
     /// The link has used up its visits.
@@ -158,7 +159,7 @@ impl Condition {
     pub const NAMES: [(&'static str, Condition); 5] = [
         ("active", Condition::Active),
         ("scheduled", Condition::Scheduled),
-        ("ended", Condition::Ended),
+        ("ended", Condition::Expired),
         ("archived", Condition::Archived),
         ("usedUp", Condition::UsedUp),
     ];
@@ -170,41 +171,42 @@ impl Condition {
 }
 
 impl Filter {
-    /// True if the shelves and the time range alone cannot answer the query, so that links must be filtered one by one.
-    /// Each new condition must be added here: otherwise it is silently ignored.
-    pub fn sifts(&self) -> bool {
+    /// True if the index keys and the time range alone cannot answer the query, so that links must be filtered one by
+    /// one. Each new condition must be added here: otherwise it is silently ignored.
+    pub fn needs_filtering(&self) -> bool {
         self.term.is_some()
             || self.has_all()
             || self.without_used_up
-            || self.without_over
+            || self.without_expired
             || self.condition.is_some()
-            || self.scope.domains().is_some() && (self.scope.app().is_some() || self.domain_shelves().is_none())
+            || self.scope.domains().is_some() && (self.scope.app().is_some() || self.domain_index_keys().is_none())
     }
 
     /// Returns the keys of the tag index that list the requested links; empty if the links are listed by creation time.
-    pub fn shelves(&self) -> Vec<String> {
+    pub fn index_keys(&self) -> Vec<String> {
         let owners = match self.scope.app() {
-            Some(app) => vec![app_shelf(app.as_str())],
-            None => self.domain_shelves().unwrap_or_default(),
+            Some(app) => vec![app_index_key(app.as_str())],
+            None => self.domain_index_keys().unwrap_or_default(),
         };
         match (owners.is_empty(), self.tags.is_empty()) {
             (true, _) => self.tags.clone(),
             (false, true) => owners,
             (false, false) => {
-                let with_tags = |owner: &String| self.tags.iter().map(|tag| with_tag(owner, tag)).collect::<Vec<_>>();
+                let with_tags =
+                    |owner: &String| self.tags.iter().map(|tag| index_key_with_tag(owner, tag)).collect::<Vec<_>>();
                 owners.iter().flat_map(with_tags).collect()
             }
         }
     }
 
-    /// Returns the shelves that list exactly the links of the domains, if such shelves exist: the default domain has
-    /// none.
-    fn domain_shelves(&self) -> Option<Vec<String>> {
+    /// Returns the index keys that list exactly the links of the domains, if such index keys exist: the default domain
+    /// has none.
+    fn domain_index_keys(&self) -> Option<Vec<String>> {
         let domains = self.scope.domains().filter(|domains| !domains.is_empty())?;
-        // Several required tags must share a shelf, and each shelf is read by itself.
-        let are_few = domains.len() == 1 || !self.has_all() && domains.len() * self.tags.len().max(1) <= SHELVES_MAX;
+        // Several required tags must share an index key, and each index key is read by itself.
+        let are_few = domains.len() == 1 || !self.has_all() && domains.len() * self.tags.len().max(1) <= INDEX_KEYS_MAX;
         let domains = Some(domains).filter(|_| are_few)?;
-        domains.iter().map(|domain| domain.map(domain_shelf)).collect()
+        domains.iter().map(|domain| domain.map(domain_index_key)).collect()
     }
 
     /// True if a link must have several tags.

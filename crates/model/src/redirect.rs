@@ -57,7 +57,7 @@ impl<T> Destination<T> {
         match self.policy.phase(now_ms) {
             Phase::Live => Lookup::Live(self),
             Phase::Early => Lookup::NotYetValid,
-            Phase::Over => Lookup::Expired,
+            Phase::Expired => Lookup::Expired,
         }
     }
 }

@@ -65,11 +65,11 @@ pub fn any_labels() -> impl Strategy<Value = LinkLabels> {
     let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
     let app = (any_app(), proptest::option::of("[ -~]{1,20}"));
     (title, tags, any::<(bool, bool)>(), app, any_domain()).prop_map(
-        |(text, tags, (crawlable, default_end), (app, app_version), domain)| LinkLabels {
+        |(text, tags, (crawlable, default_expiry), (app, app_version), domain)| LinkLabels {
             title: text.and_then(|text| labels::title(&text).expect("a valid title")),
             tags: Tags::of(tags.iter().map(String::as_str)).expect("valid tags"),
             crawlable,
-            default_end,
+            default_expiry,
             app,
             app_version,
             domain,

@@ -49,7 +49,7 @@ impl<'a> Checker<'a> {
         let domains = self.domains(base_url.as_ref());
         let tls = self.tls(listeners.public());
         let limits = self.limits();
-        let drain_delay = self.one(Key::DrainDelay, quantities::delay);
+        let drain_delay = self.one(Key::DrainDelay, quantities::time_up_to_hour);
         let admin_hosts = self.list(Key::AdminHosts, "write at least one, or remove the setting", host_name);
         let admin_requires_key = self.one(Key::AdminRequireKey, value::boolean);
         let log_level = self.one(Key::LogLevel, logs::log_level);

@@ -118,7 +118,7 @@ impl Shown {
 
     /// Shows a time, or a word for none.
     pub(crate) fn time_or(word: &str, time: Option<Duration>) -> Shown {
-        Shown::text(time.map_or(word.to_owned(), quantities::window_text))
+        Shown::text(time.map_or(word.to_owned(), quantities::show_time))
     }
 }
 

@@ -55,14 +55,14 @@ impl Context {
     pub(in crate::api) async fn yourls(&self, request: Request<Incoming>) -> ApiResponse {
         // Responses can be scripts, and writes can be image loads, so any page of any site can cause these
         // requests.
-        let lured = self.must_not_be_in_a_browser(&request);
+        let refusal = self.refuse_browser(&request);
         let domain = self.domain_of(&request).and_then(|place| self.domains().label_at(place));
         let form = match read_form(request).await {
             Ok((form, source)) => (form, source),
             Err(problem) => return problem.into_answer(),
         };
         let (form, source) = form;
-        let told = match lured {
+        let told = match refusal {
             Ok(()) if form.get("format") == "jsonp" && !self.site.interfaces.yourls_jsonp => Err(Problem::forbidden(
                 "JSONP is disabled on this service. To enable it, its operator sets api.yourls_jsonp = true.",
             )),

@@ -10,12 +10,13 @@ use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::describe::VisitsSummary;
 use crate::api::rest::list::failed;
 use crate::api::rest::visits::{self, HOUR_MS, Span};
+use carom_limits::REFERRERS_SHOWN_MAX;
 use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;
 use carom_model::query::{Filter, ListAnswer, ListRequest, PartCounts};
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{HOSTS_MAX, Subject, VisitCounts, VisitGroup};
+use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 
@@ -96,7 +97,7 @@ impl Context {
         let day = |ms: u64| u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX);
         let to_day = day(span.end_ms.min(now_ms));
         let from_day = day(span.start_ms).max(to_day.saturating_sub(DAYS_MAX as u32 - 1));
-        match self.ask_list(ListRequest::Referrers { from_day, to_day, count: HOSTS_MAX }).await? {
+        match self.ask_list(ListRequest::Referrers { from_day, to_day, count: REFERRERS_SHOWN_MAX }).await? {
             ListAnswer::Referrers(hosts) => Ok(visits::described_hosts(&hosts)),
             other => Err(failed(&other)),
         }

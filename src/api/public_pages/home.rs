@@ -14,9 +14,8 @@ use crate::api::page::as_html;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::request::accepts_html;
-use crate::api::response::{ApiResponse, answer, with};
+use crate::api::response::{ApiResponse, answer, uncached_redirect, with};
 use crate::api::rest::create::Create;
-use crate::api::rest::domains::lead_to;
 use crate::api::rest::short_urls::CreatedLink;
 use crate::bridge::LinkAnswer;
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
@@ -57,12 +56,12 @@ pub(in crate::api) fn shown(ms: u64) -> String {
 impl Context {
     /// Handles `GET /`: redirects to the domain's home page, or shows the form.
     pub(in crate::api) fn home<B>(&self, request: &Request<B>) -> ApiResponse {
-        let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
+        let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
         if let Some(target) = &self.domains().at(place).targets.home {
-            return lead_to(target);
+            return uncached_redirect(target);
         }
         match self.site.has_form {
-            false => self.lost(request, Some(place), Notice::NotFound),
+            false => self.no_link_page(request, Some(place), Notice::NotFound),
             true if accepts_html(request) => self.show_form(StatusCode::OK, Home::default()),
             true => answer(
                 StatusCode::OK,
@@ -84,14 +83,14 @@ impl Context {
     }
 
     /// Handles `POST /`: creates a link from the form.
-    pub(in crate::api) async fn shorten_by_hand(&self, request: Request<Incoming>) -> ApiResponse {
+    pub(in crate::api) async fn create_from_form(&self, request: Request<Incoming>) -> ApiResponse {
         let domain = self.domain_of(&request);
         let Some(place) = domain.filter(|_| self.site.has_form) else {
-            return self.lost(&request, domain, Notice::NotFound);
+            return self.no_link_page(&request, domain, Notice::NotFound);
         };
-        let lured = self.must_not_be_lured(&request).err().map(|problem| problem.detail());
-        let foreign = self.is_foreign_to_us(&request).then(|| FOREIGN.to_owned());
-        if let Some(problem) = foreign.or(lured) {
+        let refusal = self.refuse_foreign_page(&request).err().map(|problem| problem.detail());
+        let foreign = self.is_cross_site(&request).then(|| FOREIGN.to_owned());
+        if let Some(problem) = foreign.or(refusal) {
             return self.show_form(StatusCode::FORBIDDEN, Home { problem: Some(problem), ..Home::default() });
         }
         let is_browser = accepts_html(&request);
@@ -102,14 +101,14 @@ impl Context {
         };
         let caller = self.caller.meaning(self.domains().label_at(place));
         let context = Context { caller: Rc::new(caller), ..self.clone() };
-        match context.try_by_hand(&form, source).await {
-            Ok(CreatedLink { link, .. }) => self.lead_to_made(&link, place),
+        match context.try_from_form(&form, source).await {
+            Ok(CreatedLink { link, .. }) => self.redirect_to_created(&link, place),
             Err(refusal) => self.show_again(&form, refusal),
         }
     }
 
     /// Redirects to the page of a created link, so that a reload creates no second one.
-    fn lead_to_made(&self, link: &Link, place: DomainIndex) -> ApiResponse {
+    fn redirect_to_created(&self, link: &Link, place: DomainIndex) -> ApiResponse {
         let domain = link.labels.domain.as_ref();
         // A key may create links in another domain than that of the request. The page stays here: forms must not
         // redirect elsewhere.
@@ -123,8 +122,8 @@ impl Context {
     }
 
     /// Handles `GET /-/links/{code}?mark=`: shows a created link to its creator.
-    pub(in crate::api) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> ApiResponse {
-        let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
+    pub(in crate::api) async fn show_created<B>(&self, code: &str, request: &Request<B>) -> ApiResponse {
+        let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
         let mut client = self.client_of(request);
         if client.is_limited() {
             return self.too_many(request);
@@ -133,25 +132,25 @@ impl Context {
         let here = Context { caller: Rc::new(caller), ..self.clone() };
         let query = request.uri().query();
         let Ok(code) = here.code_in(code, query) else {
-            return self.lost(request, Some(place), Notice::NotFound);
+            return self.no_link_page(request, Some(place), Notice::NotFound);
         };
         match self.services.read_link(code).await {
             LinkAnswer::Found(link, counts) if self.site.receipts.holds(&link, Params::of(query).text("mark")) => {
-                self.draw_made(&link, counts, place)
+                self.draw_created(&link, counts, place)
             }
             LinkAnswer::Found(..) | LinkAnswer::NotFound if client.misses_too_often() => self.too_many(request),
-            LinkAnswer::Found(..) | LinkAnswer::NotFound => self.lost(request, Some(place), Notice::NotFound),
-            LinkAnswer::Damaged => self.lost(request, Some(place), Notice::Damaged),
-            LinkAnswer::Refused(_) => self.lost(request, Some(place), Notice::Unavailable),
+            LinkAnswer::Found(..) | LinkAnswer::NotFound => self.no_link_page(request, Some(place), Notice::NotFound),
+            LinkAnswer::Damaged => self.no_link_page(request, Some(place), Notice::Damaged),
+            LinkAnswer::Refused(_) => self.no_link_page(request, Some(place), Notice::Unavailable),
         }
     }
 
-    fn draw_made(&self, link: &Link, counts: VisitCounts, place: DomainIndex) -> ApiResponse {
+    fn draw_created(&self, link: &Link, counts: VisitCounts, place: DomainIndex) -> ApiResponse {
         let domain = link.labels.domain.as_ref();
         let base_url = self.domains().base_url_of(domain);
         let code = link.code.as_slug().to_string();
         let elsewhere = if domain == self.domains().label_at(place).as_ref() { "" } else { &*base_url };
-        let page = self.pages().made(&pages::CreatedPage {
+        let page = self.pages().created(&pages::CreatedPage {
             short_url: format!("{base_url}/{code}"),
             path: format!("{elsewhere}/{code}"),
             code,
@@ -168,7 +167,7 @@ impl Context {
         with(answer, header::CACHE_CONTROL, "no-store")
     }
 
-    async fn try_by_hand(&self, form: &Form, source: Option<RequestOrigin>) -> Result<CreatedLink, Refusal> {
+    async fn try_from_form(&self, form: &Form, source: Option<RequestOrigin>) -> Result<CreatedLink, Refusal> {
         let key = Some(form.get("key").trim()).filter(|key| !key.is_empty());
         let meant = self.caller.domain_meant().cloned();
         let context = self.identify(key.map(str::as_bytes), source, None)?;
@@ -181,7 +180,7 @@ impl Context {
                 // Programs import links that have expired already; a person has mistyped the date.
                 match create.policy.valid_until_ms.is_some_and(|ms| ms <= self.services.unix_ms()) {
                     true => Err(Refusal::Fields(vec![Invalid::new("validUntil", "must be in the future")])),
-                    false => Ok(context.make(create).await?),
+                    false => Ok(context.create_link(create).await?),
                 }
             }
             read => {

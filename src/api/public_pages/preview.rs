@@ -44,7 +44,7 @@ impl Context {
         }
         let domain = self.domain_of(request);
         let Ok(code) = Code::parse(code.as_bytes()) else {
-            return Err(self.lost(request, domain, Notice::NotFound));
+            return Err(self.no_link_page(request, domain, Notice::NotFound));
         };
         let (stored, is_spent) = self.read_at(code, domain).await;
         let blocked = self.services.blocked();

@@ -222,14 +222,12 @@ impl Context {
 
     /// Returns the error that a create with this slug would get, as far as this node knows; `None` if the slug is
     /// available.
-    fn judge_slug(&self, wanted: &NewLink, answer: &LinkAnswer) -> Option<Problem> {
-        let slug = wanted.link.code.as_slug().to_string();
+    fn judge_slug(&self, new: &NewLink, answer: &LinkAnswer) -> Option<Problem> {
+        let slug = new.link.code.as_slug().to_string();
         match answer {
             LinkAnswer::NotFound => None,
             LinkAnswer::Found(link, _)
-                if wanted.reuse == Reuse::Any
-                    && link.is_like(&wanted.link)
-                    && !link.is_over(self.services.unix_ms()) =>
+                if new.reuse == Reuse::Any && link.is_like(&new.link) && !link.is_expired(self.services.unix_ms()) =>
             {
                 None
             }
@@ -347,7 +345,7 @@ impl Bulk {
             let create = create?;
             if self.dry {
                 return Ok(match create.slug {
-                    Some(slug) => Read::Asked(self.context.wanted(create, slug)),
+                    Some(slug) => Read::Asked(self.context.new_link(create, slug)),
                     None => Read::Good,
                 });
             }
@@ -360,14 +358,12 @@ impl Bulk {
                 (None, true) => Context::private_code()?,
                 (None, false) => codes.codes.pop().ok_or_else(|| lacking.clone().unwrap_or_else(Problem::no_code))?,
             };
-            Ok(Read::Asked(self.context.wanted(create, code)))
+            Ok(Read::Asked(self.context.new_link(create, code)))
         };
         let lines: Vec<(u64, Read)> =
             read.into_iter().map(|(number, create)| (number, decide(create).unwrap_or_else(Read::Bad))).collect();
-        let asked: Vec<&NewLink> = lines
-            .iter()
-            .filter_map(|(_, read)| if let Read::Asked(wanted) = read { Some(wanted) } else { None })
-            .collect();
+        let asked: Vec<&NewLink> =
+            lines.iter().filter_map(|(_, read)| if let Read::Asked(new) = read { Some(new) } else { None }).collect();
         let answers = if self.dry {
             Answers::Found(services.read_all(asked.len(), |at| asked[at].link.code))
         } else {
@@ -397,9 +393,9 @@ impl Bulk {
             let result = match read {
                 Read::Good => Ok(None),
                 Read::Bad(problem) => Err(problem),
-                Read::Asked(wanted) => {
+                Read::Asked(new) => {
                     let answer = answers.next().unwrap_or(StoreAnswer::Refused(NO_ANSWER));
-                    self.context.finish(wanted, answer).await.map(Some)
+                    self.context.finish(new, answer).await.map(Some)
                 }
             };
             results.push((line, result));
@@ -416,9 +412,9 @@ impl Bulk {
             let result = match read {
                 Read::Good => Ok(None),
                 Read::Bad(problem) => Err(problem),
-                Read::Asked(wanted) => {
+                Read::Asked(new) => {
                     let answer = answers.next().unwrap_or(LinkAnswer::Refused(NO_ANSWER));
-                    let problem = self.context.judge_slug(&wanted, &answer).or_else(|| self.judge_again(&wanted));
+                    let problem = self.context.judge_slug(&new, &answer).or_else(|| self.judge_again(&new));
                     problem.map_or(Ok(None), Err)
                 }
             };
@@ -437,14 +433,14 @@ impl Bulk {
 
     /// Returns the error for a slug that an earlier line of a dry run would have taken. Remembers at most
     /// [`BULK_SLUGS_TRIED`] slugs.
-    fn judge_again(&mut self, wanted: &NewLink) -> Option<Problem> {
-        let hash = self.hasher.hash_one(wanted.link.code);
+    fn judge_again(&mut self, new: &NewLink) -> Option<Problem> {
+        let hash = self.hasher.hash_one(new.link.code);
         let is_taken = self.tried.contains(&hash);
         if !is_taken && self.tried.len() < BULK_SLUGS_TRIED {
             self.tried.insert(hash);
         }
         // A request for a similar link may get the link of the earlier line.
-        (is_taken && wanted.reuse != Reuse::Any).then(|| Problem::slug_taken(&wanted.link.code.as_slug().to_string()))
+        (is_taken && new.reuse != Reuse::Any).then(|| Problem::slug_taken(&new.link.code.as_slug().to_string()))
     }
 
     /// Reads the visits of the reused links among these results.

@@ -12,7 +12,7 @@ use carom_model::destination::hosts::HostSet;
 use carom_model::destination::long_url::{Authority, LongUrl};
 use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::{self, LinkLabels, Tags};
-use carom_model::link::patch::is_contrary;
+use carom_model::link::patch::starts_after_expiry;
 
 /// Upper limit of the seconds for which clients may cache a redirect: the largest that HTTP caches understand (RFC
 /// 9111, section 1.2.2).
@@ -121,7 +121,7 @@ impl Create {
         if private && slug.is_some() {
             invalid.push(Invalid::new("private", "generates a random code, so it cannot be combined with customSlug"));
         }
-        if is_contrary(&policy) {
+        if starts_after_expiry(&policy) {
             invalid.push(Invalid::new("validSince", "must be before validUntil"));
         }
         match target {

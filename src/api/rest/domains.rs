@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::context::Context;
 use crate::api::request::is_read;
-use crate::api::response::{ApiResponse, empty, json as json_answer, with};
+use crate::api::response::{ApiResponse, json as json_answer, uncached_redirect};
 use carom_model::destination::hosts::authority_of;
 use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
 use carom_model::redirect::Notice;
@@ -28,17 +28,17 @@ impl Context {
     }
 
     /// Returns the response for a missing or expired link: the domain's redirect, if it has one, else a page.
-    pub(in crate::api) fn lost<B>(
+    pub(in crate::api) fn no_link_page<B>(
         &self,
         request: &Request<B>,
         domain: Option<DomainIndex>,
-        lost: Notice,
+        notice: Notice,
     ) -> ApiResponse {
         let policies = Policies { blocked: None, domains: self.domains() };
-        match policies.response_at(domain, lost) {
-            Response::DomainFallback(target) if is_read(request.method()) => lead_to(target),
+        match policies.response_at(domain, notice) {
+            Response::DomainFallback(target) if is_read(request.method()) => uncached_redirect(target),
             Response::Notice(notice) => self.notice(request, notice),
-            Response::DomainFallback(_) | Response::Redirect(_) => self.notice(request, lost),
+            Response::DomainFallback(_) | Response::Redirect(_) => self.notice(request, notice),
         }
     }
 
@@ -69,12 +69,6 @@ fn redirects(targets: &Targets) -> Value {
         "invalidShortUrlRedirect": targets.not_found,
         "expiredShortUrlRedirect": targets.expired,
     })
-}
-
-/// Returns a redirect that clients do not cache.
-pub(in crate::api) fn lead_to(target: &str) -> ApiResponse {
-    let answer = with(empty(StatusCode::FOUND), header::CONTENT_LENGTH, "0");
-    with(with(answer, header::CACHE_CONTROL, "private, max-age=0"), header::LOCATION, target)
 }
 
 /// Returns the host of a request: that of its absolute target, if it has one (RFC 9112, section 3.2.2), else the

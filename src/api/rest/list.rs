@@ -109,7 +109,7 @@ impl Context {
 
     /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
     pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> ApiResponse {
-        let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
+        let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
         match self.services.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
             Ok(ListAnswer::Crawlable(allowed)) => {
                 let text = format!("User-agent: *\n{allowed}Disallow: /\n");
@@ -263,7 +263,7 @@ fn filter(params: &mut Params) -> Filter {
         since_ms: params.since_ms("startDate"),
         until_ms: params.until_ms("endDate"),
         without_used_up: params.flag("excludeMaxVisitsReached"),
-        without_over: params.flag("excludePastValidUntil"),
+        without_expired: params.flag("excludePastValidUntil"),
     }
 }
 
@@ -340,7 +340,7 @@ mod tests {
             since_ms: Some(1_767_323_045_000),
             until_ms: Some(1_767_398_399_999),
             without_used_up: true,
-            without_over: true,
+            without_expired: true,
             condition: None,
         };
         let order = SortOrder { field: OrderField::Title, descending: true };

@@ -99,71 +99,75 @@ impl Context {
         let fields = read_object(&self.services, request).await?;
         let create = self.bounded(|bounds| Create::read(&fields, bounds));
         let mut create = create.map_err(|invalid| Problem::invalid(&invalid))?;
-        let Some(key) = key else { return Ok((self.make(create).await?, false)) };
+        let Some(key) = key else { return Ok((self.create_link(create).await?, false)) };
         let idempotency = Idempotency::of(self.caller.name(), &key, &Value::Object(fields).to_string());
         create.labels.idempotency = Some(idempotency);
         let pending =
             self.services.counters().pending_creates.begin(idempotency.key).ok_or_else(Problem::create_under_way)?;
-        let made = self.make_pending(create, Some(Rc::new(pending))).await?;
+        let created = self.create_with_quota(create, Some(Rc::new(pending))).await?;
         // A link that this request has created comes with known visits: zero.
-        let is_repeated = made.counts.is_none() && made.link.labels.idempotency == Some(idempotency);
-        Ok((made, is_repeated))
+        let is_repeated = created.counts.is_none() && created.link.labels.idempotency == Some(idempotency);
+        Ok((created, is_repeated))
     }
 
     /// Creates a link, or finds one that may be reused.
-    pub(in crate::api) async fn make(&self, create: Create) -> Result<CreatedLink, Problem> {
-        self.make_pending(create, None).await
+    pub(in crate::api) async fn create_link(&self, create: Create) -> Result<CreatedLink, Problem> {
+        self.create_with_quota(create, None).await
     }
 
-    async fn make_pending(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<CreatedLink, Problem> {
+    async fn create_with_quota(
+        &self,
+        create: Create,
+        pending: Option<Rc<PendingCreate>>,
+    ) -> Result<CreatedLink, Problem> {
         let quota = self.caller.take_create()?;
-        let made = self.make_one(create, pending).await;
-        made.map(|(link, counts)| CreatedLink { link, counts, quota }).map_err(|problem| problem.with_quota(quota))
+        let created = self.create_one(create, pending).await;
+        created.map(|(link, counts)| CreatedLink { link, counts, quota }).map_err(|problem| problem.with_quota(quota))
     }
 
-    async fn make_one(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Shown, Problem> {
+    async fn create_one(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Shown, Problem> {
         let code = match create.slug {
             Some(slug) => slug,
             None => self.fresh_code(create.private).await?,
         };
-        let wanted = NewLink { pending, ..self.wanted(create, code) };
-        let answer = self.insert(&wanted).await;
-        self.finish(wanted, answer).await
+        let new = NewLink { pending, ..self.new_link(create, code) };
+        let answer = self.insert(&new).await;
+        self.finish(new, answer).await
     }
 
     /// Turns the store's reply into a link. Tries further codes if the code is taken.
-    pub(in crate::api) async fn finish(&self, wanted: NewLink, answer: StoreAnswer) -> Result<Shown, Problem> {
-        let (mut wanted, mut answer) = (wanted, answer);
+    pub(in crate::api) async fn finish(&self, new: NewLink, answer: StoreAnswer) -> Result<Shown, Problem> {
+        let (mut new, mut answer) = (new, answer);
         for tried in 1.. {
             match answer {
                 StoreAnswer::Created => {
-                    self.caller.made();
-                    return Ok((wanted.link, Some(VisitCounts::default())));
+                    self.caller.count_created();
+                    return Ok((new.link, Some(VisitCounts::default())));
                 }
                 StoreAnswer::Existing { link: existing, spare } => {
                     if spare {
-                        self.services.give_code_back(wanted.link.code.within(None));
+                        self.services.give_code_back(new.link.code.within(None));
                     }
                     return Ok((existing, None));
                 }
                 StoreAnswer::Repeated { link } => return Ok((link, None)),
                 StoreAnswer::Taken if tried == CODES_TRIED_MAX => break,
                 StoreAnswer::Taken => {}
-                other => return Err(failed(&other, &wanted.link.code.as_slug().to_string())),
+                other => return Err(failed(&other, &new.link.code.as_slug().to_string())),
             }
-            match wanted.link.origin {
+            match new.link.origin {
                 // The link that was found may have been deleted meanwhile.
-                Origin::Custom if wanted.reuse == Reuse::Any => wanted.reuse = Reuse::Never,
-                Origin::Custom => return Err(Problem::slug_taken(&wanted.link.code.as_slug().to_string())),
+                Origin::Custom if new.reuse == Reuse::Any => new.reuse = Reuse::Never,
+                Origin::Custom => return Err(Problem::slug_taken(&new.link.code.as_slug().to_string())),
                 Origin::Issued => {
-                    let code = self.fresh_code(wanted.link.is_private()).await?.within(wanted.link.code.domain());
-                    wanted.link = Arc::new(Link { code, ..Link::clone(&wanted.link) });
+                    let code = self.fresh_code(new.link.is_private()).await?.within(new.link.code.domain());
+                    new.link = Arc::new(Link { code, ..Link::clone(&new.link) });
                     if tried >= REUSES_TRIED_MAX {
-                        wanted.reuse = Reuse::Never;
+                        new.reuse = Reuse::Never;
                     }
                 }
             }
-            answer = self.insert(&wanted).await;
+            answer = self.insert(&new).await;
         }
         Err(Problem::unavailable("All short codes that were tried are taken. Try again."))
     }
@@ -287,7 +291,7 @@ impl Context {
     }
 
     /// Returns the link that a request asks for, under that code, with the rule for reuse.
-    pub(in crate::api) fn wanted(&self, create: Create, code: Code) -> NewLink {
+    pub(in crate::api) fn new_link(&self, create: Create, code: Code) -> NewLink {
         let is_chosen = create.slug.is_some();
         let reuse = match create.find {
             true if !create.private => Reuse::Any,
@@ -308,7 +312,7 @@ impl Context {
         if let (None, Some(ttl)) = (policy.valid_until_ms, self.site.default_ttl) {
             let begin_ms = policy.valid_since_ms.map_or(created_ms, |since_ms| since_ms.max(created_ms));
             policy.valid_until_ms = Some((begin_ms + ttl.as_millis() as u64).min(INSTANT_MS_MAX));
-            labels.default_end = true;
+            labels.default_expiry = true;
         }
         let (version, code) = (Version::default(), code.within(labels.domain_id()));
         Link { code, policy, target: target.into(), created_ms, origin, version, labels }

@@ -11,10 +11,11 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
+use carom_limits::REFERRERS_SHOWN_MAX;
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::visits::history::History;
-use carom_model::visits::tally::{HOSTS_MAX, Subject, VisitCounts};
+use carom_model::visits::tally::{Subject, VisitCounts};
 
 pub(in crate::api) const HOUR_MS: u64 = 3_600_000;
 
@@ -117,10 +118,10 @@ pub(in crate::api) fn describe(history: &History, span: &Span) -> Value {
     })
 }
 
-/// Describes the hosts with the most visits, at most [`HOSTS_MAX`] of them.
+/// Describes the hosts with the most visits, at most [`REFERRERS_SHOWN_MAX`] of them.
 pub(in crate::api) fn described_hosts(hosts: &[(Box<[u8]>, u64)]) -> Vec<Value> {
     let described = |(host, count): &(Box<[u8]>, u64)| json!({"host": String::from_utf8_lossy(host), "total": count});
-    hosts.iter().take(HOSTS_MAX).map(described).collect()
+    hosts.iter().take(REFERRERS_SHOWN_MAX).map(described).collect()
 }
 
 fn entry(date: &str, VisitCounts { total, bots }: VisitCounts) -> Value {

@@ -210,10 +210,19 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
 
 /// True if a stored link has the same destination, policy and labels.
 fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
-    let LinkLabels { title, tags, crawlable, default_end, app, app_version, domain, delete_at_ms: _, idempotency: _ } =
-        &link.labels;
+    let LinkLabels {
+        title,
+        tags,
+        crawlable,
+        default_expiry,
+        app,
+        app_version,
+        domain,
+        delete_at_ms: _,
+        idempotency: _,
+    } = &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
-    let is_noted = stored.crawlable == *crawlable && stored.default_end == *default_end;
+    let is_noted = stored.crawlable == *crawlable && stored.default_expiry == *default_expiry;
     let is_owned = stored.app == app.as_ref().map(AppName::as_str) && stored.app_version == app_version.as_deref();
     let is_owned = is_owned && stored.domain == domain.as_ref().map(DomainName::as_str);
     stored.policy == link.policy && stored.target == link.target && is_labelled && is_noted && is_owned

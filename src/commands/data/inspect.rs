@@ -177,14 +177,14 @@ fn read_link(key: &[u8], value: &[u8]) -> Result<Option<Link>, String> {
 /// Passes the index entries that a link should have to `each`.
 fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
     each(Section::Urls, &stored_url(&link.url_entry()));
-    if let Some(due) = link.end() {
+    if let Some(due) = link.expiry() {
         each(Section::Ends, &stored_end(EndKind::Link, &due));
     }
     if let Some(due) = link.deletion() {
         each(Section::Ends, &stored_end(EndKind::Deletion, &due));
     }
     for entry in search::listing(link).entries() {
-        let section = if entry.shelf == IndexKind::Dates { Section::Dates } else { Section::Tags };
+        let section = if entry.kind == IndexKind::Dates { Section::Dates } else { Section::Tags };
         each(section, &listed(&entry.key, &entry.marks.to_value()));
     }
 }
@@ -289,9 +289,9 @@ mod tests {
             record::encode_link(name.as_bytes(), &link, &mut value);
             all.push((Section::Links, name.as_bytes().to_vec(), value));
             all.push((Section::Urls, stored_url(&link.url_entry()), vec![0; 8]));
-            all.extend(link.end().map(|due| (Section::Ends, stored_end(EndKind::Link, &due), Vec::new())));
+            all.extend(link.expiry().map(|due| (Section::Ends, stored_end(EndKind::Link, &due), Vec::new())));
             for entry in search::listing(&link).entries() {
-                let section = if entry.shelf == IndexKind::Dates { Section::Dates } else { Section::Tags };
+                let section = if entry.kind == IndexKind::Dates { Section::Dates } else { Section::Tags };
                 all.push((section, entry.key, entry.marks.to_value()));
             }
         }

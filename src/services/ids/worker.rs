@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use carom_shards::{Code, CodeLength, CoreId, CounterValue, GeneratedCode, Issuer, Offer, Run, Segment, SegmentSizer};
+use carom_shards::{
+    Code, CodeLength, CoreId, CounterValue, GeneratedCode, Issuer, Offer, Run, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN,
+    Segment, SegmentSizer,
+};
 use heapless::spsc::Producer;
 
 use super::{ReplenishError, ReplenisherSetup, failed};
 use crate::bridge::ToCore;
-use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
+use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, RECYCLE_LEN};
 use carom_store::ids::SegmentRow;
 use carom_telemetry::alarms::Alarm;
 
@@ -22,6 +25,11 @@ const REST_AFTER_ERROR: Duration = Duration::from_millis(250);
 
 /// Smallest number of codes that are moved to a core at once: each move is a write to disk.
 const MOVE_MIN: usize = 1_024;
+
+const _: () = {
+    assert!(CODES_LOW as u64 * 2 <= SEGMENT_LEN_MIN);
+    assert!(RECYCLE_LEN as u64 == SEGMENT_LEN_MIN);
+};
 
 /// The supply of one core.
 pub(super) struct Supply {

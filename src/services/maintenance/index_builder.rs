@@ -31,7 +31,7 @@ impl Entries {
         let (Ok(code), Ok(RecordRef::Link(link))) = (Code::from_key(key), record::decode(key, value)) else { return };
         let link = link.to_link(code);
         self.urls.push(link.url_entry());
-        self.ends.extend(link.end());
+        self.ends.extend(link.expiry());
         self.lists.append(&mut search::listing(&link).entries());
     }
 

@@ -180,7 +180,7 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
         title: title.map_err(|error| LineError::Label("title", error))?.flatten(),
         tags: tags.map_err(|error| LineError::Label("tags", error))?.unwrap_or_default(),
         crawlable: raw.crawlable.unwrap_or(false),
-        default_end: raw.default_end.unwrap_or(false) && valid_until_ms.is_some(),
+        default_expiry: raw.default_end.unwrap_or(false) && valid_until_ms.is_some(),
         app: raw.app.map(|text| AppName::parse(&text.0)).transpose().map_err(LineError::App)?,
         app_version: match raw.app_version.map(|text| text.0.into_owned()) {
             Some(text) if !is_app_version(&text) => return Err(LineError::AppVersion),
@@ -246,7 +246,7 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     if link.crawlable {
         out.extend_from_slice(b",\"crawlable\":true");
     }
-    if link.default_end {
+    if link.default_expiry {
         out.extend_from_slice(b",\"defaultEnd\":true");
     }
     for (name, text) in [("domain", link.domain), ("app", link.app), ("appVersion", link.app_version)] {
@@ -328,7 +328,7 @@ mod tests {
             let created_ms = readable(link.created_ms);
             let (title, tags) = (link.labels.title.as_deref(), link.labels.tags.joined());
             let Link { target, origin, version, labels, .. } = &link;
-            let LinkLabels { crawlable, default_end, .. } = *labels;
+            let LinkLabels { crawlable, default_expiry, .. } = *labels;
             let (origin, version) = (*origin, *version);
             let (app, app_version) = (labels.app.as_ref().map(AppName::as_str), labels.app_version.as_deref());
             let stored = LinkRef {
@@ -342,7 +342,7 @@ mod tests {
                 title,
                 tags,
                 crawlable,
-                default_end,
+                default_expiry,
                 app,
                 app_version,
                 domain: labels.domain.as_ref().map(DomainName::as_str),
@@ -355,8 +355,8 @@ mod tests {
             prop_assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
             prop_assert_eq!(value["title"].as_str(), title);
             if let Ok(line) = read(&out, &[], &domains()) {
-                let default_end = default_end && policy.valid_until_ms.is_some();
-                prop_assert_eq!((line.policy, line.labels), (policy, LinkLabels { default_end, ..link.labels }));
+                let default_expiry = default_expiry && policy.valid_until_ms.is_some();
+                prop_assert_eq!((line.policy, line.labels), (policy, LinkLabels { default_expiry, ..link.labels }));
             }
         }
 
@@ -387,7 +387,7 @@ mod tests {
             title: Some("\"A\" title"),
             tags: "a\nb",
             crawlable: true,
-            default_end: true,
+            default_expiry: true,
             app: Some("shop"),
             app_version: Some("1.0 \"b\""),
             domain: Some("go.test"),
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!((line.code, line.policy, line.origin), (Some(code), policy, Some(Origin::Issued)));
         assert_eq!((line.target.as_str(), line.created_ms), (stored.target, Some(stored.created_ms)));
         assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (stored.title, stored.tags));
-        assert!(line.labels.crawlable && line.labels.default_end);
+        assert!(line.labels.crawlable && line.labels.default_expiry);
         assert_eq!(line.labels.app.as_ref().map(AppName::as_str), stored.app);
         assert_eq!(line.labels.app_version.as_deref(), stored.app_version);
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{FleetContext, note_trouble};
+use super::{FleetContext, note_error};
 use crate::bridge::{LookupRequest, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisReply, RequestId};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
@@ -31,17 +31,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(
-    shared: &FleetContext,
+    fleet: &FleetContext,
     writer: SyncSender<WriterOrder>,
 ) -> io::Result<(SyncSender<LookupRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
-    let looker = CodeLookup { redis: shared.redis()?, shared: shared.clone(), writer, asked: HashMap::new() };
+    let looker = CodeLookup { redis: fleet.redis()?, fleet: fleet.clone(), writer, asked: HashMap::new() };
     let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
     Ok((sender, thread))
 }
 
 struct CodeLookup {
-    shared: FleetContext,
+    fleet: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     /// The look-ups that wait for each answer of Redis.
@@ -69,7 +69,7 @@ impl CodeLookup {
     /// # Errors
     /// If the store cannot be read.
     fn is_known_to_be_gone(&self, code: &Code, theirs: &State) -> Result<bool, StoreError> {
-        let Some(value) = self.shared.links.get(code)? else { return Ok(false) };
+        let Some(value) = self.fleet.links.get(code)? else { return Ok(false) };
         Ok(State::from_value(*code, &value).is_some_and(|mine| rules::is_over(&mine, theirs)))
     }
 
@@ -79,13 +79,13 @@ impl CodeLookup {
         for look_up in look_ups {
             // The ways to this thread and back take some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
-            if is_late || !self.shared.has_same_key() {
+            if is_late || !self.fleet.has_same_key() {
                 self.reply(&look_up, &Lookup::Unconfirmed);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
         }
-        self.shared.stats.fleet.look_ups.add(by_code.len() as u64);
+        self.fleet.stats.fleet.look_ups.add(by_code.len() as u64);
         for (code, look_ups) in by_code {
             let since = look_ups.iter().map(|look_up| look_up.since).min().unwrap_or_else(Instant::now);
             let ticket = self.redis.put_state(&code, since + LOOK_UP_TIME - TIME_MIN);
@@ -112,14 +112,14 @@ impl CodeLookup {
                     }
                 }
                 Ok(_) => Lookup::Missing,
-                Err(trouble) => {
-                    note_trouble(&self.shared.stats, &trouble);
+                Err(error) => {
+                    note_error(&self.fleet.stats, &error);
                     Lookup::Unconfirmed
                 }
             };
             look_ups.iter().for_each(|look_up| self.reply(look_up, &found));
         }
-        self.shared.stats.fleet.look_up_hits.add(states.len() as u64);
+        self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
             // A busy writer will get these links from the stream.
             let _ = self.writer.try_send(WriterOrder::LookedUp(states));
@@ -131,6 +131,6 @@ impl CodeLookup {
         // If the store may have the link, neither an empty answer nor none proves that it does not exist.
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
         let found = if in_doubt && is_absent { &Lookup::NotResident } else { found };
-        self.shared.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone(), is_allowance: false });
+        self.fleet.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone(), is_allowance: false });
     }
 }

@@ -18,7 +18,7 @@ const LEASE_TIME: Duration = Duration::from_secs(1);
 
 /// The source of counter values for a node of a fleet.
 pub struct FleetCounter {
-    shared: FleetContext,
+    fleet: FleetContext,
     redis: Redis,
     /// True if this node was part of the fleet when it started. If not, a counter below its own values is no surprise,
     /// until it has leased values of that length once.
@@ -32,11 +32,11 @@ impl FleetCounter {
     ///
     /// # Errors
     /// If the store cannot be read, or the certificates for Redis cannot be used.
-    pub fn new(shared: &FleetContext) -> io::Result<FleetCounter> {
-        let was_here = shared.links.is_of_fleet().map_err(io::Error::other)?;
+    pub fn new(fleet: &FleetContext) -> io::Result<FleetCounter> {
+        let was_here = fleet.links.is_of_fleet().map_err(io::Error::other)?;
         Ok(FleetCounter {
-            redis: shared.redis()?,
-            shared: shared.clone(),
+            redis: fleet.redis()?,
+            fleet: fleet.clone(),
             was_here,
             leased: HashSet::new(),
             made: Instant::now(),
@@ -49,10 +49,10 @@ impl FleetCounter {
     /// A description of why no lease is possible now. Values may be lost then, which does no harm.
     pub fn lease(&mut self, length: CodeLength, want: u64, seen: u64) -> Result<Run, String> {
         self.wait_for_a_heartbeat()?;
-        let stats = &self.shared.stats;
+        let stats = &self.fleet.stats;
         let about = (seen, margin(length));
-        let leased = self.redis.lease(length, want, about, &self.shared.settings.node, LEASE_TIME);
-        let (granted, confirmed, replicas) = leased.map_err(|trouble| trouble.to_string())?;
+        let leased = self.redis.lease(length, want, about, &self.fleet.settings.node, LEASE_TIME);
+        let (granted, confirmed, replicas) = leased.map_err(|error| error.to_string())?;
         let is_known = !self.leased.insert(length) || self.was_here;
         if granted.mended > 0 && is_known {
             stats.fleet.regressions.add_shared(1);
@@ -81,15 +81,15 @@ impl FleetCounter {
     /// A description of why no lease is possible now.
     #[cfg(feature = "faults")]
     pub fn lease_unguarded(&mut self, length: CodeLength, want: u64) -> Result<Run, String> {
-        let start = self.redis.increment(length, want, &self.shared.settings.node, LEASE_TIME);
-        let start = start.map_err(|trouble| trouble.to_string())?;
+        let start = self.redis.increment(length, want, &self.fleet.settings.node, LEASE_TIME);
+        let start = start.map_err(|error| error.to_string())?;
         Ok(Run { length, start: CounterValue(start), len: want })
     }
 
     /// Waits for the first heartbeat, which is in flight when the node starts. Another node that has missed an earlier
     /// process for long enough would at once take over a lease from before that heartbeat.
     fn wait_for_a_heartbeat(&self) -> Result<(), String> {
-        while !self.shared.lease().has_begun() {
+        while !self.fleet.lease().has_begun() {
             if self.made.elapsed() >= LEASE_TIME {
                 return Err("Redis has not answered a heartbeat yet".to_owned());
             }
@@ -100,19 +100,19 @@ impl FleetCounter {
 
     /// Returns how often other nodes may have taken over leases of this node.
     pub fn losses(&self) -> u32 {
-        self.shared.lease().losses()
+        self.fleet.lease().losses()
     }
 
     /// Notes that no codes of an earlier process are left that may belong to another node.
     pub fn resumed(&self) {
-        self.shared.is_resumed.store(true, Ordering::Release);
+        self.fleet.is_resumed.store(true, Ordering::Release);
     }
 
     /// Releases a lease whose values are used up. It does no harm if the message is lost: a node that takes over the
     /// lease finds all of its codes in use.
     pub fn release(&mut self, run: Run) {
-        if let Err(trouble @ RedisError::Refused(_)) = self.redis.release(run.length, run.start.0, LEASE_TIME) {
-            tracing::warn!(%trouble, "a lease could not be released");
+        if let Err(error @ RedisError::Refused(_)) = self.redis.release(run.length, run.start.0, LEASE_TIME) {
+            tracing::warn!(%error, "a lease could not be released");
         }
     }
 
@@ -124,7 +124,7 @@ impl FleetCounter {
         let mut used = Vec::with_capacity(codes.len());
         for some in codes.chunks(512) {
             for head in self.redis.heads(some, LEASE_TIME) {
-                used.push(!head.map_err(|trouble| trouble.to_string())?.is_empty());
+                used.push(!head.map_err(|error| error.to_string())?.is_empty());
             }
         }
         Ok(used)

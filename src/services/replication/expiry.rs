@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use carom_shards::Code;
 
-use super::{FleetContext, note_trouble};
+use super::{FleetContext, note_error};
 use crate::services::expiry::Removed;
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError};
 use carom_model::link::{DueEvent, Link};
@@ -24,7 +24,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// The connection of the expiry thread to Redis.
 pub struct FleetExpiry {
-    shared: FleetContext,
+    fleet: FleetContext,
     redis: Redis,
 }
 
@@ -33,13 +33,13 @@ impl FleetExpiry {
     ///
     /// # Errors
     /// If the operating system refuses something, or the certificates for Redis cannot be used.
-    pub(super) fn new(shared: &FleetContext) -> io::Result<FleetExpiry> {
-        Ok(FleetExpiry { redis: shared.redis()?, shared: shared.clone() })
+    pub(super) fn new(fleet: &FleetContext) -> io::Result<FleetExpiry> {
+        Ok(FleetExpiry { redis: fleet.redis()?, fleet: fleet.clone() })
     }
 
     /// Asks Redis to remove those of these links that still end when their entries say.
     pub fn expire(&mut self, ends: &[DueEvent], until_ms: u64) -> Removed {
-        self.remove(ends, until_ms, Link::end)
+        self.remove(ends, until_ms, Link::expiry)
     }
 
     /// Asks Redis to delete those of these links whose deletion is still scheduled as their entries say.
@@ -48,34 +48,34 @@ impl FleetExpiry {
     }
 
     fn remove(&mut self, ends: &[DueEvent], until_ms: u64, due_of: fn(&Link) -> Option<DueEvent>) -> Removed {
-        if self.shared.may_change().is_err() {
+        if self.fleet.may_change().is_err() {
             return Removed::NotNow;
         }
         let now_ms = unix_ms();
         let due = ends.iter().filter(|due| due.at_ms <= until_ms);
         let changes: Vec<(Code, CodeChange)> = due
             .filter_map(|due| {
-                let state = State::from_value(due.code, &self.shared.links.get(&due.code).ok()??)?;
+                let state = State::from_value(due.code, &self.fleet.links.get(&due.code).ok()??)?;
                 let is_due = matches!(&state, State::Link(link) if due_of(link) == Some(*due));
                 is_due.then_some((due.code, CodeChange::Expire { state, now_ms }))
             })
             .collect();
-        let (mut left, mut trouble) = (changes.len() < ends.len(), None);
+        let (mut left, mut error) = (changes.len() < ends.len(), None);
         for answer in self.redis.change(&changes, ANSWER_TIME) {
             match answer {
-                Ok(Changed { verdict: Verdict::Accepted(_), .. }) => self.shared.stats.expiry.expired.add(1),
+                Ok(Changed { verdict: Verdict::Accepted(_), .. }) => self.fleet.stats.expiry.expired.add(1),
                 // The link was changed or is gone; or Redis has yet to hear of it.
                 Ok(_) => left = true,
                 // A refusal of one code must not keep the others waiting. The alarm names it.
                 Err(refused @ RedisError::Refused(_)) => {
-                    note_trouble(&self.shared.stats, &refused);
+                    note_error(&self.fleet.stats, &refused);
                     left = true;
                 }
-                Err(away) => trouble = Some(away),
+                Err(away) => error = Some(away),
             }
         }
-        let Some(trouble) = trouble else { return Removed::Done { left } };
-        note_trouble(&self.shared.stats, &trouble);
+        let Some(error) = error else { return Removed::Done { left } };
+        note_error(&self.fleet.stats, &error);
         Removed::NotNow
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{FleetContext, note_trouble};
+use super::{FleetContext, note_error};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Redis, RedisError};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
@@ -54,13 +54,13 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Prepares the thread, and connects to nothing yet.
 pub(super) fn prepare(
-    shared: &FleetContext,
+    fleet: &FleetContext,
     writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
 ) -> io::Result<Follower> {
     let mut follower = Follower {
-        redis: shared.redis()?,
-        shared: shared.clone(),
+        redis: fleet.redis()?,
+        fleet: fleet.clone(),
         writer,
         deliveries,
         queue: VecDeque::new(),
@@ -78,7 +78,7 @@ pub(super) fn prepare(
 }
 
 pub(super) struct Follower {
-    shared: FleetContext,
+    fleet: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     deliveries: Receiver<Delivery>,
@@ -119,7 +119,7 @@ impl Follower {
     }
 
     fn run(mut self) {
-        while !self.shared.is_stopping() {
+        while !self.fleet.is_stopping() {
             let Ok(pace) = self.turn() else { return };
             let wait = match pace {
                 Pace::Busy => continue,
@@ -138,7 +138,7 @@ impl Follower {
     /// Does one piece of each kind of work.
     fn turn(&mut self) -> Result<Pace, Ended> {
         self.queue.extend(self.deliveries.try_iter());
-        let stats = &self.shared.stats;
+        let stats = &self.fleet.stats;
         if stats.writes_refused.load(Ordering::Acquire) || !stats.fleet.same_key.load(Ordering::Acquire) {
             return Ok(Pace::Away);
         }
@@ -155,7 +155,7 @@ impl Follower {
             // An expected entry that was lost may have an identifier ahead of all that come.
             self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
             self.ending.retain(|_, since| since.elapsed() < LATE);
-            if self.shared.stats.fleet.outbox.get() > 0 && self.send_to_writer(WriterOrder::Tick).is_err() {
+            if self.fleet.stats.fleet.outbox.get() > 0 && self.send_to_writer(WriterOrder::Tick).is_err() {
                 return Err(Ended);
             }
         }
@@ -166,8 +166,8 @@ impl Follower {
                 Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
                 Ok(_) => {}
                 Err(Stopped::Ended) => return Err(Ended),
-                Err(Stopped::RedisError(trouble)) => {
-                    note_trouble(&self.shared.stats, &trouble);
+                Err(Stopped::RedisError(error)) => {
+                    note_error(&self.fleet.stats, &error);
                     pace = Pace::Away;
                 }
             }
@@ -177,19 +177,19 @@ impl Follower {
 
     /// Reads the positions from the store, at the start and after the writer has dropped orders.
     fn take_places(&mut self) -> Result<(), StoreError> {
-        self.dropped = self.shared.stats.fleet.orders_dropped.get();
+        self.dropped = self.fleet.stats.fleet.orders_dropped.get();
         self.positions.clear();
         self.must_compare.clear();
         self.expected.clear();
         self.ending.clear();
         self.compare = None;
         // Deliveries that are waiting may concern dropped orders, so the outbox is read again.
-        self.queue = self.shared.links.outbox()?.into();
+        self.queue = self.fleet.links.outbox()?.into();
         for partition in Partition::all() {
-            if let Some(position) = self.shared.links.position(partition)? {
+            if let Some(position) = self.fleet.links.position(partition)? {
                 self.positions.insert(partition, position);
             }
-            if self.shared.links.must_compare(partition)? {
+            if self.fleet.links.must_compare(partition)? {
                 self.must_compare.push(partition);
             }
         }
@@ -201,13 +201,13 @@ impl Follower {
     fn count_what_is_left(&self) {
         assert!(self.positions.len() <= usize::from(PARTITIONS), "a stream has a position that no partition has");
         let lost = usize::from(PARTITIONS) - self.positions.len();
-        self.shared.stats.fleet.comparing.set((self.must_compare.len() + lost) as u64);
+        self.fleet.stats.fleet.comparing.set((self.must_compare.len() + lost) as u64);
     }
 
     /// Sends the writer an order. Blocks while too many wait: each may have hundreds of links.
     fn send_to_writer(&self, order: WriterOrder) -> Result<(), Stopped> {
-        while self.told.get().saturating_sub(self.shared.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
-            if self.shared.is_stopping() {
+        while self.told.get().saturating_sub(self.fleet.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
+            if self.fleet.is_stopping() {
                 return Err(Stopped::Ended);
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -221,21 +221,21 @@ impl Follower {
         let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
         let answers = self.redis.read(&places, READ_COUNT, ANSWER_TIME);
-        let (mut more, mut trouble) = (false, None);
+        let (mut more, mut failure) = (false, None);
         for ((partition, position), answer) in places.into_iter().zip(answers) {
             match answer {
                 Ok(entries) => {
                     more |= entries.len() >= READ_COUNT;
                     self.take(partition, position, entries)?;
                 }
-                Err(error) => trouble = Some(error),
+                Err(error) => failure = Some(error),
             }
         }
         let lost: Vec<Partition> = Partition::all().filter(|of| !self.positions.contains_key(of)).collect();
-        if !lost.is_empty() && trouble.is_none() {
+        if !lost.is_empty() && failure.is_none() {
             self.go_to_the_end(&lost)?;
         }
-        trouble.map_or(Ok(more), |trouble| Err(Stopped::RedisError(trouble)))
+        failure.map_or(Ok(more), |error| Err(Stopped::RedisError(error)))
     }
 
     /// Handles the entries that were read from one stream.
@@ -249,7 +249,7 @@ impl Follower {
             Read::Quiet => Ok(()),
             Read::Next(entries, to) => {
                 self.expect(partition, &entries, to)?;
-                let fleet = &self.shared.stats.fleet;
+                let fleet = &self.fleet.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
                 let entries =
@@ -270,7 +270,7 @@ impl Follower {
             Ok(state) => Some(StreamChange { code, state, displaced: entry.displaced }),
             Err(_) => {
                 let text = format!("a stream entry for {code} was not written by carom or is damaged; it is skipped");
-                self.shared.stats.alarms.raise(Alarm::StreamDamaged, text);
+                self.fleet.stats.alarms.raise(Alarm::StreamDamaged, text);
                 None
             }
         }
@@ -280,7 +280,7 @@ impl Follower {
     fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
         for (&partition, end) in lost.iter().zip(self.redis.ends(lost, ANSWER_TIME)) {
             let at = end?;
-            self.shared.stats.fleet.gaps.add(1);
+            self.fleet.stats.fleet.gaps.add(1);
             self.positions.insert(partition, at);
             self.expected.remove(&partition);
             self.ending.remove(&partition);
@@ -311,7 +311,7 @@ impl Follower {
         let offers: Vec<(Code, CodeChange)> =
             some.iter().map(|(delivery, state)| (delivery.code, CodeChange::Offer(state.clone()))).collect();
         let answers = self.redis.change(&offers, ANSWER_TIME);
-        let (mut delivered, mut again, mut trouble) = (Vec::new(), Vec::new(), None);
+        let (mut delivered, mut again, mut failure) = (Vec::new(), Vec::new(), None);
         for ((delivery, sent), answer) in some.into_iter().zip(answers) {
             match answer {
                 Ok(changed) => {
@@ -319,7 +319,7 @@ impl Follower {
                 }
                 Err(error) => {
                     again.push(delivery);
-                    trouble = Some(error);
+                    failure = Some(error);
                 }
             }
         }
@@ -327,19 +327,19 @@ impl Follower {
         for delivery in again.into_iter().rev() {
             self.queue.push_front(delivery);
         }
-        self.shared.stats.fleet.delivered.add(delivered.len() as u64);
+        self.fleet.stats.fleet.delivered.add(delivered.len() as u64);
         if !delivered.is_empty() {
             self.send_to_writer(WriterOrder::Delivered(delivered))?;
         }
-        match trouble {
-            Some(trouble) => Err(Stopped::RedisError(trouble)),
+        match failure {
+            Some(error) => Err(Stopped::RedisError(error)),
             None => Ok(!self.queue.is_empty()),
         }
     }
 
     /// Returns the current state of a code in the store; `None` if it has none or cannot be read.
     fn stored(&self, code: &Code) -> Option<State> {
-        State::from_value(*code, &self.shared.links.get(code).ok()??)
+        State::from_value(*code, &self.fleet.links.get(code).ok()??)
     }
 }
 
@@ -350,7 +350,7 @@ enum Stopped {
 }
 
 impl From<RedisError> for Stopped {
-    fn from(trouble: RedisError) -> Stopped {
-        Stopped::RedisError(trouble)
+    fn from(error: RedisError) -> Stopped {
+        Stopped::RedisError(error)
     }
 }

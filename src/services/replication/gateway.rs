@@ -17,7 +17,7 @@ use carom_shards::Code;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use super::{FleetContext, note_trouble, reuse};
+use super::{FleetContext, note_error, reuse};
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
@@ -31,13 +31,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(
-    shared: &FleetContext,
+    fleet: &FleetContext,
     writer: SyncSender<WriterOrder>,
 ) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
-    let (redis, claims) = (shared.redis()?, Claims::new()?);
-    let (reuse, searching) = reuse::start(shared, writer.clone())?;
-    let gateway = Gateway { redis, shared: shared.clone(), writer, claims, reuse, asked: HashMap::new() };
+    let (redis, claims) = (fleet.redis()?, Claims::new()?);
+    let (reuse, searching) = reuse::start(fleet, writer.clone())?;
+    let gateway = Gateway { redis, fleet: fleet.clone(), writer, claims, reuse, asked: HashMap::new() };
     let run = move || {
         gateway.run(&receiver);
         searching.join().expect("panics abort");
@@ -63,7 +63,7 @@ impl Claims {
 }
 
 struct Gateway {
-    shared: FleetContext,
+    fleet: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     claims: Claims,
@@ -132,14 +132,14 @@ impl Gateway {
     /// True if the idempotency key of a create has created a link that this node knows.
     fn is_repeated(&self, request: &StoreRequest) -> bool {
         let StoreRequest::Create { link, .. } = request else { return false };
-        let made = link.labels.idempotency.map(|asked| self.shared.links.created_with(&asked.key, unix_ms()));
+        let made = link.labels.idempotency.map(|asked| self.fleet.links.created_with(&asked.key, unix_ms()));
         made.is_some_and(|made| !matches!(made, Ok(None)))
     }
 
     /// Hands a request that an existing link may answer to the thread that looks for one. If its queue is full, a new
     /// link is created.
     fn hand_over(&self, request: StoreRequest) -> Option<StoreRequest> {
-        if !reuse::is_wanted(&request, self.shared.settings.dedupe) {
+        if !reuse::is_wanted(&request, self.fleet.settings.dedupe) {
             return Some(request);
         }
         match self.reuse.try_send(request) {
@@ -150,12 +150,12 @@ impl Gateway {
 
     /// Sends the first question about a request to Redis.
     fn ask(&mut self, request: StoreRequest) -> Result<(), Ended> {
-        let deadline = Instant::now() + self.shared.settings.answer_time;
+        let deadline = Instant::now() + self.fleet.settings.answer_time;
         if let Some(theirs) = self.of_another_app(&request) {
             // Redis may have lost the link. A request of another app must not replace or end it there.
             return self.send_to_writer(request, FleetDecision::Held(theirs));
         }
-        if let Err(why) = self.shared.may_change() {
+        if let Err(why) = self.fleet.may_change() {
             return self.go_alone(request, why);
         }
         match &request {
@@ -192,7 +192,7 @@ impl Gateway {
 
     /// Returns the state of a code on this node.
     fn mine(&self, code: &Code) -> Option<State> {
-        self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value))
+        self.fleet.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value))
     }
 
     fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, CodeChange)) {
@@ -220,8 +220,8 @@ impl Gateway {
             (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
             (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
                 // The timeout of the offer starts here, however long the store takes.
-                Ok(state) => self.change(request, Instant::now() + self.shared.settings.answer_time, state),
-                Err(trouble @ RedisError::Refused(_)) => self.decide(request, Err(trouble), None),
+                Ok(state) => self.change(request, Instant::now() + self.fleet.settings.answer_time, state),
+                Err(error @ RedisError::Refused(_)) => self.decide(request, Err(error), None),
                 Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
             },
             (None, StoreRequest::Delete { code, .. }) => match answer.state(*code) {
@@ -264,8 +264,8 @@ impl Gateway {
         }
     }
 
-    fn send_to_writer(&self, request: StoreRequest, ground: FleetDecision) -> Result<(), Ended> {
-        self.writer.send(WriterOrder::Client(request, ground)).map_err(|_| Ended)
+    fn send_to_writer(&self, request: StoreRequest, decision: FleetDecision) -> Result<(), Ended> {
+        self.writer.send(WriterOrder::Client(request, decision)).map_err(|_| Ended)
     }
 
     fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {
@@ -278,8 +278,8 @@ impl Gateway {
         answer: Result<Changed, RedisError>,
         change: Option<&CodeChange>,
     ) -> Result<(), Ended> {
-        let ground = ground(&self.shared, answer, change);
-        self.send_to_writer(request, ground)
+        let decision = decision_of(&self.fleet, answer, change);
+        self.send_to_writer(request, decision)
     }
 }
 
@@ -295,12 +295,12 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
 }
 
 /// Returns what an answer of Redis means for the request that asked for a change.
-pub(super) fn ground(
-    shared: &FleetContext,
+pub(super) fn decision_of(
+    fleet: &FleetContext,
     answer: Result<Changed, RedisError>,
     change: Option<&CodeChange>,
 ) -> FleetDecision {
-    let alone = shared.settings.accept_without_redis && shared.lease_holds();
+    let alone = fleet.settings.accept_without_redis && fleet.lease_holds();
     match answer {
         Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => FleetDecision::Accepted { state, echo },
         Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
@@ -313,15 +313,15 @@ pub(super) fn ground(
         },
         Ok(Changed { verdict: Verdict::Held(state), .. }) => {
             if matches!(change, Some(CodeChange::Claim(mine)) if mine.origin() == Origin::Issued) {
-                shared.stats.fleet.collisions.add_shared(1);
+                fleet.stats.fleet.collisions.add_shared(1);
             }
             FleetDecision::Held(state)
         }
         Ok(Changed { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
         Ok(Changed { echo: None, .. }) => FleetDecision::NoReply { asked: true, alone },
-        Err(trouble) => {
-            note_trouble(&shared.stats, &trouble);
-            FleetDecision::NoReply { asked: trouble.may_be_done(), alone }
+        Err(error) => {
+            note_error(&fleet.stats, &error);
+            FleetDecision::NoReply { asked: error.may_be_done(), alone }
         }
     }
 }

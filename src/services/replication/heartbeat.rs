@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, CounterValue, Run};
 use serde_json::json;
 
-use super::{FleetContext, note_trouble};
+use super::{FleetContext, note_error};
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis};
 use carom_model::replication::members::Members;
 use carom_store::links::StoreError;
@@ -31,13 +31,17 @@ const BEAT_TIME: Duration = Duration::from_millis(500);
 const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts the thread.
-pub(super) fn start(shared: &FleetContext, lengths: Vec<CodeLength>, taken: Sender<Run>) -> io::Result<JoinHandle<()>> {
+pub(super) fn start(
+    fleet: &FleetContext,
+    lengths: Vec<CodeLength>,
+    reclaimed: Sender<Run>,
+) -> io::Result<JoinHandle<()>> {
     let heart = HeartbeatThread {
-        redis: shared.redis()?,
-        shared: shared.clone(),
+        redis: fleet.redis()?,
+        fleet: fleet.clone(),
         lengths,
         members: Members::default(),
-        taken,
+        reclaimed,
         written_down: None,
         has_joined: false,
     };
@@ -56,18 +60,18 @@ pub fn boot_id() -> String {
 }
 
 struct HeartbeatThread {
-    shared: FleetContext,
+    fleet: FleetContext,
     redis: Redis,
     lengths: Vec<CodeLength>,
     members: Members,
-    taken: Sender<Run>,
+    reclaimed: Sender<Run>,
     written_down: Option<Instant>,
     has_joined: bool,
 }
 
 impl HeartbeatThread {
     fn run(mut self) {
-        while !self.shared.is_stopping() {
+        while !self.fleet.is_stopping() {
             let heard = self.beat();
             std::thread::park_timeout(if heard { EVERY } else { EVERY_WHILE_AWAY });
         }
@@ -83,7 +87,7 @@ impl HeartbeatThread {
             }
         };
         let sent = since_boot();
-        let settings = &self.shared.settings;
+        let settings = &self.fleet.settings;
         let beat =
             Heartbeat { node: &settings.node, about: self.about(), fingerprint: &settings.fingerprint, seen: &seen };
         match self.redis.beat(&beat, BEAT_TIME) {
@@ -95,13 +99,13 @@ impl HeartbeatThread {
                 self.hear(&heard, sent, &seen);
                 true
             }
-            Err(trouble) => {
-                note_trouble(&self.shared.stats, &trouble);
-                let stats = &self.shared.stats;
+            Err(error) => {
+                note_error(&self.fleet.stats, &error);
+                let stats = &self.fleet.stats;
                 stats.fleet.connected.store(false, Ordering::Release);
                 stats.alarms.raise(
                     Alarm::RedisAway,
-                    format!("{trouble}; redirects continue, and new links are synced when Redis is back"),
+                    format!("{error}; redirects continue, and new links are synced when Redis is back"),
                 );
                 false
             }
@@ -110,10 +114,10 @@ impl HeartbeatThread {
 
     /// Stops all sharing because the fleet in Redis has another key, until that changes. Redirects continue.
     fn keep_apart(&self, theirs: &str) {
-        let stats = &self.shared.stats;
+        let stats = &self.fleet.stats;
         stats.fleet.same_key.store(false, Ordering::Release);
         stats.fleet.connected.store(false, Ordering::Release);
-        let ours = &self.shared.settings.fingerprint;
+        let ours = &self.fleet.settings.fingerprint;
         let text = format!(
             "Redis belongs to a fleet whose code secret has the fingerprint {theirs}, but this node's has {ours}; this node exchanges nothing with it; check whether another fleet uses this Redis, or whether Redis lost its data"
         );
@@ -121,13 +125,13 @@ impl HeartbeatThread {
     }
 
     fn seen(&self) -> Result<Vec<(CodeLength, u64)>, StoreError> {
-        let links = &self.shared.links;
+        let links = &self.fleet.links;
         let mark = |length: &CodeLength| Ok((*length, links.high_water(length.get())?.max(links.floor(length.get())?)));
         self.lengths.iter().map(mark).collect()
     }
 
     fn about(&self) -> String {
-        let stats = &self.shared.stats;
+        let stats = &self.fleet.stats;
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "ready": stats.ready.load(Ordering::Relaxed),
@@ -140,7 +144,7 @@ impl HeartbeatThread {
 
     fn hear(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
         self.join();
-        let stats = &self.shared.stats;
+        let stats = &self.fleet.stats;
         stats.fleet.connected.store(true, Ordering::Release);
         stats.fleet.same_key.store(true, Ordering::Release);
         stats.alarms.clear(Alarm::OtherKey);
@@ -148,7 +152,7 @@ impl HeartbeatThread {
         stats.alarms.clear(Alarm::RedisRefuses);
         let now = since_boot();
         self.confirm_lease(sent, now);
-        self.members.observe(&heard.beats, now, self.shared.settings.reclaim_after);
+        self.members.observe(&heard.beats, now, self.fleet.settings.reclaim_after);
         self.keep(heard, sent, seen);
         self.show(heard, now);
         self.take_over(now);
@@ -157,8 +161,8 @@ impl HeartbeatThread {
     /// Notes in the store that it belongs to a fleet, once and before the first code is leased. From then on, codes may
     /// not come from the store's own counter.
     fn join(&mut self) {
-        let links = &self.shared.links;
-        if self.has_joined || self.shared.stats.writes_refused.load(Ordering::Acquire) {
+        let links = &self.fleet.links;
+        if self.has_joined || self.fleet.stats.writes_refused.load(Ordering::Acquire) {
             return;
         }
         let note = || {
@@ -178,17 +182,17 @@ impl HeartbeatThread {
 
     /// Extends the lease of this node, unless other nodes may have taken over its codes meanwhile.
     fn confirm_lease(&self, sent: Duration, now: Duration) {
-        let mut lease = self.shared.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lease = self.fleet.lease.lock().unwrap_or_else(PoisonError::into_inner);
         lease.confirm(sent, now);
         if lease.is_lost() {
             let text = "this node had no contact with Redis for so long that others may have taken over its codes; until a restart, it creates no links while Redis is unavailable";
-            self.shared.stats.alarms.raise(Alarm::LeaseLost, text.to_owned());
+            self.fleet.stats.alarms.raise(Alarm::LeaseLost, text.to_owned());
         }
     }
 
     /// Stores what others have seen of the counters, and from time to time the time of the last heartbeat.
     fn keep(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
-        let links = &self.shared.links;
+        let links = &self.fleet.links;
         let mut batch = links.batch();
         for (length, floor) in &heard.floors {
             let is_higher = seen.iter().any(|(of, seen)| of == length && floor > seen);
@@ -198,13 +202,13 @@ impl HeartbeatThread {
         }
         // The next process decides by this time which codes are still its own. None are while codes of an earlier
         // process are still to be discarded, or if this process came back too late.
-        let is_own = self.shared.is_resumed.load(Ordering::Acquire) && !self.shared.lease().is_lost();
+        let is_own = self.fleet.is_resumed.load(Ordering::Acquire) && !self.fleet.lease().is_lost();
         if is_own && self.written_down.is_none_or(|at| at.elapsed() >= WRITE_DOWN_EVERY) {
             batch.set_heard(&boot_id(), sent);
             self.written_down = Some(Instant::now());
         }
         if !batch.is_empty()
-            && !self.shared.stats.writes_refused.load(Ordering::Acquire)
+            && !self.fleet.stats.writes_refused.load(Ordering::Acquire)
             && let Err(error) = links.commit(batch)
         {
             tracing::error!(%error, "cannot store the state of the fleet");
@@ -221,16 +225,16 @@ impl HeartbeatThread {
             heard: seen.checked_sub(silent).unwrap_or(seen),
             node,
         });
-        let fleet = &self.shared.stats.fleet;
+        let fleet = &self.fleet.stats.fleet;
         *fleet.members.lock().unwrap_or_else(PoisonError::into_inner) = members.collect();
         let servers = self.redis.servers().into_iter().map(|(address, _)| address.to_string()).collect();
-        *fleet.about.lock().unwrap_or_else(PoisonError::into_inner) = (self.shared.settings.node.clone(), servers);
+        *fleet.about.lock().unwrap_or_else(PoisonError::into_inner) = (self.fleet.settings.node.clone(), servers);
     }
 
     /// Takes over the leases of nodes that are gone.
     fn take_over(&mut self, now: Duration) {
-        let me = self.shared.settings.node.clone();
-        for (gone, beat) in self.members.gone(now, self.shared.settings.reclaim_after) {
+        let me = self.fleet.settings.node.clone();
+        for (gone, beat) in self.members.gone(now, self.fleet.settings.reclaim_after) {
             if gone == me {
                 continue;
             }
@@ -243,10 +247,10 @@ impl HeartbeatThread {
                     );
                     for (length, start, len) in leases {
                         // Without a replenisher the node is shutting down.
-                        let _ = self.taken.send(Run { length, start: CounterValue(start), len });
+                        let _ = self.reclaimed.send(Run { length, start: CounterValue(start), len });
                     }
                 }
-                Err(trouble) => note_trouble(&self.shared.stats, &trouble),
+                Err(error) => note_error(&self.fleet.stats, &error),
             }
         }
     }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::gateway::ground;
-use super::{FleetContext, note_trouble};
+use super::gateway::decision_of;
+use super::{FleetContext, note_error};
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
 use crate::services::writer::similar_urls::{self, ReuseCandidates, is_live_like};
@@ -99,17 +99,17 @@ pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> boo
 /// Starts the thread. It ends when all senders are gone. It waits for Redis in each turn, so it has a connection of its
 /// own. No other thread then waits for an entry without a link, or for a slow server of a cluster.
 pub(super) fn start(
-    shared: &FleetContext,
+    fleet: &FleetContext,
     writer: SyncSender<WriterOrder>,
 ) -> io::Result<(SyncSender<StoreRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
-    let searcher = Searcher { redis: shared.redis()?, shared: shared.clone(), writer, reuser: LinkReuse::default() };
+    let searcher = Searcher { redis: fleet.redis()?, fleet: fleet.clone(), writer, reuser: LinkReuse::default() };
     let thread = std::thread::Builder::new().name("redis-reuse".to_owned()).spawn(move || searcher.run(&receiver))?;
     Ok((sender, thread))
 }
 
 struct Searcher {
-    shared: FleetContext,
+    fleet: FleetContext,
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     reuser: LinkReuse,
@@ -119,11 +119,11 @@ impl Searcher {
     fn run(mut self, receiver: &Receiver<StoreRequest>) {
         while let Ok(first) = receiver.recv() {
             let requests: Vec<_> = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1)).collect();
-            let grounds = self.reuser.grounds(&self.shared, &mut self.redis, &requests);
-            for (request, ground) in requests.into_iter().zip(grounds) {
+            let decisions = self.reuser.decisions(&self.fleet, &mut self.redis, &requests);
+            for (request, decision) in requests.into_iter().zip(decisions) {
                 // In the order of arrival: a request that is answered with the link of another one comes after it.
-                self.reuser.note(&self.shared, &request, &ground);
-                if self.writer.send(WriterOrder::Client(request, ground)).is_err() {
+                self.reuser.note(&self.fleet, &request, &decision);
+                if self.writer.send(WriterOrder::Client(request, decision)).is_err() {
                     return;
                 }
             }
@@ -139,14 +139,14 @@ struct LinkReuse {
 
 impl LinkReuse {
     /// Returns for each request the link that will do, or else the answer of Redis to the claim of its own code.
-    fn grounds(&mut self, shared: &FleetContext, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<FleetDecision> {
-        let mut turn = Turn { shared, redis, now_ms: unix_ms(), begin: Instant::now() };
+    fn decisions(&mut self, fleet: &FleetContext, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<FleetDecision> {
+        let mut turn = Turn { fleet, redis, now_ms: unix_ms(), begin: Instant::now() };
         self.making.age();
         let mut searches = self.begin(&turn, requests);
         // The timeout of Redis starts when it is asked, however long the store took.
         turn.begin = Instant::now();
         for _ in 0..ROUNDS {
-            if shared.has_same_key() {
+            if fleet.has_same_key() {
                 turn.ask(&mut searches);
                 // Claims come first: other nodes may be waiting for these links.
                 turn.claim(&mut searches);
@@ -162,15 +162,15 @@ impl LinkReuse {
             }
         }
         turn.claim(&mut searches);
-        let mut grounds: Vec<Option<FleetDecision>> = requests.iter().map(|_| None).collect();
-        searches.into_iter().for_each(|search| self.end(search, &mut grounds));
-        grounds.into_iter().map(|ground| ground.expect("every request has its search")).collect()
+        let mut decisions: Vec<Option<FleetDecision>> = requests.iter().map(|_| None).collect();
+        searches.into_iter().for_each(|search| self.end(search, &mut decisions));
+        decisions.into_iter().map(|decision| decision.expect("every request has its search")).collect()
     }
 
     /// Forgets a link that will not be created after all.
-    fn note(&mut self, shared: &FleetContext, request: &StoreRequest, ground: &FleetDecision) {
-        let is_taken = !shared.stats.writes_refused.load(Ordering::Acquire);
-        let will_be = match ground {
+    fn note(&mut self, fleet: &FleetContext, request: &StoreRequest, decision: &FleetDecision) {
+        let is_taken = !fleet.stats.writes_refused.load(Ordering::Acquire);
+        let will_be = match decision {
             FleetDecision::Accepted { .. } | FleetDecision::Existing { .. } | FleetDecision::Alone => true,
             FleetDecision::NoReply { alone, .. } => *alone,
             FleetDecision::Held(_) | FleetDecision::Absent => false,
@@ -214,7 +214,7 @@ impl LinkReuse {
 
     /// Fills in a search for a generated code with what this node knows.
     fn search<'r>(&self, turn: &Turn<'_>, search: Search<'r>) -> Search<'r> {
-        let (links, stats) = (&turn.shared.links, &turn.shared.stats);
+        let (links, stats) = (&turn.fleet.links, &turn.fleet.stats);
         // Once the code is in the store, the store decides.
         let making = self.making.code(search.key).filter(|code| turn.state(code).is_none());
         let find = |which| similar_urls::find(links, stats, search.link, which, turn.now_ms).or(making);
@@ -233,10 +233,10 @@ impl LinkReuse {
     }
 
     /// Turns a finished search into the answers of its requests.
-    fn end(&mut self, mut search: Search<'_>, grounds: &mut [Option<FleetDecision>]) {
+    fn end(&mut self, mut search: Search<'_>, decisions: &mut [Option<FleetDecision>]) {
         let existing =
             |code: Code, found: Option<State>, spare: bool| Some(FleetDecision::Existing { code, found, spare });
-        debug_assert!(search.requests.iter().all(|&at| grounds[at].is_none()), "two searches answer one request");
+        debug_assert!(search.requests.iter().all(|&at| decisions[at].is_none()), "two searches answer one request");
         let mut others = &search.requests[..];
         match &search.step {
             Step::Found(code, found) => {
@@ -244,17 +244,17 @@ impl LinkReuse {
                     self.making.forget(search.key);
                 }
                 let (first, rest) = others.split_first().expect("somebody asks");
-                grounds[*first] = existing(*code, found.clone(), !search.offered);
+                decisions[*first] = existing(*code, found.clone(), !search.offered);
                 others = rest;
-                others.iter().for_each(|&at| grounds[at] = existing(*code, found.clone(), true));
+                others.iter().for_each(|&at| decisions[at] = existing(*code, found.clone(), true));
             }
             Step::Ask | Step::Look(_) | Step::Nothing => {
                 if search.link.origin == Origin::Issued {
                     self.making.add(search.key, search.link.code);
                 }
                 // The first request creates the link, and the writer gets it before the others.
-                grounds[others[0]] = search.claimed.take();
-                others[1..].iter().for_each(|&at| grounds[at] = existing(search.link.code, None, true));
+                decisions[others[0]] = search.claimed.take();
+                others[1..].iter().for_each(|&at| decisions[at] = existing(search.link.code, None, true));
             }
         }
     }
@@ -295,7 +295,7 @@ impl<'r> Search<'r> {
 
 /// The inputs of one turn.
 struct Turn<'t> {
-    shared: &'t FleetContext,
+    fleet: &'t FleetContext,
     redis: &'t mut Redis,
     now_ms: u64,
     begin: Instant,
@@ -303,19 +303,19 @@ struct Turn<'t> {
 
 impl Turn<'_> {
     fn window(&self) -> Option<Duration> {
-        self.shared.settings.dedupe
+        self.fleet.settings.dedupe
     }
 
     /// Returns the state of a code in the store.
     fn state(&self, code: &Code) -> Option<State> {
-        let value = self.shared.links.get(code).ok().flatten()?;
+        let value = self.fleet.links.get(code).ok().flatten()?;
         State::from_value(*code, &value)
     }
 
     /// True if Redis may still be asked. All questions of a turn share one timeout. The last one still gets its full
     /// time, because a server that is given too little time would count as away.
     fn has_time(&self) -> bool {
-        self.begin.elapsed() < self.shared.settings.answer_time
+        self.begin.elapsed() < self.fleet.settings.answer_time
     }
 
     /// Has Redis name a code for each search that needs one.
@@ -331,7 +331,7 @@ impl Turn<'_> {
             wrong: search.wrong.clone(),
         };
         let questions: Vec<Recent> = asking.iter().map(question).collect();
-        let answers = self.redis.recent(&questions, window, self.shared.settings.answer_time);
+        let answers = self.redis.recent(&questions, window, self.fleet.settings.answer_time);
         for ((search, question), answer) in asking.iter_mut().zip(questions).zip(answers) {
             search.offered |= question.code == search.link.code;
             match answer {
@@ -340,8 +340,8 @@ impl Turn<'_> {
                     Ok(code) => search.step = Step::Look(code),
                     Err(_) => search.wrong = named,
                 },
-                Err(trouble) => {
-                    note_trouble(&self.shared.stats, &trouble);
+                Err(error) => {
+                    note_error(&self.fleet.stats, &error);
                     search.decide_here();
                 }
             }
@@ -358,19 +358,19 @@ impl Turn<'_> {
         if claims.is_empty() {
             return;
         }
-        let answers = match self.shared.may_change() {
-            Ok(()) => self.redis.change(&claims, self.shared.settings.answer_time),
+        let answers = match self.fleet.may_change() {
+            Ok(()) => self.redis.change(&claims, self.fleet.settings.answer_time),
             Err(why) => claims.iter().map(|_| Err(RedisError::Away { what: why.to_owned(), asked: false })).collect(),
         };
         for ((search, (_, change)), answer) in open.iter_mut().zip(&claims).zip(answers) {
-            search.claimed = Some(ground(self.shared, answer, Some(change)));
+            search.claimed = Some(decision_of(self.fleet, answer, Some(change)));
         }
     }
 
     /// Looks up the codes that may be the answer.
     fn look(&mut self, searches: &mut [Search<'_>], making: &RecentCreates) {
         // Half of the timeout, so that the other half is left to replace entries without a link.
-        let patience = self.shared.settings.answer_time / 2;
+        let wait_max = self.fleet.settings.answer_time / 2;
         let mut wait = FIRST_WAIT;
         loop {
             for search in searches.iter_mut() {
@@ -387,8 +387,8 @@ impl Turn<'_> {
             if codes.is_empty() || !self.has_time() {
                 return;
             }
-            let answers = self.redis.states(&codes, self.shared.settings.answer_time);
-            let again = self.begin.elapsed() + wait < patience;
+            let answers = self.redis.states(&codes, self.fleet.settings.answer_time);
+            let again = self.begin.elapsed() + wait < wait_max;
             let has_window = self.window().is_some();
             let looked = searches.iter_mut().filter(|search| matches!(search.step, Step::Look(_)));
             for ((search, code), answer) in looked.zip(codes).zip(answers) {
@@ -423,8 +423,8 @@ impl Turn<'_> {
             Ok(None) if is_here => Judgement::Is(None),
             Ok(None) if here.is_none() => Judgement::Nothing,
             Ok(None) => Judgement::Other,
-            Err(trouble) => {
-                note_trouble(&self.shared.stats, &trouble);
+            Err(error) => {
+                note_error(&self.fleet.stats, &error);
                 Judgement::NoReply
             }
         }

@@ -70,7 +70,7 @@ impl Counted {
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub(super) fn shorten(&mut self, view: &View, shelf: IndexKind, key: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn shorten(&mut self, view: &View, kind: IndexKind, key: &[u8]) -> Result<(), StoreError> {
         let (first, next, len) = self.fences.run(key);
         if len <= RUN_LEN_MAX {
             return Ok(());
@@ -81,7 +81,7 @@ impl Counted {
             (Progress::UpTo(last), None) => just_behind(last),
             (_, None) => Vec::new(),
         };
-        if let Some(key) = view.keys(shelf, first, &to).nth(middle as usize) {
+        if let Some(key) = view.keys(kind, first, &to).nth(middle as usize) {
             self.fences.split(&key?, middle);
         }
         Ok(())
@@ -187,8 +187,8 @@ pub(super) fn recount_tags(catalog: &Catalog, between: impl FnOnce()) -> Result<
 
 /// Counts both indexes. Returns false if the catalog was stopped first.
 fn count_all(catalog: &Catalog) -> Result<bool, StoreError> {
-    for shelf in [IndexKind::Dates, IndexKind::Tags] {
-        while count_part(catalog, shelf, COUNTED_AT_ONCE, || {})? {
+    for kind in [IndexKind::Dates, IndexKind::Tags] {
+        while count_part(catalog, kind, COUNTED_AT_ONCE, || {})? {
             if catalog.stopping.load(Ordering::Acquire) {
                 return Ok(false);
             }
@@ -202,27 +202,27 @@ fn count_all(catalog: &Catalog) -> Result<bool, StoreError> {
 /// true if more entries may follow.
 pub(super) fn count_part(
     catalog: &Catalog,
-    shelf: IndexKind,
+    kind: IndexKind,
     at_once: usize,
     between: impl FnOnce(),
 ) -> Result<bool, StoreError> {
     let (view, from) = {
         let mut counts = catalog.lock();
-        let from = counts.of(shelf).begin_part();
+        let from = counts.of(kind).begin_part();
         (catalog.links.view(), from)
     };
-    let part: Vec<Value> = view.keys(shelf, &from, &[]).take(at_once).collect::<Result<_, _>>()?;
+    let part: Vec<Value> = view.keys(kind, &from, &[]).take(at_once).collect::<Result<_, _>>()?;
     between();
     let mut counts = catalog.lock();
     let Tallies { of_tags, .. } = &mut *counts;
-    if shelf == IndexKind::Tags {
+    if kind == IndexKind::Tags {
         part.iter().for_each(|key| _ = of_tags.change(key, true));
     }
-    for (key, added) in counts.of(shelf).end_part(&part, part.len() < at_once) {
+    for (key, added) in counts.of(kind).end_part(&part, part.len() < at_once) {
         // A run that becomes too long by this is split with the next change of it.
-        counts.change(shelf, key, added);
+        counts.change(kind, key, added);
     }
     // Changes after the part that was read will be met in the next part.
-    counts.of(shelf).pending.clear();
+    counts.of(kind).pending.clear();
     Ok(part.len() == at_once)
 }

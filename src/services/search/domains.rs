@@ -5,7 +5,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use carom_model::domains::DomainName;
 use carom_model::link::record::{self, RecordRef};
-use carom_model::query::{domain_shelf, domain_shelves};
+use carom_model::query::{domain_index_key, domain_index_range};
 use carom_store::links::StoreError;
 use carom_store::links::catalog::{IndexKind, View, place_of};
 
@@ -21,7 +21,7 @@ const ENTRIES_MAX: usize = 16;
 /// # Errors
 /// If the index cannot be read.
 pub(super) fn with_links(view: &View) -> Result<Vec<DomainName>, StoreError> {
-    let (mut from, to) = domain_shelves();
+    let (mut from, to) = domain_index_range();
     let mut found = Vec::new();
     while found.len() < DOMAINS_MAX {
         let mut domain = None;
@@ -40,7 +40,7 @@ pub(super) fn with_links(view: &View) -> Result<Vec<DomainName>, StoreError> {
         let Some(domain) = domain else { break };
         // The next seek begins after all entries of this domain: the mark of a tag is the highest byte that follows its
         // name.
-        from = domain_shelf(domain) + "\u{ff}";
+        from = domain_index_key(domain) + "\u{ff}";
     }
     Ok(found)
 }

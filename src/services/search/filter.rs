@@ -71,7 +71,7 @@ impl<'q> LinkFilter<'q> {
     ) -> Result<FilterResult, StoreError> {
         let Listed { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())
-            || self.filter.without_over && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
+            || self.filter.without_expired && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
         let asks_for_more =
             self.term.is_some() || self.filter.condition.is_some() || self.filter.without_used_up && marks.limited;
         match (has_all && !is_out, wanted || asks_for_more) {
@@ -116,7 +116,7 @@ impl<'q> LinkFilter<'q> {
             && filter.scope.has_link(code, link.app)
             && filter.since_ms.is_none_or(|since_ms| link.created_ms >= since_ms)
             && filter.until_ms.is_none_or(|until_ms| link.created_ms <= until_ms)
-            && !(filter.without_over && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= self.now_ms))
+            && !(filter.without_expired && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= self.now_ms))
             && !(filter.without_used_up && self.is_used_up(code, link))
             && filter.condition.is_none_or(|condition| self.condition(code, link) == condition)
             && self.has_term(code, link)
@@ -127,7 +127,7 @@ impl<'q> LinkFilter<'q> {
         let (now_ms, policy) = (self.now_ms, &link.policy);
         match () {
             () if policy.archived => Condition::Archived,
-            () if policy.valid_until_ms.is_some_and(|until_ms| until_ms <= now_ms) => Condition::Ended,
+            () if policy.valid_until_ms.is_some_and(|until_ms| until_ms <= now_ms) => Condition::Expired,
             () if self.is_used_up(code, link) => Condition::UsedUp,
             () if policy.valid_since_ms.is_some_and(|since_ms| since_ms > now_ms) => Condition::Scheduled,
             () => Condition::Active,
@@ -238,7 +238,7 @@ mod tests {
         let mut link = shown();
         for (until_ms, taken) in [(None, true), (Some(1_001), true), (Some(1_000), false)] {
             link.policy.valid_until_ms = until_ms;
-            assert_eq!(takes(&Filter { without_over: true, ..Filter::default() }, &link), taken);
+            assert_eq!(takes(&Filter { without_expired: true, ..Filter::default() }, &link), taken);
         }
         for (most, taken) in [(None, true), (NonZeroU32::new(3), true), (NonZeroU32::new(2), false)] {
             link.policy.max_visits = most;

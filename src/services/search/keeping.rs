@@ -246,28 +246,28 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn searches_find_every_link_whatever_becomes_of_the_files(steps in proptest::collection::vec(any_step(), 4..40)) {
-            let mut shelves = CatalogModel::with_signatures(1_000);
-            let check = |shelves: &CatalogModel| {
+            let mut model = CatalogModel::with_signatures(1_000);
+            let check = |model: &CatalogModel| {
                 for term in ["7.ex", "xxxxy", "none", "//5.example"] {
                     let filter = Filter { term: Some(term.to_owned()), ..Filter::default() };
-                    shelves.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
+                    model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
                 }
             };
             for step in steps {
                 match step {
-                    Step::Commit(changes) => shelves.commit(changes),
-                    Step::Sign => _ = work_once(&shelves.catalog, || ()).unwrap(),
-                    Step::Save => save(&shelves.catalog, true),
-                    Step::Copy => _ = std::fs::copy(shelves.dir().join("search.sections"), shelves.dir().join("aside")),
+                    Step::Commit(changes) => model.commit(changes),
+                    Step::Sign => _ = work_once(&model.catalog, || ()).unwrap(),
+                    Step::Save => save(&model.catalog, true),
+                    Step::Copy => _ = std::fs::copy(model.dir().join("search.sections"), model.dir().join("aside")),
                     Step::Restart(damage) => {
-                        shelves = shelves.restarted(|dir| harm(dir, &damage));
-                        restore(&shelves.catalog).unwrap();
+                        model = model.restarted(|dir| harm(dir, &damage));
+                        restore(&model.catalog).unwrap();
                     }
                 }
-                check(&shelves);
+                check(&model);
             }
-            while work_once(&shelves.catalog, || ()).unwrap() {}
-            check(&shelves);
+            while work_once(&model.catalog, || ()).unwrap() {}
+            check(&model);
         }
     }
 
@@ -279,41 +279,41 @@ mod tests {
 
     #[test]
     fn a_start_signs_only_what_has_changed() {
-        let shelves = CatalogModel::with_signatures(1_000);
-        assert_eq!(restore(&shelves.catalog).unwrap(), None);
-        shelves.commit((0..500).map(numbered));
-        while work_once(&shelves.catalog, || ()).unwrap() {}
-        save(&shelves.catalog, true);
-        let sections = shelves.catalog.signatures().coverage().1;
+        let model = CatalogModel::with_signatures(1_000);
+        assert_eq!(restore(&model.catalog).unwrap(), None);
+        model.commit((0..500).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, true);
+        let sections = model.catalog.signatures().coverage().1;
         // A clean shutdown leaves nothing to replay.
-        let shelves = shelves.restarted(|_| {});
-        assert_eq!(restore(&shelves.catalog).unwrap(), Some((500, 0)));
-        assert!(shelves.catalog.signatures().coverage().2);
-        while work_once(&shelves.catalog, || ()).unwrap() {}
-        let again = shelves.catalog.signatures().coverage().1;
+        let model = model.restarted(|_| {});
+        assert_eq!(restore(&model.catalog).unwrap(), Some((500, 0)));
+        assert!(model.catalog.signatures().coverage().2);
+        while work_once(&model.catalog, || ()).unwrap() {}
+        let again = model.catalog.signatures().coverage().1;
         assert!(again <= sections + 5, "{again} instead of {sections}: only the one for links to come is divided");
         // After a crash, the links that have changed since are replayed.
-        shelves.commit((495..505).map(numbered));
-        let shelves = shelves.restarted(|_| {});
-        assert_eq!(restore(&shelves.catalog).unwrap().map(|(_, changed)| changed), Some(10));
+        model.commit((495..505).map(numbered));
+        let model = model.restarted(|_| {});
+        assert_eq!(restore(&model.catalog).unwrap().map(|(_, changed)| changed), Some(10));
         let filter = Filter { term: Some("c000502".to_owned()), ..Filter::default() };
-        shelves.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
+        model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 8);
     }
 
     #[test]
     fn a_damaged_section_is_signed_again_and_the_others_stay() {
-        let shelves = CatalogModel::with_signatures(1_000);
-        shelves.commit((0..500).map(numbered));
-        while work_once(&shelves.catalog, || ()).unwrap() {}
-        save(&shelves.catalog, true);
-        let shelves = shelves.restarted(|dir| harm(dir, &Damage::Flip("search.sections", 0.5)));
-        assert!(restore(&shelves.catalog).unwrap().is_some());
+        let model = CatalogModel::with_signatures(1_000);
+        model.commit((0..500).map(numbered));
+        while work_once(&model.catalog, || ()).unwrap() {}
+        save(&model.catalog, true);
+        let model = model.restarted(|dir| harm(dir, &Damage::Flip("search.sections", 0.5)));
+        assert!(restore(&model.catalog).unwrap().is_some());
         let mut again = 0;
-        while work_once(&shelves.catalog, || ()).unwrap() {
+        while work_once(&model.catalog, || ()).unwrap() {
             again += 1;
         }
-        assert!((1..5).contains(&again), "{again} of {:?}", shelves.catalog.signatures().coverage());
+        assert!((1..5).contains(&again), "{again} of {:?}", model.catalog.signatures().coverage());
         let filter = Filter { term: Some("c0002".to_owned()), ..Filter::default() };
-        shelves.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
+        model.check(&filter, SortOrder { field: OrderField::DateCreated, descending: true }, 50);
     }
 }

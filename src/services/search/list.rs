@@ -79,7 +79,7 @@ impl Finder<'_> {
         let (filter, descending) = (&self.query.filter, self.query.order.descending);
         let ask = |counts: &Tallies| {
             let runs = runs(filter, counts);
-            let around = match (&runs[..], filter.sifts()) {
+            let around = match (&runs[..], filter.needs_filtering()) {
                 ([run], false) => {
                     counted_of(counts, run).map(|fences| Around::of(fences, run, self.offset(), descending))
                 }
@@ -100,7 +100,7 @@ impl Finder<'_> {
                 walked.matched += named.len() as u64;
                 let offset = usize::try_from(self.offset()).unwrap_or(usize::MAX);
                 walked.links.splice(0..0, named.into_iter().skip(offset));
-                Ok(self.page_of(walked, !filter.sifts() && runs.len() == 1))
+                Ok(self.page_of(walked, !filter.needs_filtering() && runs.len() == 1))
             }
         }
     }
@@ -115,7 +115,7 @@ impl Finder<'_> {
     ) -> Result<ScanResult, StoreError> {
         let (mut sift, mut passing) = (self.sift(), self.passing());
         let candidates = match (&passing, runs) {
-            (Some(found), [run]) if run.shelf == IndexKind::Dates => {
+            (Some(found), [run]) if run.kind == IndexKind::Dates => {
                 let entries = found.entries(run, view, descending);
                 // The signatures have already chosen these entries, so each of them must be read.
                 passing = None;
@@ -334,7 +334,7 @@ impl Finder<'_> {
         let ask = |counts: &Tallies| {
             let runs = runs(&query.filter, counts);
             // Between two fences the number of entries is unknown, hence the factor.
-            let is_long = !query.filter.sifts()
+            let is_long = !query.filter.needs_filtering()
                 && len_max(&query.filter, counts, &runs)
                     .is_some_and(|len| len > 4 * LIST_SORTED_MAX as u64 && runs.len() == 1);
             (runs, is_long)
@@ -430,11 +430,11 @@ impl Finder<'_> {
 
 /// Returns the runs that together have all matching links and as few others as possible.
 fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
-    let shelves = filter.shelves();
-    if shelves.is_empty() {
+    let index_keys = filter.index_keys();
+    if index_keys.is_empty() {
         return vec![Run::of_dates(filter)];
     }
-    let mut runs: Vec<Run> = shelves.iter().map(|shelf| Run::of_tag(shelf, filter)).collect();
+    let mut runs: Vec<Run> = index_keys.iter().map(|index_key| Run::of_tag(index_key, filter)).collect();
     if filter.has_all() {
         // The shortest run drives the intersection.
         runs.sort_by_key(|run| len_of(counts, run));
@@ -443,7 +443,7 @@ fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
 }
 
 pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::rank_index::Fences> {
-    let counted = if run.shelf == IndexKind::Dates { &counts.dates } else { &counts.tags };
+    let counted = if run.kind == IndexKind::Dates { &counts.dates } else { &counts.tags };
     counted.whole()
 }
 

@@ -24,7 +24,7 @@ use carom_limits::{
     LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
     SEARCHERS,
 };
-use carom_model::query::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
+use carom_model::query::{Filter, ListAnswer, ListPage, ListRequest, domain_index_key, index_key_with_tag};
 use carom_store::links::StoreError;
 use carom_store::links::catalog::CRAWLABLE;
 use carom_telemetry::clock::unix_ms;
@@ -186,8 +186,9 @@ impl Lister {
         }
         let (view, ()) = self.setup.catalog.look(|_| ());
         let mut lines = String::new();
-        let shelf = domain.map_or(CRAWLABLE.to_owned(), |domain| with_tag(&domain_shelf(domain), CRAWLABLE));
-        for place in Run::of_tag(&shelf, &Filter::default()).places(&view, true) {
+        let index_key =
+            domain.map_or(CRAWLABLE.to_owned(), |domain| index_key_with_tag(&domain_index_key(domain), CRAWLABLE));
+        for place in Run::of_tag(&index_key, &Filter::default()).places(&view, true) {
             let line = format!("Allow: /{}\n", place?.code.as_slug());
             if lines.len() + line.len() > ROBOTS_LEN_MAX {
                 break;

@@ -25,12 +25,12 @@ pub(super) struct Around {
 /// # Errors
 /// If the index cannot be read.
 pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, StoreError> {
-    let run = match &filter.shelves()[..] {
+    let run = match &filter.index_keys()[..] {
         [] => Run::of_dates(filter),
-        [shelf] => Run::of_tag(shelf, filter),
+        [index_key] => Run::of_tag(index_key, filter),
         _ => return Ok(None),
     };
-    if filter.sifts() {
+    if filter.needs_filtering() {
         return Ok(None);
     }
     let (view, around) =
@@ -74,7 +74,7 @@ impl Around {
             if *fence.key == *to {
                 return Ok(fence.rank);
             }
-            let keys = view.keys(run.shelf, &fence.key, to);
+            let keys = view.keys(run.kind, &fence.key, to);
             keys.into_iter().try_fold(fence.rank, |rank, key| key.map(|_| rank + 1))
         };
         // An empty `to` would mean the end of the index.

@@ -58,7 +58,7 @@ impl<'c> CandidateScan<'c> {
     /// True if a run by date has at most `most` candidates, and if that can be found out within `time_max`.
     pub(super) fn are_few(&self, run: &Run, most: usize, time_max: Duration) -> bool {
         let start = Instant::now();
-        assert_eq!(run.shelf, IndexKind::Dates, "sections are of the index by date");
+        assert_eq!(run.kind, IndexKind::Dates, "sections are of the index by date");
         let mut found = self.found((run.from.clone(), run.to.clone()), false);
         let sum = found.try_fold(0, |sum, found| {
             let sum = sum + found.ok()?.len();

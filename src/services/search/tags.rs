@@ -12,10 +12,11 @@ use carom_limits::{
 };
 use carom_model::access::{AppName, Scope};
 use carom_model::query::{
-    Filter, TagField, TagPage, TagQuery, app_shelf, domain_shelf, is_domain_shelf, owner_and_tag, with_tag,
+    Filter, TagField, TagPage, TagQuery, app_index_key, domain_index_key, index_key_with_tag, is_domain_index_key,
+    owner_and_tag,
 };
 use carom_model::visits::tally::VisitCounts;
-use carom_store::links::catalog::{IndexKind, View, place_of, shelf_of};
+use carom_store::links::catalog::{IndexKind, View, index_key_of, place_of};
 use carom_store::links::{StoreError, Value};
 
 /// Tags, each with its number of links, in the order of the tags.
@@ -31,7 +32,7 @@ const TAGS_MERGED_MAX: usize = 50_000;
 #[derive(Debug, Default)]
 pub(super) struct TagCounts {
     of_all: Group,
-    /// The groups of apps and domains, by their shelves.
+    /// The groups of apps and domains, by their index keys.
     of_owners: HashMap<Box<str>, Group>,
     /// Number of tags in all groups of apps and domains.
     owned: usize,
@@ -39,7 +40,7 @@ pub(super) struct TagCounts {
     uncounted: BTreeSet<GroupName>,
 }
 
-/// The name of a group of tags: the shelf of an app or domain, or `None` for all links.
+/// The name of a group of tags: the index key of an app or domain, or `None` for all links.
 pub(super) type GroupName = Option<Box<str>>;
 
 /// The tags of some links.
@@ -120,9 +121,9 @@ impl TagCounts {
     /// Counts an added or a removed entry of the index of tags. A group with too many tags leaves the counts of other
     /// groups alone. Returns true if a group is due for a recount.
     pub(super) fn change(&mut self, key: &[u8], added: bool) -> bool {
-        let Some(shelf) = shelf_of(key) else { return false };
-        let Some((owner, tag)) = owner_and_tag(shelf) else {
-            self.of_all.change(shelf, added, TAGS_COUNTED_MAX);
+        let Some(index_key) = index_key_of(key) else { return false };
+        let Some((owner, tag)) = owner_and_tag(index_key) else {
+            self.of_all.change(index_key, added, TAGS_COUNTED_MAX);
             return !added && self.of_all.may_be_known(TAGS_COUNTED_MAX) && self.uncounted.insert(None);
         };
         let most = self.most_of_owner();
@@ -150,9 +151,9 @@ impl TagCounts {
     pub(super) fn ask_again(&mut self, scope: &Scope) -> bool {
         let names: Vec<GroupName> = match (scope.app(), scope.domains()) {
             (None, None) => vec![None],
-            (Some(app), _) => vec![Some(app_shelf(app.as_str()).into())],
+            (Some(app), _) => vec![Some(app_index_key(app.as_str()).into())],
             (None, Some(domains)) => {
-                domains.iter().map(|domain| domain.map(|domain| domain_shelf(domain).into())).collect()
+                domains.iter().map(|domain| domain.map(|domain| domain_index_key(domain).into())).collect()
             }
         };
         let has_room = self.owned < TAGS_OF_APPS_COUNTED_MAX;
@@ -230,13 +231,13 @@ impl TagCounts {
     pub(super) fn all(&self, scope: &Scope) -> Option<Counted> {
         match (scope.app(), scope.domains()) {
             (None, None) => self.of_all.all(),
-            (Some(app), _) => self.of_owner(&app_shelf(app.as_str())),
+            (Some(app), _) => self.of_owner(&app_index_key(app.as_str())),
             (None, Some(domains)) => self.of_domains(domains),
         }
     }
 
-    fn of_owner(&self, shelf: &str) -> Option<Counted> {
-        self.of_owners.get(shelf).map_or(Some(Vec::new()), Group::all)
+    fn of_owner(&self, index_key: &str) -> Option<Counted> {
+        self.of_owners.get(index_key).map_or(Some(Vec::new()), Group::all)
     }
 
     /// Returns the tags of some domains. Those of the default domain are all tags, less those of the other domains.
@@ -248,14 +249,14 @@ impl TagCounts {
                 return None;
             }
             sum.extend(self.of_all.all()?);
-            for (_, tags) in self.of_owners.iter().filter(|(shelf, _)| is_domain_shelf(shelf)) {
+            for (_, tags) in self.of_owners.iter().filter(|(index_key, _)| is_domain_index_key(index_key)) {
                 for (tag, count) in tags.all()? {
                     sum.entry(tag).and_modify(|all| *all = all.saturating_sub(count));
                 }
             }
         }
         for domain in domains.iter().flatten() {
-            for (tag, count) in self.of_owner(&domain_shelf(*domain))? {
+            for (tag, count) in self.of_owner(&domain_index_key(*domain))? {
                 *sum.entry(tag).or_default() += count;
             }
         }
@@ -274,10 +275,10 @@ pub(super) fn count_group(
     mut is_wanted: impl FnMut() -> bool,
 ) -> Result<Option<BTreeMap<Arc<str>, u64>>, StoreError> {
     let (most, keys): (usize, Box<dyn Iterator<Item = _>>) = match name {
-        // The shelves of owners and marks begin with control characters, which tags cannot have.
+        // The index keys of owners and marks begin with control characters, which tags cannot have.
         None => (TAGS_COUNTED_MAX, Box::new(view.keys(IndexKind::Tags, b" ", &[]))),
         Some(owner) => {
-            let prefix = with_tag(owner, "");
+            let prefix = index_key_with_tag(owner, "");
             (TAGS_OF_APP_COUNTED_MAX, Box::new(view.keys_behind(IndexKind::Tags, prefix.as_bytes())))
         }
     };
@@ -285,8 +286,8 @@ pub(super) fn count_group(
     let mut last: Option<(Arc<str>, u64)> = None;
     for key in keys {
         let key: Value = key?;
-        let Some(shelf) = shelf_of(&key) else { continue };
-        let tag = owner_and_tag(shelf).map_or(shelf, |(_, tag)| tag);
+        let Some(index_key) = index_key_of(&key) else { continue };
+        let tag = owner_and_tag(index_key).map_or(index_key, |(_, tag)| tag);
         // The entries of one tag are adjacent.
         match &mut last {
             Some((known, count)) if **known == *tag => *count += 1,
@@ -308,13 +309,13 @@ pub(super) fn count_group(
 /// # Errors
 /// If the store cannot be read.
 pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result<Option<Counted>, StoreError> {
-    let shelves = with_tag(&app_shelf(app.as_str()), "");
+    let prefix = index_key_with_tag(&app_index_key(app.as_str()), "");
     let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-    for (number, key) in view.keys_behind(IndexKind::Tags, shelves.as_bytes()).enumerate() {
+    for (number, key) in view.keys_behind(IndexKind::Tags, prefix.as_bytes()).enumerate() {
         let key = key?;
-        let Some(shelf) = shelf_of(&key) else { continue };
-        let place = place_of(&key, shelf.len() + 1);
-        let (Some((_, tag)), Some(place)) = (owner_and_tag(shelf), place) else { continue };
+        let Some(index_key) = index_key_of(&key) else { continue };
+        let place = place_of(&key, index_key.len() + 1);
+        let (Some((_, tag)), Some(place)) = (owner_and_tag(index_key), place) else { continue };
         if scope.has_domain(place.code.domain()) {
             *counts.entry(tag.into()).or_default() += 1;
         }
@@ -360,8 +361,8 @@ pub(super) fn add_visits(
             None => None,
             Some(rest) => {
                 left = rest;
-                let shelf = scope.app().map(|app| with_tag(&app_shelf(app.as_str()), tag));
-                let places = Run::of_tag(shelf.as_deref().unwrap_or(tag), &Filter::default()).places(view, false);
+                let index_key = scope.app().map(|app| index_key_with_tag(&app_index_key(app.as_str()), tag));
+                let places = Run::of_tag(index_key.as_deref().unwrap_or(tag), &Filter::default()).places(view, false);
                 let is_within = |code: &Result<Code, StoreError>| match code {
                     Ok(code) => scope.has_domain(code.domain()),
                     Err(_) => true,
@@ -429,12 +430,15 @@ mod tests {
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let key = |number: usize| {
             let code = Code::parse(b"code").unwrap();
-            tag_key(&with_tag(&app_shelf("a"), &number.to_string()), &LinkPosition::new(1, code).to_bytes())
+            tag_key(
+                &index_key_with_tag(&app_index_key("a"), &number.to_string()),
+                &LinkPosition::new(1, code).to_bytes(),
+            )
         };
         let app = Scope::of_app(AppName::parse("a").unwrap());
         let mut counts = TagCounts::default();
         let change = |counts: &mut TagCounts, number, added| {
-            let entry = IndexEntry { shelf: IndexKind::Tags, key: key(number), marks: Marks::default() };
+            let entry = IndexEntry { kind: IndexKind::Tags, key: key(number), marks: Marks::default() };
             let mut batch = links.batch();
             if added {
                 batch.list(&entry);
@@ -484,7 +488,7 @@ mod tests {
     fn an_app_that_found_no_room_is_counted_when_others_leave_some() {
         let mut counts = TagCounts::default();
         let change = |counts: &mut TagCounts, app: &str, tag: usize, added| {
-            counts.change(&tag_key(&with_tag(&app_shelf(app), &tag.to_string()), b""), added);
+            counts.change(&tag_key(&index_key_with_tag(&app_index_key(app), &tag.to_string()), b""), added);
         };
         for app in 0..TAGS_OF_APPS_COUNTED_MAX / TAGS_OF_APP_COUNTED_MAX {
             (0..TAGS_OF_APP_COUNTED_MAX).for_each(|tag| change(&mut counts, &format!("app{app}"), tag, true));
@@ -503,7 +507,7 @@ mod tests {
     fn an_app_with_too_many_tags_takes_nothing_from_others() {
         let mut counts = counts(&["mine"]);
         let put = |counts: &mut TagCounts, app: &str, tag: &str| {
-            counts.change(&tag_key(&with_tag(&app_shelf(app), tag), b""), true);
+            counts.change(&tag_key(&index_key_with_tag(&app_index_key(app), tag), b""), true);
         };
         put(&mut counts, "b", "x");
         (0..=TAGS_OF_APP_COUNTED_MAX).for_each(|number| put(&mut counts, "a", &number.to_string()));

@@ -35,56 +35,56 @@ proptest! {
         at_once in 1..40usize,
         sections in prop_oneof![Just(0), Just(3), Just(1_000)],
     ) {
-        let shelves = CatalogModel::with_signatures(sections);
-        shelves.commit(before);
-        let check = || asked.iter().for_each(|(filter, order, per_page)| shelves.check(filter, *order, *per_page));
+        let model = CatalogModel::with_signatures(sections);
+        model.commit(before);
+        let check = || asked.iter().for_each(|(filter, order, per_page)| model.check(filter, *order, *per_page));
         check();
         // Links change before each part is read, and again between its read and its count.
         let mut changes = during.into_iter().cycle();
         let (mut next, mut parts) = (|| changes.next().unwrap(), 0);
         for _ in 0..5 {
-            shelves.commit(next());
-            work_once(&shelves.catalog, || shelves.commit(next())).unwrap();
+            model.commit(next());
+            work_once(&model.catalog, || model.commit(next())).unwrap();
         }
         check();
-        for shelf in [IndexKind::Dates, IndexKind::Tags] {
-            shelves.commit(next());
-            while count_part(&shelves.catalog, shelf, at_once, || shelves.commit(next())).unwrap() {
+        for kind in [IndexKind::Dates, IndexKind::Tags] {
+            model.commit(next());
+            while count_part(&model.catalog, kind, at_once, || model.commit(next())).unwrap() {
                 parts += 1;
                 // Changes before the last part could keep the count from ending.
                 if parts < 20 {
-                    shelves.commit(next());
+                    model.commit(next());
                 }
             }
         }
         check();
         for changes in after.chunks(7) {
-            shelves.commit(changes.to_vec());
-            work_once(&shelves.catalog, || ()).unwrap();
+            model.commit(changes.to_vec());
+            work_once(&model.catalog, || ()).unwrap();
         }
         check();
-        while work_once(&shelves.catalog, || ()).unwrap() {}
+        while work_once(&model.catalog, || ()).unwrap() {}
         check();
-        check_counts(&shelves, &asked);
+        check_counts(&model, &asked);
     }
 }
 
 /// Checks that the counts of the catalog, of filters and of tags are those of the model.
-fn check_counts(shelves: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
-    let (view, (dates, tags, of_tags)) = shelves.catalog.look(|counts| {
+fn check_counts(model: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
+    let (view, (dates, tags, of_tags)) = model.catalog.look(|counts| {
         (
             counts.dates.whole().unwrap().total(),
             counts.tags.whole().unwrap().total(),
             counts.of_tags.all(&Scope::ALL).unwrap(),
         )
     });
-    assert_eq!(dates, shelves.links.borrow().len() as u64);
+    assert_eq!(dates, model.links.borrow().len() as u64);
     assert_eq!(view.keys(IndexKind::Dates, b"", b"").count() as u64, dates);
     assert_eq!(view.keys(IndexKind::Tags, b"", b"").count() as u64, tags);
     let order = SortOrder { field: OrderField::DateCreated, descending: true };
-    let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
+    let len = |filter: &Filter| model.expected(filter, order).len() as u64;
     for (filter, ..) in asked {
-        if let Some(counted) = count(&shelves.catalog, filter).unwrap() {
+        if let Some(counted) = count(&model.catalog, filter).unwrap() {
             assert_eq!(len(filter), counted, "{filter:?}");
         }
     }
@@ -93,7 +93,7 @@ fn check_counts(shelves: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
     }
     for domains in [vec![0], vec![1], vec![2], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
         let scope = Scope::ALL.within(domains.into_iter().map(domain_id));
-        let (_, of_domains) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+        let (_, of_domains) = model.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
         for tag in ["a", "b"] {
             let count = of_domains.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
             assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
@@ -101,7 +101,7 @@ fn check_counts(shelves: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
     }
     for app in ["a", "ab", "b", "bb", "none"] {
         let scope = Scope::of_app(AppName::parse(app).unwrap());
-        let (_, of_app) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+        let (_, of_app) = model.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
         for tag in ["a", "b"] {
             let count = of_app.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
             assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
@@ -112,16 +112,16 @@ fn check_counts(shelves: &CatalogModel, asked: &[(Filter, SortOrder, usize)]) {
 
 #[test]
 fn links_that_are_meant_by_name_come_first_and_once() {
-    let shelves = many(50);
+    let model = many(50);
     let named = vec![Code::parse(b"c000003").unwrap(), Code::parse(b"none").unwrap()];
     let filter = Filter { term: Some("c0000".to_owned()), named, ..Filter::default() };
     let first = ListQuery { per_page: 20, ..query(filter.clone(), OrderField::DateCreated) };
     let (mut by_number, mut by_cursor, mut cursor) = (Vec::new(), Vec::new(), None);
     for page in 1..=3 {
-        let of_number = shelves.page(&ListQuery { page, ..first.clone() });
+        let of_number = model.page(&ListQuery { page, ..first.clone() });
         assert_eq!((of_number.total, of_number.next.is_some()), (50, page < 3));
         by_number.extend(codes(&of_number));
-        let of_cursor = shelves.page(&ListQuery { cursor: cursor.take(), ..first.clone() });
+        let of_cursor = model.page(&ListQuery { cursor: cursor.take(), ..first.clone() });
         assert_eq!(of_cursor.total, 50);
         by_cursor.extend(codes(&of_cursor));
         cursor = of_cursor.next;
@@ -132,44 +132,44 @@ fn links_that_are_meant_by_name_come_first_and_once() {
     assert_eq!((text(&by_number), text(&by_cursor)), (expected.clone(), expected));
     // A link that is named must meet all other conditions as well.
     let odd = Filter { tags: vec!["even".to_owned()], ..filter };
-    let even = shelves.page(&ListQuery { per_page: 20, ..query(odd, OrderField::DateCreated) });
+    let even = model.page(&ListQuery { per_page: 20, ..query(odd, OrderField::DateCreated) });
     assert_eq!((even.total, codes(&even)[0].to_string()), (25, "c000048".to_owned()));
 }
 
 #[test]
 fn long_lists_say_what_they_do_not_know_and_go_on() {
-    let shelves = many(LIST_SORTED_MAX + 1);
+    let model = many(LIST_SORTED_MAX + 1);
     let all = LIST_SORTED_MAX as u64 + 1;
     // Nothing is counted yet.
-    let first = shelves.page(&query(Filter::default(), OrderField::DateCreated));
+    let first = model.page(&query(Filter::default(), OrderField::DateCreated));
     assert_eq!((first.total, first.complete, first.links.len()), (LIST_COUNTED_MAX, false, 10));
     let search = query(Filter { term: Some("c".to_owned()), ..Filter::default() }, OrderField::DateCreated);
-    let first = shelves.page(&search);
+    let first = model.page(&search);
     assert_eq!((first.total, first.complete, first.links.len()), (LIST_COUNTED_MAX, false, 10));
     // Following cursors to the end shows each link once, and then the exact total.
     let (mut seen, mut page) = (Vec::new(), first);
     while page.next.is_some() {
         seen.extend(codes(&page));
-        page = shelves.page(&ListQuery { cursor: page.next, per_page: 500, ..search.clone() });
+        page = model.page(&ListQuery { cursor: page.next, per_page: 500, ..search.clone() });
     }
     seen.extend(codes(&page));
     assert_eq!((seen.len() as u64, page.total, page.complete), (all, all, true));
-    assert_eq!(seen, shelves.expected(&search.filter, search.order));
-    while count_part(&shelves.catalog, IndexKind::Dates, 999, || {}).unwrap() {}
-    while count_part(&shelves.catalog, IndexKind::Tags, 999, || {}).unwrap() {}
-    let counted = shelves.page(&query(Filter::default(), OrderField::DateCreated));
+    assert_eq!(seen, model.expected(&search.filter, search.order));
+    while count_part(&model.catalog, IndexKind::Dates, 999, || {}).unwrap() {}
+    while count_part(&model.catalog, IndexKind::Tags, 999, || {}).unwrap() {}
+    let counted = model.page(&query(Filter::default(), OrderField::DateCreated));
     assert_eq!((counted.total, counted.complete), (all, true));
     let last = ListQuery { page: all.div_ceil(10), ..query(Filter::default(), OrderField::DateCreated) };
-    assert_eq!(codes(&shelves.page(&last)), [code("c000000")]);
-    assert_eq!(shelves.find(&query(Filter::default(), OrderField::Title)), ListAnswer::TooManyToSort);
-    assert_eq!(shelves.find(&query(search.filter, OrderField::Visits)), ListAnswer::TooManyToSort);
+    assert_eq!(codes(&model.page(&last)), [code("c000000")]);
+    assert_eq!(model.find(&query(Filter::default(), OrderField::Title)), ListAnswer::TooManyToSort);
+    assert_eq!(model.find(&query(search.filter, OrderField::Visits)), ListAnswer::TooManyToSort);
     // If more links match than can be sorted, the list has those among the most visited of all.
     let ranked = Ranked([9, 4, 7, 2, 8].map(|number| Code::parse(format!("c{number:06}").as_bytes()).unwrap()).into());
     let ranking = |filter: &Filter, page: u64| {
         let query = ListQuery { per_page: 2, page, ..query(filter.clone(), OrderField::Visits) };
         // A search with no time cannot sort its matches.
         let time_max = Duration::ZERO;
-        let finder = Finder { catalog: &shelves.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
+        let finder = Finder { catalog: &model.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
         let ListAnswer::Links(found) = finder.find().unwrap() else { panic!("{query:?}") };
         assert!(!found.complete);
         let shown: Vec<String> = codes(&found).iter().map(Code::to_string).collect();
@@ -183,21 +183,21 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     let even = Filter { term: Some("c".to_owned()), tags: vec!["even".to_owned()], ..Filter::default() };
     assert_eq!((ranking(&even, 1), ranking(&even, 2)), (of(&[4, 2], 3, true), of(&[8], 3, false)));
     let half = Filter { tags: vec!["odd".to_owned()], ..Filter::default() };
-    assert_eq!(shelves.page(&query(half.clone(), OrderField::Title)).total, all / 2);
-    shelves.check(&half, SortOrder { field: OrderField::ShortCode, descending: true }, 490);
-    shelves.check(&Filter::default(), SortOrder { field: OrderField::ShortCode, descending: false }, 490);
+    assert_eq!(model.page(&query(half.clone(), OrderField::Title)).total, all / 2);
+    model.check(&half, SortOrder { field: OrderField::ShortCode, descending: true }, 490);
+    model.check(&Filter::default(), SortOrder { field: OrderField::ShortCode, descending: false }, 490);
 }
 
 #[test]
 fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
-    let shelves = many(300);
+    let model = many(300);
     let rare = Filter { term: Some("c00029".to_owned()), ..Filter::default() };
     for field in [OrderField::DateCreated, OrderField::ShortCode] {
         let order = SortOrder { field, descending: false };
         let mut query = ListQuery { order, ..query(rare.clone(), field) };
         let (mut found, mut asked) = (Vec::new(), 0);
         loop {
-            let ListAnswer::Links(page) = shelves.find_within(&query, Duration::ZERO) else { panic!("no page") };
+            let ListAnswer::Links(page) = model.find_within(&query, Duration::ZERO) else { panic!("no page") };
             asked += 1;
             found.extend(codes(&page));
             assert_eq!((page.complete, page.page), (page.next.is_none(), asked));
@@ -207,17 +207,17 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
                 break;
             }
         }
-        assert_eq!((found, asked), (shelves.expected(&rare, order), 5), "63 links are looked at without the clock");
+        assert_eq!((found, asked), (model.expected(&rare, order), 5), "63 links are looked at without the clock");
         let beyond = ListQuery { cursor: None, page: 2, ..query };
-        assert_eq!(shelves.find_within(&beyond, Duration::ZERO), ListAnswer::TooDeep);
+        assert_eq!(model.find_within(&beyond, Duration::ZERO), ListAnswer::TooDeep);
     }
     let sorted = query(rare, OrderField::Title);
-    assert_eq!(shelves.find_within(&sorted, Duration::ZERO), ListAnswer::TooManyToSort);
+    assert_eq!(model.find_within(&sorted, Duration::ZERO), ListAnswer::TooManyToSort);
 }
 
 #[test]
 fn a_search_reads_few_of_the_links_that_have_no_such_text() {
-    let shelves = CatalogModel::with_signatures(1_000);
+    let model = CatalogModel::with_signatures(1_000);
     let number_of = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number;
@@ -225,9 +225,9 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
         (link.code, Some(link))
     };
     // Some links exist before signing starts, and some are added during it.
-    shelves.commit((0..500).map(number_of));
-    while work_once(&shelves.catalog, || ()).unwrap() {}
-    shelves.commit((500..1_000).map(number_of));
+    model.commit((0..500).map(number_of));
+    while work_once(&model.catalog, || ()).unwrap() {}
+    model.commit((500..1_000).map(number_of));
     for tags in [vec![], vec!["all".to_owned()]] {
         let rare = Filter { term: Some("00321".to_owned()), tags, ..Filter::default() };
         for field in [OrderField::DateCreated, OrderField::ShortCode, OrderField::Title] {
@@ -237,33 +237,33 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
                 let is_of_tag = !rare.tags.is_empty();
                 // With no time, 63 links are read before the clock; entries of a tag are scanned.
                 let time_max = if is_of_tag { Duration::from_secs(60) } else { Duration::ZERO };
-                let ListAnswer::Links(page) = shelves.find_within(&query, time_max) else { panic!("{query:?}") };
+                let ListAnswer::Links(page) = model.find_within(&query, time_max) else { panic!("{query:?}") };
                 assert_eq!((codes(&page), page.complete), (vec![code("c000321")], true), "{query:?}");
             }
         }
     }
     // A search finds the new text of a link at once.
     let (changed, other) = (code("c000007"), number_of(7).1.unwrap());
-    shelves.commit([(changed, Some(Link { target: "https://changed.example/".to_owned(), ..other }))]);
+    model.commit([(changed, Some(Link { target: "https://changed.example/".to_owned(), ..other }))]);
     let search = query(Filter { term: Some("changed".to_owned()), ..Filter::default() }, OrderField::DateCreated);
-    let ListAnswer::Links(page) = shelves.find_within(&search, Duration::ZERO) else { panic!("no page") };
+    let ListAnswer::Links(page) = model.find_within(&search, Duration::ZERO) else { panic!("no page") };
     assert_eq!((codes(&page), page.complete), (vec![changed], true));
 }
 
 #[test]
 fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
-    let shelves = CatalogModel::with_signatures(1_000);
+    let model = CatalogModel::with_signatures(1_000);
     let numbered = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number;
         (link.code, Some(link))
     };
-    shelves.commit((0..40).map(numbered));
-    let signing = start_signing(&shelves.catalog).unwrap();
+    model.commit((0..40).map(numbered));
+    let signing = start_signing(&model.catalog).unwrap();
     let wait_for = |wanted: usize| {
         let begin = std::time::Instant::now();
-        while shelves.catalog.signatures().coverage().1 < wanted {
-            assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", shelves.catalog.signatures().coverage());
+        while model.catalog.signatures().coverage().1 < wanted {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", model.catalog.signatures().coverage());
             std::thread::sleep(Duration::from_millis(1));
         }
     };
@@ -271,22 +271,22 @@ fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
     wait_for(4);
     // Gives the thread time to fall asleep, so that it must be woken. The result does not depend on it.
     std::thread::sleep(Duration::from_millis(30));
-    (40..200).for_each(|number| shelves.commit([numbered(number)]));
+    (40..200).for_each(|number| model.commit([numbered(number)]));
     wait_for(40);
-    shelves.catalog.stop();
+    model.catalog.stop();
     signing.join().unwrap();
 }
 
 #[test]
 fn a_search_of_texts_goes_on_where_it_was() {
-    let shelves = CatalogModel::with_signatures(1_000);
+    let model = CatalogModel::with_signatures(1_000);
     let numbered = |number: u64| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number / 3;
         (link.code, Some(link))
     };
-    shelves.commit((0..800).map(numbered));
-    while work_once(&shelves.catalog, || ()).unwrap() {}
+    model.commit((0..800).map(numbered));
+    while work_once(&model.catalog, || ()).unwrap() {}
     // For so short a term every section must be searched, and few links have it.
     let limits = [(None, None), (Some(20), Some(200)), (Some(21), None), (None, Some(199))];
     for ((since_ms, until_ms), descending) in limits.into_iter().zip([false, true].into_iter().cycle()) {
@@ -296,7 +296,7 @@ fn a_search_of_texts_goes_on_where_it_was() {
             let mut query = ListQuery { order, per_page, ..query(filter.clone(), OrderField::DateCreated) };
             let (mut found, mut asked) = (Vec::new(), 0);
             loop {
-                let ListAnswer::Links(page) = shelves.find_within(&query, Duration::ZERO) else { panic!("no page") };
+                let ListAnswer::Links(page) = model.find_within(&query, Duration::ZERO) else { panic!("no page") };
                 found.extend(codes(&page));
                 query.cursor = page.next;
                 asked += 1;
@@ -305,34 +305,34 @@ fn a_search_of_texts_goes_on_where_it_was() {
                 }
                 assert!(asked < 300, "it does not come to an end: {query:?}");
             }
-            assert_eq!(found, shelves.expected(&filter, order), "{query:?}");
+            assert_eq!(found, model.expected(&filter, order), "{query:?}");
             assert!(asked > 1, "{query:?}");
         }
     }
     // More links are named than a page holds: the scan finds them, whatever their texts are.
     let named = vec![code("c000321"), code("c000322")];
     let by_name = Filter { term: Some("none of them".to_owned()), named, ..Filter::default() };
-    let page = shelves.page(&ListQuery { per_page: 1, ..query(by_name, OrderField::DateCreated) });
+    let page = model.page(&ListQuery { per_page: 1, ..query(by_name, OrderField::DateCreated) });
     assert_eq!((codes(&page), page.total), (vec![code("c000322")], 2));
 }
 
 #[test]
 fn entries_without_a_link_are_passed_over() {
-    let shelves = many(20);
-    let mut batch = shelves.catalog.links.batch();
+    let model = many(20);
+    let mut batch = model.catalog.links.batch();
     // An entry without a link, as of an import that was cut off, and one whose link has another creation time.
     for (ms, name) in [(3, "nothing"), (4, "c000007")] {
         batch.list(&IndexEntry {
-            shelf: IndexKind::Dates,
+            kind: IndexKind::Dates,
             key: LinkPosition::new(ms, code(name)).to_bytes(),
             marks: Marks::default(),
         });
     }
-    shelves.catalog.links.commit(batch).unwrap();
-    while count_part(&shelves.catalog, IndexKind::Dates, 7, || {}).unwrap() {}
+    model.catalog.links.commit(batch).unwrap();
+    while count_part(&model.catalog, IndexKind::Dates, 7, || {}).unwrap() {}
     let everything = ListQuery { per_page: 100, ..query(Filter::default(), OrderField::DateCreated) };
-    assert_eq!(codes(&shelves.page(&everything)), shelves.expected(&everything.filter, everything.order));
+    assert_eq!(codes(&model.page(&everything)), model.expected(&everything.filter, everything.order));
     let search = ListQuery { filter: Filter { term: Some("c0".to_owned()), ..Filter::default() }, ..everything };
-    let found = shelves.page(&search);
+    let found = model.page(&search);
     assert_eq!((found.total, found.links.len()), (20, 20));
 }

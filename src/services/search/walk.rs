@@ -20,7 +20,7 @@ const STEPS_MAX: usize = if cfg!(test) { 2 } else { 16 };
 /// A range of adjacent entries in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    pub(super) shelf: IndexKind,
+    pub(super) kind: IndexKind,
     /// Bytes of tag before the place in a key.
     pub(super) tag_len: usize,
     /// The first key of the run.
@@ -34,7 +34,7 @@ impl Run {
     pub(super) fn of_dates(filter: &Filter) -> Run {
         let from = filter.since_ms.map_or(Vec::new(), |ms| ms_bytes(ms).to_vec());
         let to = filter.until_ms.map_or(Vec::new(), |ms| ms_bytes(ms.saturating_add(1)).to_vec());
-        Run { shelf: IndexKind::Dates, tag_len: 0, from, to }
+        Run { kind: IndexKind::Dates, tag_len: 0, from, to }
     }
 
     /// Returns the run of the links with a tag, created in the time span of a filter.
@@ -46,7 +46,7 @@ impl Run {
             to.push(u8::MAX);
         }
         let (from, to) = (tag_key(tag, &from), tag_key(tag, &to));
-        Run { shelf: IndexKind::Tags, tag_len: tag.len() + 1, from, to }
+        Run { kind: IndexKind::Tags, tag_len: tag.len() + 1, from, to }
     }
 
     /// Returns the part of the run after a place, in the given direction.
@@ -81,14 +81,14 @@ impl Run {
         view: &View,
         descending: bool,
     ) -> impl Iterator<Item = Result<LinkPosition, StoreError>> + use<> {
-        let (keys, tag_len) = (view.keys(self.shelf, &self.from, &self.to), self.tag_len);
+        let (keys, tag_len) = (view.keys(self.kind, &self.from, &self.to), self.tag_len);
         // A key without a valid place was not written by this program.
         in_direction(keys, descending).filter_map(move |key| key.map(|key| place_of(&key, tag_len)).transpose())
     }
 
     /// Iterates over the entries.
     pub(super) fn entries(&self, view: &View, descending: bool) -> Entries<'static> {
-        let (entries, tag_len) = (view.entries(self.shelf, &self.from, &self.to), self.tag_len);
+        let (entries, tag_len) = (view.entries(self.kind, &self.from, &self.to), self.tag_len);
         let listed =
             move |(key, marks): (Value, Marks)| Some(Listed { place: place_of(&key, tag_len)?, marks, has_all: true });
         Box::new(in_direction(entries, descending).filter_map(move |entry| entry.map(listed).transpose()))

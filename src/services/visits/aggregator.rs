@@ -1,4 +1,4 @@
-//! The book of visits: all counts of a node, and the way they take to the disk.
+//! The aggregator of visits: all counts of a node, and the way they take to the disk.
 //!
 //! Visits are first counted in `fresh`. Twice a second these go to the log, and into the tallies of their hour. A
 //! *fold* begins when an hour is over, or when the tallies or the log are large. It begins a new log, and writes the
@@ -143,7 +143,7 @@ impl VisitAggregator {
         }
         // A log that a crash may have torn is never appended to.
         let log = Log::begin(dir, last + 1)?;
-        let mut book = VisitAggregator {
+        let mut aggregator = VisitAggregator {
             dir: dir.to_owned(),
             links,
             intake: Arc::new(Mutex::new(Intake::new(receivers, Arc::clone(&stats)))),
@@ -166,9 +166,9 @@ impl VisitAggregator {
             ranked_ms: 0,
             failed: false,
         };
-        book.forget_stored(&gone);
-        book.forget(ended_last);
-        Ok(book)
+        aggregator.forget_stored(&gone);
+        aggregator.forget(ended_last);
+        Ok(aggregator)
     }
 
     /// Returns the intake, which another thread uses to empty the rings.
@@ -517,7 +517,7 @@ impl VisitAggregator {
         Unstored::of(self.not_stored().filter(|(hour, _)| hours.contains(hour)).map(|(_, tally)| tally))
     }
 
-    /// Returns the store, which can be read without the lock of the book.
+    /// Returns the store, which can be read without the lock of the aggregator.
     pub(super) fn links(&self) -> Links {
         self.links.clone()
     }

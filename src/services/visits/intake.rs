@@ -1,7 +1,7 @@
 //! The intake: it empties the rings of the cores into tallies, and never waits for a disk.
 //!
-//! The book takes over these tallies when it has time. While the book writes or syncs, the intake continues to empty
-//! the rings.
+//! The aggregator takes over these tallies when it has time. While the aggregator writes or syncs, the intake continues
+//! to empty the rings.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use carom_model::visits::tally::{Subject, Tally};
 use carom_model::visits::{Visit, VisitReceiver};
 use carom_telemetry::stats::NodeStats;
 
-/// Visits that were taken out of the rings and are not in the book yet.
+/// Visits that were taken out of the rings and are not in the aggregator yet.
 pub(super) struct Intake {
     receivers: Vec<VisitReceiver>,
     stats: Arc<NodeStats>,
     /// The tallies by hour, earlier hours first.
     tallies: Vec<(u32, Tally)>,
-    /// Memory of the book's counts, in bytes.
-    in_book: usize,
+    /// Memory of the aggregator's counts, in bytes.
+    in_aggregator: usize,
     #[cfg(feature = "faults")]
     is_deaf: bool,
 }
@@ -29,7 +29,7 @@ impl Intake {
             receivers,
             stats,
             tallies: Vec::new(),
-            in_book: 0,
+            in_aggregator: 0,
             #[cfg(feature = "faults")]
             is_deaf: crate::services::faults::Faults::from_env().deaf_visits,
         }
@@ -42,7 +42,7 @@ impl Intake {
             return 0;
         }
         let held: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
-        let is_full = self.in_book + held > VISITS_TALLIED_BYTES;
+        let is_full = self.in_aggregator + held > VISITS_TALLIED_BYTES;
         let tally = of_hour(&mut self.tallies, (now_ms / 3_600_000) as u32);
         let (mut found, mut without_referrer) = (0, 0);
         for receiver in &mut self.receivers {
@@ -57,10 +57,10 @@ impl Intake {
         found
     }
 
-    /// Takes the tallies, by hour. `in_book` is the memory of the book's counts, in bytes.
-    pub(super) fn take(&mut self, in_book: usize) -> Vec<(u32, Tally)> {
+    /// Takes the tallies, by hour. `in_aggregator` is the memory of the aggregator's counts, in bytes.
+    pub(super) fn take(&mut self, in_aggregator: usize) -> Vec<(u32, Tally)> {
         let taken = std::mem::take(&mut self.tallies);
-        self.in_book = in_book + taken.iter().map(|(_, tally)| tally.weight()).sum::<usize>();
+        self.in_aggregator = in_aggregator + taken.iter().map(|(_, tally)| tally.weight()).sum::<usize>();
         taken
     }
 }

@@ -191,7 +191,7 @@ impl Log {
         Ok(())
     }
 
-    /// Takes the file to sync, if it was written to since the last call. The sync needs no lock of the book.
+    /// Takes the file to sync, if it was written to since the last call. The sync needs no lock of the aggregator.
     pub(super) fn take_unsynced(&mut self) -> Option<Arc<File>> {
         std::mem::take(&mut self.is_dirty).then(|| Arc::clone(&self.file))
     }

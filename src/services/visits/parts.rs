@@ -101,10 +101,10 @@ impl VisitReader {
     /// If the store cannot be read.
     pub fn of_parts(&self, parts: &[VisitGroup], hours: Range<u32>) -> Result<PartCounts, StoreError> {
         let (mut counts, mut unstored, links) = {
-            let mut book = self.book();
-            book.collect(unix_ms());
-            let stored = parts.iter().map(|part| Ok(book.stored(&part.name())?.within(hours.clone())));
-            (stored.collect::<Result<Vec<VisitCounts>, StoreError>>()?, book.unstored(&hours), book.links())
+            let mut aggregator = self.aggregator();
+            aggregator.collect(unix_ms());
+            let stored = parts.iter().map(|part| Ok(aggregator.stored(&part.name())?.within(hours.clone())));
+            (stored.collect::<Result<Vec<VisitCounts>, StoreError>>()?, aggregator.unstored(&hours), aggregator.links())
         };
         let is_of_apps = parts.iter().any(|part| matches!(part, VisitGroup::App(_)));
         let is_whole = !is_of_apps || unstored.look_up_apps(&links);
@@ -137,9 +137,10 @@ mod tests {
     fn open(dir: &Path) -> (VisitReader, VisitSender) {
         let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
         let (sender, receiver) = ring();
-        let book = VisitAggregator::open(&dir.join("visits"), links, vec![receiver], mpsc::channel().1, Arc::default())
-            .unwrap();
-        (VisitReader { book: Arc::new(Mutex::new(book)) }, sender)
+        let aggregator =
+            VisitAggregator::open(&dir.join("visits"), links, vec![receiver], mpsc::channel().1, Arc::default())
+                .unwrap();
+        (VisitReader { aggregator: Arc::new(Mutex::new(aggregator)) }, sender)
     }
 
     /// Stores a link and returns its code.
@@ -171,7 +172,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let domain = DomainName::parse("go.example").unwrap();
         let codes = {
-            let links = open(dir.path()).0.book().links();
+            let links = open(dir.path()).0.aggregator().links();
             [
                 (put_link(&links, "by-ops", Some("ops"), None), 1),
                 (put_link(&links, "by-shop", Some("shop"), Some(&domain)), 2),
@@ -198,8 +199,8 @@ mod tests {
                 }
                 rounds += 1;
                 // An hour ends each time, so that a fold is due.
-                visits.book().collect((490_000 + rounds) * HOUR_MS);
-                visits.book().write_log();
+                visits.aggregator().collect((490_000 + rounds) * HOUR_MS);
+                visits.aggregator().write_log();
                 visits.go_on();
                 for (hours, rounds) in [(0..u32::MAX, rounds), (490_000 + rounds as u32..u32::MAX, 1), (0..490_000, 0)]
                 {
@@ -217,7 +218,7 @@ mod tests {
     fn too_many_links_are_looked_up_with_their_hour_and_not_before() {
         let dir = tempfile::tempdir().unwrap();
         let (visits, mut sender) = open(dir.path());
-        let links = visits.book().links();
+        let links = visits.aggregator().links();
         let parts = [VisitGroup::App("ops".into())];
         put_link(&links, "n1", Some("ops"), None);
         let mut told = Vec::new();
@@ -226,15 +227,15 @@ mod tests {
             let visitor = sender.visitor(b"", b"");
             assert_eq!(sender.record(&Visit { code: Some(code), visitor }), RecordOutcome::Whole);
             if number % 10_000 == 9_999 {
-                visits.book().collect(unix_ms());
+                visits.aggregator().collect(unix_ms());
             }
             if number == 1 || number == LOOKED_UP_MAX {
                 let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
                 told.push((counts[0].total, is_whole));
             }
         }
-        visits.book().write_log();
-        visits.book().collect(unix_ms() + HOUR_MS);
+        visits.aggregator().write_log();
+        visits.aggregator().collect(unix_ms() + HOUR_MS);
         (0..2 + LOOKED_UP_MAX / 2_000).for_each(|_| visits.go_on());
         let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
         told.push((counts[0].total, is_whole));

@@ -18,8 +18,8 @@ fn no_visit_is_dropped_while_the_store_syncs() {
     let visitor = sender.visitor(b"Mozilla/5.0", format!("https://{}.example/", "x".repeat(52)).as_bytes());
     const VISITS: u64 = 20_000;
     {
-        // A fold holds the lock of the book during its sync.
-        let _syncing = visits.book();
+        // A fold holds the lock of the aggregator during its sync.
+        let _syncing = visits.aggregator();
         for at in 0..VISITS {
             let begin = Instant::now();
             while sender.record(&Visit { code: Some(code), visitor }) == RecordOutcome::Nothing {

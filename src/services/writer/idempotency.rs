@@ -16,9 +16,9 @@ const UNREADABLE: &str = "the store cannot be read right now";
 /// Returns the answer to a create whose idempotency key has created a link already; `None` for any other order. A
 /// create that Redis may have accepted is decided like any other, because its link exists by now.
 pub(super) fn answer(links: &Links, stats: &NodeStats, order: &WriterOrder) -> Option<(Ticket, StoreAnswer)> {
-    let WriterOrder::Client(StoreRequest::Create { link, ticket, .. }, ground) = order else { return None };
+    let WriterOrder::Client(StoreRequest::Create { link, ticket, .. }, decision) = order else { return None };
     let asked = link.labels.idempotency?;
-    if ground.may_be_done() {
+    if decision.may_be_done() {
         return None;
     }
     let code = match links.created_with(&asked.key, unix_ms()) {

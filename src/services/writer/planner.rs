@@ -68,7 +68,7 @@ pub struct CommitPlanner<'o> {
     positions: HashMap<Partition, StreamPosition>,
     compare: HashMap<Partition, bool>,
     sweep: ends::Sweep,
-    outcomes: Vec<CommitEffect>,
+    effects: Vec<CommitEffect>,
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
     /// True if this commit tells a client that a change is durable.
@@ -89,7 +89,7 @@ impl<'o> CommitPlanner<'o> {
             positions: HashMap::new(),
             compare: HashMap::new(),
             sweep: ends::Sweep::default(),
-            outcomes: Vec::new(),
+            effects: Vec::new(),
             edits: Vec::new(),
             conflicts: Vec::new(),
             needs_sync: false,
@@ -105,7 +105,7 @@ impl<'o> CommitPlanner<'o> {
     /// Looks up the codes of new links before they are decided, in the order in which that costs least. The results
     /// stay valid, because this commit has not written yet.
     pub fn prefetch(&mut self, orders: &[WriterOrder], look_up: impl Fn(&Code) -> CodeState) {
-        assert!(self.outcomes.is_empty(), "a decision was made before the states were looked up");
+        assert!(self.effects.is_empty(), "a decision was made before the states were looked up");
         let code = |order: &WriterOrder| match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
             _ => None,
@@ -131,9 +131,9 @@ impl<'o> CommitPlanner<'o> {
         look_up: impl Fn(&Code) -> CodeState,
         alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) {
-        let (is_of_client, decided) = (matches!(order, WriterOrder::Client(..)), self.outcomes.len());
+        let (is_of_client, decided) = (matches!(order, WriterOrder::Client(..)), self.effects.len());
         self.decide_one(order, look_up, alike);
-        let answers = self.outcomes[decided..].iter().filter(|outcome| outcome.answer().is_some()).count();
+        let answers = self.effects[decided..].iter().filter(|effect| effect.answer().is_some()).count();
         assert_eq!(answers, usize::from(is_of_client), "each request of a client gets exactly one answer");
     }
 
@@ -144,28 +144,28 @@ impl<'o> CommitPlanner<'o> {
         alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) {
         match order {
-            WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
-                if !self.answer_existing((&link, reuse), ticket, &ground, &look_up, alike) {
+            WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, decision) => {
+                if !self.answer_existing((&link, reuse), ticket, &decision, &look_up, alike) {
                     let before = self.stored(&link.code, look_up);
-                    self.create(link, ticket, ground, &before);
+                    self.create(link, ticket, decision, &before);
                 }
             }
-            WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, decision) => {
                 let before = self.stored(&code, look_up);
-                if is_within(&by, &before, &ground) {
-                    self.change(code, &patch, ticket, ground, &before);
+                if is_within(&by, &before, &decision) {
+                    self.change(code, &patch, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                 } else {
-                    self.hide(code, ticket, ground, &before);
+                    self.hide(code, ticket, decision, &before);
                 }
             }
-            WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, ground) => {
+            WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, decision) => {
                 let before = self.stored(&code, look_up);
-                if is_within(&by, &before, &ground) {
-                    self.delete(code, ticket, ground, &before);
+                if is_within(&by, &before, &decision) {
+                    self.delete(code, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                 } else {
-                    self.hide(code, ticket, ground, &before);
+                    self.hide(code, ticket, decision, &before);
                 }
             }
             WriterOrder::Followed(followed) => self.follow(followed, look_up),
@@ -211,7 +211,7 @@ impl<'o> CommitPlanner<'o> {
         &self.conflicts
     }
 
-    /// Returns the writes of the commit, and the outcomes in the sequence of the orders.
+    /// Returns the writes of the commit, and the effects in the sequence of the orders.
     pub fn finish(mut self) -> (Writes, Vec<CommitEffect>) {
         let (urls, ends) = (self.url_writes(), self.end_writes());
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
@@ -240,7 +240,7 @@ impl<'o> CommitPlanner<'o> {
         );
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);
-        (writes, self.outcomes)
+        (writes, self.effects)
     }
 
     fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> CodeState) -> CodeState {
@@ -270,11 +270,11 @@ impl<'o> CommitPlanner<'o> {
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
-    fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
+    fn create(&mut self, link: Arc<Link>, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
         debug_assert_eq!(self.codes.get(&link.code).map(|looked| &looked.after), Some(before), "the state is outdated");
-        match ground {
+        match decision {
             FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == CodeState::Unknown => {
-                self.answer(ticket, refused(&ground, UNREADABLE));
+                self.answer(ticket, refused(&decision, UNREADABLE));
             }
             FleetDecision::Alone => match next_version(&link, before) {
                 Some(version) => self.put(link.code, &State::Link(link), version, (ticket, StoreAnswer::Created)),
@@ -320,15 +320,15 @@ impl<'o> CommitPlanner<'o> {
     }
 
     /// Answers that the link does not exist, because it may belong to another app.
-    fn hide(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
-        if let FleetDecision::Held(state) = ground {
+    fn hide(&mut self, code: Code, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+        if let FleetDecision::Held(state) = decision {
             self.held(code, state, before);
         }
         self.answer(ticket, StoreAnswer::NotFound);
     }
 
-    fn delete(&mut self, code: Code, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
-        match ground {
+    fn delete(&mut self, code: Code, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+        match decision {
             FleetDecision::Accepted { state, echo } => {
                 self.accepted(code, &state, echo, before, ticket, created_or_deleted);
             }
@@ -349,23 +349,23 @@ impl<'o> CommitPlanner<'o> {
             | FleetDecision::NoReply { .. } => match before {
                 CodeState::Held(state) if state.is_link() => {
                     let gone = state.deleted(self.now_ms);
-                    self.delete_here(code, &gone, ticket, &ground);
+                    self.delete_here(code, &gone, ticket, &decision);
                 }
                 // The origin of a damaged record is unknown, so its code counts as issued.
                 CodeState::Damaged => {
                     let version = Version::default();
                     let gone = Tombstone { deleted_ms: self.now_ms, origin: Origin::Issued, version };
-                    self.delete_here(code, &State::Gone(gone), ticket, &ground);
+                    self.delete_here(code, &State::Gone(gone), ticket, &decision);
                 }
                 CodeState::Absent | CodeState::Held(_) => self.answer(ticket, StoreAnswer::NotFound),
-                CodeState::Unknown => self.answer(ticket, refused(&ground, UNREADABLE)),
+                CodeState::Unknown => self.answer(ticket, refused(&decision, UNREADABLE)),
             },
         }
     }
 
-    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket, ground: &FleetDecision) {
+    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket, decision: &FleetDecision) {
         self.put(code, gone, gone.version(), (ticket, StoreAnswer::Deleted));
-        if !matches!(ground, FleetDecision::Alone) {
+        if !matches!(decision, FleetDecision::Alone) {
             self.outbox.note(code, None);
         } else if gone.is_free() {
             // On a single node, no other node has to hear of it.
@@ -373,8 +373,8 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: FleetDecision, before: &CodeState) {
-        match ground {
+    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+        match decision {
             // The client of this link heard that it was not created, so it is removed.
             FleetDecision::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
                 self.held(code, state, before);
@@ -417,7 +417,7 @@ impl<'o> CommitPlanner<'o> {
         match before.state() {
             Some(state) => {
                 let change = change_of(code, state);
-                self.outcomes.push(CommitEffect::Apply { code, change, notify: Some(notify) });
+                self.effects.push(CommitEffect::Apply { code, change, notify: Some(notify) });
             }
             None => self.answer(notify.0, notify.1),
         }
@@ -436,7 +436,7 @@ impl<'o> CommitPlanner<'o> {
         let change = change_of(code, &state);
         self.set(code, CodeState::Held(state));
         self.needs_sync = true;
-        self.outcomes.push(CommitEffect::Apply { code, change, notify: Some(notify) });
+        self.effects.push(CommitEffect::Apply { code, change, notify: Some(notify) });
     }
 
     /// Answers a request that needs no decision.
@@ -446,15 +446,15 @@ impl<'o> CommitPlanner<'o> {
     }
 
     fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
-        self.outcomes.push(CommitEffect::Answer { ticket, answer });
+        self.effects.push(CommitEffect::Answer { ticket, answer });
     }
 }
 
 /// True if the scope of a client may touch the state of a code. A damaged record may belong to any app. A change that
 /// Redis has accepted was checked before.
-fn is_within(by: &Scope, before: &CodeState, ground: &FleetDecision) -> bool {
+fn is_within(by: &Scope, before: &CodeState, decision: &FleetDecision) -> bool {
     let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
-    match (before, ground) {
+    match (before, decision) {
         (_, FleetDecision::Accepted { .. }) => true,
         (_, FleetDecision::Held(theirs)) if !has(theirs) => false,
         (CodeState::Held(mine), _) => has(mine),

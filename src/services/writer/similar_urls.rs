@@ -57,5 +57,5 @@ pub fn find(links: &Links, stats: &NodeStats, link: &Link, which: ReuseCandidate
 
 /// True if a state is a link that is like `link` and has not expired.
 pub fn is_live_like(state: &State, link: &Link, now_ms: u64) -> bool {
-    matches!(state, State::Link(found) if found.is_like(link) && !found.is_over(now_ms))
+    matches!(state, State::Link(found) if found.is_like(link) && !found.is_expired(now_ms))
 }

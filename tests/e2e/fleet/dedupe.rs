@@ -34,7 +34,7 @@ fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
 /// The key in Redis for the code of a long URL.
 fn entry_of(target: &str, policy: &Policy) -> String {
     let policy = Policy { forward_query: true, ..*policy };
-    let labels = LinkLabels { default_end: policy.valid_until_ms.is_none(), ..LinkLabels::default() };
+    let labels = LinkLabels { default_expiry: policy.valid_until_ms.is_none(), ..LinkLabels::default() };
     let UrlKey(hash) = UrlKey::of(target, &policy, &labels);
     format!("{{carom:{:02x}}}:u:{hash:016x}", hash % u64::from(PARTITIONS))
 }

@@ -36,12 +36,12 @@ pub struct Author {
     /// The name of the API key.
     pub key: Option<String>,
     /// The interface that the change came through.
-    pub way: ChangeOrigin,
+    pub origin: ChangeOrigin,
 }
 
 impl Author {
     /// The author of changes by other nodes of the fleet.
-    pub const FLEET: Author = Author { app: None, key: None, way: ChangeOrigin::Fleet };
+    pub const FLEET: Author = Author { app: None, key: None, origin: ChangeOrigin::Fleet };
 }
 
 /// A change or the end of a link, in its stored form.
@@ -62,7 +62,7 @@ impl Edit {
                 "at": dates::format(at_ms),
                 "app": author.app.as_ref().map(AppName::as_str),
                 "keyId": author.key,
-                "through": author.way.name(),
+                "through": author.origin.name(),
                 "what": what,
                 "changes": changes,
             }))
@@ -72,13 +72,13 @@ impl Edit {
     /// Returns the author of the change.
     pub fn author(&self) -> Author {
         let text = |name: &str| self.0.get(name).and_then(Value::as_str);
-        let way = [ChangeOrigin::Api, ChangeOrigin::Admin, ChangeOrigin::Fleet]
+        let origin = [ChangeOrigin::Api, ChangeOrigin::Admin, ChangeOrigin::Fleet]
             .into_iter()
-            .find(|way| text("through") == Some(way.name()));
+            .find(|origin| text("through") == Some(origin.name()));
         Author {
             app: text("app").and_then(|name| AppName::parse(name).ok()),
             key: text("keyId").map(str::to_owned),
-            way: way.unwrap_or_default(),
+            origin: origin.unwrap_or_default(),
         }
     }
 
@@ -159,7 +159,8 @@ mod tests {
         let link = crate::testing::link("abc", crate::link::Origin::Issued);
         let mut changed = link.clone();
         changed.target = "https://other.example/".to_owned();
-        let author = Author { app: AppName::parse("ops").ok(), key: Some("12ab".to_owned()), way: ChangeOrigin::Admin };
+        let author =
+            Author { app: AppName::parse("ops").ok(), key: Some("12ab".to_owned()), origin: ChangeOrigin::Admin };
         let edit = Edit::between(&link, Some(&changed), 0, &author).unwrap().into_json();
         assert_eq!(
             edit,

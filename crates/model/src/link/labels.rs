@@ -64,7 +64,7 @@ pub struct LinkLabels {
     /// True if `robots.txt` allows crawlers to follow the link.
     pub crawlable: bool,
     /// True if the expiry of the link is the default one, which links without an explicit expiry get.
-    pub default_end: bool,
+    pub default_expiry: bool,
     /// The app that owns the link; `None` if it was created without an API key.
     pub app: Option<AppName>,
     /// The version that the creating app reported of itself; see [`crate::access::is_app_version`].

@@ -56,16 +56,16 @@ impl Patch {
             archived: self.archived.unwrap_or(link.policy.archived),
             max_visits: self.max_visits.unwrap_or(link.policy.max_visits),
         };
-        let policy = Policy { valid_until_ms: self.end(link, &policy), ..policy };
+        let policy = Policy { valid_until_ms: self.changed_expiry(link, &policy), ..policy };
         // A link that was imported with such a policy may keep it.
-        if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && is_contrary(&policy) {
+        if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && starts_after_expiry(&policy) {
             return Err(StartNotBeforeEnd);
         }
         let mut changed = Link { policy, ..link.clone() };
         if let Some(target) = &self.target {
             changed.target.clone_from(target);
         }
-        changed.labels.default_end &= self.valid_until_ms.is_none();
+        changed.labels.default_expiry &= self.valid_until_ms.is_none();
         if self.archived.is_some() {
             changed.labels.delete_at_ms = self.delete_at_ms;
         }
@@ -82,9 +82,9 @@ impl Patch {
 
 impl Patch {
     /// Returns the end of the changed link. A default expiry moves with the start, so that the lifetime stays the same.
-    fn end(&self, link: &Link, policy: &Policy) -> Option<u64> {
+    fn changed_expiry(&self, link: &Link, policy: &Policy) -> Option<u64> {
         let until_ms = policy.valid_until_ms?;
-        let (Some(Some(since_ms)), None, true) = (self.valid_since_ms, self.valid_until_ms, link.labels.default_end)
+        let (Some(Some(since_ms)), None, true) = (self.valid_since_ms, self.valid_until_ms, link.labels.default_expiry)
         else {
             return Some(until_ms);
         };
@@ -95,7 +95,7 @@ impl Patch {
 }
 
 /// True if a link with this policy would end before it starts.
-pub fn is_contrary(policy: &Policy) -> bool {
+pub fn starts_after_expiry(policy: &Policy) -> bool {
     policy.valid_since_ms.zip(policy.valid_until_ms).is_some_and(|(since, until)| since >= until)
 }
 
@@ -109,7 +109,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_changes_nothing_and_everything_changes_all(link in any_link(), other in any_link()) {
-            prop_assume!(!is_contrary(&link.policy) && !is_contrary(&other.policy));
+            prop_assume!(!starts_after_expiry(&link.policy) && !starts_after_expiry(&other.policy));
             prop_assert_eq!(Patch::default().apply(&link), Ok(link.clone()));
             let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits } =
                 other.policy;
@@ -129,7 +129,7 @@ mod tests {
             };
             let Link { code, created_ms, origin, version, .. } = link;
             let LinkLabels { app, app_version, domain, .. } = link.labels.clone();
-            let labels = LinkLabels { default_end: false, app, app_version, domain, ..other.labels.clone() };
+            let labels = LinkLabels { default_expiry: false, app, app_version, domain, ..other.labels.clone() };
             prop_assert_eq!(all.apply(&link), Ok(Link { code, created_ms, origin, version, labels, ..other }));
         }
     }
@@ -143,9 +143,9 @@ mod tests {
         assert!(since(9).apply(&link).is_ok());
         assert!(Patch { valid_until_ms: Some(None), ..since(10) }.apply(&link).is_ok());
         // A default expiry never conflicts with a start.
-        link.labels.default_end = true;
+        link.labels.default_expiry = true;
         (link.created_ms, link.policy.valid_until_ms) = (100, Some(300));
         let changed = since(1_000).apply(&link).unwrap();
-        assert_eq!((changed.policy.valid_until_ms, changed.labels.default_end), (Some(1_200), true));
+        assert_eq!((changed.policy.valid_until_ms, changed.labels.default_expiry), (Some(1_200), true));
     }
 }

@@ -106,8 +106,8 @@ pub struct LinkRef<'a> {
     pub tags: &'a str,
     /// True if crawlers may follow the link, as in [`LinkLabels::crawlable`].
     pub crawlable: bool,
-    /// True if the expiry is the default one, as in [`LinkLabels::default_end`].
-    pub default_end: bool,
+    /// True if the expiry is the default one, as in [`LinkLabels::default_expiry`].
+    pub default_expiry: bool,
     /// The name of the app that owns the link.
     pub app: Option<&'a str>,
     /// The version of the creating app, as in [`LinkLabels::app_version`].
@@ -140,7 +140,7 @@ impl LinkRef<'_> {
             title: self.title.map(str::to_owned),
             tags: Tags::from_joined(self.tags),
             crawlable: self.crawlable,
-            default_end: self.default_end,
+            default_expiry: self.default_expiry,
             app: self.app.and_then(|name| AppName::parse(name).ok()),
             app_version: self.app_version.map(str::to_owned),
             domain: self.domain.and_then(DomainName::from_normal),
@@ -159,7 +159,7 @@ impl LinkRef<'_> {
             && self.title == link.labels.title.as_deref()
             && self.tags == link.labels.tags.joined()
             && self.crawlable == link.labels.crawlable
-            && self.default_end == link.labels.default_end
+            && self.default_expiry == link.labels.default_expiry
             && self.app == link.labels.app.as_ref().map(AppName::as_str)
             && self.app_version == link.labels.app_version.as_deref()
             && self.domain == link.labels.domain.as_ref().map(DomainName::as_str)
@@ -274,7 +274,7 @@ struct Fields<'a> {
     edit: Option<u32>,
     max_visits: Option<NonZeroU32>,
     crawlable: Option<()>,
-    default_end: Option<()>,
+    default_expiry: Option<()>,
     app: Option<&'a str>,
     app_version: Option<&'a str>,
     domain: Option<&'a str>,
@@ -309,7 +309,7 @@ impl<'a> Fields<'a> {
                 once(&mut self.max_visits, visits.and_then(NonZeroU32::new))
             }
             tag::CRAWLABLE => once(&mut self.crawlable, bytes.is_empty().then_some(())),
-            tag::DEFAULT_END => once(&mut self.default_end, bytes.is_empty().then_some(())),
+            tag::DEFAULT_END => once(&mut self.default_expiry, bytes.is_empty().then_some(())),
             tag::APP => once(&mut self.app, std::str::from_utf8(bytes).ok().filter(|name| AppName::is_name(name))),
             tag::APP_VERSION => {
                 once(&mut self.app_version, std::str::from_utf8(bytes).ok().filter(|text| is_app_version(text)))
@@ -346,7 +346,7 @@ impl<'a> Fields<'a> {
                     max_visits: self.max_visits,
                 };
                 let (title, tags) = (self.title, self.tags.unwrap_or_default());
-                let (crawlable, default_end) = (self.crawlable.is_some(), self.default_end.is_some());
+                let (crawlable, default_expiry) = (self.crawlable.is_some(), self.default_expiry.is_some());
                 Ok(RecordRef::Link(LinkRef {
                     policy,
                     target,
@@ -356,7 +356,7 @@ impl<'a> Fields<'a> {
                     title,
                     tags,
                     crawlable,
-                    default_end,
+                    default_expiry,
                     app: self.app,
                     app_version: self.app_version,
                     domain: self.domain,

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use carom_limits::{ALL_HOSTS_HELD, LINK_HOSTS_HELD};
 
 /// Referring hosts that are stored for a link; the least frequent are dropped first.
-pub const HOSTS_MAX: usize = 100;
+pub const REFERRERS_STORED_MAX: usize = 100;
 
 /// Memory for a code that could have been generated, in bytes: an entry of a hash table while it grows.
 const SHORT_BYTES: usize = 64;
@@ -159,7 +159,7 @@ impl TallyRow {
         push_number(self.counts.bots, out);
         let mut hosts: Vec<_> = self.hosts.iter().collect();
         hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
-        hosts.truncate(HOSTS_MAX);
+        hosts.truncate(REFERRERS_STORED_MAX);
         push_number(hosts.len() as u64, out);
         for (host, count) in hosts {
             push_number(host.len() as u64, out);

@@ -34,8 +34,8 @@ impl Checker<'_> {
         let code_length = self.one(Key::LinksCodeLength, value::code_length);
         let residency = self.residency(cores);
         let search_memory = self.one(Key::LinksSearchMemory, quantities::search_memory);
-        let dedupe = self.one(Key::LinksDedupe, quantities::window);
-        let default_ttl = self.one(Key::LinksDefaultTtl, quantities::window);
+        let dedupe = self.one(Key::LinksDedupe, quantities::time_or_off);
+        let default_ttl = self.one(Key::LinksDefaultTtl, quantities::time_or_off);
         let expiry = self.expiry(of_fleet);
         Some(LinkSettings {
             code_length: code_length?,
@@ -103,9 +103,9 @@ impl Checker<'_> {
     }
 
     fn expiry(&mut self, of_fleet: bool) -> Option<ExpirySettings> {
-        let keep = self.one(Key::LinksKeepExpired, quantities::kept);
+        let keep = self.one(Key::LinksKeepExpired, quantities::time_or_forever);
         let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
-        let recycle_after = self.one(Key::LinksRecycleAfter, quantities::window);
+        let recycle_after = self.one(Key::LinksRecycleAfter, quantities::time_or_off);
         let (reason, right) = match (keep?, recycle_after?) {
             (_, Some(_)) if of_fleet => (
                 "cannot be used with redis, because other nodes may still know the codes",

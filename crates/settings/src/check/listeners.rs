@@ -114,7 +114,7 @@ impl Checker<'_> {
         let keys = self.list(Key::TlsKey, right, value::file).unwrap_or_default();
         let named = self.list(Key::TlsListen, "write all, or addresses of listen", addresses::secure);
         let http2 = self.one(Key::TlsHttp2, value::boolean);
-        let hsts = self.one(Key::TlsHsts, quantities::window);
+        let hsts = self.one(Key::TlsHsts, quantities::time_or_off);
         let has_problems = !self.problems.is_empty();
         let mut wrong = |key: Key, reason: &str, right: &str| {
             let source = self.sources[key as usize].clone();

@@ -77,31 +77,32 @@ pub(crate) fn show_size(bytes: u64) -> String {
 const TIME_UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 
 /// Longest time in seconds: ten years, longer than anybody would wait.
-const WINDOW_MAX: u64 = 3_650 * 86_400;
+const TIME_MAX: u64 = 3_650 * 86_400;
 
 /// Parses a duration such as `90s` or `1d`, or `off`.
-pub(crate) fn window(written: &Written) -> Result<Option<Duration>, InvalidValue> {
-    span(written, "off")
+pub(crate) fn time_or_off(written: &Written) -> Result<Option<Duration>, InvalidValue> {
+    time_or_word(written, "off")
 }
 
 /// Parses a duration such as `90s` or `1d`, or `forever`.
-pub(crate) fn kept(written: &Written) -> Result<Option<Duration>, InvalidValue> {
-    span(written, "forever")
+pub(crate) fn time_or_forever(written: &Written) -> Result<Option<Duration>, InvalidValue> {
+    time_or_word(written, "forever")
 }
 
 /// Parses a duration from 0 to an hour.
-pub(crate) fn delay(written: &Written) -> Result<Duration, InvalidValue> {
+pub(crate) fn time_up_to_hour(written: &Written) -> Result<Duration, InvalidValue> {
     const RIGHT: &str = "write a time from \"0s\" to \"1h\", such as \"10s\"";
-    let time =
-        span(written, "0s").map_err(|wrong| InvalidValue { right: RIGHT.to_owned(), ..wrong })?.unwrap_or_default();
+    let time = time_or_word(written, "0s")
+        .map_err(|wrong| InvalidValue { right: RIGHT.to_owned(), ..wrong })?
+        .unwrap_or_default();
     match time.as_secs() {
         0..=3_600 => Ok(time),
-        _ => Err(InvalidValue::new(format!("{} is more than an hour", quoted(&window_text(time))), RIGHT)),
+        _ => Err(InvalidValue::new(format!("{} is more than an hour", quoted(&show_time(time))), RIGHT)),
     }
 }
 
 /// Reads a time, or a word for no limit.
-fn span(written: &Written, word: &str) -> Result<Option<Duration>, InvalidValue> {
+fn time_or_word(written: &Written, word: &str) -> Result<Option<Duration>, InvalidValue> {
     let right = format!("write \"{word}\", or a time such as \"90s\", \"30m\", \"12h\" or \"1d\"");
     let text = match written {
         Written::Integer(digits) => return Err(InvalidValue::new(format!("{} has no unit", quoted(digits)), right)),
@@ -115,7 +116,7 @@ fn span(written: &Written, word: &str) -> Result<Option<Duration>, InvalidValue>
         return Err(InvalidValue::new(format!("{} is not a time", quoted(text)), right));
     };
     match number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
-        Some(seconds @ 1..=WINDOW_MAX) => Ok(Some(Duration::from_secs(seconds))),
+        Some(seconds @ 1..=TIME_MAX) => Ok(Some(Duration::from_secs(seconds))),
         Some(0) => Err(InvalidValue::new(format!("{} is zero", quoted(text)), right)),
         Some(_) => Err(InvalidValue::new(format!("{} is longer than ten years", quoted(text)), right)),
         None => Err(InvalidValue::new(format!("{} is not a time", quoted(text)), right)),
@@ -123,8 +124,8 @@ fn span(written: &Written, word: &str) -> Result<Option<Duration>, InvalidValue>
 }
 
 /// Formats a duration as in settings.
-pub(crate) fn window_text(window: Duration) -> String {
-    let seconds = window.as_secs();
+pub(crate) fn show_time(time: Duration) -> String {
+    let seconds = time.as_secs();
     let fits = TIME_UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit));
     let (unit, in_seconds) = fits.unwrap_or(('s', 1));
     format!("{}{unit}", seconds / in_seconds)
@@ -155,18 +156,18 @@ mod tests {
     fn windows_have_units() {
         for (written, seconds) in [("off", None), ("OFF", None), ("90s", Some(90)), ("30m", Some(1_800))]
             .into_iter()
-            .chain([("12h", Some(43_200)), ("1d", Some(86_400)), ("3650d", Some(WINDOW_MAX)), ("61m", Some(3_660))])
+            .chain([("12h", Some(43_200)), ("1d", Some(86_400)), ("3650d", Some(TIME_MAX)), ("61m", Some(3_660))])
         {
-            let read = window(&word(written)).unwrap();
-            assert_eq!(read.map(|window| window.as_secs()), seconds, "{written}");
-            let text = read.map_or("off".to_owned(), window_text);
-            assert_eq!(window(&Written::Text(text)).unwrap(), read);
+            let read = time_or_off(&word(written)).unwrap();
+            assert_eq!(read.map(|time| time.as_secs()), seconds, "{written}");
+            let text = read.map_or("off".to_owned(), show_time);
+            assert_eq!(time_or_off(&Written::Text(text)).unwrap(), read);
         }
-        assert_eq!(window_text(Duration::from_secs(90 * 60)), "90m");
+        assert_eq!(show_time(Duration::from_secs(90 * 60)), "90m");
         for wrong in ["", "0s", "d", "1", "1w", "-1d", "1.5h", "1 d", "99999999999999999d", "3651d", "1ä", "1dd"] {
-            assert!(window(&word(wrong)).is_err(), "{wrong}");
+            assert!(time_or_off(&word(wrong)).is_err(), "{wrong}");
         }
-        assert!(window(&Written::Integer("5".into())).unwrap_err().reason.contains("no unit"));
-        assert!(window(&Written::Bool(false)).is_err());
+        assert!(time_or_off(&Written::Integer("5".into())).unwrap_err().reason.contains("no unit"));
+        assert!(time_or_off(&Written::Bool(false)).is_err());
     }
 }

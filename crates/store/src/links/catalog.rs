@@ -2,10 +2,10 @@
 //!
 //! The commit that changes a link also writes and removes its entries. The key of an entry has six bytes of
 //! milliseconds since 1970 UTC and the code. In `tags`, the tag and a zero byte precede them; no tag contains a zero
-//! byte. Links that crawlers may follow have a reserved tag, which clients cannot set, with or without the shelf of a
-//! domain. Links of an app, and of a domain other than the default one, have one entry for that owner and one for each
-//! of their tags with it. The value of an entry has the properties that lists filter by ([`Marks`]), so that filtering
-//! reads no record. An entry without a link is harmless: readers skip it.
+//! byte. Links that crawlers may follow have a reserved tag, which clients cannot set, with or without the index key of
+//! a domain. Links of an app, and of a domain other than the default one, have one entry for that owner and one for
+//! each of their tags with it. The value of an entry has the properties that lists filter by ([`Marks`]), so that
+//! filtering reads no record. An entry without a link is harmless: readers skip it.
 
 use std::ops::Bound;
 
@@ -16,7 +16,9 @@ use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, S
 
 use super::{Batch, Links, StoreError, Value};
 use carom_model::link::labels::in_joined;
-use carom_model::query::{LinkPosition, PLACE_MS_LEN, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
+use carom_model::query::{
+    LinkPosition, PLACE_MS_LEN, app_index_key, domain_index_key, index_key_with_tag, is_of_owner, owner_and_tag,
+};
 
 /// Size of a memtable, in bytes. An entry takes a tenth of the space of a link.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
@@ -78,7 +80,7 @@ impl Marks {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct IndexEntry {
     /// The index that contains the entry.
-    pub shelf: IndexKind,
+    pub kind: IndexKind,
     /// The key in the index.
     pub key: Vec<u8>,
     /// The value of the entry.
@@ -104,19 +106,19 @@ impl Listing<'_> {
     /// Returns the entries of the link.
     pub fn entries(&self) -> Vec<IndexEntry> {
         let (place, marks) = (self.place.to_bytes(), self.marks);
-        let domain = self.place.code.domain().map(domain_shelf);
+        let domain = self.place.code.domain().map(domain_index_key);
         // Crawlers request the links of one domain.
         let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE).filter(|_| domain.is_none()));
-        let crawlable = domain.as_ref().filter(|_| self.crawlable).map(|domain| with_tag(domain, CRAWLABLE));
-        let of_tags = tags.map(|tag| IndexEntry { shelf: IndexKind::Tags, key: tag_key(tag, &place), marks });
-        let owners = self.app.map(app_shelf).into_iter().chain(domain);
+        let crawlable = domain.as_ref().filter(|_| self.crawlable).map(|domain| index_key_with_tag(domain, CRAWLABLE));
+        let of_tags = tags.map(|tag| IndexEntry { kind: IndexKind::Tags, key: tag_key(tag, &place), marks });
+        let owners = self.app.map(app_index_key).into_iter().chain(domain);
         let of_owners = owners.flat_map(|owner| {
-            let with_tags: Vec<String> = in_joined(self.tags).map(|tag| with_tag(&owner, tag)).collect();
+            let with_tags: Vec<String> = in_joined(self.tags).map(|tag| index_key_with_tag(&owner, tag)).collect();
             std::iter::once(owner).chain(with_tags)
         });
         let of_owners = of_owners.chain(crawlable);
-        let of_owners = of_owners.map(|tag| IndexEntry { shelf: IndexKind::Tags, key: tag_key(&tag, &place), marks });
-        let of_date = IndexEntry { shelf: IndexKind::Dates, key: place.clone(), marks };
+        let of_owners = of_owners.map(|tag| IndexEntry { kind: IndexKind::Tags, key: tag_key(&tag, &place), marks });
+        let of_date = IndexEntry { kind: IndexKind::Dates, key: place.clone(), marks };
         std::iter::once(of_date).chain(of_tags).chain(of_owners).collect()
     }
 }
@@ -126,14 +128,18 @@ pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
     [tag.as_bytes(), &[END_OF_TAG], place].concat()
 }
 
-/// Returns the tag of an entry; for an entry of an app or domain, the owner and the tag as [`with_tag`] joins them.
-pub fn shelf_of(key: &[u8]) -> Option<&str> {
+/// Returns the tag of an entry; for an entry of an app or domain, the owner and the tag as [`index_key_with_tag`] joins
+/// them.
+pub fn index_key_of(key: &[u8]) -> Option<&str> {
     let end = memchr::memchr(END_OF_TAG, key)?;
-    let shelf = std::str::from_utf8(&key[..end]).ok()?;
+    let index_key = std::str::from_utf8(&key[..end]).ok()?;
     let is_tag = |tag: &str| tag != CRAWLABLE;
-    let has_tag =
-        if is_of_owner(shelf) { owner_and_tag(shelf).is_some_and(|(_, tag)| is_tag(tag)) } else { is_tag(shelf) };
-    has_tag.then_some(shelf)
+    let has_tag = if is_of_owner(index_key) {
+        owner_and_tag(index_key).is_some_and(|(_, tag)| is_tag(tag))
+    } else {
+        is_tag(index_key)
+    };
+    has_tag.then_some(index_key)
 }
 
 /// Returns the position of a link from the key of its entry, after `tag_len` bytes of tag and zero.
@@ -144,20 +150,20 @@ pub fn place_of(key: &[u8], tag_len: usize) -> Option<LinkPosition> {
 impl Batch {
     /// Adds an entry, or replaces its value.
     pub fn list(&mut self, entry: &IndexEntry) {
-        let keyspace = if entry.shelf == IndexKind::Dates { &self.dates } else { &self.tags };
+        let keyspace = if entry.kind == IndexKind::Dates { &self.dates } else { &self.tags };
         self.inner.insert(keyspace, &entry.key[..], entry.marks.to_value());
     }
 
     /// Removes an entry.
     pub fn unlist(&mut self, entry: &IndexEntry) {
-        let keyspace = if entry.shelf == IndexKind::Dates { &self.dates } else { &self.tags };
+        let keyspace = if entry.kind == IndexKind::Dates { &self.dates } else { &self.tags };
         self.inner.remove(keyspace, Slice::from(&entry.key[..]));
     }
 }
 
 impl Links {
-    fn shelf(&self, shelf: IndexKind) -> &Keyspace {
-        if shelf == IndexKind::Dates { &self.dates } else { &self.tags }
+    fn keyspace_of(&self, kind: IndexKind) -> &Keyspace {
+        if kind == IndexKind::Dates { &self.dates } else { &self.tags }
     }
 
     /// Adds many entries durably and without the journal, for an import before it adds the links. Some may exist
@@ -167,10 +173,10 @@ impl Links {
     /// [`StoreError`]; the store may lack some of the entries then.
     pub fn ingest_catalog(&self, mut entries: Vec<IndexEntry>) -> Result<(), StoreError> {
         entries.sort_unstable();
-        entries.dedup_by(|a, b| (a.shelf, &a.key) == (b.shelf, &b.key));
-        for of_shelf in entries.chunk_by(|a, b| a.shelf == b.shelf) {
-            let mut ingestion = self.shelf(of_shelf[0].shelf).start_ingestion()?;
-            for entry in of_shelf {
+        entries.dedup_by(|a, b| (a.kind, &a.key) == (b.kind, &b.key));
+        for of_kind in entries.chunk_by(|a, b| a.kind == b.kind) {
+            let mut ingestion = self.keyspace_of(of_kind[0].kind).start_ingestion()?;
+            for entry in of_kind {
                 ingestion.write(&entry.key[..], entry.marks.to_value())?;
             }
             ingestion.finish()?;
@@ -217,34 +223,34 @@ impl View {
     /// be used after an error.
     pub fn keys(
         &self,
-        shelf: IndexKind,
+        kind: IndexKind,
         from: &[u8],
         to: &[u8],
     ) -> impl DoubleEndedIterator<Item = Result<Value, StoreError>> + use<> {
-        let range = self.snapshot.range::<&[u8], _>(self.links.shelf(shelf), bounds(from, to));
+        let range = self.snapshot.range::<&[u8], _>(self.links.keyspace_of(kind), bounds(from, to));
         range.map(|guard| Ok(Value(guard.key()?)))
     }
 
     /// Iterates over the keys of an index that begin with a prefix and are longer.
     pub fn keys_behind(
         &self,
-        shelf: IndexKind,
+        kind: IndexKind,
         prefix: &[u8],
     ) -> impl Iterator<Item = Result<Value, StoreError>> + use<> {
         let mut to = prefix.to_vec();
         // All prefixes end with a marker byte, which is never 255.
         *to.last_mut().expect("a prefix has bytes") += 1;
-        self.keys(shelf, prefix, &to)
+        self.keys(kind, prefix, &to)
     }
 
     /// Iterates over the entries of an index, like [`View::keys`].
     pub fn entries(
         &self,
-        shelf: IndexKind,
+        kind: IndexKind,
         from: &[u8],
         to: &[u8],
     ) -> impl DoubleEndedIterator<Item = Result<(Value, Marks), StoreError>> + use<> {
-        let range = self.snapshot.range::<&[u8], _>(self.links.shelf(shelf), bounds(from, to));
+        let range = self.snapshot.range::<&[u8], _>(self.links.keyspace_of(kind), bounds(from, to));
         range.map(|guard| {
             let (key, value) = guard.into_inner()?;
             Ok((Value(key), Marks::from_value(&value)))
@@ -331,9 +337,8 @@ mod tests {
             for limited in [false, true] {
                 let marks = Marks { end_ms, limited };
                 put(&links, &[Listing { marks, ..listing("a", 1, "x") }]);
-                for shelf in [IndexKind::Dates, IndexKind::Tags] {
-                    let said: Vec<Marks> =
-                        links.view().entries(shelf, b"", b"").map(|entry| entry.unwrap().1).collect();
+                for kind in [IndexKind::Dates, IndexKind::Tags] {
+                    let said: Vec<Marks> = links.view().entries(kind, b"", b"").map(|entry| entry.unwrap().1).collect();
                     assert_eq!(said, [marks]);
                 }
             }
@@ -356,6 +361,6 @@ mod tests {
         let view = links.view();
         assert_eq!(codes(view.keys(IndexKind::Dates, b"", b""), 0), ["B", "z"]);
         assert_eq!(view.keys(IndexKind::Tags, b"", b"").count(), 3);
-        assert_eq!(shelf_of(&view.keys(IndexKind::Tags, b"", b"").next().unwrap().unwrap()), Some("a"));
+        assert_eq!(index_key_of(&view.keys(IndexKind::Tags, b"", b"").next().unwrap().unwrap()), Some("a"));
     }
 }

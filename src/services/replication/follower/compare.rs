@@ -99,7 +99,7 @@ impl Follower {
         codes.retain(|code| which.contains(&Partition::of(code)));
         *compared += codes.len() as u64;
         let (known, mut wanted): (Vec<Code>, Vec<Code>) =
-            codes.into_iter().partition(|code| self.shared.links.get(code).is_ok_and(|value| value.is_some()));
+            codes.into_iter().partition(|code| self.fleet.links.get(code).is_ok_and(|value| value.is_some()));
         // For a code that is here already the head of its state decides, which is much shorter than the state.
         for (code, head) in known.iter().zip(self.redis.heads(&known, ANSWER_TIME)) {
             let Some(head) = self.leave_out(head)? else { continue };
@@ -119,11 +119,11 @@ impl Follower {
 
     /// Offers some codes that this node has and Redis lacks.
     fn up(&mut self, which: &BTreeSet<Partition>, behind: &[u8], compared: &mut u64) -> Result<Option<Phase>, Stopped> {
-        let page = match self.shared.links.page(behind, PIECE) {
+        let page = match self.fleet.links.page(behind, PIECE) {
             Ok(page) => page,
             Err(error) => {
                 let text = format!("{error}; links cannot be compared with Redis while the store cannot be read");
-                self.shared.stats.alarms.raise(Alarm::CompareFailed, text.clone());
+                self.fleet.stats.alarms.raise(Alarm::CompareFailed, text.clone());
                 return Err(Stopped::RedisError(RedisError::Refused(text)));
             }
         };
@@ -152,11 +152,11 @@ impl Follower {
     fn leave_out<T>(&self, answer: Result<T, RedisError>) -> Result<Option<T>, Stopped> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
-            Err(trouble @ RedisError::Refused(_)) => {
-                super::note_trouble(&self.shared.stats, &trouble);
+            Err(error @ RedisError::Refused(_)) => {
+                super::note_error(&self.fleet.stats, &error);
                 Ok(None)
             }
-            Err(trouble) => Err(trouble.into()),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -162,7 +162,7 @@ impl CatalogModel {
             .filter(|link| filter.scope.has(link))
             .filter(|link| filter.since_ms.is_none_or(|ms| link.created_ms >= ms))
             .filter(|link| filter.until_ms.is_none_or(|ms| link.created_ms <= ms))
-            .filter(|link| !(filter.without_over && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
+            .filter(|link| !(filter.without_expired && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
             .filter(|link| {
                 let has_ended = !link.policy.archived && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50);
                 filter.condition.is_none() || has_ended
@@ -268,9 +268,9 @@ pub(super) fn any_filter() -> impl Strategy<Value = Filter> {
         domains.map_or(scope.clone(), |domains| scope.within(domains.into_iter().map(domain_id)))
     });
     let within = (proptest::option::of(0..60u64), proptest::option::of(0..60u64));
-    let ended = proptest::option::weighted(0.2, Just(Condition::Ended));
+    let ended = proptest::option::weighted(0.2, Just(Condition::Expired));
     (term, tags, any::<bool>(), within, any::<bool>(), scope, ended).prop_map(
-        |(term, tags, all_tags, (since_ms, until_ms), without_over, scope, condition)| Filter {
+        |(term, tags, all_tags, (since_ms, until_ms), without_expired, scope, condition)| Filter {
             scope,
             term,
             named: Vec::new(),
@@ -280,7 +280,7 @@ pub(super) fn any_filter() -> impl Strategy<Value = Filter> {
             since_ms,
             until_ms,
             without_used_up: false,
-            without_over,
+            without_expired,
             condition,
         },
     )
@@ -294,15 +294,15 @@ pub(super) fn any_order() -> impl Strategy<Value = SortOrder> {
 
 /// Returns a catalog of `count` links, each with its number as its creation time.
 pub(super) fn many(count: usize) -> CatalogModel {
-    let shelves = CatalogModel::new();
+    let model = CatalogModel::new();
     let made = (0..count).map(|number| {
         let mut link = link(&format!("c{number:06}"), Origin::Issued);
         link.created_ms = number as u64;
         link.labels.tags = Tags::of(if number % 2 == 0 { ["even"] } else { ["odd"] }).unwrap();
         (link.code, Some(link))
     });
-    shelves.commit(made);
-    shelves
+    model.commit(made);
+    model
 }
 
 pub(super) fn query(filter: Filter, field: OrderField) -> ListQuery {

@@ -1,4 +1,4 @@
-//! Tests of the book: its counts after crashes, deletes and full disks.
+//! Tests of the aggregator: its counts after crashes, deletes and full disks.
 
 use super::*;
 use crate::services::testing::KEY;
@@ -8,18 +8,18 @@ use std::sync::mpsc::{Sender, channel};
 const HOUR_MS: u64 = 3_600_000;
 
 struct Desk {
-    book: VisitAggregator,
+    aggregator: VisitAggregator,
     sender: VisitSender,
     ended: Sender<Vec<Ended>>,
 }
 
-/// Opens the book of a directory, as a new process does.
+/// Opens the aggregator of a directory, as a new process does.
 fn open(dir: &Path) -> Desk {
     let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
     let (sender, receiver) = ring();
     let (ended, ends) = channel();
-    let book = VisitAggregator::open(&dir.join("visits"), links, vec![receiver], ends, Arc::default()).unwrap();
-    Desk { book, sender, ended }
+    let aggregator = VisitAggregator::open(&dir.join("visits"), links, vec![receiver], ends, Arc::default()).unwrap();
+    Desk { aggregator, sender, ended }
 }
 
 fn code(text: &str) -> Code {
@@ -32,7 +32,7 @@ fn ended(text: &str) -> Ended {
 
 impl Desk {
     fn go_on(&mut self) {
-        self.book.go_on(&Apps::default());
+        self.aggregator.go_on(&Apps::default());
     }
 
     fn visit(&mut self, name: &str, times: usize) {
@@ -43,10 +43,10 @@ impl Desk {
     }
 
     fn total(&self, name: &str) -> u64 {
-        let history = self.book.history(Subject::Link(code(name))).unwrap();
+        let history = self.aggregator.history(Subject::Link(code(name))).unwrap();
         assert_eq!(history.days.values().map(|counts| counts.total).sum::<u64>(), history.all.counts.total);
         assert_eq!(history.hours.values().map(|counts| counts.bots).sum::<u64>(), history.all.counts.total);
-        let counts = self.book.counts(Subject::Link(code(name))).unwrap();
+        let counts = self.aggregator.counts(Subject::Link(code(name))).unwrap();
         assert_eq!(counts, history.all.counts);
         counts.total
     }
@@ -55,12 +55,12 @@ impl Desk {
 impl Desk {
     /// Checks the referrers of each day; every visit here has the same referrer.
     fn referrers_are_those_of_their_days(&self) {
-        let all = self.book.history(Subject::All).unwrap();
+        let all = self.aggregator.history(Subject::All).unwrap();
         for (day, counts) in &all.days {
-            let hosts = self.book.referrers(*day..=*day).unwrap();
+            let hosts = self.aggregator.referrers(*day..=*day).unwrap();
             assert_eq!(hosts.into_iter().collect::<Vec<_>>(), [(b"a.example"[..].into(), counts.total)], "{day}");
         }
-        let hosts = self.book.referrers(0..=u32::MAX).unwrap();
+        let hosts = self.aggregator.referrers(0..=u32::MAX).unwrap();
         assert_eq!(hosts.values().sum::<u64>(), all.all.counts.total);
     }
 }
@@ -77,8 +77,8 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
             desk.visit("abc", 2);
             desk.visit("slug-of-many-letters", 2);
             // An hour ends each time, so that a fold is due.
-            desk.book.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
-            desk.book.write_log();
+            desk.aggregator.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
+            desk.aggregator.write_log();
             desk.go_on();
             assert_eq!(desk.total("abc"), expected + 2 * (step + 1));
             desk.referrers_are_those_of_their_days();
@@ -86,8 +86,8 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
         expected += 2 * (steps + 1);
     }
     let mut desk = open(dir.path());
-    assert_eq!(desk.book.history(Subject::All).unwrap().all.counts.total, 2 * expected);
-    assert!(desk.book.history(Subject::All).unwrap().days.len() > 1);
+    assert_eq!(desk.aggregator.history(Subject::All).unwrap().all.counts.total, 2 * expected);
+    assert!(desk.aggregator.history(Subject::All).unwrap().days.len() > 1);
     desk.referrers_are_those_of_their_days();
     // Before and after rows are merged.
     (0..20).for_each(|_| desk.go_on());
@@ -100,24 +100,24 @@ fn visits_of_a_link_that_has_ended_are_not_those_of_the_next() {
     for round in 0..6 {
         let mut desk = open(dir.path());
         desk.visit("abc", 3);
-        desk.book.collect((490_000 + round) * HOUR_MS);
-        desk.book.write_log();
+        desk.aggregator.collect((490_000 + round) * HOUR_MS);
+        desk.aggregator.write_log();
         // In each state of a fold.
         (0..round).for_each(|_| desk.go_on());
         desk.ended.send(vec![ended("abc")]).unwrap();
-        desk.book.collect((490_000 + round) * HOUR_MS);
+        desk.aggregator.collect((490_000 + round) * HOUR_MS);
         assert_eq!(desk.total("abc"), 0, "{round}");
         desk.visit("abc", 1);
-        desk.book.collect((490_001 + round) * HOUR_MS);
-        desk.book.write_log();
+        desk.aggregator.collect((490_001 + round) * HOUR_MS);
+        desk.aggregator.write_log();
         (0..5).for_each(|_| desk.go_on());
         assert_eq!(desk.total("abc"), 1, "{round}");
         drop(desk);
         let mut desk = open(dir.path());
         assert_eq!(desk.total("abc"), 1, "{round}");
         desk.ended.send(vec![ended("abc")]).unwrap();
-        desk.book.collect((490_001 + round) * HOUR_MS);
-        desk.book.write_log();
+        desk.aggregator.collect((490_001 + round) * HOUR_MS);
+        desk.aggregator.write_log();
     }
 }
 
@@ -127,27 +127,27 @@ fn that_a_link_has_ended_is_known_after_a_crash() {
     for round in 0..4 {
         let mut desk = open(dir.path());
         desk.visit("abc", 3);
-        desk.book.collect((490_000 + round) * HOUR_MS);
-        desk.book.write_log();
+        desk.aggregator.collect((490_000 + round) * HOUR_MS);
+        desk.aggregator.write_log();
         // In each state of a fold.
         (0..round).for_each(|_| desk.go_on());
         // Only the commit that ended the link has happened.
-        let mut batch = desk.book.links.batch();
+        let mut batch = desk.aggregator.links.batch();
         batch.end_visits(&ended("abc"));
-        desk.book.links.commit(batch).unwrap();
+        desk.aggregator.links.commit(batch).unwrap();
         drop(desk);
         let mut desk = open(dir.path());
         assert_eq!(desk.total("abc"), 0, "{round}");
-        desk.book.write_log();
-        desk.book.take_unsynced().unwrap().sync().unwrap();
-        assert!(desk.book.links.visits_ended().unwrap().is_empty());
+        desk.aggregator.write_log();
+        desk.aggregator.take_unsynced().unwrap().sync().unwrap();
+        assert!(desk.aggregator.links.visits_ended().unwrap().is_empty());
         desk.visit("abc", 1);
-        desk.book.collect((490_000 + round) * HOUR_MS);
-        desk.book.write_log();
+        desk.aggregator.collect((490_000 + round) * HOUR_MS);
+        desk.aggregator.write_log();
         drop(desk);
         let mut desk = open(dir.path());
         assert_eq!(desk.total("abc"), 1, "{round}");
-        desk.book.forget(vec![ended("abc")]);
+        desk.aggregator.forget(vec![ended("abc")]);
     }
 }
 
@@ -156,19 +156,19 @@ fn without_room_a_link_that_has_ended_is_forgotten_later() {
     let dir = tempfile::tempdir().unwrap();
     let mut desk = open(dir.path());
     desk.visit("abc", 3);
-    desk.book.collect(490_000 * HOUR_MS);
-    desk.book.write_log();
-    desk.book.collect(490_001 * HOUR_MS);
+    desk.aggregator.collect(490_000 * HOUR_MS);
+    desk.aggregator.write_log();
+    desk.aggregator.collect(490_001 * HOUR_MS);
     (0..3).for_each(|_| desk.go_on());
-    assert_eq!(desk.book.links.visits_of(b"abc").unwrap().len(), 1);
-    desk.book.stats.writes_refused.store(true, Ordering::Release);
+    assert_eq!(desk.aggregator.links.visits_of(b"abc").unwrap().len(), 1);
+    desk.aggregator.stats.writes_refused.store(true, Ordering::Release);
     desk.ended.send(vec![ended("abc")]).unwrap();
-    desk.book.collect(490_001 * HOUR_MS);
-    desk.book.write_log();
-    assert_eq!(desk.book.links.visits_of(b"abc").unwrap().len(), 1);
-    desk.book.stats.writes_refused.store(false, Ordering::Release);
-    desk.book.write_log();
-    assert_eq!(desk.book.links.visits_of(b"abc").unwrap(), []);
+    desk.aggregator.collect(490_001 * HOUR_MS);
+    desk.aggregator.write_log();
+    assert_eq!(desk.aggregator.links.visits_of(b"abc").unwrap().len(), 1);
+    desk.aggregator.stats.writes_refused.store(false, Ordering::Release);
+    desk.aggregator.write_log();
+    assert_eq!(desk.aggregator.links.visits_of(b"abc").unwrap(), []);
     assert_eq!(desk.total("abc"), 0);
 }
 
@@ -178,18 +178,18 @@ fn counts_that_cannot_be_read_are_said_and_kept() {
     let mut desk = open(dir.path());
     for hour in 0..40 {
         desk.visit("abc", 1);
-        desk.book.collect((490_000 + hour) * HOUR_MS);
-        desk.book.write_log();
+        desk.aggregator.collect((490_000 + hour) * HOUR_MS);
+        desk.aggregator.write_log();
         if hour == 5 {
-            let mut batch = desk.book.links.batch();
+            let mut batch = desk.aggregator.links.batch();
             batch.put_visits(b"abc", (490_000, 1), b"\xff");
-            desk.book.links.commit(batch).unwrap();
+            desk.aggregator.links.commit(batch).unwrap();
         }
         (0..4).for_each(|_| desk.go_on());
     }
-    assert!(desk.book.links.visits_of(b"abc").unwrap().len() >= ROWS_MANY, "nothing was put together");
-    assert!(matches!(desk.book.history(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
-    assert!(matches!(desk.book.counts(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
+    assert!(desk.aggregator.links.visits_of(b"abc").unwrap().len() >= ROWS_MANY, "nothing was put together");
+    assert!(matches!(desk.aggregator.history(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
+    assert!(matches!(desk.aggregator.counts(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
 }
 
 #[test]
@@ -197,32 +197,32 @@ fn links_stand_in_the_order_of_their_visits() {
     let dir = tempfile::tempdir().unwrap();
     let mut desk = open(dir.path());
     let ranking = |desk: &mut Desk| -> Vec<String> {
-        desk.book.now_ms += RANKED_FOR_MS;
-        let codes = desk.book.take_candidates().unwrap();
-        let counts = codes.iter().map(|code| desk.book.counts(Subject::Link(*code)).unwrap());
+        desk.aggregator.now_ms += RANKED_FOR_MS;
+        let codes = desk.aggregator.take_candidates().unwrap();
+        let counts = codes.iter().map(|code| desk.aggregator.counts(Subject::Link(*code)).unwrap());
         let counted: Vec<_> = codes.iter().copied().zip(counts).collect();
-        desk.book.rank(counted.into_iter());
-        assert!(desk.book.take_candidates().is_none());
-        desk.book.most_visited(2, false).iter().map(Code::to_string).collect()
+        desk.aggregator.rank(counted.into_iter());
+        assert!(desk.aggregator.take_candidates().is_none());
+        desk.aggregator.most_visited(2, false).iter().map(Code::to_string).collect()
     };
     assert!(ranking(&mut desk).is_empty());
     for (name, times) in [("few", 1), ("most", 9), ("many", 5)] {
         desk.visit(name, times);
     }
-    desk.book.collect(490_000 * HOUR_MS);
+    desk.aggregator.collect(490_000 * HOUR_MS);
     assert_eq!(ranking(&mut desk), ["most", "many"]);
-    desk.book.write_log();
-    desk.book.collect(490_001 * HOUR_MS);
-    desk.book.write_log();
+    desk.aggregator.write_log();
+    desk.aggregator.collect(490_001 * HOUR_MS);
+    desk.aggregator.write_log();
     assert_eq!(ranking(&mut desk), ["most", "many"]);
     // Another process has only the stored counts, and needs a fold and a whole search.
     drop(desk);
     let mut desk = open(dir.path());
-    desk.book.collect(490_002 * HOUR_MS);
+    desk.aggregator.collect(490_002 * HOUR_MS);
     (0..4).for_each(|_| desk.go_on());
     assert_eq!(ranking(&mut desk), ["most", "many"]);
     desk.visit("few", 20);
-    desk.book.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
+    desk.aggregator.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
     assert_eq!(ranking(&mut desk), ["few", "most"]);
 }
 
@@ -230,11 +230,11 @@ fn links_stand_in_the_order_of_their_visits() {
 fn many_rows_are_put_together() {
     let dir = tempfile::tempdir().unwrap();
     let mut desk = open(dir.path());
-    let rows = |desk: &Desk| desk.book.links.visits_of(b"abc").unwrap().len();
+    let rows = |desk: &Desk| desk.aggregator.links.visits_of(b"abc").unwrap().len();
     for hour in 0..100 {
         desk.visit("abc", 1);
-        desk.book.collect((490_000 + hour) * HOUR_MS);
-        desk.book.write_log();
+        desk.aggregator.collect((490_000 + hour) * HOUR_MS);
+        desk.aggregator.write_log();
         // A fold, and between folds a search.
         (0..4).for_each(|_| desk.go_on());
         assert_eq!(desk.total("abc"), hour + 1);
@@ -258,13 +258,21 @@ fn invented_referrers_take_no_more_memory_than_there_is_for_visits() {
             told += 1;
         }
         if link % 20 == 0 {
-            desk.book.collect(490_000 * HOUR_MS);
+            desk.aggregator.collect(490_000 * HOUR_MS);
         }
     }
-    desk.book.collect(490_000 * HOUR_MS);
+    desk.aggregator.collect(490_000 * HOUR_MS);
     // One drain of the rings may come on top.
-    assert!(desk.book.weight() < VISITS_TALLIED_BYTES + (4 << 20), "{} bytes", desk.book.weight());
-    assert!(desk.book.weight() > VISITS_TALLIED_BYTES / 2, "{} bytes: that was no test", desk.book.weight());
-    assert!(desk.book.stats.referrers_dropped.get() > 0, "what is not kept is counted");
-    assert_eq!(desk.book.counts(Subject::All).unwrap().total, told, "each visit counts, with its referrer or without");
+    assert!(desk.aggregator.weight() < VISITS_TALLIED_BYTES + (4 << 20), "{} bytes", desk.aggregator.weight());
+    assert!(
+        desk.aggregator.weight() > VISITS_TALLIED_BYTES / 2,
+        "{} bytes: that was no test",
+        desk.aggregator.weight()
+    );
+    assert!(desk.aggregator.stats.referrers_dropped.get() > 0, "what is not kept is counted");
+    assert_eq!(
+        desk.aggregator.counts(Subject::All).unwrap().total,
+        told,
+        "each visit counts, with its referrer or without"
+    );
 }

@@ -21,8 +21,8 @@ pub(super) fn changed(state: &State) -> StoreAnswer {
 
 /// Returns the answer to a request that the store cannot decide: unconfirmed if Redis may have done it already,
 /// otherwise refused.
-pub(in crate::services::writer) fn refused(ground: &FleetDecision, reason: &'static str) -> StoreAnswer {
-    if ground.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
+pub(in crate::services::writer) fn refused(decision: &FleetDecision, reason: &'static str) -> StoreAnswer {
+    if decision.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
 }
 
 /// Returns the message for the owner of a code about its new state.

@@ -44,7 +44,7 @@ impl CommitPlanner<'_> {
         let mut expired = 0;
         for due in ends {
             match self.stored(&due.code, &look_up) {
-                CodeState::Held(State::Link(link)) if link.end() == Some(due) => {
+                CodeState::Held(State::Link(link)) if link.expiry() == Some(due) => {
                     if due.at_ms <= until_ms {
                         self.tombstone(&link, recycles);
                         expired += 1;
@@ -96,7 +96,7 @@ impl CommitPlanner<'_> {
                 self.sweep.quarantined.push(DueEvent { at_ms: self.now_ms, code });
             }
         }
-        self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
+        self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
     }
 
     /// Forgets these codes, unless something has happened to them since the start of their quarantine. Only entries up
@@ -183,7 +183,7 @@ impl CommitPlanner<'_> {
 /// Returns the entry of a link in the index of ends, if it has an end.
 fn end_of(stored: &CodeState) -> Option<DueEvent> {
     match stored {
-        CodeState::Held(State::Link(link)) => link.end(),
+        CodeState::Held(State::Link(link)) => link.expiry(),
         _ => None,
     }
 }

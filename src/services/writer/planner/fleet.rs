@@ -32,7 +32,7 @@ impl CommitPlanner<'_> {
         }
         self.set(code, CodeState::Held(gone));
         if mine.is_some() {
-            self.outcomes.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
+            self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
         }
     }
 
@@ -154,7 +154,7 @@ impl CommitPlanner<'_> {
         let was_link = before.state().is_none_or(State::is_link);
         self.set(code, CodeState::Held(state));
         if was_link || matches!(change, LinkChange::Put(_)) {
-            self.outcomes.push(CommitEffect::Apply { code, change, notify: None });
+            self.effects.push(CommitEffect::Apply { code, change, notify: None });
         }
     }
 

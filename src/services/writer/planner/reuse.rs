@@ -17,11 +17,11 @@ impl CommitPlanner<'_> {
         &mut self,
         (link, reuse): (&Link, Reuse),
         ticket: Ticket,
-        ground: &FleetDecision,
+        decision: &FleetDecision,
         look_up: impl Fn(&Code) -> CodeState,
         alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> bool {
-        let existing = match ground {
+        let existing = match decision {
             FleetDecision::Existing { code, found, .. } => {
                 if let Some(state) = found {
                     let before = self.stored(code, &look_up);
@@ -48,14 +48,14 @@ impl CommitPlanner<'_> {
             "another link would answer"
         );
         self.confirms_existing = true;
-        let spare = match ground {
+        let spare = match decision {
             FleetDecision::Existing { spare, .. } => *spare,
             _ => link.origin == Origin::Issued,
         };
         // The answer goes through the owner, which may not have the link yet.
         let change = LinkChange::Put(Arc::clone(&existing));
         let notify = Some((ticket, StoreAnswer::Existing { link: Arc::clone(&existing), spare }));
-        self.outcomes.push(CommitEffect::Apply { code: existing.code, change, notify });
+        self.effects.push(CommitEffect::Apply { code: existing.code, change, notify });
         true
     }
 
@@ -159,7 +159,7 @@ mod tests {
                 plan.decide(order, look_up, |key, which| self.alike(key, which));
             }
             let confirms_existing = plan.confirms_existing();
-            let (writes, outcomes) = plan.finish();
+            let (writes, effects) = plan.finish();
             for (code, state) in writes.states {
                 match state {
                     Some(state) => _ = self.states.insert(code, state),
@@ -172,11 +172,11 @@ mod tests {
                     None => _ = self.urls.remove(&entry).expect("what is removed was there"),
                 }
             }
-            let answer = |outcome| match outcome {
+            let answer = |effect| match effect {
                 CommitEffect::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
                 CommitEffect::Answer { ticket, answer } => Some((ticket.token, answer)),
             };
-            (outcomes.into_iter().filter_map(answer).collect(), confirms_existing)
+            (effects.into_iter().filter_map(answer).collect(), confirms_existing)
         }
 
         fn alike(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
@@ -208,9 +208,9 @@ mod tests {
         Link { target: url.to_owned(), ..link(code, Origin::Issued) }
     }
 
-    fn create(link: Link, reuse: Reuse, ground: FleetDecision, token: u64) -> WriterOrder {
+    fn create(link: Link, reuse: Reuse, decision: FleetDecision, token: u64) -> WriterOrder {
         let ticket = Ticket::new(CoreId(0), token);
-        WriterOrder::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
+        WriterOrder::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, decision)
     }
 
     fn delete(code: &str) -> WriterOrder {
@@ -226,7 +226,7 @@ mod tests {
         )
     }
 
-    fn shelf() -> StoreModel {
+    fn model() -> StoreModel {
         StoreModel { now_ms: 1_700_000_000_500, ..StoreModel::default() }
     }
 
@@ -240,65 +240,65 @@ mod tests {
 
     #[test]
     fn each_use_begins_the_window_anew() {
-        let mut shelf = shelf();
-        assert_eq!(shelf.create("a", "http://x/", Reuse::Recent), new("a"));
+        let mut model = model();
+        assert_eq!(model.create("a", "http://x/", Reuse::Recent), new("a"));
         for code in ["b", "c", "d"] {
-            shelf.now_ms += WINDOW - 1;
-            assert_eq!(shelf.create(code, "http://x/", Reuse::Recent), was("a"));
+            model.now_ms += WINDOW - 1;
+            assert_eq!(model.create(code, "http://x/", Reuse::Recent), was("a"));
         }
-        shelf.now_ms += WINDOW;
-        assert_eq!(shelf.create("e", "http://x/", Reuse::Recent), new("e"));
-        shelf.now_ms += 1;
-        assert_eq!(shelf.create("f", "http://x/", Reuse::Recent), was("e"));
+        model.now_ms += WINDOW;
+        assert_eq!(model.create("e", "http://x/", Reuse::Recent), new("e"));
+        model.now_ms += 1;
+        assert_eq!(model.create("f", "http://x/", Reuse::Recent), was("e"));
         // Without a window: the oldest link, and its last use stays as it was.
-        assert_eq!(shelf.create("g", "http://x/", Reuse::Any), was("a"));
-        shelf.now_ms += WINDOW;
-        assert_eq!(shelf.create("h", "http://x/", Reuse::Recent), new("h"));
-        assert_eq!(shelf.create("i", "http://x/", Reuse::Never), new("i"));
-        assert_eq!(shelf.create("j", "http://y/", Reuse::Any), new("j"));
+        assert_eq!(model.create("g", "http://x/", Reuse::Any), was("a"));
+        model.now_ms += WINDOW;
+        assert_eq!(model.create("h", "http://x/", Reuse::Recent), new("h"));
+        assert_eq!(model.create("i", "http://x/", Reuse::Never), new("i"));
+        assert_eq!(model.create("j", "http://y/", Reuse::Any), new("j"));
     }
 
     #[test]
     fn equal_requests_of_one_commit_get_one_code() {
         for reuse in [Reuse::Recent, Reuse::Any] {
-            let mut shelf = shelf();
+            let mut model = model();
             let orders = ["a", "b", "c"].iter().zip(0..);
             let orders =
                 orders.map(|(code, token)| create(wanted(code, "http://x/"), reuse, FleetDecision::Alone, token));
-            let (answers, confirms_existing) = shelf.commit(&mut Outbox::default(), orders.collect());
+            let (answers, confirms_existing) = model.commit(&mut Outbox::default(), orders.collect());
             assert_eq!(answers[0], (0, StoreAnswer::Created));
             for (_, answer) in &answers[1..] {
                 let StoreAnswer::Existing { link, spare: true } = answer else { panic!("{answer:?}") };
                 assert_eq!(link.code.to_string(), "a");
             }
-            assert!(confirms_existing && shelf.states.len() == 1 && shelf.urls.len() == 1);
+            assert!(confirms_existing && model.states.len() == 1 && model.urls.len() == 1);
         }
     }
 
     #[test]
     fn what_is_deleted_or_over_or_of_another_kind_is_no_answer() {
-        let mut shelf = shelf();
+        let mut model = model();
         for reuse in [Reuse::Recent, Reuse::Any] {
-            shelf = StoreModel { now_ms: shelf.now_ms, ..StoreModel::default() };
-            shelf.create("a", "http://x/", reuse);
+            model = StoreModel { now_ms: model.now_ms, ..StoreModel::default() };
+            model.create("a", "http://x/", reuse);
             // Deleted and created again in one commit, then in the next one.
             let orders =
                 vec![delete("a"), create(wanted("b", "http://x/"), reuse, FleetDecision::Alone, 1), delete("b")];
-            assert_eq!(shelf.commit(&mut Outbox::default(), orders).0[1].1, StoreAnswer::Created);
-            assert_eq!(shelf.create("c", "http://x/", reuse), new("c"));
-            assert_eq!(shelf.urls.len(), 1, "entries go with their links");
+            assert_eq!(model.commit(&mut Outbox::default(), orders).0[1].1, StoreAnswer::Created);
+            assert_eq!(model.create("c", "http://x/", reuse), new("c"));
+            assert_eq!(model.urls.len(), 1, "entries go with their links");
             // The same URL with other policies, each of which gets a link of its own.
-            let later = Policy { valid_until_ms: Some(shelf.now_ms + 10), ..Policy::default() };
+            let later = Policy { valid_until_ms: Some(model.now_ms + 10), ..Policy::default() };
             let dated = |code| Link { policy: later, ..wanted(code, "http://x/") };
-            assert_eq!(shelf.one(create(dated("d"), reuse, FleetDecision::Alone, 1)), StoreAnswer::Created);
+            assert_eq!(model.one(create(dated("d"), reuse, FleetDecision::Alone, 1)), StoreAnswer::Created);
             for _ in 0..3 {
-                assert_eq!(shelf.create("e", "http://x/", reuse), was("c"));
-                let answer = shelf.one(create(dated("e"), reuse, FleetDecision::Alone, 1));
+                assert_eq!(model.create("e", "http://x/", reuse), was("c"));
+                let answer = model.one(create(dated("e"), reuse, FleetDecision::Alone, 1));
                 assert!(matches!(answer, StoreAnswer::Existing { link, .. } if link.code == dated("d").code));
             }
-            shelf.now_ms += 10;
+            model.now_ms += 10;
             assert_eq!(
-                shelf.one(create(dated("e"), reuse, FleetDecision::Alone, 1)),
+                model.one(create(dated("e"), reuse, FleetDecision::Alone, 1)),
                 StoreAnswer::Created,
                 "its time is over"
             );
@@ -307,76 +307,76 @@ mod tests {
 
     #[test]
     fn another_url_with_the_same_hash_is_no_answer() {
-        let mut shelf = shelf();
-        shelf.create("a", "http://other/", Reuse::Recent);
-        let (entry, used) = shelf.urls.pop_first().unwrap();
+        let mut model = model();
+        model.create("a", "http://other/", Reuse::Recent);
+        let (entry, used) = model.urls.pop_first().unwrap();
         let key = wanted("b", "http://x/").url_key();
-        shelf.urls.insert(UrlEntry { key, ..entry }, used);
-        assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), new("b"));
-        assert_eq!(shelf.create("c", "http://x/", Reuse::Any), was("b"));
+        model.urls.insert(UrlEntry { key, ..entry }, used);
+        assert_eq!(model.create("b", "http://x/", Reuse::Recent), new("b"));
+        assert_eq!(model.create("c", "http://x/", Reuse::Any), was("b"));
     }
 
     #[test]
     fn a_chosen_code_is_found_by_itself_alone() {
-        let mut shelf = shelf();
-        shelf.create("issued", "http://x/", Reuse::Recent);
+        let mut model = model();
+        model.create("issued", "http://x/", Reuse::Recent);
         let slug = |code: &str, url: &str, reuse| {
             let link = Link { origin: Origin::Custom, ..wanted(code, url) };
             create(link, reuse, FleetDecision::Alone, 1)
         };
-        assert_eq!(shelf.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
-        let again = shelf.one(slug("slug", "http://x/", Reuse::Any));
+        assert_eq!(model.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
+        let again = model.one(slug("slug", "http://x/", Reuse::Any));
         assert!(matches!(again, StoreAnswer::Existing { link, spare: false } if link.code.to_string() == "slug"));
         for (url, reuse) in [("http://y/", Reuse::Any), ("http://x/", Reuse::Never), ("http://x/", Reuse::Recent)] {
-            assert_eq!(shelf.one(slug("slug", url, reuse)), StoreAnswer::Taken);
+            assert_eq!(model.one(slug("slug", url, reuse)), StoreAnswer::Taken);
         }
-        assert_eq!(shelf.one(delete("slug")), StoreAnswer::Deleted);
-        assert_eq!(shelf.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
+        assert_eq!(model.one(delete("slug")), StoreAnswer::Deleted);
+        assert_eq!(model.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
         // A free slug that now leads to another URL leaves no entry for the first one.
-        assert_eq!(shelf.one(delete("slug")), StoreAnswer::Deleted);
-        assert_eq!(shelf.one(slug("slug", "http://z/", Reuse::Never)), StoreAnswer::Created);
-        assert_eq!(shelf.urls.len(), 2);
+        assert_eq!(model.one(delete("slug")), StoreAnswer::Deleted);
+        assert_eq!(model.one(slug("slug", "http://z/", Reuse::Never)), StoreAnswer::Created);
+        assert_eq!(model.urls.len(), 2);
     }
 
     #[test]
     fn a_slug_does_not_take_a_window_over() {
-        let mut shelf = shelf();
-        assert_eq!(shelf.create("a", "http://x/", Reuse::Recent), new("a"));
-        let slug = Link { origin: Origin::Custom, created_ms: shelf.now_ms, ..wanted("slug", "http://x/") };
-        assert_eq!(shelf.one(create(slug, Reuse::Recent, FleetDecision::Alone, 1)), StoreAnswer::Created);
-        assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), was("a"));
+        let mut model = model();
+        assert_eq!(model.create("a", "http://x/", Reuse::Recent), new("a"));
+        let slug = Link { origin: Origin::Custom, created_ms: model.now_ms, ..wanted("slug", "http://x/") };
+        assert_eq!(model.one(create(slug, Reuse::Recent, FleetDecision::Alone, 1)), StoreAnswer::Created);
+        assert_eq!(model.create("b", "http://x/", Reuse::Recent), was("a"));
     }
 
     #[test]
     fn what_redis_names_is_looked_at_once_more() {
-        let mut shelf = shelf();
+        let mut model = model();
         let mut outbox = Outbox::default();
         let named = |found, code: &str| FleetDecision::Existing { code: wanted(code, "").code, found, spare: false };
         let theirs = Link { version: Version { rev: 1, claim: 5, edit: 0 }, created_ms: 1, ..wanted("t", "http://x/") };
-        let mut ask = |shelf: &mut StoreModel, ground| {
-            let order = create(wanted("mine", "http://x/"), Reuse::Recent, ground, 1);
-            shelf.commit(&mut outbox, vec![order]).0.pop().unwrap().1
+        let mut ask = |model: &mut StoreModel, decision| {
+            let order = create(wanted("mine", "http://x/"), Reuse::Recent, decision, 1);
+            model.commit(&mut outbox, vec![order]).0.pop().unwrap().1
         };
-        assert_eq!(ask(&mut shelf, named(None, "t")), StoreAnswer::Taken, "it is not there");
+        assert_eq!(ask(&mut model, named(None, "t")), StoreAnswer::Taken, "it is not there");
         let state = State::Link(Arc::new(theirs.clone()));
         let existing = StoreAnswer::Existing { link: Arc::new(theirs.clone()), spare: false };
-        assert_eq!(ask(&mut shelf, named(Some(state.clone()), "t")), existing);
-        assert_eq!(shelf.states.get(&theirs.code), Some(&state), "this node has it now");
-        assert_eq!(shelf.urls, BTreeMap::from([(theirs.url_entry(), shelf.now_ms)]));
-        assert_eq!(ask(&mut shelf, named(None, "t")), existing);
-        shelf.states.insert(theirs.code, state.deleted(1));
-        assert_eq!(ask(&mut shelf, named(None, "t")), StoreAnswer::Taken, "it was deleted meanwhile");
+        assert_eq!(ask(&mut model, named(Some(state.clone()), "t")), existing);
+        assert_eq!(model.states.get(&theirs.code), Some(&state), "this node has it now");
+        assert_eq!(model.urls, BTreeMap::from([(theirs.url_entry(), model.now_ms)]));
+        assert_eq!(ask(&mut model, named(None, "t")), existing);
+        model.states.insert(theirs.code, state.deleted(1));
+        assert_eq!(ask(&mut model, named(None, "t")), StoreAnswer::Taken, "it was deleted meanwhile");
     }
 
     #[test]
     fn a_link_that_comes_late_was_used_when_it_was_made() {
-        let mut shelf = shelf();
-        let old = Link { created_ms: shelf.now_ms - 1_000_000, ..wanted("a", "http://x/") };
+        let mut model = model();
+        let old = Link { created_ms: model.now_ms - 1_000_000, ..wanted("a", "http://x/") };
         let state = State::Link(Arc::new(Link { version: Version { rev: 1, claim: 5, edit: 0 }, ..old.clone() }));
-        shelf.commit(&mut Outbox::default(), vec![WriterOrder::Found(vec![(old.code, state)])]);
-        assert_eq!(shelf.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
-        assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), new("b"));
-        assert_eq!(shelf.create("c", "http://x/", Reuse::Any), was("a"));
+        model.commit(&mut Outbox::default(), vec![WriterOrder::Found(vec![(old.code, state)])]);
+        assert_eq!(model.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
+        assert_eq!(model.create("b", "http://x/", Reuse::Recent), new("b"));
+        assert_eq!(model.create("c", "http://x/", Reuse::Any), was("a"));
     }
 
     proptest! {
@@ -388,7 +388,7 @@ mod tests {
             split in 1usize..40,
         ) {
             let run = |group: usize| {
-                let (mut shelf, mut outbox, mut all) = (shelf(), Outbox::default(), Vec::new());
+                let (mut model, mut outbox, mut all) = (model(), Outbox::default(), Vec::new());
                 for chunk in requests.chunks(group) {
                     let orders = chunk.iter().map(|&(code, url, kind, custom)| {
                         let (code, url) = (["a", "b", "c", "d", "e", "f"][code], ["http://1/", "http://2/", "http://3/"][url]);
@@ -401,13 +401,13 @@ mod tests {
                             _ => create(link, Reuse::Any, FleetDecision::Alone, 1),
                         }
                     });
-                    all.extend(shelf.commit(&mut outbox, orders.collect()).0);
+                    all.extend(model.commit(&mut outbox, orders.collect()).0);
                     let entry = |state: &State| if let State::Link(link) = state { Some(link.url_entry()) } else { None };
-                    let mut expected: Vec<UrlEntry> = shelf.states.values().filter_map(entry).collect();
+                    let mut expected: Vec<UrlEntry> = model.states.values().filter_map(entry).collect();
                     expected.sort();
-                    assert_eq!(shelf.urls.keys().copied().collect::<Vec<_>>(), expected);
+                    assert_eq!(model.urls.keys().copied().collect::<Vec<_>>(), expected);
                 }
-                (shelf, all)
+                (model, all)
             };
             prop_assert_eq!(run(1), run(split));
         }

@@ -42,15 +42,18 @@ fn delete(code: &str, token: u64) -> WriterOrder {
     )
 }
 
-fn create_on(ground: FleetDecision, of: &State) -> WriterOrder {
+fn create_on(decision: FleetDecision, of: &State) -> WriterOrder {
     let State::Link(link) = of else { panic!("only links are made") };
-    WriterOrder::Client(StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) }, ground)
+    WriterOrder::Client(
+        StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) },
+        decision,
+    )
 }
 
-fn delete_on(ground: FleetDecision) -> WriterOrder {
+fn delete_on(decision: FleetDecision) -> WriterOrder {
     WriterOrder::Client(
         StoreRequest::Delete { code: code(), by: Scope::ALL, author: Author::default(), ticket: ticket(1) },
-        ground,
+        decision,
     )
 }
 
@@ -58,16 +61,16 @@ fn echo(seq: u64) -> Echo {
     Echo { partition: HERE, id: EntryId { ms: 1, seq }, check: 0 }
 }
 
-fn answer_of(outcome: &CommitEffect) -> Option<StoreAnswer> {
-    outcome.answer().map(|(_, answer)| answer.clone())
+fn answer_of(effect: &CommitEffect) -> Option<StoreAnswer> {
+    effect.answer().map(|(_, answer)| answer.clone())
 }
 
 /// Decides one order. Returns the first answer, and the new state of its code if that changes.
 fn decide(outbox: &mut Outbox, stored: &CodeState, order: WriterOrder) -> (Option<StoreAnswer>, Option<Option<State>>) {
     let mut plan = CommitPlanner::new(outbox, NOW);
     plan.add(order, |_| stored.clone());
-    let (writes, outcomes) = plan.finish();
-    (outcomes.first().and_then(answer_of), writes.states.into_iter().next().map(|(_, state)| state))
+    let (writes, effects) = plan.finish();
+    (effects.first().and_then(answer_of), writes.states.into_iter().next().map(|(_, state)| state))
 }
 
 #[test]
@@ -101,10 +104,10 @@ fn of_two_creates_in_one_commit_the_first_wins() {
     plan.add(create("abc", Origin::Custom, 1), |_| CodeState::Absent);
     plan.add(create("abc", Origin::Custom, 2), |_| panic!("asked twice"));
     assert!(plan.needs_sync());
-    let (_, outcomes) = plan.finish();
-    let answers: Vec<_> = outcomes.iter().filter_map(answer_of).collect();
+    let (_, effects) = plan.finish();
+    let answers: Vec<_> = effects.iter().filter_map(answer_of).collect();
     assert_eq!(answers, [StoreAnswer::Created, StoreAnswer::Taken]);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.answer().unwrap().0.token).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(effects.iter().map(|effect| effect.answer().unwrap().0.token).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
@@ -120,8 +123,8 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
     plan.add(followed, |_| CodeState::Held(mine.clone()));
     assert!(!plan.needs_sync(), "nobody waits for it");
-    let (writes, outcomes) = plan.finish();
-    assert!(outcomes.is_empty() && writes.states.is_empty());
+    let (writes, effects) = plan.finish();
+    assert!(effects.is_empty() && writes.states.is_empty());
     assert_eq!((writes.positions, writes.outbox.removed), (vec![(HERE, to)], vec![0]));
     assert!(outbox.is_empty());
 }
@@ -136,8 +139,8 @@ fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
         let mut plan = CommitPlanner::new(&mut outbox, NOW);
         plan.add(order, |_| CodeState::Held(stored.clone()));
         assert!(plan.needs_sync(), "what came through the stream may not be synced yet");
-        let (writes, outcomes) = plan.finish();
-        assert_eq!(answer_of(&outcomes[0]), Some(StoreAnswer::Created));
+        let (writes, effects) = plan.finish();
+        assert_eq!(answer_of(&effects[0]), Some(StoreAnswer::Created));
         assert!(writes.is_empty());
     }
     assert!(outbox.is_empty());
@@ -176,13 +179,13 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
 fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
     let mine = state(Origin::Custom, 1, 7);
     let gone = mine.deleted(NOW);
-    for (ground, queued) in [
+    for (decision, queued) in [
         (FleetDecision::Accepted { state: gone.clone(), echo: echo(6) }, false),
         (FleetDecision::Absent, true),
         (FleetDecision::NoReply { asked: true, alone: true }, true),
     ] {
         let mut outbox = Outbox::default();
-        let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(ground));
+        let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(decision));
         assert_eq!((answer, write), (Some(StoreAnswer::Deleted), Some(Some(gone.clone()))));
         assert_eq!((outbox.len(), outbox.take_deliveries().len()), (1, usize::from(queued)));
     }
@@ -211,9 +214,9 @@ fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
     plan.add(WriterOrder::Delivered(vec![held]), |_| CodeState::Held(mine.clone()));
     assert_eq!(plan.conflicts(), [Conflict { code: code(), lost: mine.version(), kept: theirs.version() }]);
-    let (writes, outcomes) = plan.finish();
+    let (writes, effects) = plan.finish();
     assert_eq!(writes.states, [(code(), Some(theirs))]);
-    assert!(matches!(outcomes[0], CommitEffect::Apply { change: LinkChange::Put(_), notify: None, .. }));
+    assert!(matches!(effects[0], CommitEffect::Apply { change: LinkChange::Put(_), notify: None, .. }));
     assert!(!outbox.is_empty() && !outbox.is_undelivered(&code()), "until it was seen in the stream");
 }
 
@@ -303,14 +306,15 @@ proptest! {
                     let order = if creates { create(code, origin, token) } else { delete(code, token) };
                     plan.add(order, |code| store.get(code).cloned().map_or(CodeState::Absent, CodeState::Held));
                 }
-                let (writes, outcomes) = plan.finish();
+                let (writes, effects) = plan.finish();
                 for (code, state) in writes.states {
                     match state {
                         Some(state) => _ = store.insert(code, state),
                         None => _ = store.remove(&code),
                     }
                 }
-                answers.extend(outcomes.iter().map(|outcome| (outcome.answer().map(|(ticket, _)| ticket), answer_of(outcome))));
+                let ticket_of = |effect: &CommitEffect| effect.answer().map(|(ticket, _)| ticket);
+                answers.extend(effects.iter().map(|effect| (ticket_of(effect), answer_of(effect))));
             }
             (store, answers)
         };

@@ -1,4 +1,4 @@
-//! The input and the result of a commit: stored states, writes, and outcomes.
+//! The input and the result of a commit: stored states, writes, and effects.
 
 use carom_shards::Code;
 

@@ -43,7 +43,7 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     if link.labels.crawlable {
         writer.field(tag::CRAWLABLE, &[]);
     }
-    if link.labels.default_end {
+    if link.labels.default_expiry {
         writer.field(tag::DEFAULT_END, &[]);
     }
     writer.version(link.version);

@@ -89,7 +89,7 @@ fn the_rarest_hosts_are_forgotten() {
     let mut bytes = Vec::new();
     row.encode(&mut bytes);
     let row = TallyRow::decode(&mut &bytes[..]).unwrap();
-    assert_eq!((row.counts.total, row.hosts.len()), (20_000, HOSTS_MAX));
+    assert_eq!((row.counts.total, row.hosts.len()), (20_000, REFERRERS_STORED_MAX));
     assert_eq!(row.hosts[0], (b"often.example"[..].into(), 10_000));
 }
 

@@ -41,7 +41,7 @@ impl StoreModel {
             plan.add(order, |code| self.states.get(code).cloned().map_or(CodeState::Absent, CodeState::Held));
         }
         let swept = plan.take_swept();
-        let (Writes { states, ends, .. }, outcomes) = plan.finish();
+        let (Writes { states, ends, .. }, effects) = plan.finish();
         for (code, state) in states {
             match state {
                 Some(state) => _ = self.states.insert(code, state),
@@ -63,8 +63,8 @@ impl StoreModel {
             };
         }
         let (mut answers, mut removed) = (Vec::new(), Vec::new());
-        for outcome in outcomes {
-            match outcome {
+        for effect in effects {
+            match effect {
                 CommitEffect::Apply { change, notify, .. } => {
                     answers.extend(notify.map(|(_, answer)| answer));
                     removed.extend(if let LinkChange::Remove(code) = change { Some(code) } else { None });
@@ -76,13 +76,13 @@ impl StoreModel {
     }
 
     fn put(&mut self, link: Link) {
-        self.ends.extend(link.end());
+        self.ends.extend(link.expiry());
         self.states.insert(link.code, State::Link(Arc::new(link)));
     }
 
     /// Checks that the index has exactly the entries of the links and of the quarantine.
     fn check(&self) {
-        let end = |state: &State| if let State::Link(link) = state { link.end() } else { None };
+        let end = |state: &State| if let State::Link(link) = state { link.expiry() } else { None };
         assert_eq!(self.ends, self.states.values().filter_map(end).collect());
         let deletion = |state: &State| if let State::Link(link) = state { link.deletion() } else { None };
         assert_eq!(self.deletions, self.states.values().filter_map(deletion).collect());
@@ -154,145 +154,145 @@ fn discard(deletions: &[DueEvent], until_ms: u64) -> WriterOrder {
 
 #[test]
 fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
-    let mut shelf = StoreModel::default();
+    let mut model = StoreModel::default();
     for text in ["issued1", "slug", "back", "noted", "again"] {
-        shelf.put(link(text, if text == "issued1" { Origin::Issued } else { Origin::Custom }));
+        model.put(link(text, if text == "issued1" { Origin::Issued } else { Origin::Custom }));
     }
-    shelf.commit(["issued1", "slug", "back", "noted", "again"].map(|text| schedule(text, 100)).into());
-    shelf.check();
-    assert_eq!(shelf.deletions.len(), 5);
+    model.commit(["issued1", "slug", "back", "noted", "again"].map(|text| schedule(text, 100)).into());
+    model.check();
+    assert_eq!(model.deletions.len(), 5);
     let title = Patch { title: Some(Some("T".to_owned())), ..Patch::default() };
     let archived = |archived| Patch { archived: Some(archived), ..Patch::default() };
-    shelf.commit(vec![change("back", archived(false)), change("noted", title), schedule("again", 300)]);
-    shelf.check();
+    model.commit(vec![change("back", archived(false)), change("noted", title), schedule("again", 300)]);
+    model.check();
     let due: Vec<DueEvent> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
     // Before its time, nothing is deleted.
-    let (swept, ..) = shelf.commit(vec![discard(&due, 99)]);
-    assert_eq!((swept.unwrap().is_done, shelf.deletions.len()), (true, 4));
-    let (swept, _, mut removed) = shelf.commit(vec![discard(&due, 100)]);
+    let (swept, ..) = model.commit(vec![discard(&due, 99)]);
+    assert_eq!((swept.unwrap().is_done, model.deletions.len()), (true, 4));
+    let (swept, _, mut removed) = model.commit(vec![discard(&due, 100)]);
     removed.sort();
     let mut expected = ["issued1", "slug", "noted"].map(code);
     expected.sort();
     assert_eq!((swept.unwrap().expired, removed), (0, expected.to_vec()));
     assert!(
-        shelf.states[&code("issued1")].is_tombstone() && shelf.quarantined.is_empty(),
+        model.states[&code("issued1")].is_tombstone() && model.quarantined.is_empty(),
         "its code is given to nobody"
     );
-    assert!(shelf.states[&code("back")].is_link() && shelf.states[&code("again")].is_link());
-    shelf.check();
+    assert!(model.states[&code("back")].is_link() && model.states[&code("again")].is_link());
+    model.check();
     // The deletion is cancelled, or scheduled again for the same instant, in the commit that would have carried it
     // out.
     let later = DueEvent { at_ms: 300, code: code("again") };
-    shelf.commit(vec![change("again", archived(true)), discard(&[later], 300)]);
-    assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty());
-    shelf.commit(vec![schedule("again", 300), change("again", archived(true)), schedule("again", 300)]);
-    shelf.check();
-    let (.., removed) = shelf.commit(vec![discard(&[later], 300), create(link("again", Origin::Custom))]);
+    model.commit(vec![change("again", archived(true)), discard(&[later], 300)]);
+    assert!(model.states[&code("again")].is_link() && model.deletions.is_empty());
+    model.commit(vec![schedule("again", 300), change("again", archived(true)), schedule("again", 300)]);
+    model.check();
+    let (.., removed) = model.commit(vec![discard(&[later], 300), create(link("again", Origin::Custom))]);
     assert_eq!(removed, [code("again")]);
-    assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty(), "another link has the slug");
-    shelf.check();
+    assert!(model.states[&code("again")].is_link() && model.deletions.is_empty(), "another link has the slug");
+    model.check();
 }
 
 #[test]
 fn what_is_over_goes_and_nothing_else_does() {
-    let mut shelf = StoreModel::default();
-    shelf.put(ending("issued1", Origin::Issued, 100));
-    shelf.put(ending("slug", Origin::Custom, 100));
-    shelf.put(ending("abcdefghijklmnop", Origin::Issued, 100));
-    shelf.put(ending("later11", Origin::Issued, 101));
-    shelf.put(ending("moved11", Origin::Issued, 5_000));
-    shelf.put(link("endless", Origin::Issued));
+    let mut model = StoreModel::default();
+    model.put(ending("issued1", Origin::Issued, 100));
+    model.put(ending("slug", Origin::Custom, 100));
+    model.put(ending("abcdefghijklmnop", Origin::Issued, 100));
+    model.put(ending("later11", Origin::Issued, 101));
+    model.put(ending("moved11", Origin::Issued, 5_000));
+    model.put(link("endless", Origin::Issued));
     let ends = ["issued1", "slug", "abcdefghijklmnop", "moved11", "endless", "nobody1"].map(|text| due(100, text));
     let ends = [&ends[..], &[due(101, "later11")]].concat();
-    shelf.ends.extend(&ends);
-    let (swept, _, mut removed) = shelf.commit(vec![expire(&ends, 100)]);
+    model.ends.extend(&ends);
+    let (swept, _, mut removed) = model.commit(vec![expire(&ends, 100)]);
     assert_eq!(swept, Some(SweepResult { is_done: true, expired: 3, codes: vec![] }));
     removed.sort();
     let mut expected = ["issued1", "slug", "abcdefghijklmnop"].map(code);
     expected.sort();
     assert_eq!(removed, expected);
-    let at = |text: &str| shelf.states.get(&code(text));
+    let at = |text: &str| model.states.get(&code(text));
     assert!(at("issued1").is_some_and(State::is_tombstone) && at("abcdefghijklmnop").is_some_and(State::is_tombstone));
     assert_eq!(at("slug"), None, "anybody may choose it");
     assert!(["later11", "moved11", "endless"].iter().all(|text| at(text).is_some_and(State::is_link)));
-    assert_eq!(shelf.quarantined, BTreeSet::from([due(NOW, "issued1")]), "a private code is nobody else's");
+    assert_eq!(model.quarantined, BTreeSet::from([due(NOW, "issued1")]), "a private code is nobody else's");
     // Entries that do not match their links are gone.
-    shelf.check();
+    model.check();
 }
 
 #[test]
 fn whatever_comes_first_in_a_commit_counts() {
     let start = |origin| {
-        let mut shelf = StoreModel::default();
-        shelf.put(ending("abcdefg", origin, 100));
-        shelf
+        let mut model = StoreModel::default();
+        model.put(ending("abcdefg", origin, 100));
+        model
     };
     let (over, long) = (expire(&[due(100, "abcdefg")], 100), || extend("abcdefg", Some(9_000)));
     let again = || expire(&[due(100, "abcdefg")], 100);
-    let mut shelf = start(Origin::Issued);
-    let (swept, answers, _) = shelf.commit(vec![long(), over]);
+    let mut model = start(Origin::Issued);
+    let (swept, answers, _) = model.commit(vec![long(), over]);
     assert!(matches!(answers[..], [StoreAnswer::Changed(_)]));
     assert_eq!(swept.unwrap().expired, 0, "its end was moved just before");
-    shelf.check();
-    assert_eq!(shelf.ends, BTreeSet::from([due(9_000, "abcdefg")]));
+    model.check();
+    assert_eq!(model.ends, BTreeSet::from([due(9_000, "abcdefg")]));
     // The end is moved and moved back in one commit: the link is due as before.
-    let mut shelf = start(Origin::Issued);
-    let (swept, ..) = shelf.commit(vec![long(), again(), extend("abcdefg", Some(100))]);
-    assert_eq!((swept.unwrap().expired, shelf.ends.len()), (0, 1));
-    shelf.check();
-    let mut shelf = start(Origin::Issued);
-    let (swept, answers, _) = shelf.commit(vec![again(), long()]);
+    let mut model = start(Origin::Issued);
+    let (swept, ..) = model.commit(vec![long(), again(), extend("abcdefg", Some(100))]);
+    assert_eq!((swept.unwrap().expired, model.ends.len()), (0, 1));
+    model.check();
+    let mut model = start(Origin::Issued);
+    let (swept, answers, _) = model.commit(vec![again(), long()]);
     assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::NotFound][..]));
-    shelf.check();
+    model.check();
     // A code whose link a person deleted has no quarantine entry: it is never reused.
-    let mut shelf = start(Origin::Issued);
-    let (swept, ..) = shelf.commit(vec![delete("abcdefg"), again()]);
-    assert_eq!((swept.unwrap().expired, shelf.quarantined.len()), (0, 0));
-    shelf.check();
+    let mut model = start(Origin::Issued);
+    let (swept, ..) = model.commit(vec![delete("abcdefg"), again()]);
+    assert_eq!((swept.unwrap().expired, model.quarantined.len()), (0, 0));
+    model.check();
     // A slug expires and is taken again in the same commit, with the same end or another one.
     for end_ms in [100, 300] {
-        let mut shelf = start(Origin::Custom);
+        let mut model = start(Origin::Custom);
         let next = Link { target: "https://example.org/next".to_owned(), ..ending("abcdefg", Origin::Custom, end_ms) };
-        let (swept, answers, _) = shelf.commit(vec![again(), create(next.clone())]);
+        let (swept, answers, _) = model.commit(vec![again(), create(next.clone())]);
         assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::Created][..]));
-        assert_eq!(shelf.states.get(&next.code), Some(&State::Link(Arc::new(next))));
-        shelf.check();
+        assert_eq!(model.states.get(&next.code), Some(&State::Link(Arc::new(next))));
+        model.check();
     }
 }
 
 #[test]
 fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
-    let mut shelf = StoreModel::default();
+    let mut model = StoreModel::default();
     for text in ["abcdefg", "expired"] {
-        shelf.put(ending(text, Origin::Issued, 100));
+        model.put(ending(text, Origin::Issued, 100));
     }
-    shelf.put(link("deleted", Origin::Issued));
-    shelf.commit(vec![expire(&[due(100, "abcdefg")], 100)]);
-    shelf.now_ms += 1;
-    shelf.commit(vec![expire(&[due(100, "expired")], 100), delete("deleted")]);
-    let taken = |shelf: &mut StoreModel| shelf.commit(vec![create(link("abcdefg", Origin::Issued))]).1;
-    assert_eq!(taken(&mut shelf), [StoreAnswer::Taken], "it is buried");
+    model.put(link("deleted", Origin::Issued));
+    model.commit(vec![expire(&[due(100, "abcdefg")], 100)]);
+    model.now_ms += 1;
+    model.commit(vec![expire(&[due(100, "expired")], 100), delete("deleted")]);
+    let taken = |model: &mut StoreModel| model.commit(vec![create(link("abcdefg", Origin::Issued))]).1;
+    assert_eq!(taken(&mut model), [StoreAnswer::Taken], "it is buried");
     let quarantined = [due(NOW, "abcdefg"), due(NOW + 1, "expired"), due(NOW + 1, "deleted")];
-    shelf.quarantined.insert(quarantined[2]);
-    let (swept, ..) = shelf.commit(vec![release_codes(&quarantined[..2], NOW - 1)]);
+    model.quarantined.insert(quarantined[2]);
+    let (swept, ..) = model.commit(vec![release_codes(&quarantined[..2], NOW - 1)]);
     assert_eq!(swept.unwrap().codes, [], "not yet");
     let mut outbox = Outbox::default();
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
-    plan.add(release_codes(&quarantined[..2], NOW), |code| CodeState::Held(shelf.states[code].clone()));
+    plan.add(release_codes(&quarantined[..2], NOW), |code| CodeState::Held(model.states[code].clone()));
     assert!(plan.needs_sync(), "it must be durable before anybody uses the code");
-    let (swept, ..) = shelf.commit(vec![release_codes(&quarantined[..2], NOW)]);
+    let (swept, ..) = model.commit(vec![release_codes(&quarantined[..2], NOW)]);
     assert_eq!(swept.unwrap().codes, [code("abcdefg")]);
-    assert_eq!((shelf.states.get(&code("abcdefg")), shelf.quarantined.len()), (None, 2));
-    assert_eq!(taken(&mut shelf), [StoreAnswer::Created]);
+    assert_eq!((model.states.get(&code("abcdefg")), model.quarantined.len()), (None, 2));
+    assert_eq!(taken(&mut model), [StoreAnswer::Created]);
     // The same quarantine entry appears again, as after a power failure, and the code has a link by now.
     for _ in 0..2 {
-        shelf.quarantined.insert(quarantined[0]);
-        let (swept, ..) = shelf.commit(vec![release_codes(&quarantined[..1], u64::MAX)]);
+        model.quarantined.insert(quarantined[0]);
+        let (swept, ..) = model.commit(vec![release_codes(&quarantined[..1], u64::MAX)]);
         assert_eq!(swept.unwrap().codes, []);
-        assert!(!shelf.quarantined.contains(&quarantined[0]));
+        assert!(!model.quarantined.contains(&quarantined[0]));
         // Then one whose link a person has deleted.
-        shelf.now_ms += 1;
-        shelf.commit(vec![delete("abcdefg")]);
+        model.now_ms += 1;
+        model.commit(vec![delete("abcdefg")]);
     }
 }
 
@@ -305,25 +305,25 @@ proptest! {
         split in 1usize..8,
     ) {
         const CODES: [&str; 4] = ["aaaaaaa", "bbbbbbb", "ccccccc", "ddddddd"];
-        let mut shelf = StoreModel::default();
+        let mut model = StoreModel::default();
         let mut deleted = HashSet::new();
         for chunk in steps.chunks(split) {
-            shelf.now_ms += 1;
-            let before = shelf.clone();
+            model.now_ms += 1;
+            let before = model.clone();
             let orders: Vec<WriterOrder> = chunk.iter().map(|&(kind, at, end, custom)| {
-                let (text, end_ms) = (CODES[at], shelf.now_ms - 3 + end);
+                let (text, end_ms) = (CODES[at], model.now_ms - 3 + end);
                 let origin = if custom { Origin::Custom } else { Origin::Issued };
                 match kind {
                     0 | 1 => create(ending(text, origin, end_ms)),
                     2 => extend(text, (end > 0).then_some(end_ms)),
                     3 => delete(text),
-                    4 | 5 => expire(&shelf.ends.iter().copied().collect::<Vec<_>>(), shelf.now_ms),
-                    _ => release_codes(&shelf.quarantined.iter().copied().collect::<Vec<_>>(), shelf.now_ms - 2),
+                    4 | 5 => expire(&model.ends.iter().copied().collect::<Vec<_>>(), model.now_ms),
+                    _ => release_codes(&model.quarantined.iter().copied().collect::<Vec<_>>(), model.now_ms - 2),
                 }
             }).collect();
             let is_alone = chunk.len() == 1;
-            let (swept, answers, removed) = shelf.commit(orders);
-            shelf.check();
+            let (swept, answers, removed) = model.commit(orders);
+            model.check();
             if is_alone
                 && let (3, at, ..) = chunk[0]
                 && answers == [StoreAnswer::Deleted]
@@ -338,7 +338,7 @@ proptest! {
             if is_alone && swept.is_some() {
                 for code in removed {
                     let Some(State::Link(link)) = before.states.get(&code) else { panic!("{code} was no link") };
-                    assert!(link.is_over(before.now_ms), "{link:?} was removed before its end");
+                    assert!(link.is_expired(before.now_ms), "{link:?} was removed before its end");
                 }
             }
         }
@@ -351,7 +351,7 @@ const AFTER_MS: u64 = 5;
 /// A model of a node that reuses codes, and of what each kind of crash takes from it.
 #[derive(Default, Debug)]
 struct Recycling {
-    shelf: StoreModel,
+    model: StoreModel,
     /// The synced part of the store.
     synced: StoreModel,
     /// Codes that only the expiry thread knows.
@@ -379,25 +379,25 @@ impl Recycling {
 
     /// Makes one commit, and syncs it if its result is told to anybody.
     fn commit(&mut self, order: WriterOrder, told: bool) -> (Option<SweepResult>, Vec<StoreAnswer>, Vec<Code>) {
-        let done = self.shelf.commit(vec![order]);
+        let done = self.model.commit(vec![order]);
         if told {
-            self.synced = self.shelf.clone();
+            self.synced = self.model.clone();
         }
         done
     }
 
     fn step(&mut self, step: usize, number: usize) {
-        self.shelf.now_ms += 1;
-        let now_ms = self.shelf.now_ms;
+        self.model.now_ms += 1;
+        let now_ms = self.model.now_ms;
         match step {
             0..=3 => self.create(step.is_multiple_of(2)),
             4 => {
-                let ends: Vec<DueEvent> = self.shelf.ends.iter().copied().collect();
+                let ends: Vec<DueEvent> = self.model.ends.iter().copied().collect();
                 let (_, _, removed) = self.commit(expire(&ends, now_ms), false);
                 self.removed.extend(removed.into_iter().map(|code| (code, now_ms)));
             }
             5 | 6 => {
-                let quarantined: Vec<DueEvent> = self.shelf.quarantined.iter().copied().collect();
+                let quarantined: Vec<DueEvent> = self.model.quarantined.iter().copied().collect();
                 let (swept, ..) = self.commit(release_codes(&quarantined, now_ms - AFTER_MS), true);
                 self.gathered.extend(swept.unwrap().codes);
             }
@@ -424,18 +424,18 @@ impl Recycling {
             11 | 12 => {
                 (self.gathered, self.queue) = (Vec::new(), Vec::new());
                 if step == 12 {
-                    self.shelf = StoreModel { now_ms, ..self.synced.clone() };
+                    self.model = StoreModel { now_ms, ..self.synced.clone() };
                     self.rows = self.older_rows.clone();
                 }
             }
             _ => {}
         }
-        self.shelf.check();
+        self.model.check();
     }
 
     /// Creates a link with the core's next code: one that expires at once, or one without an end.
     fn create(&mut self, ends: bool) {
-        let (now_ms, Some(code)) = (self.shelf.now_ms, self.queue.pop()) else { return };
+        let (now_ms, Some(code)) = (self.model.now_ms, self.queue.pop()) else { return };
         let end_ms = if ends { now_ms } else { u64::MAX >> 16 };
         let (_, answers, _) = self.commit(create(ending(&code.to_string(), Origin::Issued, end_ms)), true);
         if answers == [StoreAnswer::Taken] {
@@ -464,7 +464,7 @@ proptest! {
         for (step, number) in steps {
             node.step(step, number);
             for code in &node.lasting {
-                prop_assert!(node.shelf.states.get(code).is_some_and(State::is_link), "{code} is lost");
+                prop_assert!(node.model.states.get(code).is_some_and(State::is_link), "{code} is lost");
             }
         }
     }
