@@ -222,7 +222,7 @@ impl Worker {
         let used_up = || failed("all codes of all lengths are used up");
         let Some(fleet) = &mut self.setup.fleet else { return self.issuer.issue(want).ok_or_else(used_up) };
         #[cfg(feature = "faults")]
-        if super::faults::Faults::from_env().trust_counter {
+        if crate::services::faults::Faults::from_env().trust_counter {
             return fleet.counter.lease_unguarded(self.issuer.length(), want).map_err(failed);
         }
         for _ in CodeLength::MIN.and_longer() {

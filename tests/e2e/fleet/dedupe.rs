@@ -24,7 +24,7 @@ const WINDOW: u64 = 86_400_000;
 fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
     let start = |number: usize| {
         let setup = setup(&folder.join(number.to_string()), number, redis);
-        setup.env("CAROM_LINKS_DEDUPE", "1d").expect("redis_refuses").start()
+        setup.env("CAROM_LINKS_DEDUPE", "1d").expect("redis_refuses").expect("redis_away").start()
     };
     let nodes: Vec<Node> = (0..nodes).map(start).collect();
     nodes.iter().for_each(settle);
