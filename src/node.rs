@@ -144,10 +144,9 @@ impl Node {
         let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
         let apps = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
-        let listening = ends.bound.listening.clone();
-        let domains = Arc::new(domains_of(settings, listening[0]));
+        let domains = Arc::new(domains_of(settings, ends.bound.listening[0]));
         warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
-        let announcement = announce(settings, &listening, ends.bound.admin_address, &domains);
+        let announcement = announce(settings, &ends.bound.listening, ends.bound.admin_address, &domains);
         background::start_upkeep(settings, &base, &mut supervisor)?;
         let (identity, reload) = background::start_certificates(certificates, &base, &mut supervisor)?;
         let counters = NodeContext {
@@ -176,7 +175,7 @@ impl Node {
             settings,
             events,
             counters,
-            site: Arc::new(site(settings, &base, &domains, &listening)?),
+            site: Arc::new(site(settings, &base, &domains, &ends.bound.listening)?),
             hasher: base.hasher,
             cores: base.cores,
             trust: Arc::new(settings.trust.clone()),
