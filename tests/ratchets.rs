@@ -47,7 +47,6 @@ const CLOCK_READERS: &[&str] = &[
     "crates/store/src/journal/repair.rs",
     "crates/store/src/links/changes.rs",
     "crates/telemetry/src/clock.rs",
-    "src/api/admin/status.rs",
     "src/api/uptime.rs",
     "src/bridge/handle.rs",
     "src/bridge/handle/gather.rs",
