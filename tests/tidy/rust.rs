@@ -132,7 +132,7 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Bytes of a raw string that opens at `r`; 0 if it is none.
+/// Returns the length in bytes of the raw string literal that begins at `r`, or 0 if no such literal begins there.
 fn raw_string(text: &str) -> usize {
     let hashes = text[1..].len() - text[1..].trim_start_matches('#').len();
     let open = 1 + hashes;

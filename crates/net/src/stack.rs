@@ -251,7 +251,7 @@ impl Stack {
         self.rearm(index);
     }
 
-    /// Ends the oldest TIME-WAIT. Returns false if there is none.
+    /// Ends the oldest connection in TIME-WAIT. Returns false if no connection is in that state.
     fn evict_time_wait<P: FramePool>(&mut self, now_us: u64, pool: &mut P) -> bool {
         while let Some(id) = self.time_waits.pop_front() {
             let connection = &self.connections[id.index as usize];

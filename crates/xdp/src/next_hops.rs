@@ -134,7 +134,7 @@ impl RouteTables {
         })
     }
 
-    /// Returns the state of an interface; `None` if there is none of this number.
+    /// Returns the state of the interface with this number, or `None` if no interface has it.
     pub fn link(&self, interface: u32) -> Option<LinkState> {
         self.tables.link(interface)
     }

@@ -176,7 +176,7 @@ fn sign_in_needs_a_valid_admin_key() {
     assert_eq!(wire.ask("GET", SHORT_URLS, &with(&writer), b"").status, 403);
     assert_eq!(wire.ask("GET", SHORT_URLS, &with(&key), b"").status, 200);
     assert_eq!(wire.get(SHORT_URLS).status, 401);
-    // A cookie of a key that holds no more hides no other.
+    // The console skips the cookie of a revoked key, and finds a valid cookie behind it.
     let former = api_client::new_key(&setup, "former", "admin");
     wait_until("one more key", || sign_in(&node, &former, "").status == 303);
     let (mut former, present) = (SignedIn::new(&node, &former), SignedIn::new(&node, &key));
