@@ -39,9 +39,9 @@ use carom_telemetry::stats::NodeStats;
 
 use self::announce::{announce, log_shutdown, notify_manager};
 use self::background::ExpiryEnds;
-use self::base::{Base, CoreEnds};
+use self::base::Base;
 use self::bypass::NodeBypass;
-use self::cores::CorePlan;
+use self::cores::{CoreEnds, CorePlan};
 use self::events::{Event, next_event, watch_signals};
 use self::recorders::Rings;
 use self::supervisor::{Phase, Supervisor};

@@ -208,8 +208,7 @@ pub(super) struct Datapath {
 }
 
 impl Datapath {
-    fn new(parts: BypassParts) -> Datapath {
-        let began = Instant::now();
+    fn new(parts: BypassParts, began: Instant) -> Datapath {
         let config = StackConfig {
             connections_max: parts.connections_max,
             frames_held_max: FRAMES_HELD_MAX,
@@ -292,9 +291,9 @@ pub(super) struct Bypass {
 
 impl Bypass {
     /// Makes the datapath, and polls it with the ring of this thread.
-    pub(super) fn new(parts: BypassParts, ring: &mut Ring) -> Bypass {
+    pub(super) fn new(parts: BypassParts, ring: &mut Ring, now: Instant) -> Bypass {
         let listeners = parts.listeners.clone();
-        let datapath = Datapath::new(parts);
+        let datapath = Datapath::new(parts, now);
         ring.poll(&datapath.frames.0.as_fd(), SOCKET_TAG);
         ring.poll(&datapath.routes.tables.as_fd(), ROUTES_TAG);
         Bypass {

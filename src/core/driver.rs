@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) use carom_ring::{Chunk, Completion, Tag};
 use carom_ring::{Ring, reset_on_close, unacknowledged_len};
@@ -257,7 +257,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Creates the ring of this thread. It is woken by `bell`, and ticks each `tick`.
+    /// Creates the ring of this thread. It is woken by `bell`, and ticks each `tick`. `now` begins the time of bypass.
     ///
     /// # Errors
     /// If the kernel refuses the ring.
@@ -265,11 +265,11 @@ impl Driver {
         bell: File,
         listeners: Vec<Listener>,
         bypass: Option<BypassParts>,
-        tick: Duration,
+        (now, tick): (Instant, Duration),
     ) -> io::Result<Driver> {
         let mut ring = Ring::new(Some(bell))?;
         ring.start_timer(tick);
-        let bypass = bypass.map(|parts| Box::new(Bypass::new(parts, &mut ring)));
+        let bypass = bypass.map(|parts| Box::new(Bypass::new(parts, &mut ring, now)));
         Ok(Driver {
             ring,
             bypass,

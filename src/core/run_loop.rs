@@ -159,7 +159,8 @@ pub(super) struct Core {
 impl Core {
     fn new(CoreSeed { parts, mesh, hasher, cores }: CoreSeed) -> io::Result<Core> {
         let tick = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND));
-        let driver = Driver::new(parts.bell, parts.listeners, parts.bypass, tick)?;
+        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
+        let driver = Driver::new(parts.bell, parts.listeners, parts.bypass, (now.instant, tick))?;
         let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
         driver.publish(&stats.bypass);
         let data = mesh.map(|mesh| {
@@ -170,7 +171,6 @@ impl Core {
         });
         let services = Rc::new(ServiceHandle::new(parts.core, parts.counters, parts.codes, parts.told));
         let service = (parts.service)(Rc::clone(&services));
-        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
         Ok(Core {
             driver,
             work: Work::new(

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
 
-use super::base::CoreEnds;
 use super::events::{Event, forward_events};
+use super::listeners::Bound;
 use super::supervisor::thread_exit;
 use crate::api::{self, Site};
 use crate::bridge::handle::{Codes, NodeContext, Recorders};
@@ -21,6 +21,13 @@ use carom_model::clients::forwarded::Trust;
 use carom_settings::exit::Exit;
 use carom_settings::{Residency, Settings};
 use carom_tls::identity::TlsIdentity;
+
+/// The receiving ends that cores take over: listeners, doorbells and mailboxes, in the order of the cores.
+pub(super) struct CoreEnds {
+    pub(super) bound: Bound,
+    pub(super) bells: Vec<File>,
+    pub(super) mail: Vec<Receiver<ToCore>>,
+}
 
 /// The parts that all cores share.
 pub(super) struct CorePlan<'a> {
