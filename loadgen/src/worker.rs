@@ -1,6 +1,7 @@
 //! One thread of the generator: its ring, sockets and clock, and the loop that drives its connections.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -396,9 +397,7 @@ impl Worker {
             self.crew.connect_failed(slot, &reason, now_ns);
             return Ok(());
         }
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
-            .and_then(|socket| socket.set_tcp_nodelay(true).map(|()| socket));
-        let socket = match socket {
+        let socket = match new_socket(address, self.crew.client_address(slot)) {
             Ok(socket) => OwnedFd::from(socket),
             Err(error) => {
                 self.crew.connect_failed(slot, &error.to_string(), now_ns);
@@ -412,6 +411,18 @@ impl Worker {
         line.socket = Some(socket);
         Ok(())
     }
+}
+
+/// Makes a socket for a connection to `target`, at a client address if one is given.
+fn new_socket(target: SocketAddr, client: Option<IpAddr>) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    if let Some(client) = client {
+        // Connections that have ended keep their ports for a while.
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::new(client, 0).into())?;
+    }
+    Ok(socket)
 }
 
 /// CPU time of this thread so far.
