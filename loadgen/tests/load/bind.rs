@@ -1,4 +1,4 @@
-//! Client addresses.
+//! Client addresses, and the CPU time of the machine around them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -37,4 +37,13 @@ fn address_of_another_machine_is_named() {
     let output = Generator::new().command(&server, "--bind 192.0.2.1 --connections 1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(4) && text.contains("assign requested address"), "{text}");
+}
+
+#[test]
+fn cpu_time_of_the_machine_is_told() {
+    let server = Server::start(right);
+    let json = Generator::new().run(&server, "--closed --connections 4 --warmup 200ms --duration 1s", 0);
+    let (machine, own) = (number(&json, "/machine/cpuSeconds"), number(&json, "/generator/cpuSeconds/system"));
+    // The kernel counts the machine's time in ticks.
+    assert!(machine >= own - 0.02 && machine > 0.02, "{json}");
 }
