@@ -109,7 +109,7 @@ floods: packages rust ## Measure redirects beside floods of every other request:
 		edge::floods::redirects_wait_one_turn_at_most
 
 # The servers that carom is compared with. Those that are missing are left out of the results.
-PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk
+PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk ethtool iproute2
 
 .PHONY: deb
 deb: build ## Make a Debian package of carom and carom-loadgen in target/debian
@@ -126,12 +126,13 @@ package-test: $(if $(BINARY),,build) ## Install, upgrade, remove the package in 
 	deploy/debian/test.sh $(if $(BINARY),--binary $(BINARY))
 
 .PHONY: bench
-bench: packages rust ## Install carom's peers (as root), compare, and measure growth: bench/RESULTS.md
+bench: packages rust ## Install carom's peers (as root), compare, also over kernel bypass, and measure growth: bench/RESULTS.md
 	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PEERS); \
 	fi
 	cargo run --release --locked -p carom-bench -- compare
 	cargo run --release --locked -p carom-bench -- growth
+	cargo run --release --locked -p carom-bench -- bypass
 
 .PHONY: bench-micro
 bench-micro: packages rust ## Time the small functions (criterion) and count their instructions (valgrind)
