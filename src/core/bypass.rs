@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use carom_limits::BYPASS_FRAMES;
 use carom_net::{
     CloseReason, ConnectionId, Decapsulate, Events, FRAME_LEN, FramePool, NextHop, NextHops, Stack, StackConfig,
 };
@@ -26,8 +27,8 @@ use carom_xdp::socket::{Kick, XdpSocket};
 
 pub(super) use transport::StackTransport;
 
-/// Frames of a core's socket: 32 MiB.
-pub const FRAMES: u32 = 8_192;
+/// Frames of a core's socket.
+const FRAMES: u32 = BYPASS_FRAMES;
 
 /// Entries of each ring of a core's socket.
 const RING_LEN: u32 = 1_024;
