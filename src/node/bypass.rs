@@ -1,17 +1,20 @@
 //! The start of kernel bypass: checks, the XDP program, and a socket for each core that has a receive queue.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
 use carom_limits::ConnectionLimits;
 use carom_net::Decapsulate;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{BypassSettings, BypassTunnel, Settings};
+use carom_telemetry::stats::BypassState;
 use carom_xdp::interface::{self, InterfaceFacts};
 use carom_xdp::next_hops::RouteTables;
 use carom_xdp::preflight::{BypassPlan, Finding, FindingSeverity};
 use carom_xdp::program::{Decapsulation, XdpProgram};
 use carom_xdp::socket::XdpSocket;
 
+use super::base::Base;
 use super::listeners::Bound;
 use super::seed::random_seed;
 use crate::core::bypass::{BypassParts, socket_config};
@@ -34,18 +37,28 @@ pub(super) struct NodeBypass {
 ///
 /// # Errors
 /// If bypass is required and cannot be had.
-pub(super) fn start(settings: &Settings, bound: &Bound, limits: &ConnectionLimits) -> Result<NodeBypass, Exit> {
+pub(super) fn start(
+    settings: &Settings,
+    bound: &Bound,
+    limits: &ConnectionLimits,
+    base: &Base,
+) -> Result<NodeBypass, Exit> {
     let BypassSettings { interface: Some(name), is_required, .. } = &settings.bypass else {
         return Ok(NodeBypass::default());
     };
     let secrets: Vec<[u8; 16]> = (0..bound.public.len()).map(|_| secret()).collect::<Result<_, Exit>>()?;
     match attach(settings, name, bound, limits, &secrets) {
-        Ok(started) => Ok(started),
+        Ok(started) => {
+            publish(name, &started, base);
+            Ok(started)
+        }
         Err(reason) if *is_required => {
             Err(Exit::new(Reason::Bypass, format!("kernel bypass on {name} is not possible: {reason}")))
         }
         Err(reason) => {
-            tracing::warn!("kernel bypass on {name} is not possible, serving over the kernel: {reason}");
+            let text = format!("kernel bypass on {name} is not possible, serving over the kernel: {reason}");
+            tracing::warn!("{text}");
+            let _ = base.stats.bypass.set(BypassState::refused(name, &reason));
             Ok(NodeBypass::default())
         }
     }
@@ -91,6 +104,16 @@ fn attach(
     let copies = if parts.iter().all(|part| part.socket.is_zero_copy()) { "zero copy" } else { "copies" };
     tracing::info!("kernel bypass on {name}: {place}, {copies}, {queues} queues, {} addresses", destinations.len());
     Ok(NodeBypass { program: Some(program), parts })
+}
+
+/// Tells the status which program and queues are in use.
+fn publish(name: &str, started: &NodeBypass, base: &Base) {
+    let (Some(program), Some(first)) = (&started.program, started.parts.first()) else { return };
+    for (core, part) in base.core_stats.iter().zip(&started.parts) {
+        core.bypass.is_native.store(program.is_native(), Ordering::Relaxed);
+        core.bypass.queue.set(u64::from(part.socket.queue()));
+    }
+    let _ = base.stats.bypass.set(BypassState::attached(name, first.interface, program.id()));
 }
 
 /// Compares the plan with the machine. Logs what makes bypass slower.
