@@ -7,6 +7,7 @@ use carom_limits::ConnectionLimits;
 use carom_net::Decapsulate;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{BypassSettings, BypassTunnel, Settings};
+use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::BypassState;
 use carom_xdp::interface::{self, InterfaceFacts};
 use carom_xdp::next_hops::RouteTables;
@@ -57,7 +58,7 @@ pub(super) fn start(
         }
         Err(reason) => {
             let text = format!("kernel bypass on {name} is not possible, serving over the kernel: {reason}");
-            tracing::warn!("{text}");
+            base.stats.alarms.raise(Alarm::BypassOff, text);
             let _ = base.stats.bypass.set(BypassState::refused(name, &reason));
             Ok(NodeBypass::default())
         }
