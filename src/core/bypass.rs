@@ -15,19 +15,21 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use carom_limits::BYPASS_FRAMES;
 use carom_net::{
-    CloseReason, ConnectionId, Decapsulate, Events, FRAME_LEN, FramePool, NextHop, NextHops, Stack, StackConfig,
+    CloseReason, ConnectionId, Decapsulate, DropReason, Events, FRAME_LEN, FramePool, NextHop, NextHops, Stack,
+    StackConfig,
 };
 use carom_ring::{Ring, Tag};
-use carom_telemetry::stats::BypassStats;
+use carom_telemetry::stats::{BYPASS_DROP_REASONS, BypassStats};
 use carom_xdp::config::SocketConfig;
 use carom_xdp::next_hops::{RouteLookup, RouteTables};
 use carom_xdp::socket::{Kick, XdpSocket};
 
 pub(super) use transport::StackTransport;
 
-/// Frames of a core's socket: 32 MiB.
-pub const FRAMES: u32 = 8_192;
+/// Frames of a core's socket.
+const FRAMES: u32 = BYPASS_FRAMES;
 
 /// Entries of each ring of a core's socket.
 const RING_LEN: u32 = 1_024;
@@ -44,6 +46,9 @@ const SOCKET_TAG: Tag = Tag { slot: u32::MAX, generation: 1 };
 
 /// The tag under which the notifications of routes are polled.
 const ROUTES_TAG: Tag = Tag { slot: u32::MAX, generation: 2 };
+
+// The counters have a place for each reason.
+const _: () = assert!(BYPASS_DROP_REASONS == DropReason::COUNT);
 
 /// The least time between two visits of all connections after changes of routes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
@@ -362,14 +367,19 @@ impl Bypass {
         stats.timed_out.set(counters.timed_out);
         stats.cookies_sent.set(counters.cookies_sent);
         stats.cookies_accepted.set(counters.cookies_accepted);
-        stats.resets_sent.set(counters.resets_sent_unknown + counters.resets_sent_abort);
+        stats.resets_unknown.set(counters.resets_sent_unknown);
+        stats.resets_abort.set(counters.resets_sent_abort);
         stats.resets_received.set(counters.resets_received);
         stats.out_of_order.set(counters.out_of_order);
-        stats.dropped.set(counters.dropped.iter().sum());
+        for (stat, count) in stats.dropped.iter().zip(counters.dropped) {
+            stat.set(count);
+        }
         stats.no_frame.set(counters.no_frame);
         stats.ring_full.set(counters.ring_full);
         if let Ok(statistics) = datapath.frames.0.statistics() {
             stats.kernel_drops.set(statistics.all_drops());
+            stats.receive_ring_full.set(statistics.rx_ring_full);
+            stats.fill_ring_empty.set(statistics.fill_ring_empty);
         }
         stats.is_zero_copy.store(datapath.frames.0.is_zero_copy(), Ordering::Relaxed);
         stats.is_on.store(true, Ordering::Relaxed);

@@ -1,22 +1,26 @@
 //! The start of kernel bypass: checks, the XDP program, and a socket for each core that has a receive queue.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
 use carom_limits::ConnectionLimits;
 use carom_net::Decapsulate;
 use carom_settings::exit::{Exit, Reason};
-use carom_settings::{BypassMode, BypassSettings, BypassTunnel, Settings};
-use carom_xdp::config::ZeroCopy;
+use carom_settings::{BypassSettings, BypassTunnel, Settings};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::BypassState;
 use carom_xdp::interface::{self, InterfaceFacts};
 use carom_xdp::next_hops::RouteTables;
-use carom_xdp::preflight::{self, BypassPlan, FindingSeverity};
-use carom_xdp::program::{AttachMode, Decapsulation, XdpProgram};
+use carom_xdp::preflight::{BypassPlan, Finding, FindingSeverity};
+use carom_xdp::program::{Decapsulation, XdpProgram};
 use carom_xdp::socket::XdpSocket;
 
+use super::base::Base;
 use super::listeners::Bound;
 use super::seed::random_seed;
-use crate::core::bypass::{BypassParts, FRAMES, socket_config};
+use crate::core::bypass::{BypassParts, socket_config};
 use crate::core::listen::Listener;
+use crate::startup::bypass;
 
 /// Most connections of a stack, those in TIME-WAIT included. It reserves 256 bytes for each.
 const CONNECTIONS_MAX: usize = 262_144;
@@ -34,18 +38,28 @@ pub(super) struct NodeBypass {
 ///
 /// # Errors
 /// If bypass is required and cannot be had.
-pub(super) fn start(settings: &Settings, bound: &Bound, limits: &ConnectionLimits) -> Result<NodeBypass, Exit> {
+pub(super) fn start(
+    settings: &Settings,
+    bound: &Bound,
+    limits: &ConnectionLimits,
+    base: &Base,
+) -> Result<NodeBypass, Exit> {
     let BypassSettings { interface: Some(name), is_required, .. } = &settings.bypass else {
         return Ok(NodeBypass::default());
     };
     let secrets: Vec<[u8; 16]> = (0..bound.public.len()).map(|_| secret()).collect::<Result<_, Exit>>()?;
     match attach(settings, name, bound, limits, &secrets) {
-        Ok(started) => Ok(started),
+        Ok(started) => {
+            publish(name, &started, base);
+            Ok(started)
+        }
         Err(reason) if *is_required => {
             Err(Exit::new(Reason::Bypass, format!("kernel bypass on {name} is not possible: {reason}")))
         }
         Err(reason) => {
-            tracing::warn!("kernel bypass on {name} is not possible, serving over the kernel: {reason}");
+            let text = format!("kernel bypass on {name} is not possible, serving over the kernel: {reason}");
+            base.stats.alarms.raise(Alarm::BypassOff, text);
+            let _ = base.stats.bypass.set(BypassState::refused(name, &reason));
             Ok(NodeBypass::default())
         }
     }
@@ -58,13 +72,8 @@ fn attach(
     limits: &ConnectionLimits,
     secrets: &[[u8; 16]],
 ) -> Result<NodeBypass, String> {
-    let cores = bound.public.len() as u32;
-    let mode = match settings.bypass.mode {
-        BypassMode::Auto => AttachMode::Auto,
-        BypassMode::Native => AttachMode::Native,
-        BypassMode::Generic => AttachMode::Generic,
-    };
-    check(&BypassPlan { interface: name.to_owned(), mode, cores, frames: FRAMES })?;
+    let Some(plan) = bypass::plan(settings) else { return Err("no interface is set".to_owned()) };
+    check(&plan)?;
     let facts = InterfaceFacts::read(name).map_err(|error| error.to_string())?;
     let destinations = destinations(&bound.listening, facts.index)?;
     let (decapsulation, decapsulate) = match settings.bypass.tunnel {
@@ -73,16 +82,12 @@ fn attach(
         BypassTunnel::Gue(port) => (Decapsulation::Gue(port), Decapsulate::Gue { port }),
     };
     let mut program =
-        XdpProgram::attach(facts.index, mode, &destinations, decapsulation).map_err(|error| error.to_string())?;
+        XdpProgram::attach(facts.index, plan.mode, &destinations, decapsulation).map_err(|error| error.to_string())?;
     let mut parts = Vec::new();
-    let queues = facts.queues.unwrap_or(cores).min(cores);
+    let queues = facts.queues.unwrap_or(plan.cores).min(plan.cores);
     for ((queue, secret), listeners) in (0..queues).zip(secrets).zip(&bound.public) {
         let mut config = socket_config(facts.index, queue);
-        config.zero_copy = match settings.bypass.zero_copy {
-            None => ZeroCopy::Auto,
-            Some(true) => ZeroCopy::On,
-            Some(false) => ZeroCopy::Off,
-        };
+        config.zero_copy = plan.zero_copy;
         let socket = XdpSocket::open(&config).map_err(|error| error.to_string())?;
         program.register(&socket).map_err(|error| error.to_string())?;
         parts.push(BypassParts {
@@ -102,20 +107,28 @@ fn attach(
     Ok(NodeBypass { program: Some(program), parts })
 }
 
+/// Tells the status which program and queues are in use.
+fn publish(name: &str, started: &NodeBypass, base: &Base) {
+    let (Some(program), Some(first)) = (&started.program, started.parts.first()) else { return };
+    for (core, part) in base.core_stats.iter().zip(&started.parts) {
+        core.bypass.is_native.store(program.is_native(), Ordering::Relaxed);
+        core.bypass.queue.set(u64::from(part.socket.queue()));
+    }
+    let _ = base.stats.bypass.set(BypassState::attached(name, first.interface, program.id()));
+}
+
 /// Compares the plan with the machine. Logs what makes bypass slower.
 fn check(plan: &BypassPlan) -> Result<(), String> {
-    let machine = preflight::read_machine(&plan.interface).map_err(|error| error.to_string())?;
-    let mut obstacle = None;
-    for finding in preflight::findings(plan, &machine) {
-        match finding.severity {
-            FindingSeverity::Error => {
-                obstacle.get_or_insert_with(|| format!("{}; {}", finding.problem, finding.remedy));
-            }
-            FindingSeverity::Warning => tracing::warn!("kernel bypass: {}; {}", finding.problem, finding.remedy),
-            FindingSeverity::Note => tracing::info!("kernel bypass: {}", finding.problem),
+    let mut obstacles = Vec::new();
+    for Finding { severity, problem, remedy, .. } in bypass::findings(plan).map_err(|error| error.to_string())? {
+        match severity {
+            FindingSeverity::Error => obstacles.push(format!("{problem}; {remedy}")),
+            FindingSeverity::Warning => tracing::warn!("kernel bypass: {problem}; {remedy}"),
+            FindingSeverity::Note if remedy.is_empty() => tracing::info!("kernel bypass: {problem}"),
+            FindingSeverity::Note => tracing::info!("kernel bypass: {problem}; {remedy}"),
         }
     }
-    obstacle.map_or(Ok(()), Err)
+    if obstacles.is_empty() { Ok(()) } else { Err(obstacles.join(". ")) }
 }
 
 /// Returns the addresses and ports whose frames go past the kernel's TCP. A wildcard address means every address of the

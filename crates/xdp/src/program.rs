@@ -71,6 +71,7 @@ pub struct XdpProgram {
     /// Holds the attachment.
     _link: FdLink,
     is_native: bool,
+    id: u32,
 }
 
 impl XdpProgram {
@@ -108,13 +109,19 @@ impl XdpProgram {
             .and_then(|program| program.try_into().ok())
             .expect("the object has an XDP program of this name");
         program.load().map_err(|error| AttachError::new("load the program", &error))?;
+        let id = program.info().map_err(|error| AttachError::new("ask for the program", &error))?.id();
         let (link, is_native) = attach(program, interface, mode)?;
-        Ok(XdpProgram { bpf, _link: link, is_native })
+        Ok(XdpProgram { bpf, _link: link, is_native, id })
     }
 
     /// True if the program runs in the driver.
     pub fn is_native(&self) -> bool {
         self.is_native
+    }
+
+    /// Returns the number of the program, as `bpftool` shows it.
+    pub fn id(&self) -> u32 {
+        self.id
     }
 
     /// Sends the matching frames of the socket's queue to the socket, until it is closed.

@@ -63,7 +63,8 @@ impl Namespace {
         thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    fn command(&self, program: &str, arguments: &str) {
+    /// Runs a command, which succeeds.
+    pub(crate) fn command(&self, program: &str, arguments: &str) {
         self.run(|| {
             let output = Command::new(program).args(arguments.split_whitespace()).output();
             let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
