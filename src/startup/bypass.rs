@@ -24,6 +24,7 @@ pub(crate) fn plan(settings: &Settings) -> Option<BypassPlan> {
             Some(false) => ZeroCopy::Off,
         },
         cores: settings.cores.cpus.len() as u32,
+        queues: bypass.queues.clone(),
         frames: BYPASS_FRAMES,
     })
 }

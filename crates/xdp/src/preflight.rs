@@ -84,6 +84,8 @@ pub struct BypassPlan {
     pub zero_copy: ZeroCopy,
     /// Number of cores, and so of sockets.
     pub cores: u32,
+    /// The receive queue of each core; `None` for queue n of core n.
+    pub queues: Option<Vec<u32>>,
     /// Frames of each socket.
     pub frames: u32,
 }
@@ -165,10 +167,7 @@ fn check_process(plan: &BypassPlan, machine: &Machine, found: &mut Vec<Finding>)
         found.push(Finding {
             severity: FindingSeverity::Error,
             subject: FindingSubject::Process,
-            problem: format!(
-                "{limit} bytes may be locked; the frames of {} need {needed}",
-                counted(plan.cores, "core")
-            ),
+            problem: format!("{limit} bytes may be locked; frames of {} cores need {needed}", plan.cores),
             remedy: "add `LimitMEMLOCK=infinity` in `systemctl edit carom`, or run `ulimit -l unlimited` before carom"
                 .to_owned(),
         });
@@ -187,6 +186,27 @@ fn check_kernel(machine: &Machine, found: &mut Vec<Finding>) {
     }
 }
 
+/// Compares the queues that the settings name with those of the interface.
+fn check_chosen(chosen: &[u32], plan: &BypassPlan, facts: &InterfaceFacts, queues: u32, found: &mut Vec<Finding>) {
+    let (name, cores) = (&facts.name, plan.cores as usize);
+    if let Some(missing) = chosen.iter().find(|queue| **queue >= queues) {
+        found.push(Finding {
+            severity: FindingSeverity::Error,
+            subject: FindingSubject::Machine,
+            problem: format!("bypass.queues has queue {missing}, and {name} has queues 0 to {}", queues - 1),
+            remedy: "name queues that `ethtool -l` shows".to_owned(),
+        });
+    }
+    if chosen.len() != cores {
+        found.push(Finding {
+            severity: FindingSeverity::Warning,
+            subject: FindingSubject::Machine,
+            problem: format!("bypass.queues has {} queues for {cores} cores", chosen.len()),
+            remedy: "name one queue for each core".to_owned(),
+        });
+    }
+}
+
 fn check_queues(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Finding>) {
     let (name, cores) = (&facts.name, plan.cores);
     let Some(queues) = facts.queues else {
@@ -201,6 +221,9 @@ fn check_queues(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Findi
         });
         return;
     };
+    if let Some(chosen) = &plan.queues {
+        return check_chosen(chosen, plan, facts, queues, found);
+    }
     if queues != cores {
         let limit = facts.queues_max.unwrap_or(queues).min(QUEUES_MAX);
         let consequence = match queues > cores {
@@ -209,17 +232,13 @@ fn check_queues(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Findi
         };
         let kind = if facts.has_combined_queues { "combined" } else { "rx" };
         let remedy = match limit >= cores {
-            true => format!("run `ethtool -L {name} {kind} {cores}`, or start {}", counted(queues, "core")),
-            false => format!("start {} at most: the interface has no more queues", counted(limit, "core")),
+            true => format!("run `ethtool -L {name} {kind} {cores}`, or start {queues} cores"),
+            false => format!("start {limit} cores at most: the interface has no more queues"),
         };
         found.push(Finding {
             severity: FindingSeverity::Warning,
             subject: FindingSubject::Machine,
-            problem: format!(
-                "{name} has {} for {}: {consequence}",
-                counted(queues, "receive queue"),
-                counted(cores, "core")
-            ),
+            problem: format!("{name} has {queues} receive queues for {cores} cores: {consequence}"),
             remedy,
         });
     }
@@ -356,11 +375,6 @@ fn check_driver(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Findi
     }
 }
 
-/// Returns a number with its noun.
-fn counted(number: u32, one: &str) -> String {
-    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
-}
-
 /// Returns the first two numbers of a version.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
@@ -379,6 +393,7 @@ mod tests {
             mode: AttachMode::Auto,
             zero_copy: ZeroCopy::Auto,
             cores: 4,
+            queues: None,
             frames: 4_096,
         }
     }
@@ -434,6 +449,10 @@ mod tests {
         said(&["start 2 cores at most"], {
             text(&plan(), |_, facts| (facts.queues, facts.queues_max, facts.rss_queues) = (Some(2), Some(2), None))
         });
+        let chosen = |queues: &[u32]| BypassPlan { queues: Some(queues.to_vec()), ..plan() };
+        assert_eq!(text(&chosen(&[3, 2, 1, 0]), |_, _| {}), "");
+        said(&["has queue 4, and eth0 has queues 0 to 3"], text(&chosen(&[0, 1, 2, 4]), |_, _| {}));
+        said(&["bypass.queues has 2 queues for 4 cores"], text(&chosen(&[0, 1]), |_, _| {}));
         said(&["ethtool -X eth0 equal 4"], text(&plan(), |_, facts| facts.rss_queues = Some(vec![0])));
         said(&["ethtool -K eth0 lro off"], text(&plan(), |_, facts| facts.offloads.lro = Some(true)));
         said(&["MTU of eth0 is 9000"], text(&plan(), |_, facts| facts.mtu = 9_000));
