@@ -118,7 +118,7 @@ floods: packages rust ## Measure redirects beside floods of every other request:
 		edge::floods::redirects_wait_one_turn_at_most
 
 # The servers that carom is compared with. Those that are missing are left out of the results.
-PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk ethtool iproute2
+PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk
 
 .PHONY: deb
 deb: build ## Make a Debian package of carom and carom-loadgen in target/debian
