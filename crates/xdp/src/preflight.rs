@@ -191,7 +191,7 @@ fn check_kernel(machine: &Machine, found: &mut Vec<Finding>) {
 
 /// Compares the queues that the settings name with those of the interface.
 fn check_chosen(chosen: &[u32], plan: &BypassPlan, facts: &InterfaceFacts, queues: u32, found: &mut Vec<Finding>) {
-    let (name, cores) = (&facts.name, plan.cores as usize);
+    let name = &facts.name;
     if let Some(missing) = chosen.iter().find(|queue| **queue >= queues) {
         found.push(Finding {
             severity: FindingSeverity::Error,
@@ -200,7 +200,7 @@ fn check_chosen(chosen: &[u32], plan: &BypassPlan, facts: &InterfaceFacts, queue
             remedy: "name queues that `ethtool -l` shows".to_owned(),
         });
     }
-    if chosen.len() != cores {
+    if chosen.len() != plan.cores as usize {
         found.push(Finding {
             severity: FindingSeverity::Warning,
             subject: FindingSubject::Machine,
