@@ -138,7 +138,7 @@ impl Node {
         register_last_sync(&base.links, &mut supervisor);
         let store = store_services::start(settings, &base, visits, access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
-        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = joined;
+        let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
         let fetches = supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?;
         let (segments, recycled) = channel();
         let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
@@ -153,6 +153,7 @@ impl Node {
             domains: Arc::clone(&domains),
             writer: gateway,
             look_ups,
+            fleet_view,
             allowances: store.allowances,
             apps,
             misses_per_second: settings.limits.misses_per_second,

@@ -23,6 +23,7 @@ use super::shard::Shard;
 use super::tls::TlsConnections;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
+use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
@@ -166,7 +167,7 @@ impl Core {
         });
         let services = Rc::new(ServiceHandle::new(parts.core, parts.counters, parts.codes, parts.told));
         let service = (parts.service)(Rc::clone(&services));
-        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
+        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0, followed: FollowedMark::default() };
         Ok(Core {
             driver,
             work: Work::new(
@@ -219,6 +220,9 @@ impl Core {
     fn turn(&mut self) -> io::Result<bool> {
         self.work.now.instant = Instant::now();
         self.work.now.unix_ms = unix_ms();
+        if let Some(view) = &self.work.services.counters().fleet_view {
+            self.work.now.followed = view.followed();
+        }
         self.work.stats.turns.add(1);
         let mut worked = self.driver.collect();
         self.prefetch();
