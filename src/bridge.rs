@@ -276,9 +276,8 @@ pub struct LookupRequest {
 }
 
 impl LookupRequest {
-    /// Returns a look-up for a client of a core that begins to wait now.
-    pub fn new(code: Code, core: CoreId, token: u64) -> LookupRequest {
-        let since = Instant::now();
+    /// Returns a look-up for a client of a core that waits since that instant.
+    pub fn new(code: Code, core: CoreId, token: u64, since: Instant) -> LookupRequest {
         LookupRequest { code, core, token, since, in_doubt: false, was_unknown: false, is_for_record: false }
     }
 }

@@ -306,7 +306,8 @@ impl ServiceHandle {
 
     async fn read_in_fleet(&self, queue: &LookupQueue, code: Code) -> LinkAnswer {
         let place = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
-        let question = LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, place.token) };
+        let question =
+            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, place.token, Instant::now()) };
         if let Err(error) = queue.try_send(question) {
             return LinkAnswer::Refused(refusal(&error));
         }

@@ -144,7 +144,7 @@ impl LookupQueues {
     }
 
     fn question(&self, code: Code, token: u64) -> LookupRequest {
-        LookupRequest::new(code, self.me, token)
+        LookupRequest::new(code, self.me, token, Instant::now())
     }
 
     /// Asks Redis for a code. Returns true if the queue had room. Returns `None` if there is nothing to ask: the node

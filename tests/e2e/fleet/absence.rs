@@ -104,7 +104,7 @@ fn link_made_alone_is_never_missing_elsewhere() {
 }
 
 #[test]
-fn node_without_redis_knows_only_what_it_deleted() {
+fn node_without_redis_knows_what_it_deleted() {
     let server = Server::start();
     let (_folder, proxy, nodes) = behind_a_proxy(&server);
     let mut cut = nodes[0].wire();
