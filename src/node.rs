@@ -307,7 +307,7 @@ fn start_cores(
     base: &Base,
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
-    let NodeBypass { program, parts } = bypass::start(plan.settings, &ends.bound, &plan.limits)?;
+    let NodeBypass { program, parts } = bypass::start(plan.settings, &ends.bound, &plan.limits, base)?;
     let running = plan.start_all(ends, sources, parts)?;
     let (post, admin) = (base.post.clone(), CoreId(base.cores.get() as u16));
     post.to(admin).post(ToCore::Open);

@@ -1,5 +1,7 @@
 //! `carom status`, `carom top` and `carom health`: the state of a node, read from its admin listener.
 
+mod bypass;
+
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::{Duration, Instant};
@@ -197,6 +199,7 @@ fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
         grouped(sum(now, "/connections")),
     );
     render_cores(&mut page, before, now, time);
+    bypass::render_cores(&mut page, before, now, time);
     render_node(&mut page, now, rate("/store/update"));
     render_alarms(&mut page, now);
     page
@@ -217,7 +220,7 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
         "p99 (µs)",
         "max (µs)",
     ];
-    let mut rows = vec![titles.map(str::to_owned)];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
     let earlier = cores(before);
     for (index, core) in cores(now).iter().enumerate() {
         let rate = |pointer: &str| {
@@ -228,25 +231,33 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
             Some(micros) => format!("{micros:.1}"),
             None => "–".to_owned(),
         };
-        rows.push([
-            grouped(number(core, "/core")),
-            grouped(number(core, "/cpu")),
-            grouped(number(core, "/links")),
-            format!("{:.1}", number(core, "/mapBytes") / f64::from(1 << 20)),
-            grouped(number(core, "/connections")),
-            rate("/redirects"),
-            rate("/misses"),
-            rate("/forwardedOut"),
-            grouped(number(core, "/codes/remaining")),
-            latency("/latencyMicros/p50"),
-            latency("/latencyMicros/p99"),
-            latency("/latencyMicros/max"),
-        ]);
+        rows.push(
+            [
+                grouped(number(core, "/core")),
+                grouped(number(core, "/cpu")),
+                grouped(number(core, "/links")),
+                format!("{:.1}", number(core, "/mapBytes") / f64::from(1 << 20)),
+                grouped(number(core, "/connections")),
+                rate("/redirects"),
+                rate("/misses"),
+                rate("/forwardedOut"),
+                grouped(number(core, "/codes/remaining")),
+                latency("/latencyMicros/p50"),
+                latency("/latencyMicros/p99"),
+                latency("/latencyMicros/max"),
+            ]
+            .to_vec(),
+        );
     }
-    let widths: [usize; 12] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+    write_table(page, &rows);
+}
+
+/// Writes a table and an empty line. All rows have the same number of columns.
+fn write_table(page: &mut String, rows: &[Vec<String>]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
         let _ = writeln!(page, "{}", cells.join("  "));
     }
     page.push('\n');
@@ -281,6 +292,7 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
             grouped(number(now, "/fleet/lagMillis")),
         );
     }
+    bypass::render_node(page, now);
     for (name, list) in [("allow", "allowList"), ("block", "blockList")] {
         if now[list].is_object() {
             let (fixed, dynamic) = (number(&now[list], "/static"), number(&now[list], "/dynamic"));

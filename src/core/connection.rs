@@ -390,7 +390,7 @@ impl Conn {
     /// True if something may have waited for the end of a send that was taken whole at once.
     #[inline]
     pub(super) fn waits_for_room(&self) -> bool {
-        let is_plain = matches!(self.state, ConnState::Open) && self.slow.is_none() && self.tls.is_none();
+        let is_plain = matches!(self.state, ConnState::Open) && self.slow.is_none();
         !is_plain || !self.unconsumed.is_empty() || self.peer_ended
     }
 
