@@ -123,7 +123,7 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Prints what stands in the way of kernel bypass on this machine, each with its remedy.
+/// Prints the obstacles to kernel bypass on this machine, each with its remedy.
 ///
 /// # Errors
 /// [`Reason::Bypass`] if bypass is required, and the machine or the interface cannot have it. The rights of this

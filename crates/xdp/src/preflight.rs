@@ -167,7 +167,10 @@ fn check_process(plan: &BypassPlan, machine: &Machine, found: &mut Vec<Finding>)
         found.push(Finding {
             severity: FindingSeverity::Error,
             subject: FindingSubject::Process,
-            problem: format!("{limit} bytes may be locked; frames of {} cores need {needed}", plan.cores),
+            problem: format!(
+                "{limit} bytes may be locked; the frames of {} need {needed}",
+                counted(plan.cores, "core")
+            ),
             remedy: "add `LimitMEMLOCK=infinity` in `systemctl edit carom`, or run `ulimit -l unlimited` before carom"
                 .to_owned(),
         });
@@ -188,7 +191,7 @@ fn check_kernel(machine: &Machine, found: &mut Vec<Finding>) {
 
 /// Compares the queues that the settings name with those of the interface.
 fn check_chosen(chosen: &[u32], plan: &BypassPlan, facts: &InterfaceFacts, queues: u32, found: &mut Vec<Finding>) {
-    let (name, cores) = (&facts.name, plan.cores as usize);
+    let name = &facts.name;
     if let Some(missing) = chosen.iter().find(|queue| **queue >= queues) {
         found.push(Finding {
             severity: FindingSeverity::Error,
@@ -197,11 +200,15 @@ fn check_chosen(chosen: &[u32], plan: &BypassPlan, facts: &InterfaceFacts, queue
             remedy: "name queues that `ethtool -l` shows".to_owned(),
         });
     }
-    if chosen.len() != cores {
+    if chosen.len() != plan.cores as usize {
         found.push(Finding {
             severity: FindingSeverity::Warning,
             subject: FindingSubject::Machine,
-            problem: format!("bypass.queues has {} queues for {cores} cores", chosen.len()),
+            problem: format!(
+                "bypass.queues has {} for {}",
+                counted(chosen.len() as u32, "queue"),
+                counted(plan.cores, "core")
+            ),
             remedy: "name one queue for each core".to_owned(),
         });
     }
@@ -232,13 +239,17 @@ fn check_queues(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Findi
         };
         let kind = if facts.has_combined_queues { "combined" } else { "rx" };
         let remedy = match limit >= cores {
-            true => format!("run `ethtool -L {name} {kind} {cores}`, or start {queues} cores"),
-            false => format!("start {limit} cores at most: the interface has no more queues"),
+            true => format!("run `ethtool -L {name} {kind} {cores}`, or start {}", counted(queues, "core")),
+            false => format!("start {} at most: the interface has no more queues", counted(limit, "core")),
         };
         found.push(Finding {
             severity: FindingSeverity::Warning,
             subject: FindingSubject::Machine,
-            problem: format!("{name} has {queues} receive queues for {cores} cores: {consequence}"),
+            problem: format!(
+                "{name} has {} for {}: {consequence}",
+                counted(queues, "receive queue"),
+                counted(cores, "core")
+            ),
             remedy,
         });
     }
@@ -373,6 +384,11 @@ fn check_driver(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Findi
         }
         ZeroCopy::Off => {}
     }
+}
+
+/// Returns a number with its noun.
+fn counted(number: u32, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Returns the first two numbers of a version.

@@ -42,7 +42,7 @@ fn second_program_is_refused_and_found() {
     let found = pair.server.run(|| findings(&plan, &read_machine("s0").unwrap()));
     assert_eq!(found[0].severity, FindingSeverity::Error);
     assert!(found[0].problem.contains("is attached to s0"), "{found:?}");
-    assert!(found.iter().any(|finding| finding.problem.contains("1 receive queues for 2 cores")), "{found:?}");
+    assert!(found.iter().any(|finding| finding.problem.contains("1 receive queue for 2 cores")), "{found:?}");
     let again = || {
         let interface = InterfaceFacts::read("s0").unwrap().index;
         carom_xdp::program::XdpProgram::attach(interface, AttachMode::Auto, &[], Decapsulation::None).unwrap_err()
