@@ -135,12 +135,13 @@ package-test: $(if $(BINARY),,build) ## Install, upgrade, remove the package in 
 	deploy/debian/test.sh $(if $(BINARY),--binary $(BINARY))
 
 .PHONY: bench
-bench: packages rust ## Install carom's peers (as root), compare, and measure growth: bench/RESULTS.md
+bench: packages rust ## Install carom's peers (as root), compare, also over kernel bypass, and measure growth: bench/RESULTS.md
 	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PEERS); \
 	fi
 	cargo run --release --locked -p carom-bench -- compare
 	cargo run --release --locked -p carom-bench -- growth
+	cargo run --release --locked -p carom-bench -- bypass
 
 .PHONY: bench-micro
 bench-micro: packages rust ## Time the small functions (criterion) and count their instructions (valgrind)

@@ -1,7 +1,7 @@
 //! `carom status`, `carom top` and `carom health`: the state of a node, read from its admin listener.
 
 mod bypass;
-mod parts;
+mod text;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use self::parts::{cores, grouped, number, plain, rate, write_table};
+use self::text::{cores, count, grouped, number, plain, rate, span, write_table};
 use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
 use crate::services::host_lists::http_text::HttpText;
 use carom_settings::exit::{Exit, Reason};
@@ -306,16 +306,6 @@ fn render_alarms(page: &mut String, now: &Value) {
         let until = if alarm["cleared"].is_null() { String::new() } else { format!(", resolved {}", text("cleared")) };
         let _ = writeln!(page, "  {} since {}{until}\n    {}", text("name"), text("since"), text("text"));
     }
-}
-
-/// A number without decimals, with its noun.
-fn count(number: f64, one: &str) -> String {
-    readable::count(number.round().max(0.0) as u64, one)
-}
-
-/// Formats a time in its two largest units.
-fn span(seconds: f64) -> String {
-    readable::duration(seconds.max(0.0) as u64)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! Tables, numbers and rates for the page of `carom status`.
+//! Texts and tables from the JSON of a status.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use carom_telemetry::readable;
 use serde_json::Value;
+
+use carom_telemetry::readable;
 
 /// Writes a table and an empty line. All rows have the same number of columns.
 pub(super) fn write_table(page: &mut String, rows: &[Vec<String>]) {
@@ -22,12 +23,10 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Returns the cores of a status; none if it names none.
 pub(super) fn cores(status: &Value) -> &[Value] {
     status["cores"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns a number of a status; 0 if it is not there.
 pub(super) fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
 }
@@ -40,4 +39,14 @@ pub(super) fn rate(before: f64, now: f64, time: Duration) -> f64 {
 /// Formats a number without decimals.
 pub(super) fn grouped(number: f64) -> String {
     readable::grouped(number.round().max(0.0) as u64)
+}
+
+/// A number without decimals, with its noun.
+pub(super) fn count(number: f64, one: &str) -> String {
+    readable::count(number.round().max(0.0) as u64, one)
+}
+
+/// Formats a time in its two largest units.
+pub(super) fn span(seconds: f64) -> String {
+    readable::duration(seconds.max(0.0) as u64)
 }
