@@ -1,6 +1,7 @@
 //! `carom status`, `carom top` and `carom health`: the state of a node, read from its admin listener.
 
 mod bypass;
+mod text;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use self::text::{cores, count, grouped, number, plain, rate, span, write_table};
 use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
 use crate::services::host_lists::http_text::HttpText;
 use carom_settings::exit::{Exit, Reason};
@@ -252,17 +254,6 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
     write_table(page, &rows);
 }
 
-/// Writes a table and an empty line. All rows have the same number of columns.
-fn write_table(page: &mut String, rows: &[Vec<String>]) {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
-    for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        let _ = writeln!(page, "{}", cells.join("  "));
-    }
-    page.push('\n');
-}
-
 fn render_node(page: &mut String, now: &Value, changes: f64) {
     let writable = if now["store"]["writable"] == true { "accepting writes" } else { "REFUSING WRITES" };
     let _ = writeln!(
@@ -315,39 +306,6 @@ fn render_alarms(page: &mut String, now: &Value) {
         let until = if alarm["cleared"].is_null() { String::new() } else { format!(", resolved {}", text("cleared")) };
         let _ = writeln!(page, "  {} since {}{until}\n    {}", text("name"), text("since"), text("text"));
     }
-}
-
-/// Returns the text without control characters, which a terminal would interpret.
-fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
-}
-
-fn cores(status: &Value) -> &[Value] {
-    status["cores"].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn number(value: &Value, pointer: &str) -> f64 {
-    value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
-}
-
-/// Returns the increase per second; 0 if the node restarted in between.
-fn rate(before: f64, now: f64, time: Duration) -> f64 {
-    ((now - before) / time.as_secs_f64().max(1e-3)).max(0.0)
-}
-
-/// Formats a number without decimals.
-fn grouped(number: f64) -> String {
-    readable::grouped(number.round().max(0.0) as u64)
-}
-
-/// A number without decimals, with its noun.
-fn count(number: f64, one: &str) -> String {
-    readable::count(number.round().max(0.0) as u64, one)
-}
-
-/// Formats a time in its two largest units.
-fn span(seconds: f64) -> String {
-    readable::duration(seconds.max(0.0) as u64)
 }
 
 #[cfg(test)]

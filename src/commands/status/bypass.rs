@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{cores, grouped, number, plain, rate, write_table};
+use super::text::{cores, grouped, number, plain, rate, write_table};
 
 /// Columns of the table. Rates are averages between the two samples; the others count since the start.
 const TITLES: [&str; 15] = [
