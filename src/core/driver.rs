@@ -475,9 +475,16 @@ impl Driver {
     // Connections.
 
     /// Sends bytes on a connection that sends nothing yet. Returns the buffer, empty, if all of them were taken at once:
-    /// then no [`Event::Sent`] follows.
+    /// then no [`Event::Sent`] follows. After the last bytes of a connection, the stack sends the end with them; on a
+    /// socket it follows later.
     #[inline]
-    pub(super) fn send(&mut self, tag: Tag, transport: &mut Transport, bytes: Vec<u8>) -> Option<Vec<u8>> {
+    pub(super) fn send(
+        &mut self,
+        tag: Tag,
+        transport: &mut Transport,
+        bytes: Vec<u8>,
+        is_last: bool,
+    ) -> Option<Vec<u8>> {
         debug_assert!(!transport.is_sending() && !bytes.is_empty(), "one send at a time, of something");
         match transport {
             Transport::Socket(transport) => {
@@ -486,7 +493,7 @@ impl Driver {
                 self.ring.send(&transport.socket, tag, bytes, 0);
                 None
             }
-            Transport::Stack(transport) => transport.send(bytes),
+            Transport::Stack(transport) => transport.send(bytes, is_last),
         }
     }
 

@@ -38,7 +38,8 @@ impl Core {
         let Some(conn) = self.work.conns.get(slot) else { return };
         if !out.is_empty() {
             conn.sends.since = self.work.now.tick;
-            if let Some(sent) = self.driver.send(conn.tag, &mut conn.transport, out) {
+            let is_last = matches!(conn.state, ConnState::Draining { .. });
+            if let Some(sent) = self.driver.send(conn.tag, &mut conn.transport, out, is_last) {
                 keep_buffer(conn, sent);
                 if conn.waits_for_room() {
                     self.driver.go_on(conn.tag);

@@ -19,6 +19,8 @@ pub(in crate::core) struct StackTransport {
     taken: usize,
     /// Bytes that the stack has taken since the connection opened.
     total: u64,
+    /// True if the end follows the send under way.
+    is_last: bool,
     is_paused: bool,
     /// True to close with a reset.
     is_cut: bool,
@@ -33,6 +35,7 @@ impl StackTransport {
             buffer: Vec::new(),
             taken: 0,
             total: 0,
+            is_last: false,
             is_paused: false,
             is_cut: false,
         }
@@ -60,10 +63,11 @@ impl StackTransport {
         self.datapath.borrow().stack.in_flight(self.id).unwrap_or(0).into()
     }
 
-    /// Sends bytes. Returns the buffer, empty, if the stack has taken all of them. Otherwise the rest waits for room.
+    /// Sends bytes, and the end in the same frame if they are the last. Returns the buffer, empty, if the stack has taken
+    /// all of them. Otherwise the rest waits for room.
     #[inline]
-    pub(in crate::core) fn send(&mut self, bytes: Vec<u8>) -> Option<Vec<u8>> {
-        (self.buffer, self.taken) = (bytes, 0);
+    pub(in crate::core) fn send(&mut self, bytes: Vec<u8>, is_last: bool) -> Option<Vec<u8>> {
+        (self.buffer, self.taken, self.is_last) = (bytes, 0, is_last);
         self.send_rest()
     }
 
@@ -71,7 +75,11 @@ impl StackTransport {
     pub(in crate::core) fn send_rest(&mut self) -> Option<Vec<u8>> {
         let mut datapath = self.datapath.borrow_mut();
         let Datapath { stack, frames, now_us, .. } = &mut *datapath;
-        let taken = stack.send(*now_us, self.id, &self.buffer[self.taken..], frames);
+        let rest = &self.buffer[self.taken..];
+        let taken = match self.is_last {
+            true => stack.send_last(*now_us, self.id, rest, frames),
+            false => stack.send(*now_us, self.id, rest, frames),
+        };
         self.taken += taken;
         self.total += taken as u64;
         if self.taken < self.buffer.len() {

@@ -37,6 +37,29 @@ fn connection_ends_when_the_client_asks() {
 }
 
 #[test]
+fn last_answer_carries_the_end() {
+    const VISITS: u64 = 50;
+    let Some(pair) = Pair::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = pair.start(&pair.setup(&dir.path().join("data")));
+    pair.ask(|mut wire| wire.shorten_as("abc", TARGET));
+    wait_until("closed connections", || pair.status(&node)["cores"][0]["connections"] == 0);
+    let before = counter(&pair.status(&node), "framesOut");
+    pair.client.run(|| {
+        for _ in 0..VISITS {
+            let mut wire = open();
+            wire.send(&request("GET", "/abc", "Connection: close\r\n", b""));
+            assert!(wire.read_to_end().starts_with(b"HTTP/1.1 302"));
+        }
+    });
+    wait_until("counted visits", || counter(&pair.status(&node), "opened") == VISITS + 1);
+    let sent = counter(&pair.status(&node), "framesOut") - before;
+    // SYN-ACK, the answer with the FIN, and the acknowledgement of the client's FIN. A busy machine may repeat some.
+    assert!(sent <= 3 * VISITS + VISITS / 2, "{sent} frames for {VISITS} connections");
+    node.terminate();
+}
+
+#[test]
 fn reset_of_the_client_frees_the_connection() {
     let Some(pair) = Pair::new() else { return };
     let dir = tempfile::tempdir().unwrap();
