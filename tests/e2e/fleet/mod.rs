@@ -13,6 +13,7 @@ mod launcher;
 mod membership;
 mod memory;
 mod outage;
+mod rates;
 mod scripts;
 mod sentinel;
 mod sharing;
