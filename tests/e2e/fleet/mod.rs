@@ -20,3 +20,4 @@ mod sharing;
 mod slots;
 mod timeouts;
 mod visit_limits;
+mod visits;
