@@ -4,6 +4,7 @@
 mod announce;
 mod background;
 mod base;
+mod bypass;
 mod cores;
 mod events;
 mod fleet;
@@ -38,8 +39,9 @@ use carom_telemetry::stats::NodeStats;
 
 use self::announce::{announce, log_shutdown, notify_manager};
 use self::background::ExpiryEnds;
-use self::base::{Base, CoreEnds};
-use self::cores::CorePlan;
+use self::base::Base;
+use self::bypass::NodeBypass;
+use self::cores::{CoreEnds, CorePlan};
 use self::events::{Event, next_event, watch_signals};
 use self::recorders::Rings;
 use self::supervisor::{Phase, Supervisor};
@@ -297,7 +299,8 @@ fn site(settings: &Settings, base: &Base, domains: &Domains, listening: &[Socket
     })
 }
 
-/// Starts the cores and opens the admin listener. Public listeners open when every core has its links.
+/// Starts the cores and opens the admin listener. Public listeners open when every core has its links. The
+/// XDP program of bypass stays attached until they have ended.
 fn start_cores(
     plan: CorePlan<'_>,
     ends: CoreEnds,
@@ -305,7 +308,8 @@ fn start_cores(
     base: &Base,
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
-    let running = plan.start_all(ends.bound.public, ends.bound.admin, ends.bells, ends.mail, sources)?;
+    let NodeBypass { program, parts } = bypass::start(plan.settings, &ends.bound, &plan.limits)?;
+    let running = plan.start_all(ends, sources, parts)?;
     let (post, admin) = (base.post.clone(), CoreId(base.cores.get() as u16));
     post.to(admin).post(ToCore::Open);
     supervisor.register(Phase::Cores, "cores", move || {
@@ -314,6 +318,7 @@ fn start_cores(
             // A core that failed has said so itself.
             let _ = core.join();
         }
+        drop(program);
     });
     Ok(())
 }

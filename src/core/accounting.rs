@@ -124,7 +124,7 @@ mod tests {
             let mut work =
                 Work::new(now, Some(Box::new(data)), services, service, stats, limits, TlsConnections::new(None, None));
             let (socket, peer) = UnixStream::pair().unwrap();
-            let slot = work.open(Transport::new(socket.into()), Begins::default());
+            let slot = work.open(Transport::of_socket(socket.into()), Begins::default());
             work.conns.get(slot).unwrap().come_from(Some(case.client.address()));
             World { work, slot, visits, _peer: peer }
         }

@@ -382,6 +382,13 @@ impl Conn {
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
 
+    /// True if something may have waited for the end of a send that was taken whole at once.
+    #[inline]
+    pub(super) fn waits_for_room(&self) -> bool {
+        let is_plain = matches!(self.state, ConnState::Open) && self.slow.is_none() && self.tls.is_none();
+        !is_plain || !self.unconsumed.is_empty() || self.peer_ended
+    }
+
     /// True if the kernel holds more than a little that the client has not read.
     pub(super) fn has_unread(&self) -> bool {
         // An end that was sent counts as one byte.

@@ -81,6 +81,11 @@ pub enum Key {
     AccessLogAddresses,
     ApiCompat,
     ApiYourlsJsonp,
+    BypassInterface,
+    BypassMode,
+    BypassZeroCopy,
+    BypassDecapsulate,
+    BypassRequired,
 }
 
 /// The public description of a setting.

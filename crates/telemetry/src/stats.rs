@@ -90,6 +90,59 @@ pub struct CoreStats {
     pub segment_len: Counter,
     /// Failures to prepare a segment. Written by the replenisher.
     pub refill_errors: Counter,
+    /// The datapath past the kernel's TCP.
+    pub bypass: BypassStats,
+}
+
+/// The counters of a core's datapath past the kernel's TCP, as of the last tick.
+#[derive(Debug, Default)]
+pub struct BypassStats {
+    /// True if the core has such a datapath. Written once, when the core starts.
+    pub is_on: AtomicBool,
+    /// True if the device reads and writes frames itself. Written once, when the core starts.
+    pub is_zero_copy: AtomicBool,
+    /// Frames received.
+    pub frames_in: Counter,
+    /// Frames sent, retransmissions included.
+    pub frames_out: Counter,
+    /// Payload bytes received in order.
+    pub bytes_in: Counter,
+    /// Payload bytes sent for the first time.
+    pub bytes_out: Counter,
+    /// Connections opened.
+    pub opened: Counter,
+    /// Open connections.
+    pub open: Counter,
+    /// Half-open connections.
+    pub half_open: Counter,
+    /// Connections in TIME-WAIT.
+    pub time_wait: Counter,
+    /// Frames that wait for their acknowledgement.
+    pub frames_held: Counter,
+    /// Segments sent again.
+    pub retransmissions: Counter,
+    /// Retransmission timeouts.
+    pub timeouts: Counter,
+    /// Connections given up, because the client did not answer.
+    pub timed_out: Counter,
+    /// SYN cookies sent.
+    pub cookies_sent: Counter,
+    /// Connections opened by a SYN cookie.
+    pub cookies_accepted: Counter,
+    /// Resets sent.
+    pub resets_sent: Counter,
+    /// Connections reset by the client.
+    pub resets_received: Counter,
+    /// Segments that arrived out of order.
+    pub out_of_order: Counter,
+    /// Received frames that the stack dropped, for any reason.
+    pub dropped: Counter,
+    /// Times that no frame was free to send.
+    pub no_frame: Counter,
+    /// Times that the ring of frames to send was full.
+    pub ring_full: Counter,
+    /// Received frames that the kernel dropped, because the core was too slow.
+    pub kernel_drops: Counter,
 }
 
 /// The counters of the services, for the whole node.

@@ -1,9 +1,11 @@
 //! Facts about an interface that decide whether and how bypass works on it, from rtnetlink and ethtool.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, XdpAttached};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -129,4 +131,29 @@ impl InterfaceFacts {
         };
         Ok(())
     }
+}
+
+/// Returns the addresses of the interface with that number.
+///
+/// # Errors
+/// If the kernel refuses the question.
+pub fn addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
+    let mut found = Vec::new();
+    Netlink::open(0)?.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), |(message, _)| {
+        let RouteNetlinkMessage::NewAddress(message) = message else { return };
+        if message.header.index != interface {
+            return;
+        }
+        // On a point-to-point link `Address` is that of the peer, and `Local` ours; IPv6 has `Address` only.
+        let local = message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(address) => Some(*address),
+            _ => None,
+        });
+        let address = message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        });
+        found.extend(local.or(address));
+    })?;
+    Ok(found)
 }

@@ -46,10 +46,11 @@ pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
 }
 
 /// Returns the metrics of an idle node with one core on which every optional part is configured: a fleet, lists of
-/// hosts, TLS and apps. The reference page of the documentation is generated from it.
+/// hosts, TLS, apps and bypass. The reference page of the documentation is generated from it.
 pub fn sample_page() -> String {
     let (node, core) = (NodeStats::default(), CoreStats::default());
-    for configured in [&node.fleet.configured, &node.allow_list.configured, &node.block_list.configured] {
+    let lists = [&node.allow_list.configured, &node.block_list.configured];
+    for configured in lists.into_iter().chain([&node.fleet.configured, &core.bypass.is_on]) {
         configured.store(true, Ordering::Relaxed);
     }
     let certificate = CertificateStats { file: "cert.pem".to_owned(), names: Vec::new(), until_ms: 0 };
@@ -97,6 +98,14 @@ fn write_cores(out: &mut Exposition, cores: &[&CoreStats], latencies: &[Option<L
         out.family(family.name, family.kind, family.help);
         for (number, core) in cores.iter().enumerate() {
             out.sample(&MetricLabels::one("core", number), (family.value)(core));
+        }
+    }
+    let bypassing = |(_, core): &(usize, &&CoreStats)| core.bypass.is_on.load(Ordering::Relaxed);
+    let bypassing: Vec<(usize, &&CoreStats)> = cores.iter().enumerate().filter(bypassing).collect();
+    for family in families::BYPASS.iter().filter(|_| !bypassing.is_empty()) {
+        out.family(family.name, family.kind, family.help);
+        for (number, core) in &bypassing {
+            out.sample(&MetricLabels::one("core", number), (family.value)(&core.bypass));
         }
     }
     let help = "Time from receiving a request to queuing its response, for requests answered from memory.";

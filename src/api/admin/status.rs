@@ -18,7 +18,9 @@ use carom_model::access::usage::App;
 use carom_model::dates;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::durations::Spread;
-use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
+use carom_telemetry::stats::{
+    BypassStats, CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats,
+};
 
 /// Time within which a core reports its latencies. A slower core is shown without them.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -165,6 +167,37 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
             "count": latency.count, "p50": latency.p50, "p80": latency.p80, "p99": latency.p99, "p999": latency.p999,
             "max": latency.max,
         })),
+        "bypass": describe_bypass(&core.bypass),
+    })
+}
+
+/// Describes the datapath of a core past the kernel's TCP; `None` if it has none.
+fn describe_bypass(bypass: &BypassStats) -> Option<Value> {
+    bypass.is_on.load(Ordering::Relaxed).then(|| {
+        json!({
+            "zeroCopy": bypass.is_zero_copy.load(Ordering::Relaxed),
+            "framesIn": bypass.frames_in.get(),
+            "framesOut": bypass.frames_out.get(),
+            "bytesIn": bypass.bytes_in.get(),
+            "bytesOut": bypass.bytes_out.get(),
+            "opened": bypass.opened.get(),
+            "open": bypass.open.get(),
+            "halfOpen": bypass.half_open.get(),
+            "timeWait": bypass.time_wait.get(),
+            "framesHeld": bypass.frames_held.get(),
+            "retransmissions": bypass.retransmissions.get(),
+            "timeouts": bypass.timeouts.get(),
+            "timedOut": bypass.timed_out.get(),
+            "cookiesSent": bypass.cookies_sent.get(),
+            "cookiesAccepted": bypass.cookies_accepted.get(),
+            "resetsSent": bypass.resets_sent.get(),
+            "resetsReceived": bypass.resets_received.get(),
+            "outOfOrder": bypass.out_of_order.get(),
+            "dropped": bypass.dropped.get(),
+            "noFrame": bypass.no_frame.get(),
+            "ringFull": bypass.ring_full.get(),
+            "kernelDrops": bypass.kernel_drops.get(),
+        })
     })
 }
 

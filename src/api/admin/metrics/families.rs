@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use carom_model::access::usage::App;
 use carom_telemetry::exposition::MetricKind;
-use carom_telemetry::stats::{CoreStats, FleetStats, NodeStats};
+use carom_telemetry::stats::{BypassStats, CoreStats, FleetStats, NodeStats};
 
 /// A metric and the source of its value.
 pub(super) struct Family<T: 'static> {
@@ -126,6 +126,47 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
         "Iterations of the event loop of the core. More requests per iteration mean a busier core.",
         |core| core.turns.get() as f64,
     ),
+];
+
+/// Metrics of the datapath of each core that has bypass.
+pub(super) const BYPASS: &[Family<BypassStats>] = &[
+    counter("carom_bypass_frames_received_total", "Frames received past the kernel.", |bypass| {
+        bypass.frames_in.get() as f64
+    }),
+    counter("carom_bypass_frames_sent_total", "Frames sent past the kernel, retransmissions included.", |bypass| {
+        bypass.frames_out.get() as f64
+    }),
+    gauge("carom_bypass_connections", "Open connections of bypass.", |bypass| bypass.open.get() as f64),
+    counter("carom_bypass_connections_total", "Connections opened over bypass.", |bypass| bypass.opened.get() as f64),
+    counter("carom_bypass_retransmissions_total", "Segments sent again over bypass.", |bypass| {
+        bypass.retransmissions.get() as f64
+    }),
+    counter("carom_bypass_timeouts_total", "Retransmission timeouts of bypass.", |bypass| bypass.timeouts.get() as f64),
+    counter(
+        "carom_bypass_syn_cookies_total",
+        "SYN cookies sent, because too many connections were half open.",
+        |bypass| bypass.cookies_sent.get() as f64,
+    ),
+    counter("carom_bypass_resets_received_total", "Connections of bypass that clients reset.", |bypass| {
+        bypass.resets_received.get() as f64
+    }),
+    counter("carom_bypass_resets_sent_total", "Resets sent over bypass.", |bypass| bypass.resets_sent.get() as f64),
+    counter("carom_bypass_out_of_order_total", "Segments that arrived out of order over bypass.", |bypass| {
+        bypass.out_of_order.get() as f64
+    }),
+    counter(
+        "carom_bypass_dropped_total",
+        "Received frames that the TCP/IP stack of bypass dropped as invalid or unexpected.",
+        |bypass| bypass.dropped.get() as f64,
+    ),
+    counter(
+        "carom_bypass_kernel_drops_total",
+        "Received frames that the kernel dropped, because the core was too slow.",
+        |bypass| bypass.kernel_drops.get() as f64,
+    ),
+    counter("carom_bypass_ring_full_total", "Times that the ring of frames to send was full.", |bypass| {
+        bypass.ring_full.get() as f64
+    }),
 ];
 
 /// Metrics of the node.
