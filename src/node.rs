@@ -157,7 +157,6 @@ impl Node {
             look_ups,
             allowances: store.allowances,
             apps,
-            misses_per_second: settings.limits.misses_per_second,
             guard: miss_limiter(settings.limits.misses_per_second),
             fetches,
             reader: store.reader,

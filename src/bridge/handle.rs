@@ -84,8 +84,6 @@ pub struct NodeContext {
     pub look_ups: Option<LookupQueue>,
     /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
-    /// Misses per second that an address may cause; 0 means no limit.
-    pub misses_per_second: u32,
     /// The rate limit for misses and failed keys, which all cores share.
     pub guard: Arc<MissLimiter>,
     /// Queue to the thread that grants the visits of limited links.

@@ -313,7 +313,6 @@ pub(super) mod tests {
             allowances: AllowanceQueue::new().0,
             fetches: None,
             apps: sync_channel(1).0,
-            misses_per_second: 0,
             guard: miss_limiter(0),
             post,
             clock: Clock::SYSTEM,

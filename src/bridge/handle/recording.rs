@@ -112,7 +112,7 @@ pub(crate) mod testing {
     pub(crate) fn recording_handle(domains: Domains, visits: VisitSender) -> Rc<ServiceHandle> {
         let counters = services(1).0.counters().clone();
         let (domains, guard) = (Arc::new(domains), miss_limiter(1));
-        let counters = NodeContext { domains, misses_per_second: 1, guard, ..counters };
+        let counters = NodeContext { domains, guard, ..counters };
         let told = Recorders { visits: Some(visits), access: None };
         Rc::new(ServiceHandle::new(CoreId(0), counters, Box::new(NoCodes), told))
     }

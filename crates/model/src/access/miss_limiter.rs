@@ -136,11 +136,12 @@ pub struct MissLimiter {
     /// The clock, in microseconds since a fixed instant.
     clock: fn() -> u64,
     seed: u64,
+    misses_per_second: u32,
     misses: Limiter,
     keys: Limiter,
 }
 
-/// What every request reads. It is on a cache line of its own, and written at most once a second.
+/// The flag that every request reads. It is on a cache line of its own, and written at most once a second.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Alert {
@@ -159,9 +160,15 @@ impl MissLimiter {
             alert: Alert::default(),
             clock,
             seed,
+            misses_per_second,
             misses: Limiter::new(step, 10 * u64::from(misses_per_second)),
             keys: Limiter::new(60_000_000 / u64::from(FAILED_KEYS_PER_MINUTE), u64::from(FAILED_KEYS_PER_MINUTE)),
         }
+    }
+
+    /// Returns the misses per second that an address may cause; 0 for no limit.
+    pub fn misses_per_second(&self) -> u32 {
+        self.misses_per_second
     }
 
     /// Returns true if misses are limited.
