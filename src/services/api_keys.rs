@@ -215,7 +215,7 @@ impl Keeper {
         let Some(redis) = &mut self.setup.redis else { return };
         let stats = &self.setup.stats;
         if let Err(error) = self.rates.exchange(redis, &self.apps, stats, SHARE_TIME_MAX) {
-            tracing::debug!(%error, "the rate limits of the fleet cannot be divided anew");
+            tracing::debug!(%error, "the rate limits of the fleet cannot be divided again");
         }
     }
 
