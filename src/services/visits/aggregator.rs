@@ -14,6 +14,7 @@
 //! nodes stay apart, and readers add them up.
 
 pub(super) mod fleet;
+mod recovery;
 mod tidy;
 
 use std::collections::{HashMap, VecDeque};
@@ -28,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use carom_shards::Code;
 
 use self::fleet::{FleetCounts, OwnBatches};
+use self::recovery::{Recovered, recover};
 use super::fold::{FOLD_STEP, Fold, Period};
 use super::intake::Intake;
 use super::log::{self, Log};
@@ -118,35 +120,10 @@ impl VisitAggregator {
     ) -> io::Result<VisitAggregator> {
         std::fs::create_dir_all(dir)?;
         let folded = links.visits_folded().map_err(io::Error::other)?;
-        let mut folds: VecDeque<Fold> = VecDeque::new();
         // Links that ended so shortly before a crash that the log may lack them.
         let ended_last = links.visits_ended().map_err(io::Error::other)?;
         let mut fleet = FleetCounts::new(links.visit_origins().map_err(io::Error::other)?);
-        let mut gone: HashMap<OriginSlot, Vec<Code>> = HashMap::new();
-        let mut last = folded;
-        for seq in log::seqs(dir)? {
-            last = last.max(seq);
-            if seq <= folded {
-                // The rows of this log are stored; the crash came before it was removed.
-                log::remove(dir, seq)?;
-                continue;
-            }
-            let mut tallies = Vec::new();
-            log::read(dir, seq, |piece| {
-                let Some(slot) = fleet.recover(&piece) else { return };
-                for code in piece.ended {
-                    let before = folds.iter_mut().flat_map(|fold| &mut fold.tallies).chain(&mut tallies);
-                    let before = before.filter(|(period, _)| fleet.ends(slot, period.slot));
-                    before.for_each(|(_, tally)| tally.remove(&Subject::Link(code)));
-                    gone.entry(slot).or_default().push(code);
-                }
-                let tally = tally_of(&mut tallies, Period { slot, hour: piece.hour });
-                piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
-            })?;
-            assert!(folds.back().is_none_or(|last| last.seq < seq), "logs are folded in their order");
-            // Some rows may be stored already. Rows under the same number replace each other.
-            folds.push_back(Fold::new(seq, tallies, fleet.take_reached()));
-        }
+        let Recovered { folds, gone, last } = recover(dir, folded, &mut fleet)?;
         // A log that a crash may have torn is never appended to.
         let log = Log::begin(dir, last + 1)?;
         fleet.end_recovery(last);

@@ -45,7 +45,7 @@ pub(super) struct FleetCounts {
     table: OriginTable,
     /// The number of the last batch of each slot in a log or the store.
     logged: HashMap<OriginSlot, u64>,
-    /// The same, of batches in the log that is being written.
+    /// The number of the last batch of each slot in the log that is being written.
     reached: HashMap<OriginSlot, u64>,
     /// Batches of this node that are in the log but not synced.
     unsynced: Vec<OwnBatch>,
@@ -240,7 +240,7 @@ impl FleetCounts {
     }
 }
 
-/// What became of a batch.
+/// The outcome of applying a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::services::visits) enum Application {
     /// It counts, or did before.
