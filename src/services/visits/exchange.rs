@@ -45,6 +45,13 @@ const APPLY_TIME_MAX: Duration = Duration::from_secs(2);
 /// again within that time.
 const GAP_TIME: Duration = Duration::from_secs(3);
 
+/// Time after news of an origin for which its stream is read, even if Redis names no later batch: the node may have been
+/// killed before it named its last ones.
+const READ_TIME: Duration = Duration::from_secs(10);
+
+/// Time after which a node tells Redis the number of another origin. Those that are alive do so themselves.
+const LAG_TIME: Duration = Duration::from_secs(5);
+
 /// A node's connection to the visit counts of its fleet.
 pub struct FleetVisits {
     /// The connection, used by this thread alone.
@@ -70,6 +77,12 @@ pub(super) struct Exchange {
     gaps: HashMap<OriginId, Instant>,
     /// The last known number of each origin in Redis.
     known: HashMap<OriginId, u64>,
+    /// The last time when the number of each origin was a new one.
+    news: HashMap<OriginId, Instant>,
+    /// The number of this node that Redis was last told.
+    noted: u64,
+    /// Since when Redis has a lower number of an origin than counts here.
+    lagging: HashMap<OriginId, Instant>,
     pub(super) giving: Option<Giving>,
     pub(super) taking: Option<Taking>,
     /// The requests for snapshots, with the time when each was first seen.
@@ -123,6 +136,9 @@ pub(super) fn start(
         is_unsure: true,
         gaps: HashMap::new(),
         known: HashMap::new(),
+        news: HashMap::new(),
+        noted: 0,
+        lagging: HashMap::new(),
         giving: None,
         taking: None,
         wanted: HashMap::new(),
@@ -193,7 +209,7 @@ impl Exchange {
     fn compare_with_redis(&mut self, within: Duration) -> Result<(), Unfinished> {
         let (own, synced) = self.visits.aggregator().own_origin();
         let last = self.redis.last_visits(own, within)?;
-        let notes = self.redis.visit_notes(&[], within)?;
+        let notes = self.redis.visit_notes(within)?;
         let noted = notes.origins.iter().find(|(id, _)| *id == own).map_or(0, |(_, about)| number_of(about));
         let synced = synced.max(self.window.back().map_or(0, |batch| batch.number));
         if last.max(noted) > synced {
@@ -202,8 +218,7 @@ impl Exchange {
             );
             self.visits.aggregator().renew(OriginId(random()), &self.node)?;
             self.window.clear();
-            self.window_bytes = 0;
-            self.published = 0;
+            (self.window_bytes, self.published, self.noted) = (0, 0, 0);
         } else {
             self.published = last;
         }
@@ -222,11 +237,12 @@ impl Exchange {
             self.window_bytes += batch.content.len();
             self.window.push_back(batch);
         }
+        self.bound_window();
+        let is_compared = self.is_unsure;
         if self.is_unsure {
             self.compare_with_redis(ANSWER_TIME)?;
         }
         while self.window.back().is_some_and(|batch| batch.number > self.published) {
-            self.bound_window();
             let first = self.window.partition_point(|batch| batch.number <= self.published);
             let (mut entry, mut last) = (Vec::new(), self.published);
             for batch in self.window.range(first..) {
@@ -237,12 +253,18 @@ impl Exchange {
                 last = batch.number;
             }
             let oldest = self.window.front().map_or(last, |batch| batch.number);
-            if let Err(error) = self.redis.publish_visits(own, last, &entry, oldest, ANSWER_TIME) {
+            match self.redis.publish_visits(own, last, &entry, oldest, ANSWER_TIME) {
+                // The stream has had this entry and lost it. Nodes that miss it get a snapshot.
+                Err(RedisError::Refused(what)) if is_compared && what.contains("equal or smaller") => {}
                 // The entry may be there, or be one that Redis has already.
-                self.is_unsure = true;
-                return Err(error.into());
+                Err(error) => {
+                    self.is_unsure = true;
+                    return Err(error.into());
+                }
+                Ok(()) => {}
             }
             self.published = last;
+            self.bound_window();
         }
         Ok(())
     }
@@ -259,38 +281,45 @@ impl Exchange {
         }
     }
 
-    /// Reads how far each origin has come, and notes what Redis does not know or has lost.
+    /// Reads how far each origin has come, and tells Redis what it does not know or has lost.
     fn read_notes(&mut self, own: OriginId) -> Result<VisitNotes, Unfinished> {
-        let notes = self.redis.visit_notes(&self.notes_to_set(), ANSWER_TIME)?;
-        self.known = notes.origins.iter().map(|(id, about)| (*id, number_of(about))).collect();
-        if self.known.get(&own).copied().unwrap_or(0) < self.published {
-            // Redis was emptied, or has lost writes.
-            let last = self.redis.last_visits(own, ANSWER_TIME)?;
-            if last < self.published {
-                self.published = last;
-                self.publish()?;
+        let notes = self.redis.visit_notes(ANSWER_TIME)?;
+        for (id, about) in &notes.origins {
+            if self.known.get(id) != Some(&number_of(about)) {
+                self.news.insert(*id, Instant::now());
             }
-            self.known.insert(own, self.published);
-            self.redis.visit_notes(&[(own, about(self.published, &self.node))], ANSWER_TIME)?;
         }
+        self.known = notes.origins.iter().map(|(id, about)| (*id, number_of(about))).collect();
+        if self.known.get(&own).copied().unwrap_or(0) < self.noted {
+            // Redis was emptied, or has lost writes.
+            self.noted = 0;
+            self.is_unsure = true;
+            self.publish()?;
+        }
+        let mut set = self.lagging_notes(own);
+        // Without batches of this process, those of earlier ones, which the stream may have, or only a snapshot.
+        let synced = self.visits.aggregator().own_origin().1;
+        let number = if self.window.is_empty() { synced } else { self.published };
+        if number > self.known.get(&own).copied().unwrap_or(0) {
+            set.push((own, about(number, &self.node)));
+            self.noted = number;
+        }
+        self.redis.note_visits(&set, ANSWER_TIME)?;
         Ok(notes)
     }
 
-    /// Returns the descriptions of origins that Redis lacks, by its last answer.
-    fn notes_to_set(&self) -> Vec<(OriginId, String)> {
-        let aggregator = self.visits.aggregator();
-        let (own, synced) = aggregator.own_origin();
-        let origins = aggregator.known_origins().into_iter().map(|origin| {
-            let number = match origin.id == own {
-                // Batches of an earlier process, which a stream may have, or only a snapshot.
-                true if self.window.is_empty() => synced,
-                true => self.published,
-                false => origin.counted,
-            };
-            (origin.id, number, origin.node)
-        });
-        let missing = origins.filter(|(id, number, _)| *number > self.known.get(id).copied().unwrap_or(0));
-        missing.map(|(id, number, node)| (id, about(number, &node))).collect()
+    /// Returns the descriptions of other origins that Redis has lost, and that the origins do not restore themselves.
+    fn lagging_notes(&mut self, own: OriginId) -> Vec<(OriginId, String)> {
+        let mut set = Vec::new();
+        for origin in self.visits.aggregator().known_origins() {
+            if origin.id == own || origin.counted <= self.known.get(&origin.id).copied().unwrap_or(0) {
+                self.lagging.remove(&origin.id);
+            } else if self.lagging.entry(origin.id).or_insert_with(Instant::now).elapsed() >= LAG_TIME {
+                self.lagging.remove(&origin.id);
+                set.push((origin.id, about(origin.counted, &origin.node)));
+            }
+        }
+        set
     }
 
     /// Applies the batches of all other origins.
@@ -300,8 +329,9 @@ impl Exchange {
                 continue;
             }
             let (number, node) = (number_of(text), node_of(text));
-            let is_behind = self.counted(*id) < number && !self.follow_one((*id, node), number)?;
-            if !is_behind {
+            let has_news = self.news.get(id).is_some_and(|since| since.elapsed() < READ_TIME);
+            let is_read = has_news || self.counted(*id) < number;
+            if !is_read || self.follow_one((*id, node), number)? {
                 self.gaps.remove(id);
                 continue;
             }

@@ -87,24 +87,30 @@ impl Redis {
         Ok(visit_entries(&answer))
     }
 
-    /// Sets the descriptions of origins, and returns those of all, with the requests for snapshots.
+    /// Sets the descriptions of origins.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
-    pub fn visit_notes(&mut self, set: &[(OriginId, String)], within: Duration) -> Result<VisitNotes, RedisError> {
-        let mut together = Vec::new();
-        if !set.is_empty() {
-            let mut put = cmd("HSET").arg(self.space("visits")).to_owned();
-            for (origin, about) in set {
-                put.arg(origin.to_string()).arg(about);
-            }
-            together.push(Question::Plain(put));
+    pub fn note_visits(&mut self, set: &[(OriginId, String)], within: Duration) -> Result<(), RedisError> {
+        if set.is_empty() {
+            return Ok(());
         }
-        for name in ["visits", "visits:wanted"] {
-            together.push(Question::Plain(cmd("HGETALL").arg(self.space(name)).to_owned()));
+        let mut put = cmd("HSET").arg(self.space("visits")).to_owned();
+        for (origin, about) in set {
+            put.arg(origin.to_string()).arg(about);
         }
+        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+    }
+
+    /// Returns the descriptions of all origins, and the requests for snapshots.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn visit_notes(&mut self, within: Duration) -> Result<VisitNotes, RedisError> {
+        let get = |name: &str| Question::Plain(cmd("HGETALL").arg(self.space(name)).to_owned());
+        let together = ["visits", "visits:wanted"].map(get).into();
         let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
-        let [.., origins, wanted] = &answers[..] else { return Err(nonsense("visit notes")) };
+        let [origins, wanted] = &answers[..] else { return Err(nonsense("visit notes")) };
         let notes = |value: &Value| -> Vec<(OriginId, String)> {
             pairs(value).into_iter().filter_map(|(id, about)| Some((id.parse().ok()?, about))).collect()
         };
