@@ -140,8 +140,7 @@ impl Node {
         register_last_sync(&base.links, &mut supervisor);
         let store = store_services::start(settings, &base, visits, access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
-        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = joined;
-        let fetches = supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?;
+        let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
         let (segments, recycled) = channel();
         let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
@@ -154,11 +153,12 @@ impl Node {
         let counters = NodeContext {
             domains: Arc::clone(&domains),
             writer: gateway,
+            fetches: supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?,
             look_ups,
+            fleet_view,
             allowances: store.allowances,
             apps,
             guard: miss_limiter(settings.limits.misses_per_second),
-            fetches,
             reader: store.reader,
             pages: Arc::clone(&base.pages),
             page_reader: store.page_reader,
@@ -307,7 +307,7 @@ fn start_cores(
     base: &Base,
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
-    let NodeBypass { program, parts } = bypass::start(plan.settings, &ends.bound, &plan.limits)?;
+    let NodeBypass { program, parts } = bypass::start(plan.settings, &ends.bound, &plan.limits, base)?;
     let running = plan.start_all(ends, sources, parts)?;
     let (post, admin) = (base.post.clone(), CoreId(base.cores.get() as u16));
     post.to(admin).post(ToCore::Open);

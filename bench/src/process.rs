@@ -101,8 +101,7 @@ impl Server {
     pub(crate) fn cpu(&self) -> Cpu {
         let mut cpu = Cpu::default();
         for pid in self.processes() {
-            let one = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(Cpu::default(), |text| cpu_of(&text));
-            cpu = cpu.and(one);
+            cpu = cpu.and(Cpu::of_process(pid));
         }
         cpu
     }
@@ -143,7 +142,21 @@ impl Drop for Server {
     }
 }
 
+/// Returns the kernel thread that handles packets on a CPU when they are too many for interrupts; `None` if this
+/// process cannot see it.
+pub(crate) fn softirq_thread(cpu: usize) -> Option<u32> {
+    let name = format!("ksoftirqd/{cpu}\n");
+    let pids = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == name))
+}
+
 impl Cpu {
+    /// Returns the CPU time of a process so far; none if it has ended.
+    pub(crate) fn of_process(pid: u32) -> Cpu {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(Cpu::default(), |text| cpu_of(&text))
+    }
+
     /// Returns the CPU time of all children of this process that have ended.
     pub(crate) fn of_ended_children() -> Cpu {
         std::fs::read_to_string("/proc/self/stat").map_or(Cpu::default(), |text| times_from(&text, ENDED_CHILDREN))

@@ -15,19 +15,22 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use carom_limits::BYPASS_FRAMES;
 use carom_net::{
-    CloseReason, ConnectionId, Decapsulate, Events, FRAME_LEN, FramePool, NextHop, NextHops, Stack, StackConfig,
+    CloseReason, ConnectionId, Decapsulate, DropReason, Events, FRAME_LEN, FramePool, NextHop, NextHops, Stack,
+    StackConfig,
 };
 use carom_ring::{Ring, Tag};
-use carom_telemetry::stats::BypassStats;
+use carom_telemetry::stats::{BYPASS_DROP_REASONS, BypassStats};
 use carom_xdp::config::SocketConfig;
 use carom_xdp::next_hops::{RouteLookup, RouteTables};
+use carom_xdp::program::SocketEntry;
 use carom_xdp::socket::{Kick, XdpSocket};
 
 pub(super) use transport::StackTransport;
 
-/// Frames of a core's socket: 32 MiB.
-pub const FRAMES: u32 = 8_192;
+/// Frames of a core's socket.
+const FRAMES: u32 = BYPASS_FRAMES;
 
 /// Entries of each ring of a core's socket.
 const RING_LEN: u32 = 1_024;
@@ -45,6 +48,9 @@ const SOCKET_TAG: Tag = Tag { slot: u32::MAX, generation: 1 };
 /// The tag under which the notifications of routes are polled.
 const ROUTES_TAG: Tag = Tag { slot: u32::MAX, generation: 2 };
 
+// The counters have a place for each reason.
+const _: () = assert!(BYPASS_DROP_REASONS == DropReason::COUNT);
+
 /// The least time between two visits of all connections after changes of routes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -57,6 +63,8 @@ pub fn socket_config(interface: u32, queue: u32) -> SocketConfig {
 pub struct BypassParts {
     /// The socket of the core's receive queue.
     pub socket: XdpSocket,
+    /// The entry by which the program sends frames to the socket.
+    pub entry: SocketEntry,
     /// Routes and neighbours.
     pub routes: RouteTables,
     /// The number of the interface.
@@ -208,7 +216,7 @@ pub(super) struct Datapath {
 }
 
 impl Datapath {
-    fn new(parts: BypassParts, began: Instant) -> Datapath {
+    fn new(parts: BypassParts, began: Instant) -> (Datapath, SocketEntry) {
         let config = StackConfig {
             connections_max: parts.connections_max,
             frames_held_max: FRAMES_HELD_MAX,
@@ -217,7 +225,7 @@ impl Datapath {
             decapsulate: parts.decapsulate,
             ..StackConfig::default()
         };
-        Datapath {
+        let datapath = Datapath {
             frames: Frames(parts.socket),
             stack: Stack::new(config, &parts.secret, 0),
             routes: Routes { tables: parts.routes, interface: parts.interface, now: began },
@@ -226,7 +234,8 @@ impl Datapath {
             sent: Vec::new(),
             has_new_routes: false,
             refreshed: began,
-        }
+        };
+        (datapath, parts.entry)
     }
 
     /// Begins a turn.
@@ -281,6 +290,8 @@ impl Datapath {
 /// The datapath of a core with everything that the loop needs to serve it.
 pub(super) struct Bypass {
     datapath: Rc<RefCell<Datapath>>,
+    /// The entry by which the XDP program sends frames to the socket; empty once the core is open.
+    entry: Option<SocketEntry>,
     inbox: Inbox,
     /// The connection of each place of the stack.
     tags: Vec<Tag>,
@@ -291,13 +302,14 @@ pub(super) struct Bypass {
 
 impl Bypass {
     /// Makes the datapath, and polls it with the ring of this thread.
-    pub(super) fn new(parts: BypassParts, ring: &mut Ring, now: Instant) -> Bypass {
-        let listeners = parts.listeners.clone();
-        let datapath = Datapath::new(parts, now);
+    pub(super) fn new(mut parts: BypassParts, ring: &mut Ring, now: Instant) -> Bypass {
+        let listeners = std::mem::take(&mut parts.listeners);
+        let (datapath, entry) = Datapath::new(parts, now);
         ring.poll(&datapath.frames.0.as_fd(), SOCKET_TAG);
         ring.poll(&datapath.routes.tables.as_fd(), ROUTES_TAG);
         Bypass {
             datapath: Rc::new(RefCell::new(datapath)),
+            entry: Some(entry),
             inbox: Inbox::new(),
             tags: Vec::new(),
             listeners,
@@ -318,12 +330,16 @@ impl Bypass {
         }
     }
 
-    /// Accepts connections from now on.
+    /// Accepts connections from now on. Until then the kernel has all frames, and refuses clients.
     pub(super) fn open(&mut self) {
+        let Some(mut entry) = self.entry.take() else { return };
         let mut datapath = self.datapath.borrow_mut();
         for (address, _) in &self.listeners {
             let ip = (!address.ip().is_unspecified()).then_some(address.ip());
             datapath.stack.listen(ip, address.port());
+        }
+        if let Err(error) = entry.register(&datapath.frames.0) {
+            tracing::error!("a core serves over the kernel instead of kernel bypass: {error}");
         }
     }
 
@@ -362,14 +378,19 @@ impl Bypass {
         stats.timed_out.set(counters.timed_out);
         stats.cookies_sent.set(counters.cookies_sent);
         stats.cookies_accepted.set(counters.cookies_accepted);
-        stats.resets_sent.set(counters.resets_sent_unknown + counters.resets_sent_abort);
+        stats.resets_unknown.set(counters.resets_sent_unknown);
+        stats.resets_abort.set(counters.resets_sent_abort);
         stats.resets_received.set(counters.resets_received);
         stats.out_of_order.set(counters.out_of_order);
-        stats.dropped.set(counters.dropped.iter().sum());
+        for (stat, count) in stats.dropped.iter().zip(counters.dropped) {
+            stat.set(count);
+        }
         stats.no_frame.set(counters.no_frame);
         stats.ring_full.set(counters.ring_full);
         if let Ok(statistics) = datapath.frames.0.statistics() {
             stats.kernel_drops.set(statistics.all_drops());
+            stats.receive_ring_full.set(statistics.rx_ring_full);
+            stats.fill_ring_empty.set(statistics.fill_ring_empty);
         }
         stats.is_zero_copy.store(datapath.frames.0.is_zero_copy(), Ordering::Relaxed);
         stats.is_on.store(true, Ordering::Relaxed);

@@ -392,12 +392,13 @@ impl Driver {
     /// # Errors
     /// If a listener cannot be opened.
     pub(super) fn open(&mut self) -> io::Result<()> {
+        // Before the kernel has a client whose frames would then go past it.
+        if let Some(bypass) = &mut self.bypass {
+            bypass.open();
+        }
         for Listener { socket, .. } in self.listeners.iter().flatten() {
             listen::open(socket)
                 .map_err(|error| io::Error::new(error.kind(), format!("a listener cannot be opened: {error}")))?;
-        }
-        if let Some(bypass) = &mut self.bypass {
-            bypass.open();
         }
         self.is_open = true;
         Ok(())

@@ -24,6 +24,7 @@ use super::shard::Shard;
 use super::tls::TlsConnections;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
+use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
@@ -159,7 +160,7 @@ pub(super) struct Core {
 impl Core {
     fn new(CoreSeed { parts, mesh, hasher, cores }: CoreSeed) -> io::Result<Core> {
         let tick = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND));
-        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
+        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0, followed: FollowedMark::default() };
         let driver = Driver::new(parts.bell, parts.listeners, parts.bypass, (now.instant, tick))?;
         let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
         driver.publish(&stats.bypass);
@@ -223,6 +224,9 @@ impl Core {
     fn turn(&mut self) -> io::Result<bool> {
         self.work.now.instant = Instant::now();
         self.work.now.unix_ms = unix_ms();
+        if let Some(view) = &self.work.services.counters().fleet_view {
+            self.work.now.followed = view.followed();
+        }
         self.work.stats.turns.add(1);
         let mut worked = self.driver.collect();
         self.prefetch();

@@ -82,6 +82,8 @@ pub enum Key {
     ApiCompat,
     ApiYourlsJsonp,
     BypassInterface,
+    BypassAddresses,
+    BypassQueues,
     BypassMode,
     BypassZeroCopy,
     BypassDecapsulate,

@@ -16,6 +16,7 @@ use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::usage::App;
 use carom_model::dates;
+use carom_net::DropReason;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::durations::Spread;
 use carom_telemetry::stats::{
@@ -86,6 +87,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
         "allowList": describe_hosts(&node.allow_list),
         "blockList": describe_hosts(&node.block_list),
         "tls": describe_tls(&node.tls),
+        "bypass": describe_node_bypass(node),
         "apps": describe_apps(services),
         "pulse": describe_pulse(node),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
@@ -175,6 +177,8 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
 fn describe_bypass(bypass: &BypassStats) -> Option<Value> {
     bypass.is_on.load(Ordering::Relaxed).then(|| {
         json!({
+            "queue": bypass.queue.get(),
+            "mode": if bypass.is_native.load(Ordering::Relaxed) { "native" } else { "generic" },
             "zeroCopy": bypass.is_zero_copy.load(Ordering::Relaxed),
             "framesIn": bypass.frames_in.get(),
             "framesOut": bypass.frames_out.get(),
@@ -190,15 +194,32 @@ fn describe_bypass(bypass: &BypassStats) -> Option<Value> {
             "timedOut": bypass.timed_out.get(),
             "cookiesSent": bypass.cookies_sent.get(),
             "cookiesAccepted": bypass.cookies_accepted.get(),
-            "resetsSent": bypass.resets_sent.get(),
+            "resetsSentUnknown": bypass.resets_unknown.get(),
+            "resetsSentAbort": bypass.resets_abort.get(),
             "resetsReceived": bypass.resets_received.get(),
             "outOfOrder": bypass.out_of_order.get(),
-            "dropped": bypass.dropped.get(),
+            "dropped": bypass.all_dropped(),
+            "droppedBy": describe_drops(bypass),
             "noFrame": bypass.no_frame.get(),
             "ringFull": bypass.ring_full.get(),
             "kernelDrops": bypass.kernel_drops.get(),
+            "receiveRingFull": bypass.receive_ring_full.get(),
+            "fillRingEmpty": bypass.fill_ring_empty.get(),
         })
     })
+}
+
+/// Describes the frames that the stack dropped: the reasons that occurred.
+fn describe_drops(bypass: &BypassStats) -> BTreeMap<&'static str, u64> {
+    let counts = DropReason::ALL.iter().zip(&bypass.dropped).map(|(reason, count)| (reason.name(), count.get()));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Describes kernel bypass of the node; `None` if the settings name no interface.
+fn describe_node_bypass(node: &NodeStats) -> Option<Value> {
+    let bypass = node.bypass.get()?;
+    let obstacle = bypass.obstacle();
+    Some(json!({"interface": bypass.interface, "active": obstacle.is_none(), "obstacle": obstacle}))
 }
 
 /// Describes the links that are in memory, and the memory limit.

@@ -310,6 +310,7 @@ pub(super) mod tests {
             lists: ListQueues { pages: sync_channel(1).0, searches: sync_channel(1).0 },
             jobs: JobQueues { pictures: sync_channel(1).0, documents: sync_channel(1).0 },
             look_ups: None,
+            fleet_view: None,
             allowances: AllowanceQueue::new().0,
             fetches: None,
             apps: sync_channel(1).0,

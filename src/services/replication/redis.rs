@@ -404,6 +404,11 @@ impl Redis {
         Ok(Some(keys.iter().filter_map(code).collect()))
     }
 
+    /// Returns the instant at which a connection was last lost, or a master replaced; `None` if never.
+    pub fn disturbed(&self) -> Option<Instant> {
+        self.client.disturbed()
+    }
+
     /// Returns the known servers, each with true if it is connected.
     pub fn servers(&self) -> Vec<(ServerAddress, bool)> {
         self.client.servers()

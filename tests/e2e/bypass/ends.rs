@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use socket2::SockRef;
 
+use crate::support::alarms::is_seen;
 use crate::support::bypass::{Pair, SERVER, counter, open};
 use crate::support::http::{Wire, request};
 use crate::support::node::wait_until;
@@ -116,5 +117,9 @@ fn node_without_bypass_serves_unless_required() {
     let node = setup.expect("kernel bypass").start();
     node.wire().shorten_as("abc", TARGET);
     assert_eq!(node.wire().get("/abc").location(), TARGET);
+    is_seen(&node, "bypass_off");
+    let bypass = node.status()["bypass"].clone();
+    assert_eq!((&bypass["interface"], &bypass["active"]), (&"none0".into(), &false.into()));
+    assert!(bypass["obstacle"].as_str().unwrap().contains("cannot read interface none0"), "{bypass}");
     node.terminate();
 }

@@ -2,4 +2,5 @@
 //! skipped, and passes.
 
 mod ends;
+mod operate;
 mod serving;

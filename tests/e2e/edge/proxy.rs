@@ -15,7 +15,7 @@ const OTHER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 8);
 /// A service behind a balancer on this machine.
 fn setup(dir: &Path, cores: usize) -> Setup {
     let setup = Setup::new(dir).cores(cores).env("CAROM_PROXY_PROTOCOL", "require");
-    setup.env("CAROM_TRUSTED_PROXIES", "127.0.0.1").env("CAROM_LIMITS_MISSES_PER_SECOND", "1")
+    setup.trust_client().env("CAROM_LIMITS_MISSES_PER_SECOND", "1")
 }
 
 fn v1(client: Ipv4Addr) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! Nodes that share one code space through a real Redis, and everything that can happen to it.
 
+mod absence;
 mod bulk;
 mod changes;
 mod conflicts;

@@ -3,7 +3,7 @@
 use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
-pub(super) const BYPASS: [Setting; 5] = [
+pub(super) const BYPASS: [Setting; 7] = [
     Setting {
         key: Key::BypassInterface,
         name: "bypass.interface",
@@ -14,6 +14,31 @@ pub(super) const BYPASS: [Setting; 5] = [
         secret: false,
         doc: "Interface whose frames for the public listeners go past the kernel's TCP (AF_XDP), receive queue 0 to core 0 and so on. If not set, everything is served over the kernel.",
         show: |settings| Shown::optional(settings.bypass.interface.as_ref()),
+    },
+    Setting {
+        key: Key::BypassAddresses,
+        name: "bypass.addresses",
+        env: "CAROM_BYPASS_ADDRESSES",
+        flag: None,
+        kind: "one or more IP addresses",
+        default: None,
+        secret: false,
+        doc: "Addresses to serve past the kernel's TCP, at the ports of listen. With direct server return these are the addresses of the load balancer. If not set: the addresses in listen; for a wildcard, those of the interface.",
+        show: |settings| Shown::some_list(&settings.bypass.addresses),
+    },
+    Setting {
+        key: Key::BypassQueues,
+        name: "bypass.queues",
+        env: "CAROM_BYPASS_QUEUES",
+        flag: None,
+        kind: "auto, or receive queues such as 0-3 or 0,2,4",
+        default: Some("auto"),
+        secret: false,
+        doc: "Receive queues of the cores, the first for core 0. auto: queue 0 for core 0 and so on.",
+        show: |settings| match &settings.bypass.queues {
+            None => Shown::text("auto"),
+            Some(queues) => Shown::text(queues.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+        },
     },
     Setting {
         key: Key::BypassMode,

@@ -130,6 +130,10 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
 
 /// Metrics of the datapath of each core that has bypass.
 pub(super) const BYPASS: &[Family<BypassStats>] = &[
+    gauge("carom_bypass_native", "1 if the XDP program runs in the driver, else 0.", |bypass| flag(&bypass.is_native)),
+    gauge("carom_bypass_zero_copy", "1 if the device reads and writes frames itself, else 0.", |bypass| {
+        flag(&bypass.is_zero_copy)
+    }),
     counter("carom_bypass_frames_received_total", "Frames received past the kernel.", |bypass| {
         bypass.frames_in.get() as f64
     }),
@@ -147,22 +151,31 @@ pub(super) const BYPASS: &[Family<BypassStats>] = &[
         "SYN cookies sent, because too many connections were half open.",
         |bypass| bypass.cookies_sent.get() as f64,
     ),
+    counter(
+        "carom_bypass_timed_out_total",
+        "Connections of bypass closed, because the client did not answer.",
+        |bypass| bypass.timed_out.get() as f64,
+    ),
     counter("carom_bypass_resets_received_total", "Connections of bypass that clients reset.", |bypass| {
         bypass.resets_received.get() as f64
     }),
-    counter("carom_bypass_resets_sent_total", "Resets sent over bypass.", |bypass| bypass.resets_sent.get() as f64),
     counter("carom_bypass_out_of_order_total", "Segments that arrived out of order over bypass.", |bypass| {
         bypass.out_of_order.get() as f64
     }),
     counter(
-        "carom_bypass_dropped_total",
-        "Received frames that the TCP/IP stack of bypass dropped as invalid or unexpected.",
-        |bypass| bypass.dropped.get() as f64,
+        "carom_bypass_kernel_drops_total",
+        "Received frames that the kernel dropped for any reason; it counts some of them twice.",
+        |bypass| bypass.kernel_drops.get() as f64,
     ),
     counter(
-        "carom_bypass_kernel_drops_total",
-        "Received frames that the kernel dropped, because the core was too slow.",
-        |bypass| bypass.kernel_drops.get() as f64,
+        "carom_bypass_receive_ring_full_total",
+        "Received frames that the kernel dropped, because the core was too slow and its ring was full.",
+        |bypass| bypass.receive_ring_full.get() as f64,
+    ),
+    counter(
+        "carom_bypass_fill_ring_empty_total",
+        "Received frames that the kernel dropped, because the core was too slow to provide free frames.",
+        |bypass| bypass.fill_ring_empty.get() as f64,
     ),
     counter("carom_bypass_ring_full_total", "Times that the ring of frames to send was full.", |bypass| {
         bypass.ring_full.get() as f64
