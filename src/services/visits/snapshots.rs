@@ -208,7 +208,7 @@ impl Exchange {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
         let own = self.visits.aggregator().own_origin().0;
         if taking.progressed.elapsed() > REPEAT_AFTER {
-            return self.repeat(taking);
+            return self.repeat(&taking);
         }
         if !taking.is_asked {
             let after = self.counted(taking.origin);
@@ -221,14 +221,14 @@ impl Exchange {
         match self.redis.take_chunk(&taking.request, ANSWER_TIME) {
             Ok(Some(bytes)) => match Chunk::decode(&bytes) {
                 Some(chunk) if chunk.number == taking.next => self.store_chunk(taking, &chunk, own),
-                _ => self.repeat(taking),
+                _ => self.repeat(&taking),
             },
             Ok(None) => {
                 self.taking = Some(taking);
                 Ok(())
             }
             Err(error) => {
-                self.repeat(taking)?;
+                self.repeat(&taking)?;
                 Err(error.into())
             }
         }
@@ -244,9 +244,9 @@ impl Exchange {
         let put = self.visits.aggregator().put_snapshot(slot, &chunk.rows);
         match put {
             Ok(true) => {}
-            Ok(false) => return self.repeat(taking),
+            Ok(false) => return self.repeat(&taking),
             Err(error) => {
-                self.repeat(taking)?;
+                self.repeat(&taking)?;
                 return Err(error.into());
             }
         }
@@ -262,7 +262,7 @@ impl Exchange {
     }
 
     /// Gives up a snapshot. If batches are still missing, the next turn asks for another one.
-    fn repeat(&mut self, taking: Taking) -> Result<(), Unfinished> {
+    fn repeat(&mut self, taking: &Taking) -> Result<(), Unfinished> {
         let Some(slot) = taking.slot else { return Ok(()) };
         Ok(self.visits.aggregator().give_up_snapshot(slot)?)
     }

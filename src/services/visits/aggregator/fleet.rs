@@ -371,7 +371,7 @@ impl VisitAggregator {
         }
         let of = BatchId { slot, number: batch.number };
         match self.log.write(Some(of), batch.hour, &batch.content) {
-            Ok(()) => self.enter(of, batch.hour, content),
+            Ok(()) => self.enter(of, batch.hour, &content),
             Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
                 return Ok(Application::Later);
             }
@@ -384,7 +384,7 @@ impl VisitAggregator {
     }
 
     /// Counts a batch that the log has.
-    fn enter(&mut self, of: BatchId, hour: u32, content: Content) {
+    fn enter(&mut self, of: BatchId, hour: u32, content: &Content) {
         self.fleet.note(of);
         for code in &content.ended {
             let folding = self.folds.iter_mut().flat_map(|fold| &mut fold.tallies);
