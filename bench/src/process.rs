@@ -18,6 +18,13 @@ const SETTLE_TIME: Duration = Duration::from_millis(50);
 /// Time within which a server must end before it is killed.
 const END_TIME_MAX: Duration = Duration::from_secs(15);
 
+/// Time within which a server must become idle.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// Span and highest share of a CPU of an idle server.
+const IDLE_SPAN: Duration = Duration::from_secs(1);
+const IDLE_SHARE_MAX: f64 = 0.1;
+
 /// Interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -104,6 +111,23 @@ impl Server {
             cpu = cpu.and(Cpu::of_process(pid));
         }
         cpu
+    }
+
+    /// Waits until the server has finished the work of its start, such as writing an image of its data.
+    ///
+    /// # Errors
+    /// If it still works after a long time.
+    pub(crate) fn await_idle(&self) -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < IDLE_TIME_MAX {
+            let before = self.cpu();
+            std::thread::sleep(IDLE_SPAN);
+            let used = self.cpu().since(before);
+            if used.user + used.system < IDLE_SHARE_MAX * IDLE_SPAN.as_secs_f64() {
+                return Ok(());
+            }
+        }
+        bail!("it still works without load, after {IDLE_TIME_MAX:?}")
     }
 
     /// Returns the memory of all processes of the server in bytes, with shared pages counted once.

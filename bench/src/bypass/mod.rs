@@ -129,6 +129,7 @@ impl Session<'_> {
     /// Starts a server, runs all scenarios against it, and ends it.
     fn serve(&mut self, candidate: &Candidate, round: usize, stop: &AtomicBool) -> Result<()> {
         let server = candidate.start(&self.pair.server, self.cpus.server, self.place)?;
+        server.await_idle().context(candidate.name)?;
         let warm_up = self.load(candidate, &SCENARIOS[0], WARM_UP);
         client::ask(&warm_up, &SCENARIOS[0], self.place)?;
         for scenario in &SCENARIOS {

@@ -14,8 +14,8 @@ use carom_telemetry::stats::{CoreStats, NodeStats};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Time without a dropped visit or frame after which the alarm clears.
-pub(super) const CALM: Duration = Duration::from_secs(60);
+/// Time without a dropped visit after which the alarm clears.
+const CALM: Duration = Duration::from_secs(60);
 
 /// A handle on the pulse thread.
 pub struct Watcher {

@@ -2,13 +2,14 @@
 //! and when the kernel drops frames. Runs on the pulse thread, once a second.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{BypassState, CoreStats, NodeStats};
 use carom_xdp::interface::InterfaceState;
 
-use super::activity_sampler::CALM;
+/// Time without a dropped frame after which the alarm clears.
+const CALM: Duration = Duration::from_secs(60);
 
 /// The state of the watch between two looks.
 #[derive(Default)]
@@ -79,8 +80,6 @@ fn judge_link(stats: &NodeStats, state: &BypassState, link: Option<InterfaceStat
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn stats() -> NodeStats {
