@@ -46,7 +46,7 @@ use self::events::{Event, next_event, watch_signals};
 use self::recorders::Rings;
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, Site};
-use crate::bridge::handle::NodeContext;
+use crate::bridge::handle::{NodeContext, miss_limiter};
 use crate::bridge::{Mailboxes, ToCore};
 use crate::core::CoreEvent;
 use crate::services::api_keys;
@@ -158,7 +158,7 @@ impl Node {
             fleet_view,
             allowances: store.allowances,
             apps,
-            misses_per_second: settings.limits.misses_per_second,
+            guard: miss_limiter(settings.limits.misses_per_second),
             reader: store.reader,
             pages: Arc::clone(&base.pages),
             page_reader: store.page_reader,

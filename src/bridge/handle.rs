@@ -87,8 +87,8 @@ pub struct NodeContext {
     pub fleet_view: Option<Arc<FleetView>>,
     /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
-    /// Misses per second that an address may cause on one core; 0 means no limit.
-    pub misses_per_second: u32,
+    /// The rate limit for misses and failed keys, which all cores share.
+    pub guard: Arc<MissLimiter>,
     /// Queue to the thread that grants the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Queue to the threads that read links which are not in memory; `None` if all are.
@@ -169,8 +169,6 @@ pub struct ServiceHandle {
     blocked: RefCell<Option<Arc<HostSet>>>,
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
-    /// The rate limit for misses and failed keys.
-    guard: MissLimiter,
     /// Codes that were taken, and are not needed after all. There are never more than links that are created at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
@@ -209,16 +207,18 @@ fn fresh_code_of(link: &Link) -> Option<Code> {
 /// The reason of an answer that did not come in time.
 const LATE: &str = "the store did not answer in time";
 
+/// Returns the rate limit for misses and failed keys of a node; 0 misses a second means no limit.
+pub fn miss_limiter(misses_per_second: u32) -> Arc<MissLimiter> {
+    // The random seed keeps clients from choosing addresses that share a set.
+    Arc::new(MissLimiter::new(misses_per_second, RandomState::new().hash_one(0), monotonic_micros))
+}
+
 impl ServiceHandle {
     /// Returns the handle of core `me`.
     pub fn new(me: CoreId, counters: NodeContext, codes: Box<dyn Codes>, told: Recorders) -> ServiceHandle {
-        // The random seed keeps clients from choosing addresses that share a set.
-        let guard =
-            MissLimiter::new(counters.misses_per_second, RandomState::new().hash_one(me.index()), monotonic_micros);
         ServiceHandle {
             me,
             counters,
-            guard,
             blocked: RefCell::default(),
             keys: RefCell::default(),
             waiting: RefCell::default(),
@@ -482,7 +482,7 @@ impl ServiceHandle {
     /// Returns the rate limit for misses and failed keys.
     #[inline]
     pub fn guard(&self) -> &MissLimiter {
-        &self.guard
+        &self.counters.guard
     }
 
     /// Counts the response to a request for a code that a task has answered.

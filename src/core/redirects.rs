@@ -77,8 +77,8 @@ impl Redirects {
         unix_ms: u64,
     ) -> Redirects {
         let context = services.counters();
-        let answers =
-            [None, hsts].map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.misses_per_second, hsts));
+        let answers = [None, hsts]
+            .map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.guard.misses_per_second(), hsts));
         Redirects {
             looks: data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), context)),
             data,

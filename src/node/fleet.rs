@@ -20,6 +20,7 @@ use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings, ServerAddress};
 use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads};
+use crate::services::visits::FleetVisits;
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
 use carom_model::replication::absence::GENERATED_LEN_MIN;
@@ -114,6 +115,15 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
 pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>, Exit> {
     let redis = redis(settings)?;
     Ok(redis.map(|(redis, _)| SharedVisits { redis, answer_time: settings.fleet.answer_time }))
+}
+
+/// Returns the handle that exchanges visit counts with other nodes; `None` without Redis.
+///
+/// # Errors
+/// If the certificates cannot be used, or the node's name cannot be stored.
+pub(super) fn visits(settings: &Settings) -> Result<Option<FleetVisits>, Exit> {
+    let Some((redis, _)) = redis(settings)? else { return Ok(None) };
+    Ok(Some(FleetVisits { redis, node: name(settings)? }))
 }
 
 /// Returns a Redis client, and a text that identifies its servers and key prefix; `None` without Redis.

@@ -361,10 +361,27 @@ pub struct FleetStats {
     pub look_ups_left_out: Counter,
     /// Times that the code counter of the fleet had gone backwards.
     pub regressions: Counter,
+    /// The origins of visit counts, for the status.
+    pub visits: Mutex<Vec<VisitOriginStats>>,
     /// The nodes of the fleet, for the status.
     pub members: Mutex<Vec<MemberStats>>,
     /// The name of this node, and the addresses of its Redis servers.
     pub about: Mutex<(String, Vec<String>)>,
+}
+
+/// An origin of visit counts: a node, as far as its counts are known here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VisitOriginStats {
+    /// The identity of the origin.
+    pub origin: String,
+    /// The name of the node.
+    pub node: String,
+    /// The number of the last batch that counts here.
+    pub counted: u64,
+    /// The number of the last batch that any node is known to have.
+    pub published: u64,
+    /// True if a batch in between is missing, so that totals lack visits until a snapshot comes.
+    pub is_missing: bool,
 }
 
 /// The last known state of a node of the fleet.

@@ -278,10 +278,24 @@ fn describe_fleet(node: &NodeStats) -> Value {
             })
         })
         .collect();
+    let visits = fleet.visits.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let visits: Vec<Value> = visits
+        .into_iter()
+        .map(|of| {
+            json!({
+                "node": of.node,
+                "origin": of.origin,
+                "counted": of.counted,
+                "published": of.published,
+                "missing": of.is_missing,
+            })
+        })
+        .collect();
     json!({
         "node": name,
         "servers": servers,
         "nodes": members,
+        "visits": visits,
         "outbox": fleet.outbox.get(),
         "conflicts": fleet.conflicts.get(),
         "collisions": fleet.collisions.get(),

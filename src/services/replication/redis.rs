@@ -17,11 +17,13 @@ use carom_redis::{Client, ClientSettings, Question, Replies, Route, Value, cmd, 
 
 mod allow;
 mod space;
+mod visits;
 
 pub use carom_redis::{RedisError, RequestId, ServerAddress};
 
 pub use self::allow::Allowance;
 pub use self::space::{Heartbeat, HeartbeatReply};
+pub use self::visits::VisitNotes;
 
 /// A change of a code; see [`carom_model::replication::rules`].
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -78,6 +78,22 @@ fn misses_throttle_one_address_only() {
 }
 
 #[test]
+fn misses_count_for_the_whole_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path()).cores(3).env("CAROM_LIMITS_MISSES_PER_SECOND", "5");
+    let node = setup.start();
+    let source: IpAddr = "127.0.0.9".parse().unwrap();
+    // Connections on every core.
+    let mut wires: Vec<Wire> = (0..24).map(|_| Wire::open_from(source, node.public)).collect();
+    let begin = Instant::now();
+    let missing = (0..20).flat_map(|_| wires.iter_mut().map(|wire| wire.get("/none").status).collect::<Vec<_>>());
+    let missing = missing.filter(|status| *status == 404).count() as u64;
+    let most = 50 + 5 * (begin.elapsed().as_secs() + 1);
+    assert!((50..=most).contains(&missing), "{missing} were told, at most {most} may");
+    node.terminate();
+}
+
+#[test]
 fn misses_through_hyper_count() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).env("CAROM_LIMITS_MISSES_PER_SECOND", "1").start();
