@@ -8,6 +8,7 @@ use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
 use carom_model::link::record::Tombstone;
+use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::{Origin, UrlKey, Version};
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
@@ -411,7 +412,7 @@ impl Redis {
 /// Builds a tombstone whose kind and revision the script fills in.
 fn tombstone(claim: u64, deleted_ms: u64) -> State {
     let version = Version { claim, ..Version::default() };
-    State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version })
+    State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version, unknown: UnknownFields::default() })
 }
 
 fn unreadable(code: Code) -> RedisError {

@@ -29,6 +29,7 @@ use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
 use carom_model::link::history::{Author, Edit};
 use carom_model::link::patch::{Patch, StartNotBeforeEnd};
 use carom_model::link::record::Tombstone;
+use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Outbox;
@@ -353,8 +354,9 @@ impl<'o> CommitPlanner<'o> {
                 }
                 // The origin of a damaged record is unknown, so its code counts as issued.
                 CodeState::Damaged => {
+                    let (deleted_ms, unknown) = (self.now_ms, UnknownFields::default());
                     let version = Version::default();
-                    let gone = Tombstone { deleted_ms: self.now_ms, origin: Origin::Issued, version };
+                    let gone = Tombstone { deleted_ms, origin: Origin::Issued, version, unknown };
                     self.delete_here(code, &State::Gone(gone), ticket, &decision);
                 }
                 CodeState::Absent | CodeState::Held(_) => self.answer(ticket, StoreAnswer::NotFound),

@@ -18,4 +18,5 @@ mod sentinel;
 mod sharing;
 mod slots;
 mod timeouts;
+mod versions;
 mod visit_limits;

@@ -62,7 +62,13 @@ pub(crate) fn settle(node: &Node) {
 
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 
+/// A client with keys of its own.
 pub(crate) fn connect(server: &Server) -> Redis {
+    connect_as("test", server)
+}
+
+/// A client with the keys of the fleet that has this prefix.
+pub(crate) fn connect_as(prefix: &str, server: &Server) -> Redis {
     let client = ClientSettings {
         seeds: vec![ServerAddress { host: "127.0.0.1".to_owned(), port: server.port() }],
         sentinel: None,
@@ -72,6 +78,6 @@ pub(crate) fn connect(server: &Server) -> Redis {
         tls: false,
         ca_file: None,
     };
-    let settings = RedisSettings { client, prefix: "test".to_owned(), stream_len: 100_000 };
+    let settings = RedisSettings { client, prefix: prefix.to_owned(), stream_len: 100_000 };
     Redis::new(Arc::new(settings)).unwrap()
 }

@@ -202,7 +202,12 @@ pub(crate) mod tests {
             let origin = if kind % 2 == 0 { Origin::Issued } else { Origin::Custom };
             match kind {
                 0 | 1 => link(origin, rev, claim).with_version(Version { rev, claim, edit }),
-                _ => State::Gone(Tombstone { deleted_ms, origin, version: Version { rev, claim, edit: 0 } }),
+                _ => State::Gone(Tombstone {
+                    deleted_ms,
+                    origin,
+                    version: Version { rev, claim, edit: 0 },
+                    ..crate::testing::tombstone()
+                }),
             }
         })
     }

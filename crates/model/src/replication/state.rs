@@ -8,6 +8,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
+use crate::link::record::unknown::UnknownFields;
 use crate::link::record::{self, RecordRef, Tombstone};
 use crate::link::{Link, Origin, Version};
 
@@ -71,7 +72,7 @@ impl State {
         match self {
             State::Link(link) if link.version == version => self.clone(),
             State::Link(link) => State::Link(Arc::new(Link { version, ..Link::clone(link) })),
-            State::Gone(gone) => State::Gone(Tombstone { version, ..*gone }),
+            State::Gone(gone) => State::Gone(Tombstone { version, ..gone.clone() }),
         }
     }
 
@@ -83,6 +84,7 @@ impl State {
             deleted_ms,
             origin: self.origin(),
             version: Version { rev: rev.saturating_add(1), claim, edit: 0 },
+            unknown: UnknownFields::default(),
         })
     }
 
@@ -90,7 +92,7 @@ impl State {
     pub fn from_record(code: Code, record: &RecordRef<'_>) -> State {
         match record {
             RecordRef::Link(link) => State::Link(Arc::new(link.to_link(code))),
-            RecordRef::Tombstone(tombstone) => State::Gone(*tombstone),
+            RecordRef::Tombstone(tombstone) => State::Gone(tombstone.clone()),
         }
     }
 

@@ -84,7 +84,7 @@ impl CommitPlanner<'_> {
         let code = link.code;
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
         assert!(
-            matches!(gone, State::Gone(tombstone) if tombstone.deleted_ms == self.now_ms),
+            matches!(&gone, State::Gone(tombstone) if tombstone.deleted_ms == self.now_ms),
             "the grave would not match its tombstone, so the code would stay unused forever"
         );
         if gone.is_free() {

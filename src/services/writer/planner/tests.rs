@@ -79,7 +79,7 @@ fn every_state_decides_every_request_of_a_node_alone() {
     let fresh = State::Link(Arc::new(link("abc", Origin::Custom)));
     let (custom, issued) = (state(Origin::Custom, 0, 0), state(Origin::Issued, 0, 0));
     let buried = issued.deleted(NOW);
-    let damaged = Tombstone { deleted_ms: NOW, origin: Origin::Issued, version: Version::default() };
+    let damaged = Tombstone { deleted_ms: NOW, ..carom_model::testing::tombstone() };
     for (stored, on_create, on_delete) in [
         (CodeState::Absent, (Created, Some(Some(fresh))), (NotFound, None)),
         (CodeState::Held(custom), (Taken, None), (Deleted, Some(None))),
