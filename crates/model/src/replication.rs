@@ -7,7 +7,8 @@
 //!   implement them),
 //! * follows the streams and adopts the changes of other nodes ([`follow`]),
 //! * keeps a durable list of the changes that Redis may not have, until it has seen them in the stream ([`outbox`]),
-//! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]).
+//! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]),
+//! * writes the newest format that all live nodes read ([`formats`]).
 //!
 //! Redis may forget writes that it acknowledged: a failover loses the newest ones, and a server may come back empty or
 //! from an old dump. So a node relies on a change only once it has seen it in the stream. A node whose position in a
@@ -15,6 +16,7 @@
 //! tests.
 
 pub mod follow;
+pub mod formats;
 pub mod lease;
 pub mod members;
 pub mod outbox;

@@ -20,6 +20,7 @@ use crate::services::replication::redis::{Redis, RedisReply, RequestId};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{State, rules};
 use carom_store::links::StoreError;
 
@@ -100,7 +101,7 @@ impl CodeLookup {
             let Some(look_ups) = self.asked.remove(&ticket) else { continue };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
             let found = match answer.state(code) {
-                Ok(Some(State::Link(link))) => {
+                Ok(Some(ReceivedState::Known(State::Link(link)))) => {
                     let theirs = State::Link(Arc::clone(&link));
                     match self.is_known_to_be_gone(&code, &theirs) {
                         Ok(false) => {
@@ -111,6 +112,8 @@ impl CodeLookup {
                         Err(_) => Lookup::NotResident,
                     }
                 }
+                // A later version knows which link that is.
+                Ok(Some(ReceivedState::Unread(_))) => Lookup::Unconfirmed,
                 Ok(_) => Lookup::Missing,
                 Err(error) => {
                     note_error(&self.fleet.stats, &error);

@@ -9,9 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
-use serde_json::json;
 
-use super::{FleetContext, note_error};
+use super::{FleetContext, agreement, note_error};
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis};
 use carom_model::replication::members::Members;
 use carom_store::links::StoreError;
@@ -88,8 +87,8 @@ impl HeartbeatThread {
         };
         let sent = since_boot();
         let settings = &self.fleet.settings;
-        let beat =
-            Heartbeat { node: &settings.node, about: self.about(), fingerprint: &settings.fingerprint, seen: &seen };
+        let about = agreement::about(settings, &self.fleet.stats);
+        let beat = Heartbeat { node: &settings.node, about, fingerprint: &settings.fingerprint, seen: &seen };
         match self.redis.beat(&beat, BEAT_TIME) {
             Ok(heard) if heard.fingerprint != settings.fingerprint => {
                 self.keep_apart(&heard.fingerprint);
@@ -130,18 +129,6 @@ impl HeartbeatThread {
         self.lengths.iter().map(mark).collect()
     }
 
-    fn about(&self) -> String {
-        let stats = &self.fleet.stats;
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "ready": stats.ready.load(Ordering::Relaxed),
-            "draining": stats.draining.load(Ordering::Relaxed),
-            "outbox": stats.fleet.outbox.get(),
-            "lagMillis": stats.fleet.lag_ms.get(),
-        })
-        .to_string()
-    }
-
     fn hear(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
         self.join();
         let stats = &self.fleet.stats;
@@ -155,6 +142,7 @@ impl HeartbeatThread {
         self.members.observe(&heard.beats, now, self.fleet.settings.reclaim_after);
         self.keep(heard, sent, seen);
         self.show(heard, now);
+        agreement::compare(&self.fleet, heard);
         self.take_over(now);
     }
 

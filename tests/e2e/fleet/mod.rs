@@ -12,6 +12,7 @@ mod keys;
 mod launcher;
 mod membership;
 mod memory;
+mod next_version;
 mod outage;
 mod scripts;
 mod sentinel;

@@ -256,6 +256,12 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
     }
 }
 
+/// True if some version wrote this record for this key, even if this version cannot decode it: the version and the
+/// checksum stay where they are in every version.
+pub fn is_intact(key: &[u8], value: &[u8]) -> bool {
+    value.len() >= HEAD_LEN && value[1..HEAD_LEN] == checksum(key, value[0], &value[HEAD_LEN..]).to_le_bytes()
+}
+
 fn is_of_domain(key: &[u8], name: &str) -> bool {
     let of_name = DomainName::from_normal(name).map(|name| name.id());
     Code::from_key(key).is_ok_and(|code| code.domain() == of_name)

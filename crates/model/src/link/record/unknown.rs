@@ -12,12 +12,16 @@ use super::tag;
 
 /// Unknown fields, as a record has them: tag, length and value of each, in the order of the tags.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct UnknownFields(Option<Arc<[u8]>>);
+pub struct UnknownFields(Option<Arc<FieldBytes>>);
+
+/// The bytes of unknown fields, behind a thin pointer: nearly all links have none.
+#[derive(PartialEq, Eq)]
+struct FieldBytes(Box<[u8]>);
 
 impl UnknownFields {
     /// Returns the fields as a record has them; empty if there are none.
     pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        self.0.as_ref().map_or(&[], |fields| &fields.0)
     }
 
     /// True if there are none.
@@ -52,7 +56,7 @@ impl UnknownRef<'_> {
         }
         fields.sort_by_key(|(tag, _)| *tag);
         let bytes: Vec<u8> = fields.into_iter().flat_map(|(_, field)| field.iter().copied()).collect();
-        UnknownFields((!bytes.is_empty()).then(|| bytes.into()))
+        UnknownFields((!bytes.is_empty()).then(|| Arc::new(FieldBytes(bytes.into()))))
     }
 }
 
@@ -75,7 +79,7 @@ pub(super) fn is_unknown(tag: u8) -> bool {
     !(tag::TARGET..=tag::IDEMPOTENCY).contains(&tag)
 }
 
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "testing", feature = "next-format"))]
 impl UnknownFields {
     /// Returns a field with this tag and value.
     ///
