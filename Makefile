@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential chromium chromium-driver curl dpkg-dev fonts-inter haproxy keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
+PACKAGES := build-essential chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
 # Tests that run at once. They wait more than they compute: for a key that ends, a file that is read anew, a node that restarts.
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 # How long `make fuzz` works on each target, in seconds.
@@ -21,6 +21,9 @@ help: ## List what can be made
 build: rust ## Build the server and its load generator for use
 	cargo build --release --locked -p carom -p carom-loadgen
 
+# Folders of tests/e2e/ whose tests ask a node over HTTP. They run over both datapaths.
+HTTP_TESTS := access:: compat:: edge:: links:: lists:: pages:: redirects:: visits::
+
 .PHONY: test
 test: packages page-tools rust ## Install what tests need (as root), then run every test
 	@if cargo nextest --version >/dev/null 2>&1; then \
@@ -31,6 +34,12 @@ test: packages page-tools rust ## Install what tests need (as root), then run ev
 	fi
 	@echo 'with faults and a next version that can be switched on: a loss of power, its control, and fleets of two versions'
 	cargo test --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --lib --test e2e -- fault_tests disk_faults power_loss next_version
+	@echo 'over kernel bypass, between network namespaces: everything that speaks HTTP'
+	@if cargo nextest --version >/dev/null 2>&1; then \
+		E2E_DATAPATH=bypass cargo nextest run --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --test e2e --test-threads $(TEST_THREADS) -- $(HTTP_TESTS); \
+	else \
+		E2E_DATAPATH=bypass cargo test --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --test e2e -- $(HTTP_TESTS); \
+	fi
 
 # Requests that schemathesis generates for each operation and phase.
 EXAMPLES ?= 30
@@ -126,12 +135,13 @@ package-test: $(if $(BINARY),,build) ## Install, upgrade, remove the package in 
 	deploy/debian/test.sh $(if $(BINARY),--binary $(BINARY))
 
 .PHONY: bench
-bench: packages rust ## Install carom's peers (as root), compare, and measure growth: bench/RESULTS.md
+bench: packages rust ## Install carom's peers (as root), compare, also over kernel bypass, and measure growth: bench/RESULTS.md
 	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PEERS); \
 	fi
 	cargo run --release --locked -p carom-bench -- compare
 	cargo run --release --locked -p carom-bench -- growth
+	cargo run --release --locked -p carom-bench -- bypass
 
 .PHONY: bench-micro
 bench-micro: packages rust ## Time the small functions (criterion) and count their instructions (valgrind)
@@ -158,7 +168,7 @@ packages:
 			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 		fi; \
 	else \
-		for command in cc chromium chromedriver curl dpkg-deb dpkg-shlibdeps h2load haproxy keepalived logrotate mount nghttp nginx openssl perl prlimit promtool redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare zbarimg; do \
+		for command in cc chromium chromedriver curl dpkg-deb dpkg-shlibdeps ethtool h2load haproxy ip keepalived logrotate mount nghttp nginx openssl perl prlimit promtool redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare zbarimg; do \
 			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
 		done; \
 	fi

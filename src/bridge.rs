@@ -6,6 +6,7 @@
 pub mod access_log;
 mod answer;
 mod apps;
+pub mod fleet_view;
 pub mod handle;
 mod jobs;
 mod load;
@@ -26,6 +27,7 @@ pub use self::jobs::{Job, JobKind, JobQueues};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
 pub use self::reply::{Answer, JobDone, LentCodes, Reply, Ticket};
 
+use self::fleet_view::FollowFence;
 use carom_limits::ALLOWANCE_QUEUE_LEN;
 use carom_model::access::Scope;
 use carom_model::access::registry::Keyring;
@@ -215,6 +217,8 @@ pub enum WriterOrder {
     },
     /// The comparison of a partition is complete.
     Compared(Partition),
+    /// Everything that the streams had at one instant was sent before this. The fence goes to all cores.
+    Fence(Arc<FollowFence>),
     /// Remove those of these links whose end is unchanged. Answered with [`SweepResult`].
     Expire {
         /// The links and their ends, from the index of ends.
@@ -270,8 +274,17 @@ pub struct LookupRequest {
     pub since: Instant,
     /// True if the store could not tell whether it has the code. Then no answer may be "missing".
     pub in_doubt: bool,
-    /// True if Redis did not know the code a moment ago.
+    /// True if the code had no link a moment ago, and can get none.
     pub was_unknown: bool,
+    /// True if a task waits for the record: the answer is a [`LinkAnswer`].
+    pub is_for_record: bool,
+}
+
+impl LookupRequest {
+    /// Returns a look-up for a client of a core that waits since that instant.
+    pub fn new(code: Code, core: CoreId, token: u64, since: Instant) -> LookupRequest {
+        LookupRequest { code, core, token, since, in_doubt: false, was_unknown: false, is_for_record: false }
+    }
 }
 
 /// A request to visit a link with a visit limit. The answer is [`ToCore::LookedUp`].
@@ -419,6 +432,8 @@ pub enum ToCore {
     LoadDamaged(Arc<[DamagedRange]>),
     /// The load is complete.
     LoadDone,
+    /// A fence behind changes from the streams.
+    Fence(Arc<FollowFence>),
     /// The result of a look-up.
     LookedUp {
         /// The code.

@@ -4,6 +4,7 @@
 mod announce;
 mod background;
 mod base;
+mod bypass;
 mod cores;
 mod events;
 mod fleet;
@@ -38,13 +39,14 @@ use carom_telemetry::stats::NodeStats;
 
 use self::announce::{announce, log_shutdown, notify_manager};
 use self::background::ExpiryEnds;
-use self::base::{Base, CoreEnds};
-use self::cores::CorePlan;
+use self::base::Base;
+use self::bypass::NodeBypass;
+use self::cores::{CoreEnds, CorePlan};
 use self::events::{Event, next_event, watch_signals};
 use self::recorders::Rings;
 use self::supervisor::{Phase, Supervisor};
 use crate::api::{self, Site};
-use crate::bridge::handle::NodeContext;
+use crate::bridge::handle::{NodeContext, miss_limiter};
 use crate::bridge::{Mailboxes, ToCore};
 use crate::core::CoreEvent;
 use crate::services::api_keys;
@@ -138,8 +140,7 @@ impl Node {
         register_last_sync(&base.links, &mut supervisor);
         let store = store_services::start(settings, &base, visits, access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
-        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = joined;
-        let fetches = supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?;
+        let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
         let (segments, recycled) = channel();
         let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
@@ -152,11 +153,12 @@ impl Node {
         let counters = NodeContext {
             domains: Arc::clone(&domains),
             writer: gateway,
+            fetches: supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?,
             look_ups,
+            fleet_view,
             allowances: store.allowances,
             apps,
-            misses_per_second: settings.limits.misses_per_second,
-            fetches,
+            guard: miss_limiter(settings.limits.misses_per_second),
             reader: store.reader,
             pages: Arc::clone(&base.pages),
             page_reader: store.page_reader,
@@ -296,7 +298,8 @@ fn site(settings: &Settings, base: &Base, domains: &Domains, listening: &[Socket
     })
 }
 
-/// Starts the cores and opens the admin listener. Public listeners open when every core has its links.
+/// Starts the cores and opens the admin listener. Public listeners open when every core has its links. The
+/// XDP program of bypass stays attached until they have ended.
 fn start_cores(
     plan: CorePlan<'_>,
     ends: CoreEnds,
@@ -304,7 +307,8 @@ fn start_cores(
     base: &Base,
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
-    let running = plan.start_all(ends.bound.public, ends.bound.admin, ends.bells, ends.mail, sources)?;
+    let NodeBypass { program, parts } = bypass::start(plan.settings, &ends.bound, &plan.limits, base)?;
+    let running = plan.start_all(ends, sources, parts)?;
     let (post, admin) = (base.post.clone(), CoreId(base.cores.get() as u16));
     post.to(admin).post(ToCore::Open);
     supervisor.register(Phase::Cores, "cores", move || {
@@ -313,6 +317,7 @@ fn start_cores(
             // A core that failed has said so itself.
             let _ = core.join();
         }
+        drop(program);
     });
     Ok(())
 }

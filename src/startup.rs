@@ -1,9 +1,11 @@
-//! The steps before a node or an offline command can work: the log, the checks of the machine, the code secret, and the
+//! The steps before a node or an offline command can work: the log, the checks of the machine and of kernel bypass, the code
+//! secret, and the
 //! data directory with its lock, its API keys and its store.
 //!
 //! Everything here runs on the main thread, and every failure is an [`Exit`](carom_settings::exit::Exit) with its number.
 
 pub(crate) mod brand;
+pub(crate) mod bypass;
 pub mod code_secret;
 pub mod data_dir;
 pub mod domains;

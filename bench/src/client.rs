@@ -1,6 +1,7 @@
 //! The client of all measurements: `carom-loadgen`, on a CPU of its own.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -28,6 +29,23 @@ pub(crate) struct Scenario {
     pub(crate) zipf: Option<f64>,
 }
 
+/// Servers and links of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    /// Servers that share the connections.
+    pub(crate) targets: Vec<SocketAddr>,
+    /// True if the client uses TLS.
+    pub(crate) is_secure: bool,
+    /// File with the links to request.
+    pub(crate) codes: PathBuf,
+    /// True if the server redirects all requests to one destination.
+    pub(crate) is_constant: bool,
+    /// CPU of the client.
+    pub(crate) cpu: usize,
+    /// Seconds of the run.
+    pub(crate) seconds: f64,
+}
+
 /// Runs one scenario against a server, and measures its cost at the server.
 ///
 /// The server's CPU time is taken over the whole life of the client, and divided by all its requests: the run has
@@ -41,8 +59,17 @@ pub(crate) fn measure(
     seconds: u64,
     place: &BenchDirs,
 ) -> Result<Sample> {
+    let servers = [Some(&running.server), running.twin.as_ref()];
+    let load = Load {
+        targets: servers.into_iter().flatten().map(|server| server.address).collect(),
+        is_secure: running.is_secure,
+        codes: data::export(&place.data, links)?,
+        is_constant,
+        cpu,
+        seconds: seconds as f64,
+    };
     let before = cpu_of(running);
-    let json = ask(running, scenario, links, is_constant, cpu, seconds, place)?;
+    let json = ask(&load, scenario, place)?;
     let used = cpu_of(running).since(before);
     sample(&json, used)
 }
@@ -52,23 +79,16 @@ fn cpu_of(running: &Running) -> Cpu {
     servers.into_iter().flatten().map(Server::cpu).fold(Cpu::default(), Cpu::and)
 }
 
-fn ask(
-    running: &Running,
-    scenario: &Scenario,
-    links: u64,
-    is_constant: bool,
-    cpu: usize,
-    seconds: u64,
-    place: &BenchDirs,
-) -> Result<Value> {
+/// Runs the generator, without a warm-up. Returns its figures.
+pub(crate) fn ask(load: &Load, scenario: &Scenario, place: &BenchDirs) -> Result<Value> {
     let report = place.scratch.join("client.json");
     let mut command = Command::new(place.programs.join("carom-loadgen"));
-    for server in [Some(&running.server), running.twin.as_ref()].into_iter().flatten() {
-        command.args(["--target", &server.address.to_string()]);
+    for target in &load.targets {
+        command.args(["--target", &target.to_string()]);
     }
     command.args(["--headers", "minimal", "--quiet", "--warmup", "0s"]);
-    command.arg("--codes").arg(data::export(&place.data, links)?).arg("--json").arg(&report);
-    command.args(["--cpus", &cpu.to_string(), "--duration", &format!("{seconds}s")]);
+    command.arg("--codes").arg(&load.codes).arg("--json").arg(&report);
+    command.args(["--cpus", &load.cpu.to_string(), "--duration", &format!("{}s", load.seconds)]);
     command.args(["--connections", &scenario.connections.to_string(), "--pipeline", &scenario.pipeline.to_string()]);
     match scenario.rate {
         Some(rate) => command.args(["--rate", &rate.to_string()]),
@@ -80,10 +100,10 @@ fn ask(
     if let Some(exponent) = scenario.zipf {
         command.args(["--zipf", &exponent.to_string()]);
     }
-    if is_constant {
+    if load.is_constant {
         command.arg("--no-check-location");
     }
-    if running.is_secure {
+    if load.is_secure {
         command.args(["--tls", "--tls-insecure"]);
     }
     run(&mut command, &report)
@@ -104,7 +124,7 @@ pub(crate) fn run(command: &mut Command, report: &Path) -> Result<Value> {
 }
 
 /// Combines the figures of a run with its cost at the server.
-fn sample(json: &Value, used: Cpu) -> Result<Sample> {
+pub(crate) fn sample(json: &Value, used: Cpu) -> Result<Sample> {
     let number = |path: &str| {
         json.pointer(path).and_then(Value::as_f64).with_context(|| format!("the client's report has no {path}"))
     };
@@ -113,6 +133,7 @@ fn sample(json: &Value, used: Cpu) -> Result<Sample> {
     Ok(Sample {
         throughput: number("/throughput")?,
         user_micros: used.user * 1e6 / requests,
+        machine_micros: number("/machine/cpuSeconds")? * 1e6 / number("/requests/completedInTime")?.max(1.0),
         system_micros: used.system * 1e6 / requests,
         p50: latency("p50")?,
         p80: latency("p80")?,
@@ -132,11 +153,12 @@ mod tests {
     fn a_report_becomes_a_sample() {
         let all = json!({"p50": 50.0, "p80": 80.0, "p99": 99.0, "p999": 999.0});
         let report = json!({
-            "requests": {"completed": 1_000, "unsent": 2}, "throughput": 500.0, "errors": {"total": 1},
+            "requests": {"completed": 1_000, "completedInTime": 500, "unsent": 2}, "machine": {"cpuSeconds": 0.01}, "throughput": 500.0, "errors": {"total": 1},
             "latencyMicros": {"intended": {"all": all}}, "generator": {"bottleneck": true},
         });
         let sample = sample(&report, Cpu { user: 0.001, system: 0.006 }).unwrap();
         assert!((sample.cpu_micros() - 7.0).abs() < 1e-9);
+        assert!((sample.machine_micros - 20.0).abs() < 1e-9);
         assert_eq!((sample.p99, sample.errors, sample.client_limited), (99.0, 3, true));
         assert!(super::sample(&json!({}), Cpu::default()).is_err());
     }

@@ -110,7 +110,7 @@ pub(crate) fn run(
         results.subjects.push(Subject {
             name: peer.name.to_owned(),
             version: peer.version.clone(),
-            settings: tidy(&peer.settings, place),
+            settings: place.tidy(&peer.settings),
             memory,
         });
     }
@@ -149,9 +149,4 @@ fn take_sample(results: &mut Results, peer: &Peer, scenario: &Scenario, sample: 
             results.notes.push(note);
         }
     }
-}
-
-/// Replaces the folders of this machine in the settings.
-fn tidy(settings: &str, place: &BenchDirs) -> String {
-    settings.replace(&place.scratch.display().to_string(), "SCRATCH").replace(&place.data.display().to_string(), "DATA")
 }

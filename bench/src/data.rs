@@ -39,11 +39,24 @@ pub(crate) fn target(number: u64) -> String {
 /// use.
 pub(crate) fn export(folder: &Path, count: u64) -> Result<PathBuf> {
     made_once(folder.join(format!("links-{count}.ndjson")), |out| {
-        for number in 0..count {
-            writeln!(out, "{{\"shortCode\":\"{}\",\"longUrl\":\"{}\"}}", code(number), target(number))?;
-        }
-        Ok(())
+        (0..count).try_for_each(|number| write_link(out, number))
     })
+}
+
+/// Returns a file with at most `most` of the first `count` links, evenly spread over them. Written on first use.
+pub(crate) fn sample(folder: &Path, count: u64, most: u64) -> Result<PathBuf> {
+    let step = count.div_ceil(most).max(1);
+    if step == 1 {
+        return export(folder, count);
+    }
+    made_once(folder.join(format!("links-{count}-every-{step}.ndjson")), |out| {
+        (0..count).step_by(step as usize).try_for_each(|number| write_link(out, number))
+    })
+}
+
+fn write_link(out: &mut impl Write, number: u64) -> Result<()> {
+    let (code, target) = (code(number), target(number));
+    Ok(writeln!(out, "{{\"shortCode\":\"{code}\",\"longUrl\":\"{target}\"}}")?)
 }
 
 /// Returns a map of the first `count` links for another server: a line of `/code`, a space, the destination and
@@ -74,6 +87,16 @@ fn made_once(path: PathBuf, write: impl FnOnce(&mut BufWriter<File>) -> Result<(
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn sample_is_spread_over_all_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = |path| std::fs::read_to_string(path).unwrap();
+        let lines = text(sample(folder.path(), 100, 30).unwrap());
+        assert_eq!(lines.lines().count(), 25);
+        assert!(lines.lines().nth(24).unwrap().contains(&code(96)), "{lines}");
+        assert_eq!(sample(folder.path(), 30, 30).unwrap(), export(folder.path(), 30).unwrap());
+    }
 
     #[test]
     fn codes_differ_and_targets_have_a_hundred_bytes() {

@@ -349,7 +349,7 @@ impl Growth<'_> {
         let empty = self.fresh("empty")?;
         let running = self.carom(&empty, &cpu)?;
         let base = running.server.memory();
-        let idle = self.idle(&running)?;
+        let idle = idle(&running.server, 1)?;
         drop(running);
         std::fs::remove_dir_all(&empty)?;
         let many = self.order.many;
@@ -380,21 +380,6 @@ impl Growth<'_> {
         )
     }
 
-    /// Returns the memory of an idle connection at the server, in bytes.
-    fn idle(&self, running: &Running) -> Result<f64> {
-        let connect = || -> Result<TcpStream> {
-            let mut stream = TcpStream::connect(running.server.address)?;
-            ask(&mut stream, "none")?;
-            Ok(stream)
-        };
-        let first = (0..500).map(|_| connect()).collect::<Result<Vec<_>>>()?;
-        let before = running.server.memory();
-        let all = (0..IDLE).map(|_| connect()).collect::<Result<Vec<_>>>()?;
-        let grown = running.server.memory().saturating_sub(before) as f64;
-        drop((first, all));
-        Ok(grown / IDLE as f64)
-    }
-
     fn ready(&mut self) -> Result<()> {
         let many = self.order.many;
         let data = peers::carom_data(self.place, many)?;
@@ -423,6 +408,25 @@ impl Growth<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the memory of an idle connection at the server, in bytes: the median of some groups of connections.
+pub(crate) fn idle(server: &Server, groups: usize) -> Result<f64> {
+    let connect = || -> Result<TcpStream> {
+        let mut stream = TcpStream::connect(server.address)?;
+        ask(&mut stream, "none")?;
+        Ok(stream)
+    };
+    let mut all = (0..500).map(|_| connect()).collect::<Result<Vec<_>>>()?;
+    let mut grown = Vec::new();
+    for _ in 0..groups {
+        let before = server.memory();
+        for _ in 0..IDLE / groups {
+            all.push(connect()?);
+        }
+        grown.push(server.memory().saturating_sub(before) as f64 / (IDLE / groups) as f64);
+    }
+    Ok(median(grown).unwrap_or(0.0))
 }
 
 /// Copies a folder with all its content.

@@ -1,6 +1,7 @@
 //! `carom-bench`: compares carom with its peers in one run, and measures its growth. One command reproduces every
 //! figure.
 
+mod bypass;
 mod client;
 mod compare;
 mod data;
@@ -9,6 +10,7 @@ mod growth;
 mod instructions;
 mod machine;
 mod micro;
+mod namespaces;
 mod peers;
 mod process;
 mod report;
@@ -41,6 +43,8 @@ enum What {
     Compare(CompareArguments),
     /// Growth of carom's costs with links, cores and connections; creates, memory, and time to ready.
     Growth(CommonArguments),
+    /// carom over bypass, over kernel sockets, and nginx, over virtual interfaces. Needs root.
+    Bypass(BypassArguments),
     /// Instructions of the small functions, counted by callgrind, compared with the saved counts.
     Instructions {
         /// File with the saved counts.
@@ -84,6 +88,15 @@ struct CommonArguments {
     /// File of results. Results of other measurements in it are kept.
     #[arg(long, value_name = "FILE", default_value = "bench/results/results.json")]
     json: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+struct BypassArguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Number of links of carom [default: 10 million; with --quick one million]
+    #[arg(long, value_name = "N")]
+    links: Option<u64>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -171,7 +184,26 @@ fn carry_out(what: What) -> Result<()> {
                 growth::run(&growth::GrowthOptions { rounds, seconds, many }, place, cpus, stop, results)
             })
         }
+        What::Bypass(arguments) => compare_bypass(&arguments),
     }
+}
+
+/// Compares kernel bypass, if this machine can.
+fn compare_bypass(arguments: &BypassArguments) -> Result<()> {
+    if let Some(reason) = namespaces::obstacle() {
+        say(&format!("the comparison of kernel bypass is skipped: {reason}"));
+        return Ok(());
+    }
+    let common = &arguments.common;
+    let order = bypass::BypassOptions {
+        rounds: if common.quick { 2 } else { common.rounds },
+        seconds: if common.quick { 2 } else { common.seconds },
+        links: arguments.links.unwrap_or(if common.quick { 1_000_000 } else { 10_000_000 }),
+    };
+    measure(common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
+        let new = results::BypassResults { machine, ..results::BypassResults::default() };
+        bypass::run(&order, place, cpus, stop, results.bypass.insert(new))
+    })
 }
 
 /// Prepares, measures, and writes the results.

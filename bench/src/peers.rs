@@ -41,6 +41,14 @@ pub(crate) struct BenchDirs {
     pub(crate) scratch: PathBuf,
 }
 
+impl BenchDirs {
+    /// Replaces the folders of this machine in settings.
+    pub(crate) fn tidy(&self, settings: &str) -> String {
+        let [scratch, data] = [&self.scratch, &self.data].map(|folder| folder.display().to_string());
+        settings.replace(&scratch, "SCRATCH").replace(&data, "DATA")
+    }
+}
+
 /// A server that can be started.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
@@ -122,18 +130,19 @@ impl Peer {
 }
 
 /// Returns the first of these programs that exists.
-fn find(programs: &[&str]) -> Option<String> {
+pub(crate) fn find(programs: &[&str]) -> Option<String> {
     programs.iter().find(|program| Path::new(program).exists()).map(|program| (*program).to_owned())
 }
 
 /// Returns the first line of a program's version output.
-fn version(program: &str, option: &str) -> String {
+pub(crate) fn version(program: &str, option: &str) -> String {
     let output = Command::new(program).arg(option).output();
     let text = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().next().unwrap_or("unknown").trim().to_owned()
 }
 
-fn written(path: &Path, text: &str) -> Result<String> {
+/// Writes a file. Returns its path.
+pub(crate) fn written(path: &Path, text: &str) -> Result<String> {
     std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(path.display().to_string())
 }
@@ -212,7 +221,7 @@ fn nginx_with_tls(name: &'static str, place: &BenchDirs, address: SocketAddr) ->
 }
 
 /// Returns the paths of a certificate (ECDSA, P-256) and its key, created once for a run.
-fn certificate(place: &BenchDirs) -> Result<(String, String)> {
+pub(crate) fn certificate(place: &BenchDirs) -> Result<(String, String)> {
     let [certificate, key] = ["tls.pem", "tls.key"].map(|name| place.scratch.join(name));
     if !certificate.exists() {
         let made = Command::new("openssl")
@@ -230,7 +239,8 @@ fn certificate(place: &BenchDirs) -> Result<(String, String)> {
     Ok((certificate.display().to_string(), key.display().to_string()))
 }
 
-fn return_location() -> String {
+/// Returns nginx's server block with one redirect for all requests.
+pub(crate) fn return_location() -> String {
     format!("server {{ listen ADDRESS backlog=4096; location / {{ return 302 {}; }} }}", data::target(0))
 }
 
@@ -242,7 +252,7 @@ fn map_location(map: &Path) -> String {
 }
 
 /// Returns nginx's settings around a server block.
-fn nginx_settings(scratch: &Path, name: &str, modules: &str, server: &str, address: SocketAddr) -> String {
+pub(crate) fn nginx_settings(scratch: &Path, name: &str, modules: &str, server: &str, address: SocketAddr) -> String {
     let pid = scratch.join(format!("{name}.pid"));
     format!(
         "{modules}daemon off;\nworker_processes 1;\npid {};\nerror_log stderr warn;\nevents {{ worker_connections 16384; multi_accept on; }}\nhttp {{\n  access_log off; server_tokens off; tcp_nodelay on;\n  keepalive_requests 1000000000; keepalive_timeout 75s; absolute_redirect off;\n  client_body_temp_path {scratch}/tmp; proxy_temp_path {scratch}/tmp; fastcgi_temp_path {scratch}/tmp; uwsgi_temp_path {scratch}/tmp; scgi_temp_path {scratch}/tmp;\n  {}\n}}\n",

@@ -18,6 +18,13 @@ const SETTLE_TIME: Duration = Duration::from_millis(50);
 /// Time within which a server must end before it is killed.
 const END_TIME_MAX: Duration = Duration::from_secs(15);
 
+/// Time within which a server must become idle.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// Span and highest share of a CPU of an idle server.
+const IDLE_SPAN: Duration = Duration::from_secs(1);
+const IDLE_SHARE_MAX: f64 = 0.1;
+
 /// Interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -101,10 +108,26 @@ impl Server {
     pub(crate) fn cpu(&self) -> Cpu {
         let mut cpu = Cpu::default();
         for pid in self.processes() {
-            let one = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(Cpu::default(), |text| cpu_of(&text));
-            cpu = cpu.and(one);
+            cpu = cpu.and(Cpu::of_process(pid));
         }
         cpu
+    }
+
+    /// Waits until the server has finished the work of its start, such as writing an image of its data.
+    ///
+    /// # Errors
+    /// If it still works after a long time.
+    pub(crate) fn await_idle(&self) -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < IDLE_TIME_MAX {
+            let before = self.cpu();
+            std::thread::sleep(IDLE_SPAN);
+            let used = self.cpu().since(before);
+            if used.user + used.system < IDLE_SHARE_MAX * IDLE_SPAN.as_secs_f64() {
+                return Ok(());
+            }
+        }
+        bail!("it still works without load, after {IDLE_TIME_MAX:?}")
     }
 
     /// Returns the memory of all processes of the server in bytes, with shared pages counted once.
@@ -143,7 +166,21 @@ impl Drop for Server {
     }
 }
 
+/// Returns the kernel thread that handles packets on a CPU when they are too many for interrupts; `None` if this
+/// process cannot see it.
+pub(crate) fn softirq_thread(cpu: usize) -> Option<u32> {
+    let name = format!("ksoftirqd/{cpu}\n");
+    let pids = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == name))
+}
+
 impl Cpu {
+    /// Returns the CPU time of a process so far; none if it has ended.
+    pub(crate) fn of_process(pid: u32) -> Cpu {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(Cpu::default(), |text| cpu_of(&text))
+    }
+
     /// Returns the CPU time of all children of this process that have ended.
     pub(crate) fn of_ended_children() -> Cpu {
         std::fs::read_to_string("/proc/self/stat").map_or(Cpu::default(), |text| times_from(&text, ENDED_CHILDREN))

@@ -24,6 +24,54 @@ pub(crate) struct Results {
     /// Remarks on the growth measurements.
     #[serde(default)]
     pub(crate) growth_notes: Vec<String>,
+    /// Comparison of kernel bypass, if it was measured.
+    #[serde(default)]
+    pub(crate) bypass: Option<BypassResults>,
+}
+
+/// Comparison of kernel bypass with kernel sockets and with nginx, over a veth pair.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BypassResults {
+    /// Machine and date of the measurement.
+    pub(crate) machine: Machine,
+    /// Number of links of carom.
+    pub(crate) links: u64,
+    /// Servers of the comparison.
+    pub(crate) subjects: Vec<Subject>,
+    /// Scenarios of the comparison, in order.
+    pub(crate) scenarios: Vec<String>,
+    /// Result of each subject in each scenario and round.
+    pub(crate) runs: Vec<Run>,
+    /// Frames received for each redirect, round by round.
+    pub(crate) frames_in: Vec<f64>,
+    /// Frames sent for each redirect, round by round.
+    pub(crate) frames_out: Vec<f64>,
+    /// Segments that carom sent again, in all runs.
+    pub(crate) retransmissions: u64,
+    /// CPU time of a thread that turns a frame around without TCP, in microseconds.
+    pub(crate) reflector_micros: f64,
+    /// CPU time of the machine for such a frame, in microseconds.
+    pub(crate) reflector_machine_micros: f64,
+    /// Memory of an idle connection over bypass, in bytes.
+    pub(crate) idle_over_bypass: f64,
+    /// Memory of an idle connection over kernel sockets, in bytes.
+    pub(crate) idle_over_kernel: f64,
+    /// Figures with their budgets.
+    pub(crate) figures: Vec<ComparedFigure>,
+    /// Omissions and remarks.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A figure of carom over bypass, beside that over kernel sockets.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ComparedFigure {
+    /// Figure of carom over bypass.
+    #[serde(flatten)]
+    pub(crate) figure: Figure,
+    /// Value of carom over kernel sockets, if it is comparable.
+    pub(crate) kernel: Option<f64>,
 }
 
 /// Machine and program of a measurement.
@@ -86,6 +134,9 @@ pub(crate) struct Sample {
     pub(crate) user_micros: f64,
     /// CPU time of the server for each request in the kernel, in microseconds.
     pub(crate) system_micros: f64,
+    /// CPU time of the whole machine for each request, in microseconds: of client, server and interrupts.
+    #[serde(default)]
+    pub(crate) machine_micros: f64,
     /// Median latency in microseconds, from the intended instant in an open loop.
     pub(crate) p50: f64,
     /// Latency at 80 %, in microseconds.
@@ -146,26 +197,41 @@ impl Budget {
 impl Results {
     /// Returns the median of a figure over the rounds of a subject in a scenario.
     pub(crate) fn median(&self, subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
-        let of = |run: &&Run| run.subject == subject && run.scenario == scenario;
-        median(self.runs.iter().filter(of).map(|run| pick(&run.sample)).collect())
+        median_of(&self.runs, subject, scenario, pick)
     }
 
     /// Returns the highest value of a figure over the rounds, for figures that a median might hide.
     pub(crate) fn worst(&self, subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
-        let of = |run: &&Run| run.subject == subject && run.scenario == scenario;
-        self.runs.iter().filter(of).map(|run| pick(&run.sample)).max_by(f64::total_cmp)
+        rounds_of(&self.runs, subject, scenario, pick).into_iter().max_by(f64::total_cmp)
     }
 
-    /// Returns the median of the ratios of two subjects, round by round: a disturbance of a round affects both.
+    /// Returns the median of the ratios of two subjects, round by round.
     pub(crate) fn ratio(&self, subject: &str, to: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
-        let rounds = |name: &str| -> Vec<f64> {
-            let of = |run: &&Run| run.subject == name && run.scenario == scenario;
-            self.runs.iter().filter(of).map(|run| pick(&run.sample)).collect()
-        };
-        median(
-            rounds(subject).into_iter().zip(rounds(to)).filter(|(_, to)| *to > 0.0).map(|(one, to)| one / to).collect(),
-        )
+        ratio_of(&self.runs, subject, to, scenario, pick)
     }
+}
+
+/// Returns a figure of a subject in a scenario, round by round.
+pub(crate) fn rounds_of(runs: &[Run], subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Vec<f64> {
+    let of = |run: &&Run| run.subject == subject && run.scenario == scenario;
+    runs.iter().filter(of).map(|run| pick(&run.sample)).collect()
+}
+
+/// Returns the median of a figure over the rounds of a subject in a scenario.
+pub(crate) fn median_of(runs: &[Run], subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
+    median(rounds_of(runs, subject, scenario, pick))
+}
+
+/// Returns the median of the ratios of two subjects, round by round: a disturbance of a round affects both.
+pub(crate) fn ratio_of(
+    runs: &[Run],
+    subject: &str,
+    to: &str,
+    scenario: &str,
+    pick: impl Fn(&Sample) -> f64,
+) -> Option<f64> {
+    let rounds = |name: &str| rounds_of(runs, name, scenario, &pick);
+    median(rounds(subject).into_iter().zip(rounds(to)).filter(|(_, to)| *to > 0.0).map(|(one, to)| one / to).collect())
 }
 
 /// Returns the median of some values: with an even number of values, the mean of the two middle ones.

@@ -233,6 +233,8 @@ put_examples() {
             put 0644 "$root/$file" "usr/share/carom/$folder/${file##*/}"
         done < <(files_of "deploy/$folder")
     done
+    # The drop-in has no effect there; the administrator copies it to use it.
+    put 0644 "$root/deploy/systemd/carom.service.d/bypass.conf" usr/share/carom/systemd/bypass.conf
     sed -i -e 's,](\.\./\.\./docs/src/,](../../doc/carom/docs/,g' "$stage/usr/share/carom/container/README.md"
 }
 

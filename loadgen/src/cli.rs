@@ -1,6 +1,6 @@
 //! The command line and the checked plan that it becomes. Every mistake is reported at once.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,6 +58,9 @@ pub(crate) struct Arguments {
     /// Connections in total.
     #[arg(long, value_name = "N", default_value = "64")]
     connections: String,
+    /// Client address of the connections [default: the kernel's choice]. Can be repeated; connections take turns.
+    #[arg(long, value_name = "IP")]
+    bind: Vec<IpAddr>,
     /// Requests in flight on each connection.
     #[arg(long, value_name = "N", default_value = "1")]
     pipeline: String,
@@ -255,6 +258,9 @@ impl Arguments {
             wrong.0.push("--connections: each target needs at least one connection".to_owned());
         }
         let source = self.source(create, mix, &mut wrong);
+        for target in targets.iter().flatten() {
+            wrong.take("bind", reachable_from(&self.bind, target));
+        }
         let pace = match self.closed {
             true => Loop::Closed,
             false => Loop::Open { arrival: self.arrival.into(), rate: rate.unwrap_or(1.0) },
@@ -271,6 +277,7 @@ impl Arguments {
             timeout: timeout.expect(checked),
             connections: connections.expect(checked) as usize,
             cpus: cpus.expect(checked),
+            clients: self.bind,
             pipeline: pipeline.expect(checked) as usize,
             renew: renew.map(|renew| renew.expect(checked)),
             mix: mix.expect(checked),
@@ -467,6 +474,14 @@ fn header(field: &str) -> Result<(), String> {
     visible(field)
 }
 
+/// Checks that client addresses are of the family of a target.
+fn reachable_from(clients: &[IpAddr], target: &Target) -> Result<(), String> {
+    match clients.iter().find(|client| client.is_ipv4() != target.address.is_ipv4()) {
+        None => Ok(()),
+        Some(client) => Err(format!("{client} is not of the address family of {}", target.address)),
+    }
+}
+
 /// Checks that a text cannot end a line of a request. The text may be secret, so the error does not show it.
 fn visible(text: &str) -> Result<(), String> {
     if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
@@ -548,6 +563,7 @@ mod tests {
             ("--target 127.0.0.1:99999", "port"),
             ("--target http://127.0.0.1:80/a", "path"),
             ("--connections 1 --target 127.0.0.1:2", "each target"),
+            ("--bind ::1", "--bind"),
         ] {
             let wrong = check(&format!("--target 127.0.0.1:1 --create 1 {arguments}")).unwrap_err().join("\n");
             assert!(wrong.contains(words), "{arguments}: {wrong}");

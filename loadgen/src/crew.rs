@@ -3,6 +3,7 @@
 //! touched connection.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::check::{self, Fault};
@@ -170,6 +171,11 @@ impl Crew {
     /// Returns the index of a connection's target.
     pub(crate) fn target(&self, slot: u32) -> usize {
         (self.first + slot as usize) % self.plan.targets.len()
+    }
+
+    /// Returns the client address of a connection; `None` if the kernel chooses it.
+    pub(crate) fn client_address(&self, slot: u32) -> Option<IpAddr> {
+        self.plan.client_address(self.first + slot as usize)
     }
 
     /// Returns the start of the measurement.

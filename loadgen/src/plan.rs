@@ -1,6 +1,6 @@
 //! The checked plan of a run.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::check::Expectation;
@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) timeout: Duration,
     /// Connections of all threads.
     pub(crate) connections: usize,
+    /// Client addresses, which connections take in turn; if empty, the kernel chooses.
+    pub(crate) clients: Vec<IpAddr>,
     /// CPU of each thread.
     pub(crate) cpus: Vec<usize>,
     /// Requests in flight on each connection.
@@ -76,6 +78,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Returns the client address of a connection, by its index among those of all threads.
+    pub(crate) fn client_address(&self, connection: usize) -> Option<IpAddr> {
+        // Connections to one target take all addresses in turn.
+        let turn = connection / self.targets.len();
+        self.clients.get(turn % self.clients.len().max(1)).copied()
+    }
+
     /// Returns the rate of an open loop in requests per second; `None` for a closed loop.
     pub(crate) fn rate(&self) -> Option<f64> {
         match self.pace {

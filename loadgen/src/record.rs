@@ -121,6 +121,8 @@ pub(crate) struct Record {
     pub(crate) busiest: f64,
     /// Highest share of the measured time that a runnable thread did not run because others had its CPU.
     pub(crate) displaced: f64,
+    /// CPU time of the whole machine in the measured time, in seconds: of all processes and of interrupts.
+    pub(crate) machine: f64,
     /// Length of the measured time, in seconds.
     pub(crate) seconds: f64,
     /// Hashes of the codes of created links, to detect a code that is issued twice.
@@ -139,6 +141,7 @@ impl Default for Record {
             cpu: Cpu::default(),
             busiest: 0.0,
             displaced: 0.0,
+            machine: 0.0,
             seconds: 0.0,
             codes: HashSet::new(),
             created: Vec::new(),
@@ -165,6 +168,7 @@ impl Record {
         self.cpu.system += other.cpu.system;
         self.busiest = self.busiest.max(other.busiest);
         self.displaced = self.displaced.max(other.displaced);
+        self.machine = self.machine.max(other.machine);
         self.seconds = self.seconds.max(other.seconds);
         let twice = other.codes.into_iter().filter(|code| !self.codes.insert(*code)).count();
         self.faults[Fault::Created as usize] += twice as u64;
@@ -264,7 +268,7 @@ mod tests {
         (one.counts.completed, one.counts.in_time) = (1, 1);
         one.faults[Fault::Location as usize] = 2;
         one.faults[Fault::Timeout as usize] = 3;
-        (one.seconds, one.busiest) = (2.0, 0.5);
+        (one.seconds, one.busiest, one.machine) = (2.0, 0.5, 3.0);
         let mut all = Record::default();
         one.codes.insert(7);
         all.add(one.clone());
@@ -272,5 +276,6 @@ mod tests {
         assert_eq!((all.counts.completed, all.errors(), all.wrong_answers()), (2, 11, 5));
         assert_eq!(all.fault(Fault::Created), 1, "two threads were given one code");
         assert_eq!((all.throughput(), all.all().intended.len()), (1.0, 2));
+        assert_eq!(all.machine, 3.0, "every thread sees the same machine");
     }
 }

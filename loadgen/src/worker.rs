@@ -1,6 +1,7 @@
 //! One thread of the generator: its ring, sockets and clock, and the loop that drives its connections.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,9 @@ const TICK_NS: u64 = 50_000_000;
 
 /// Time within which all connections must be open before the run starts.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Ticks of the kernel's CPU times per second: `USER_HZ`, which is 100 on Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Error number of a receive that found no buffer.
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
@@ -246,6 +250,7 @@ impl Worker {
         let record = &mut self.crew.record;
         record.cpu = to.since(&from);
         record.busiest = record.cpu.total() * 1e9 / span;
+        record.machine = (to.machine - from.machine) as f64 / TICKS_PER_SECOND;
         record.displaced = (to.waited_ns - from.waited_ns) as f64 / span;
         record.seconds = end_ns.saturating_sub(begin_ns) as f64 / 1e9;
         Ok(())
@@ -396,9 +401,7 @@ impl Worker {
             self.crew.connect_failed(slot, &reason, now_ns);
             return Ok(());
         }
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
-            .and_then(|socket| socket.set_tcp_nodelay(true).map(|()| socket));
-        let socket = match socket {
+        let socket = match new_socket(address, self.crew.client_address(slot)) {
             Ok(socket) => OwnedFd::from(socket),
             Err(error) => {
                 self.crew.connect_failed(slot, &error.to_string(), now_ns);
@@ -414,6 +417,18 @@ impl Worker {
     }
 }
 
+/// Makes a socket for a connection to `target`, at a client address if one is given.
+fn new_socket(target: SocketAddr, client: Option<IpAddr>) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    if let Some(client) = client {
+        // Connections that have ended keep their ports for a while.
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::new(client, 0).into())?;
+    }
+    Ok(socket)
+}
+
 /// CPU time of this thread so far.
 #[derive(Clone, Copy, Debug)]
 struct CpuTimes {
@@ -424,6 +439,8 @@ struct CpuTimes {
     system: u64,
     /// Time in which the thread was runnable and others ran, in nanoseconds.
     waited_ns: u64,
+    /// CPU time of the whole machine, in ticks of the kernel.
+    machine: u64,
 }
 
 impl CpuTimes {
@@ -439,7 +456,8 @@ impl CpuTimes {
         // Time on the CPU and time in its queue. A kernel without this file leaves it at zero.
         let queue = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let waited_ns = queue.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
-        Ok(CpuTimes { total_ns, user, system, waited_ns })
+        let machine = busy_ticks(&std::fs::read_to_string("/proc/stat").unwrap_or_default());
+        Ok(CpuTimes { total_ns, user, system, waited_ns, machine })
     }
 
     fn since(&self, before: &CpuTimes) -> Cpu {
@@ -447,5 +465,25 @@ impl CpuTimes {
         let (user, system) = ((self.user - before.user) as f64, (self.system - before.system) as f64);
         let share = if user + system > 0.0 { user / (user + system) } else { 0.5 };
         Cpu { user: total * share, system: total * (1.0 - share) }
+    }
+}
+
+/// Returns the time in which CPUs were not idle, in ticks of the kernel, given the text of `/proc/stat`.
+fn busy_ticks(stat: &str) -> u64 {
+    let all = stat.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = all.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    // proc(5): user, nice, system, idle, iowait, irq, softirq. A hypervisor's share, which follows, is not this machine's.
+    ticks.iter().take(7).enumerate().filter(|(at, _)| !matches!(at, 3 | 4)).map(|(_, ticks)| ticks).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_and_stolen_time_is_no_cpu_time_of_the_machine() {
+        let stat = "cpu  1000 200 30 4000 50 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(busy_ticks(stat), 1_000 + 200 + 30 + 6 + 7);
+        assert_eq!(busy_ticks(""), 0);
     }
 }

@@ -221,7 +221,7 @@ impl Context {
 
     fn too_many_page<B>(&self, request: &Request<B>) -> ApiResponse {
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
-        let limit = self.services.counters().misses_per_second;
+        let limit = self.services.guard().misses_per_second();
         with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))
     }
 }

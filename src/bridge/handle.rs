@@ -30,11 +30,12 @@ pub use self::long::{LongKind, LongRequest, TooMany};
 #[cfg(test)]
 pub(crate) use self::recording::testing::recording_handle;
 pub use self::recording::{Recorders, count_response};
+use crate::bridge::fleet_view::FleetView;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, EditsAnswer, JobQueues, LinkAnswer,
-    ListQueues, LookupQueue, Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, StoreAnswer,
-    StoreRequest, Ticket, ToCore, VisitsAnswer, WriterQueue,
+    ListQueues, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply,
+    StoreAnswer, StoreRequest, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -82,10 +83,12 @@ pub struct NodeContext {
     pub jobs: JobQueues,
     /// Queue to the thread that looks up codes in Redis; `None` if the node is not in a fleet.
     pub look_ups: Option<LookupQueue>,
+    /// The knowledge about the fleet; `None` if the node is not in one.
+    pub fleet_view: Option<Arc<FleetView>>,
     /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
-    /// Misses per second that an address may cause on one core; 0 means no limit.
-    pub misses_per_second: u32,
+    /// The rate limit for misses and failed keys, which all cores share.
+    pub guard: Arc<MissLimiter>,
     /// Queue to the thread that grants the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Queue to the threads that read links which are not in memory; `None` if all are.
@@ -166,8 +169,6 @@ pub struct ServiceHandle {
     blocked: RefCell<Option<Arc<HostSet>>>,
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
-    /// The rate limit for misses and failed keys.
-    guard: MissLimiter,
     /// Codes that were taken, and are not needed after all. There are never more than links that are created at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
@@ -206,16 +207,18 @@ fn fresh_code_of(link: &Link) -> Option<Code> {
 /// The reason of an answer that did not come in time.
 const LATE: &str = "the store did not answer in time";
 
+/// Returns the rate limit for misses and failed keys of a node; 0 misses a second means no limit.
+pub fn miss_limiter(misses_per_second: u32) -> Arc<MissLimiter> {
+    // The random seed keeps clients from choosing addresses that share a set.
+    Arc::new(MissLimiter::new(misses_per_second, RandomState::new().hash_one(0), monotonic_micros))
+}
+
 impl ServiceHandle {
     /// Returns the handle of core `me`.
     pub fn new(me: CoreId, counters: NodeContext, codes: Box<dyn Codes>, told: Recorders) -> ServiceHandle {
-        // The random seed keeps clients from choosing addresses that share a set.
-        let guard =
-            MissLimiter::new(counters.misses_per_second, RandomState::new().hash_one(me.index()), monotonic_micros);
         ServiceHandle {
             me,
             counters,
-            guard,
             blocked: RefCell::default(),
             keys: RefCell::default(),
             waiting: RefCell::default(),
@@ -288,10 +291,27 @@ impl ServiceHandle {
         place.answer().await.unwrap_or(StoreAnswer::Unconfirmed(LATE))
     }
 
-    /// Reads the record of a code, and its visit counts.
+    /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up in
+    /// Redis; its visits are not known here.
     pub async fn read_link(&self, code: Code) -> LinkAnswer {
+        let followed = self.counters.fleet_view.as_ref().map(|view| (view, view.followed()));
         let answer = self.read(|ticket| ReadRequest::Link { code, ticket }).await;
-        answer.unwrap_or_else(LinkAnswer::Refused)
+        match (answer.unwrap_or_else(LinkAnswer::Refused), &self.counters.look_ups, followed) {
+            (LinkAnswer::NotFound, Some(queue), Some((view, mark))) if !view.is_absent(&code, mark) => {
+                self.read_in_fleet(queue, code).await
+            }
+            (answer, ..) => answer,
+        }
+    }
+
+    async fn read_in_fleet(&self, queue: &LookupQueue, code: Code) -> LinkAnswer {
+        let place = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
+        let question =
+            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, place.token, Instant::now()) };
+        if let Err(error) = queue.try_send(question) {
+            return LinkAnswer::Refused(refusal(&error));
+        }
+        place.answer().await.unwrap_or(LinkAnswer::Refused(LATE))
     }
 
     /// Reads all visit statistics of a link, of all links, or of requests for missing codes. Returns `None` if there is
@@ -462,7 +482,7 @@ impl ServiceHandle {
     /// Returns the rate limit for misses and failed keys.
     #[inline]
     pub fn guard(&self) -> &MissLimiter {
-        &self.guard
+        &self.counters.guard
     }
 
     /// Counts the response to a request for a code that a task has answered.

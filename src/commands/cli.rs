@@ -208,7 +208,7 @@ pub enum AppCommand {
         /// Expiry date of the key, such as 2030-01-31 [default: never]
         #[arg(long, value_name = "DATE", value_parser = end)]
         expires: Option<u64>,
-        /// Links that the app may create per second on each node [default: limits.creates_per_second]
+        /// Links that the app may create per second on all nodes together [default: limits.creates_per_second]
         #[arg(long, value_name = "N", value_parser = rate)]
         creates_per_second: Option<NonZeroU32>,
         /// Limit the key to a domain of domains.serve, or to DEFAULT, the default domain; can be repeated [default: all]

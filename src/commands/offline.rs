@@ -11,6 +11,7 @@ use crate::commands::data::import;
 use crate::commands::data::import_setup::{ImportError, ImportSetup};
 use crate::services::maintenance::index_builder;
 use crate::services::readers::export::{self, ExportError};
+use crate::startup::bypass;
 use crate::startup::code_secret;
 use crate::startup::data_dir::{OpenStore, api_keys, lock, open_store, store_exit};
 use crate::startup::domains::{domains_of, own_authorities};
@@ -19,6 +20,7 @@ use crate::startup::logging;
 use crate::startup::preflight;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, LogFormat, Settings, Warning, environment};
+use carom_xdp::preflight::{Finding, FindingSeverity, FindingSubject};
 
 /// Imports links into a data directory.
 ///
@@ -102,7 +104,7 @@ pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
 /// Checks the settings and prints the effective ones.
 ///
 /// # Errors
-/// Every mistake in the settings.
+/// Every mistake in the settings, and what keeps this machine from a kernel bypass that they require.
 pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     let (settings, warnings) = Settings::load(file, environment(), Flags::default())?;
     for Warning(warning) in warnings {
@@ -116,8 +118,51 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
         let all: Vec<&str> = mistakes.iter().map(|mistake| &*mistake.what).collect();
         return Err(Exit::new(first.reason, all.join("\n")));
     }
+    check_bypass(&settings)?;
     print(&settings.describe());
     Ok(())
+}
+
+/// Prints the obstacles to kernel bypass on this machine, each with its remedy.
+///
+/// # Errors
+/// [`Reason::Bypass`] if bypass is required, and the machine or the interface cannot have it. The rights of this
+/// process and an attached program are no errors: the service may have other rights, and the program may be its own.
+fn check_bypass(settings: &Settings) -> Result<(), Exit> {
+    let Some(plan) = bypass::plan(settings) else { return Ok(()) };
+    let found = bypass::findings(&plan)
+        .map_err(|error| Exit::new(Reason::Bypass, format!("the capabilities of this process are unknown: {error}")))?;
+    let mut obstacles = Vec::new();
+    for Finding { severity, subject, problem, remedy } in found {
+        let text = if remedy.is_empty() { problem } else { format!("{problem}; {remedy}") };
+        let _ = match (severity, subject) {
+            (FindingSeverity::Error, FindingSubject::Machine) if settings.bypass.is_required => {
+                obstacles.push(text);
+                Ok(())
+            }
+            (FindingSeverity::Error, FindingSubject::Process) => {
+                writeln!(
+                    io::stderr(),
+                    "warning: kernel bypass: {text} (of this command; the service has its own rights)"
+                )
+            }
+            (FindingSeverity::Error, FindingSubject::Program) => {
+                writeln!(io::stderr(), "warning: kernel bypass: {text} (unless it is that of a running carom)")
+            }
+            (FindingSeverity::Error, FindingSubject::Machine) => {
+                writeln!(io::stderr(), "warning: kernel bypass is not possible: {text}")
+            }
+            (FindingSeverity::Warning, _) => writeln!(io::stderr(), "warning: kernel bypass: {text}"),
+            (FindingSeverity::Note, _) => writeln!(io::stderr(), "note: kernel bypass: {text}"),
+        };
+    }
+    if obstacles.is_empty() {
+        return Ok(());
+    }
+    Err(Exit::new(
+        Reason::Bypass,
+        format!("kernel bypass on {} is not possible: {}", plan.interface, obstacles.join(". ")),
+    ))
 }
 
 /// Loads the settings of a command without listeners: an optional data directory from the command line, the rest from

@@ -1,11 +1,15 @@
 //! `carom status`, `carom top` and `carom health`: the state of a node, read from its admin listener.
 
+mod bypass;
+mod text;
+
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use self::text::{cores, count, grouped, number, plain, rate, span, write_table};
 use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
 use crate::services::host_lists::http_text::HttpText;
 use carom_settings::exit::{Exit, Reason};
@@ -197,6 +201,7 @@ fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
         grouped(sum(now, "/connections")),
     );
     render_cores(&mut page, before, now, time);
+    bypass::render_cores(&mut page, before, now, time);
     render_node(&mut page, now, rate("/store/update"));
     render_alarms(&mut page, now);
     page
@@ -217,7 +222,7 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
         "p99 (µs)",
         "max (µs)",
     ];
-    let mut rows = vec![titles.map(str::to_owned)];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
     let earlier = cores(before);
     for (index, core) in cores(now).iter().enumerate() {
         let rate = |pointer: &str| {
@@ -228,28 +233,25 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
             Some(micros) => format!("{micros:.1}"),
             None => "–".to_owned(),
         };
-        rows.push([
-            grouped(number(core, "/core")),
-            grouped(number(core, "/cpu")),
-            grouped(number(core, "/links")),
-            format!("{:.1}", number(core, "/mapBytes") / f64::from(1 << 20)),
-            grouped(number(core, "/connections")),
-            rate("/redirects"),
-            rate("/misses"),
-            rate("/forwardedOut"),
-            grouped(number(core, "/codes/remaining")),
-            latency("/latencyMicros/p50"),
-            latency("/latencyMicros/p99"),
-            latency("/latencyMicros/max"),
-        ]);
+        rows.push(
+            [
+                grouped(number(core, "/core")),
+                grouped(number(core, "/cpu")),
+                grouped(number(core, "/links")),
+                format!("{:.1}", number(core, "/mapBytes") / f64::from(1 << 20)),
+                grouped(number(core, "/connections")),
+                rate("/redirects"),
+                rate("/misses"),
+                rate("/forwardedOut"),
+                grouped(number(core, "/codes/remaining")),
+                latency("/latencyMicros/p50"),
+                latency("/latencyMicros/p99"),
+                latency("/latencyMicros/max"),
+            ]
+            .to_vec(),
+        );
     }
-    let widths: [usize; 12] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        let _ = writeln!(page, "{}", cells.join("  "));
-    }
-    page.push('\n');
+    write_table(page, &rows);
 }
 
 fn render_node(page: &mut String, now: &Value, changes: f64) {
@@ -281,6 +283,7 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
             grouped(number(now, "/fleet/lagMillis")),
         );
     }
+    bypass::render_node(page, now);
     for (name, list) in [("allow", "allowList"), ("block", "blockList")] {
         if now[list].is_object() {
             let (fixed, dynamic) = (number(&now[list], "/static"), number(&now[list], "/dynamic"));
@@ -303,39 +306,6 @@ fn render_alarms(page: &mut String, now: &Value) {
         let until = if alarm["cleared"].is_null() { String::new() } else { format!(", resolved {}", text("cleared")) };
         let _ = writeln!(page, "  {} since {}{until}\n    {}", text("name"), text("since"), text("text"));
     }
-}
-
-/// Returns the text without control characters, which a terminal would interpret.
-fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
-}
-
-fn cores(status: &Value) -> &[Value] {
-    status["cores"].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn number(value: &Value, pointer: &str) -> f64 {
-    value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
-}
-
-/// Returns the increase per second; 0 if the node restarted in between.
-fn rate(before: f64, now: f64, time: Duration) -> f64 {
-    ((now - before) / time.as_secs_f64().max(1e-3)).max(0.0)
-}
-
-/// Formats a number without decimals.
-fn grouped(number: f64) -> String {
-    readable::grouped(number.round().max(0.0) as u64)
-}
-
-/// A number without decimals, with its noun.
-fn count(number: f64, one: &str) -> String {
-    readable::count(number.round().max(0.0) as u64, one)
-}
-
-/// Formats a time in its two largest units.
-fn span(seconds: f64) -> String {
-    readable::duration(seconds.max(0.0) as u64)
 }
 
 #[cfg(test)]

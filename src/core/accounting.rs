@@ -6,7 +6,7 @@ use std::task::Poll;
 use carom_shards::Code;
 
 use super::connection::{Conn, ConnState};
-use super::late_answers::LookupQueues;
+use super::late_answers::{AskedAt, LookupQueues};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::RedirectRequest;
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup, MissLimit};
@@ -44,11 +44,11 @@ pub(super) fn go_on<'a>(
     found: BorrowedLookup<'a>,
     code: Code,
     token: u64,
-    tick: u32,
+    asked: AskedAt,
 ) -> Poll<BorrowedLookup<'a>> {
     match found {
         Lookup::Live(Destination { target, .. }) if services.blocks(target) => Poll::Ready(found),
-        found => looks.go_on(found, code, token, tick),
+        found => looks.go_on(found, code, token, asked),
     }
 }
 
@@ -74,6 +74,7 @@ impl MissLimit for ConnClient<'_> {
 mod tests {
     use super::*;
     use crate::bridge::LinkChange;
+    use crate::bridge::fleet_view::FollowedMark;
     use crate::bridge::handle::recording_handle;
     use crate::core::data::Data;
     use crate::core::driver::Transport;
@@ -119,12 +120,12 @@ mod tests {
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
             let data = Data::new(shard, weave(count).swap_remove(0));
             let service: HttpService = Rc::new(|_| Box::pin(std::future::pending()));
-            let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0 };
+            let now = Now { instant: Instant::now(), unix_ms: NOW_MS, tick: 0, followed: FollowedMark::default() };
             let limits = (ConnectionLimits::default(), Arc::default());
             let mut work =
                 Work::new(now, Some(Box::new(data)), services, service, stats, limits, TlsConnections::new(None, None));
             let (socket, peer) = UnixStream::pair().unwrap();
-            let slot = work.open(Transport::new(socket.into()), Begins::default());
+            let slot = work.open(Transport::of_socket(socket.into()), Begins::default());
             work.conns.get(slot).unwrap().come_from(Some(case.client.address()));
             World { work, slot, visits, _peer: peer }
         }

@@ -9,7 +9,9 @@ use carom_shards::Code;
 use super::access;
 use super::driver::{Tag, Transport};
 use super::hyper_bridge::{Ending, Stream};
+use super::work::Now;
 use crate::bridge::access_log::PendingEntry;
+use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::ServiceHandle;
 use carom_http::connection::Expects;
 use carom_http::tls::Session;
@@ -133,6 +135,8 @@ pub(super) struct PendingLookup {
     /// The code that is looked up: that of the domain, or that of the default domain which stands in.
     pub(super) code: Code,
     pub(super) since: Instant,
+    /// The instant up to which the streams of the fleet were followed before the code was looked up.
+    pub(super) followed: FollowedMark,
     pub(super) awaits: Awaits,
     /// True if the first code could not be confirmed missing, so that a missing second one is no 404 either.
     pub(super) unconfirmed: bool,
@@ -145,13 +149,13 @@ pub(super) struct PendingLookup {
 }
 
 impl PendingLookup {
-    /// The look-up of a code of that domain, for a request that came at that instant with that head.
+    /// The look-up of a code of that domain, for a request that came in this turn with that head.
     pub(super) fn new(
         services: &ServiceHandle,
         request: &RedirectRequest,
         head: &[u8],
         (domain, code): (domains::DomainIndex, Code),
-        since: Instant,
+        now: &Now,
     ) -> PendingLookup {
         let visitor = services.visitor(request.user_agent.of(head), request.referer.of(head));
         let request = *request;
@@ -159,7 +163,8 @@ impl PendingLookup {
             request,
             domain,
             code,
-            since,
+            since: now.instant,
+            followed: now.followed,
             awaits: Awaits::Turn,
             unconfirmed: false,
             visitor,
@@ -380,6 +385,13 @@ impl Conn {
             || self.transport.is_sending()
             || !self.out.is_empty()
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
+    }
+
+    /// True if something may have waited for the end of a send that was taken whole at once.
+    #[inline]
+    pub(super) fn waits_for_room(&self) -> bool {
+        let is_plain = matches!(self.state, ConnState::Open) && self.slow.is_none();
+        !is_plain || !self.unconsumed.is_empty() || self.peer_ended
     }
 
     /// True if the kernel holds more than a little that the client has not read.

@@ -1,18 +1,20 @@
 //! The driver of a core: listeners, sockets, and every operation on them, over the ring of the core's thread.
 //!
 //! This is the only part of a core that knows how bytes travel. It hands [`Event`]s to the loop, and takes what a
-//! connection has to send. The connections know their [`Transport`] and nothing below it: a driver without sockets
-//! would give them another one, and the loop the same events.
+//! connection has to send. The connections know their [`Transport`] and nothing below it: a socket of the kernel, or a
+//! connection of the core's own TCP/IP stack (`bypass`).
 
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) use carom_ring::{Chunk, Completion, Tag};
 use carom_ring::{Ring, reset_on_close, unacknowledged_len};
+use carom_telemetry::stats::BypassStats;
 
+use super::bypass::{Bypass, BypassParts, StackTransport};
 use super::listen::{self, Begins, Listener, Socket};
 
 /// Something that has happened to a listener or a connection.
@@ -53,6 +55,13 @@ pub(super) enum Event {
         /// The buffer that was sent.
         buffer: Vec<u8>,
     },
+    /// A descriptor of bypass has become readable.
+    Readable {
+        /// The descriptor.
+        tag: Tag,
+        /// True if the poll continues without being armed again.
+        continues: bool,
+    },
     /// The timer has ticked.
     Tick,
     /// The core was woken: it has mail, or another core has a message for it.
@@ -88,7 +97,7 @@ impl From<Completion> for Event {
             Completion::Accepted { listener, result, more: continues } => {
                 let listener = listener as usize;
                 match result {
-                    Ok(socket) => Event::Accepted { transport: Transport::new(socket), listener, continues },
+                    Ok(socket) => Event::Accepted { transport: Transport::of_socket(socket), listener, continues },
                     Err(error) => {
                         let is_exhausted = matches!(error, libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM);
                         Event::AcceptEnded { listener, is_exhausted, continues }
@@ -97,7 +106,8 @@ impl From<Completion> for Event {
             }
             Completion::Tick => Event::Tick,
             // A core opens no connections itself.
-            Completion::Bell | Completion::Connected { .. } | Completion::Readable { .. } => Event::Woken,
+            Completion::Bell | Completion::Connected { .. } => Event::Woken,
+            Completion::Readable { tag, more: continues, .. } => Event::Readable { tag, continues },
         }
     }
 }
@@ -113,9 +123,18 @@ struct InFlight {
     cancel: bool,
 }
 
-/// The lower end of a connection: its socket, and the operations on it that are in flight.
+/// The lower end of a connection.
 #[derive(Debug)]
-pub(super) struct Transport {
+pub(super) enum Transport {
+    /// A socket of the kernel.
+    Socket(SocketTransport),
+    /// A connection of the core's own stack.
+    Stack(StackTransport),
+}
+
+/// A socket, and the operations on it that are in flight.
+#[derive(Debug)]
+pub(super) struct SocketTransport {
     socket: OwnedFd,
     in_flight: InFlight,
     /// Bytes of the send in flight that have gone out.
@@ -126,52 +145,78 @@ pub(super) struct Transport {
 
 impl Transport {
     /// Wraps the socket of a new connection.
-    pub(super) fn new(socket: OwnedFd) -> Transport {
-        Transport { socket, in_flight: InFlight::default(), sent: 0, total: 0 }
+    pub(super) fn of_socket(socket: OwnedFd) -> Transport {
+        Transport::Socket(SocketTransport { socket, in_flight: InFlight::default(), sent: 0, total: 0 })
     }
 
     /// Returns the address of the peer, or `None` if it has left.
     pub(super) fn peer(&self) -> Option<IpAddr> {
-        let peer = rustix::net::getpeername(&self.socket).ok()??;
-        SocketAddr::try_from(peer).ok().map(|address| address.ip())
+        match self {
+            Transport::Socket(transport) => {
+                let peer = rustix::net::getpeername(&transport.socket).ok()??;
+                SocketAddr::try_from(peer).ok().map(|address| address.ip())
+            }
+            Transport::Stack(transport) => Some(transport.peer()),
+        }
     }
 
     /// True if a send is in flight.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
-        self.in_flight.send
+        match self {
+            Transport::Socket(transport) => transport.in_flight.send,
+            Transport::Stack(transport) => transport.is_sending(),
+        }
     }
 
-    /// Returns the number of bytes that the kernel has taken to send.
+    /// Returns the number of bytes that the kernel or the stack has taken to send.
     #[inline]
     pub(super) fn taken_len(&self) -> u64 {
-        self.total
+        match self {
+            Transport::Socket(transport) => transport.total,
+            Transport::Stack(transport) => transport.taken_len(),
+        }
     }
 
-    /// Asks the kernel how many bytes the client has not acknowledged. An end that was sent counts as one byte.
+    /// Returns how many bytes the client has not acknowledged. An end that was sent counts as one byte.
     pub(super) fn unread_len(&self) -> u64 {
-        unacknowledged_len(&self.socket) as u64
+        match self {
+            Transport::Socket(transport) => unacknowledged_len(&transport.socket) as u64,
+            Transport::Stack(transport) => transport.unread_len(),
+        }
     }
 
     /// Notes that the receive has ended by itself.
     pub(super) fn receive_ended(&mut self) {
-        debug_assert!(self.in_flight.receive, "only an armed receive ends");
-        self.in_flight.receive = false;
+        let Transport::Socket(transport) = self else { return };
+        debug_assert!(transport.in_flight.receive, "only an armed receive ends");
+        transport.in_flight.receive = false;
     }
 
     /// Sends the end after all bytes, and keeps receiving.
     pub(super) fn end_sending(&self) {
-        Ring::shut_down_sending(&self.socket);
+        match self {
+            Transport::Socket(transport) => Ring::shut_down_sending(&transport.socket),
+            Transport::Stack(transport) => transport.end_sending(),
+        }
     }
 
-    /// Ends both directions. Every operation in flight completes.
-    pub(super) fn shut_down(&self) {
-        Ring::shut_down(&self.socket);
+    /// Ends both directions. Every operation in flight completes. Returns true if nothing follows, not even the end of
+    /// the receive.
+    pub(super) fn shut_down(&self) -> bool {
+        match self {
+            Transport::Socket(transport) => Ring::shut_down(&transport.socket),
+            Transport::Stack(transport) => transport.end_sending(),
+        }
+        matches!(self, Transport::Stack(_))
     }
 
-    /// Makes the close a reset, so that the kernel frees the bytes of a client that does not read.
-    pub(super) fn reset_on_close(&self) {
-        reset_on_close(&self.socket);
+    /// Makes the close a reset, so that nobody keeps the bytes of a client that does not read.
+    pub(super) fn reset_on_close(&mut self) {
+        match self {
+            Transport::Socket(transport) => reset_on_close(&transport.socket),
+            Transport::Stack(transport) => transport.reset_on_close(),
+        }
     }
 }
 
@@ -192,13 +237,15 @@ impl ClosingListener {
     /// Accepts a client that waits in the queue.
     pub(super) fn accept(&self) -> Option<Transport> {
         // An accepted socket does not inherit the non-blocking mode; the ring does not need it.
-        self.0.accept().ok().map(|(socket, _)| Transport::new(socket.into()))
+        self.0.accept().ok().map(|(socket, _)| Transport::of_socket(socket.into()))
     }
 }
 
-/// The ring of a core with its listeners.
+/// The ring of a core with its listeners, and its datapath past the kernel's TCP.
 pub(super) struct Driver {
     ring: Ring,
+    /// `None` without bypass, and while the loop serves it.
+    pub(super) bypass: Option<Box<Bypass>>,
     /// Each listener, until it is closed.
     listeners: Vec<Option<Listener>>,
     /// Protocol layers before HTTP on each listener.
@@ -210,15 +257,22 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Creates the ring of this thread. It is woken by `bell`, and ticks each `tick`.
+    /// Creates the ring of this thread. It is woken by `bell`, and ticks each `tick`. `now` begins the time of bypass.
     ///
     /// # Errors
     /// If the kernel refuses the ring.
-    pub(super) fn new(bell: File, listeners: Vec<Listener>, tick: Duration) -> io::Result<Driver> {
+    pub(super) fn new(
+        bell: File,
+        listeners: Vec<Listener>,
+        bypass: Option<BypassParts>,
+        (now, tick): (Instant, Duration),
+    ) -> io::Result<Driver> {
         let mut ring = Ring::new(Some(bell))?;
         ring.start_timer(tick);
+        let bypass = bypass.map(|parts| Box::new(Bypass::new(parts, &mut ring, now)));
         Ok(Driver {
             ring,
+            bypass,
             accepting: vec![false; listeners.len()],
             begins: listeners.iter().map(|listener| listener.begins).collect(),
             listeners: listeners.into_iter().map(Some).collect(),
@@ -245,12 +299,41 @@ impl Driver {
         self.ring.enter()
     }
 
-    /// Hands all operations to the kernel, and sleeps until something has happened.
+    /// Hands all operations to the kernel, and sleeps until something has happened or a timer of bypass is due.
     ///
     /// # Errors
     /// If the ring fails.
     pub(super) fn sleep(&mut self) -> io::Result<()> {
-        self.ring.sleep()
+        match self.bypass.as_ref().and_then(|bypass| bypass.time_left()) {
+            Some(at_most) => self.ring.wait(at_most),
+            None => self.ring.sleep(),
+        }
+    }
+
+    /// Takes note of a descriptor of bypass that has become readable.
+    pub(super) fn readable(&mut self, tag: Tag, continues: bool) {
+        if let Some(bypass) = &mut self.bypass {
+            bypass.readable(&mut self.ring, tag, continues);
+        }
+    }
+
+    /// True unless clients of bypass have not acknowledged everything that was sent to them.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.bypass.as_ref().is_none_or(|bypass| bypass.is_acknowledged())
+    }
+
+    /// Publishes the counters of bypass.
+    pub(super) fn publish(&self, stats: &BypassStats) {
+        if let Some(bypass) = &self.bypass {
+            bypass.publish(stats);
+        }
+    }
+
+    /// Lets a connection continue in the next turn, after a send that was taken whole at once.
+    pub(super) fn go_on(&mut self, tag: Tag) {
+        if let Some(bypass) = &mut self.bypass {
+            bypass.go_on(tag);
+        }
     }
 
     // Events.
@@ -309,6 +392,10 @@ impl Driver {
     /// # Errors
     /// If a listener cannot be opened.
     pub(super) fn open(&mut self) -> io::Result<()> {
+        // Before the kernel has a client whose frames would then go past it.
+        if let Some(bypass) = &mut self.bypass {
+            bypass.open();
+        }
         for Listener { socket, .. } in self.listeners.iter().flatten() {
             listen::open(socket)
                 .map_err(|error| io::Error::new(error.kind(), format!("a listener cannot be opened: {error}")))?;
@@ -358,6 +445,9 @@ impl Driver {
         if !self.is_open {
             return;
         }
+        if let Some(bypass) = &mut self.bypass {
+            bypass.refuse_new();
+        }
         for (index, listener) in self.listeners.iter().enumerate() {
             let Some(Listener { socket, is_handed, .. }) = listener else { continue };
             if *is_handed {
@@ -384,13 +474,27 @@ impl Driver {
 
     // Connections.
 
-    /// Sends bytes on a connection that sends nothing yet.
+    /// Sends bytes on a connection that sends nothing yet. Returns the buffer, empty, if all of them were taken at once:
+    /// then no [`Event::Sent`] follows. After the last bytes of a connection, the stack sends the end with them; on a
+    /// socket it follows later.
     #[inline]
-    pub(super) fn send(&mut self, tag: Tag, transport: &mut Transport, bytes: Vec<u8>) {
-        debug_assert!(!transport.in_flight.send && !bytes.is_empty(), "one send at a time, of something");
-        transport.sent = 0;
-        transport.in_flight.send = true;
-        self.ring.send(&transport.socket, tag, bytes, 0);
+    pub(super) fn send(
+        &mut self,
+        tag: Tag,
+        transport: &mut Transport,
+        bytes: Vec<u8>,
+        is_last: bool,
+    ) -> Option<Vec<u8>> {
+        debug_assert!(!transport.is_sending() && !bytes.is_empty(), "one send at a time, of something");
+        match transport {
+            Transport::Socket(transport) => {
+                transport.sent = 0;
+                transport.in_flight.send = true;
+                self.ring.send(&transport.socket, tag, bytes, 0);
+                None
+            }
+            Transport::Stack(transport) => transport.send(bytes, is_last),
+        }
     }
 
     /// Takes the result of a send. Sends what is left of its bytes, unless the connection is `closed`.
@@ -402,6 +506,7 @@ impl Driver {
         mut buffer: Vec<u8>,
         closed: bool,
     ) -> SendOutcome {
+        let Transport::Socket(transport) = transport else { return SendOutcome::Broken };
         debug_assert!(transport.in_flight.send, "only a send in flight ends");
         transport.in_flight.send = false;
         let Ok(len) = result else { return SendOutcome::Broken };
@@ -419,7 +524,10 @@ impl Driver {
     /// Receives from now on, if `wanted`, and stops otherwise.
     #[inline]
     pub(super) fn set_receiving(&mut self, tag: Tag, transport: &mut Transport, wanted: bool) {
-        let Transport { socket, in_flight, .. } = transport;
+        let SocketTransport { socket, in_flight, .. } = match transport {
+            Transport::Socket(transport) => transport,
+            Transport::Stack(transport) => return transport.set_receiving(wanted),
+        };
         if in_flight.receive && !wanted && !in_flight.cancel {
             in_flight.cancel = true;
             self.ring.cancel_receive(tag);
@@ -432,7 +540,13 @@ impl Driver {
 
     /// Ends all operations of a connection. Returns true once none is in flight, so that it can be closed.
     pub(super) fn end(&mut self, tag: Tag, transport: &mut Transport) -> bool {
-        let Transport { socket, in_flight, .. } = transport;
+        let SocketTransport { socket, in_flight, .. } = match transport {
+            Transport::Socket(transport) => transport,
+            Transport::Stack(transport) => {
+                transport.give_up();
+                return true;
+            }
+        };
         if !in_flight.receive && !in_flight.send {
             return true;
         }

@@ -1,9 +1,10 @@
 //! Look-ups of codes that this core does not have in memory. They run off its loop while the client waits.
 //!
 //! A node that keeps only the links in use reads the others from the store. In a fleet, a code that this node does not
-//! know may belong to a link that another node has just created. So the core asks Redis before it answers 404. Requests
-//! for codes that exist nowhere must not keep Redis busy: the core remembers a missing code for half a second, and the
-//! queue is bounded.
+//! know may belong to a link that another node has just created. The core answers 404 by itself if no node can have the
+//! code, which most guesses show ([`FleetView::is_absent`]). Otherwise it asks Redis. Requests for codes that exist
+//! nowhere must not keep Redis busy: the queue is bounded, and the core remembers for half a second that a generated
+//! code is gone. A chosen slug may get a link at any time, so it is not remembered.
 //!
 //! Requests to visit a link with `maxVisits` use the same mechanism.
 
@@ -13,7 +14,8 @@ use std::time::Instant;
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreId};
 
-use super::work::TICKS_PER_SECOND;
+use super::work::{Now, TICKS_PER_SECOND};
+use crate::bridge::fleet_view::{FleetView, FollowedMark};
 use crate::bridge::handle::NodeContext;
 use crate::bridge::{AllowanceQueue, LookupQueue, LookupRequest, VisitRequest};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
@@ -24,6 +26,22 @@ const PLACES: usize = 8_192;
 
 /// Ticks for which an unknown code is remembered.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
+
+/// The time of a look-up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskedAt {
+    pub(super) tick: u32,
+    /// The instant up to which the streams of the fleet were followed before the code was looked up in memory.
+    pub(super) followed: FollowedMark,
+}
+
+impl AskedAt {
+    /// The time of a look-up in memory in the present turn.
+    #[inline]
+    pub(super) fn this_turn(now: &Now) -> AskedAt {
+        AskedAt { tick: now.tick, followed: now.followed }
+    }
+}
 
 /// The queues for look-ups that a core cannot answer from memory.
 #[derive(Debug)]
@@ -36,6 +54,8 @@ pub(super) struct LookupQueues {
     redis: Option<LookupQueue>,
     /// Queue to the thread that grants the visits of limited links.
     allowances: AllowanceQueue,
+    /// The knowledge about the fleet; `None` if the node is not in one.
+    view: Option<Arc<FleetView>>,
     /// For each place, part of the hash of the code that was last not found, and the tick until which that is believed.
     unknown: Box<[(u32, u32)]>,
     stats: Arc<CoreStats>,
@@ -52,6 +72,7 @@ impl LookupQueues {
             store,
             redis,
             allowances: counters.allowances.clone(),
+            view: counters.fleet_view.clone(),
             unknown: vec![(0, 0); if remembers { PLACES } else { 0 }].into(),
             stats: Arc::clone(&counters.cores[me.index()]),
             node: Arc::clone(&counters.node),
@@ -65,21 +86,29 @@ impl LookupQueues {
         found: BorrowedLookup<'a>,
         code: Code,
         token: u64,
-        tick: u32,
+        asked: AskedAt,
     ) -> Poll<BorrowedLookup<'a>> {
         match found {
             Lookup::Live(Destination { policy, .. }) if policy.max_visits.is_none() => Poll::Ready(found),
             Lookup::NotYetValid | Lookup::Expired => Poll::Ready(found),
-            _ => self.ask(found, code, token, tick),
+            _ => self.ask(found, code, token, asked),
         }
     }
 
-    fn ask<'a>(&mut self, found: BorrowedLookup<'a>, code: Code, token: u64, tick: u32) -> Poll<BorrowedLookup<'a>> {
+    fn ask<'a>(
+        &mut self,
+        found: BorrowedLookup<'a>,
+        code: Code,
+        token: u64,
+        asked: AskedAt,
+    ) -> Poll<BorrowedLookup<'a>> {
+        let AskedAt { tick, followed } = asked;
         let is_asked = match found {
             Lookup::Live(_) if self.ask_allowance(code, token) => return Poll::Pending,
             // Nothing can tell whether it may be visited.
             Lookup::Live(_) => return Poll::Ready(Lookup::NotResident),
             Lookup::NotResident if self.store.is_some() => self.ask_store(code, token, tick),
+            Lookup::Missing if self.view.as_ref().is_some_and(|view| view.is_absent(&code, followed)) => false,
             Lookup::Missing => match self.ask_redis(self.question(code, token), tick) {
                 Some(false) => return Poll::Ready(Lookup::Unconfirmed),
                 asked => asked.is_some(),
@@ -115,11 +144,11 @@ impl LookupQueues {
     }
 
     fn question(&self, code: Code, token: u64) -> LookupRequest {
-        LookupRequest { code, core: self.me, token, since: Instant::now(), in_doubt: false, was_unknown: false }
+        LookupRequest::new(code, self.me, token, Instant::now())
     }
 
     /// Asks Redis for a code. Returns true if the queue had room. Returns `None` if there is nothing to ask: the node
-    /// is not in a fleet, or Redis has just answered that it has no such link.
+    /// is not in a fleet, or the code was found to be gone for good a moment ago.
     fn ask_redis(&self, question: LookupRequest, tick: u32) -> Option<bool> {
         let queue = self.redis.as_ref()?;
         if self.was_unknown(&question.code, tick) {
@@ -139,8 +168,11 @@ impl LookupQueues {
         self.unknown.get(place).is_some_and(|&(unknown, until)| unknown == tag && tick < until)
     }
 
-    /// Remembers that a code was found nowhere.
+    /// Remembers that a code was found nowhere, if it can get no link later: a generated code is used once.
     pub(super) fn not_found(&mut self, code: &Code, tick: u32) {
+        if !self.view.as_ref().is_none_or(|view| view.may_be_generated(code)) {
+            return;
+        }
         let (place, tag) = place_of(self.hasher.hash(code));
         if let Some(unknown) = self.unknown.get_mut(place) {
             *unknown = (tag, tick + REMEMBERED_TICKS);
@@ -156,7 +188,8 @@ fn place_of(hash: CodeHash) -> (usize, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_shards::Policy;
+    use crate::bridge::fleet_view::since_boot;
+    use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue, Policy};
     use std::num::NonZeroU32;
     use std::sync::mpsc::sync_channel;
 
@@ -169,31 +202,71 @@ mod tests {
         let unknown = vec![(0, 0); PLACES].into();
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
         let (stats, node) = (Arc::default(), Arc::default());
-        (LookupQueues { me, hasher, store, redis, allowances, unknown, stats, node }, asked)
+        let view = redis.as_ref().map(|_| Arc::new(FleetView::new(space())));
+        (LookupQueues { me, hasher, store, redis, allowances, view, unknown, stats, node }, asked)
+    }
+
+    fn space() -> CodeSpace {
+        CodeSpace::new(&CodeSecret::from_bytes([7; 32]))
+    }
+
+    fn generated(value: u64) -> Code {
+        space().code(CodeLength::DEFAULT, CounterValue(value)).to_code()
+    }
+
+    /// The time of a look-up in that tick, before which the streams were not followed.
+    fn at(tick: u32) -> AskedAt {
+        AskedAt { tick, followed: FollowedMark::default() }
     }
 
     #[test]
-    fn what_was_not_found_is_not_asked_for_again_at_once() {
+    fn a_generated_code_that_is_gone_is_not_asked_for_again_at_once() {
         let (queue, asked) = sync_channel(2);
         let (mut looks, _allowances) = looks(Some(queue));
-        let ask = |looks: &mut LookupQueues, text: &str, tick: u32| {
-            looks.go_on(Lookup::Missing, code(text), 7, tick).is_pending()
+        let [a, b, c] = [1, 2, 3].map(generated);
+        let ask = |looks: &mut LookupQueues, code: Code, tick: u32| {
+            looks.go_on(Lookup::Missing, code, 7, at(tick)).is_pending()
         };
-        assert!(ask(&mut looks, "a", 10));
-        assert_eq!(asked.recv().unwrap().code, code("a"));
-        looks.not_found(&code("a"), 10);
-        assert!(!ask(&mut looks, "a", 11));
-        assert!(ask(&mut looks, "b", 11), "another code is");
-        assert!(ask(&mut looks, "a", 10 + REMEMBERED_TICKS));
+        assert!(ask(&mut looks, a, 10));
+        assert_eq!(asked.recv().unwrap().code, a);
+        looks.not_found(&a, 10);
+        assert!(!ask(&mut looks, a, 11));
+        assert!(ask(&mut looks, b, 11), "another code is");
+        assert!(ask(&mut looks, a, 10 + REMEMBERED_TICKS));
         assert_eq!(
-            looks.go_on(Lookup::Missing, code("c"), 7, 11),
+            looks.go_on(Lookup::Missing, c, 7, at(11)),
             Poll::Ready(Lookup::Unconfirmed),
             "the queue is full: another node may have the link"
         );
-        assert_eq!(looks.go_on(Lookup::Missing, code("b"), 7, 11), Poll::Ready(Lookup::Unconfirmed));
-        looks.not_found(&code("b"), 11);
-        assert_eq!(looks.go_on(Lookup::Missing, code("b"), 7, 12), Poll::Ready(Lookup::Missing), "Redis has said so");
+        assert_eq!(looks.go_on(Lookup::Missing, b, 7, at(11)), Poll::Ready(Lookup::Unconfirmed));
+        looks.not_found(&b, 11);
+        assert_eq!(looks.go_on(Lookup::Missing, b, 7, at(12)), Poll::Ready(Lookup::Missing), "it is gone for good");
         assert_eq!((looks.stats.looked_up.get(), looks.node.fleet.look_ups_left_out.get()), (3, 2));
+    }
+
+    #[test]
+    fn a_missing_slug_is_asked_for_each_time() {
+        let (queue, _asked) = sync_channel(8);
+        let (mut looks, _allowances) = looks(Some(queue));
+        for tick in 10..13 {
+            assert!(looks.go_on(Lookup::Missing, code("slug"), 7, at(tick)).is_pending());
+            looks.not_found(&code("slug"), tick);
+        }
+    }
+
+    #[test]
+    fn a_guess_beyond_the_counter_reaches_no_queue() {
+        let (queue, asked) = sync_channel(2);
+        let (mut looks, _allowances) = looks(Some(queue));
+        let view = looks.view.clone().unwrap();
+        view.hear([(CodeLength::DEFAULT, 1_000)], false, since_boot());
+        view.follow(since_boot());
+        let guess = generated(CodeLength::DEFAULT.codes() - 1);
+        let followed = AskedAt { tick: 10, followed: view.followed() };
+        assert_eq!(looks.go_on(Lookup::Missing, guess, 7, followed), Poll::Ready(Lookup::Missing));
+        assert!(asked.try_recv().is_err());
+        assert!(looks.go_on(Lookup::Missing, guess, 7, at(10)).is_pending(), "a new slug may look like this");
+        assert!(looks.go_on(Lookup::Missing, generated(500), 7, followed).is_pending(), "it may be leased");
     }
 
     #[test]
@@ -203,9 +276,9 @@ mod tests {
             let policy = Policy { max_visits: NonZeroU32::new(max_visits), ..Policy::default() };
             Lookup::Live(Destination { policy, target: &b"https://example.org/"[..] })
         };
-        assert_eq!(looks.go_on(link(0), code("a"), 1, 0), Poll::Ready(link(0)));
-        assert_eq!(looks.go_on(link(1), code("a"), 1, 0), Poll::Pending);
+        assert_eq!(looks.go_on(link(0), code("a"), 1, at(0)), Poll::Ready(link(0)));
+        assert_eq!(looks.go_on(link(1), code("a"), 1, at(0)), Poll::Pending);
         drop(allowances);
-        assert_eq!(looks.go_on(link(1), code("a"), 1, 0), Poll::Ready(Lookup::NotResident), "nobody can say");
+        assert_eq!(looks.go_on(link(1), code("a"), 1, at(0)), Poll::Ready(Lookup::NotResident), "nobody can say");
     }
 }

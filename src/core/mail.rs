@@ -57,6 +57,7 @@ impl Core {
                 // The starter of the node may have given up by now.
                 let _ = self.events.send(CoreEvent::Loaded(core));
             }
+            ToCore::Fence(fence) => fence.pass(),
             ToCore::Hosts(hosts) => services.allow(hosts),
             ToCore::Blocked(hosts) => services.block(hosts),
             ToCore::Identity(identity) => self.work.secure.take(identity),

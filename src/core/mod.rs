@@ -5,6 +5,7 @@
 //! - `run_loop`: the loop of a core; `mail`: its messages; `settle`: what touched connections need at the end of a
 //!   turn.
 //! - `driver`: everything that touches the ring of the kernel (crate `carom-ring`), and the transport of a connection.
+//! - `bypass`: the datapath past the kernel's TCP: AF_XDP (crate `carom-xdp`) and the stack (crate `carom-net`).
 //! - `work`: what a core does with the bytes of its connections; `redirects`: look-ups and the responses to them, with
 //!   `accounting`, the rules that fast and late responses share, and `latencies`, their measured times.
 //! - `timeouts`: timeouts and the drain; `admission`: connection limits and eviction; `rejections`: rejected requests.
@@ -25,6 +26,7 @@ mod accounting;
 mod admission;
 mod all_links;
 mod answers;
+pub mod bypass;
 mod codes;
 mod connection;
 mod data;

@@ -15,11 +15,12 @@ use super::accounting::{ConnClient, end_or_wait, go_on, visitor_of};
 use super::answers::Answers;
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::data::{Data, Remote};
-use super::late_answers::LookupQueues;
+use super::late_answers::{AskedAt, LookupQueues};
 use super::latencies::CoreLatencies;
 use super::mesh::Question;
 use super::vhosts::HostRouter;
 use super::work::Now;
+use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{ServiceHandle, count_response};
 use carom_http::RedirectRequest;
 use carom_http::head::all_of;
@@ -54,7 +55,7 @@ pub(super) struct Redirects {
     /// Look-ups in the store and in Redis; `None` without a shard.
     looks: Option<LookupQueues>,
     /// Codes that tasks of the core have asked other cores for, by token.
-    forwarded: HashMap<u64, Code>,
+    forwarded: HashMap<u64, (Code, FollowedMark)>,
     /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
     pub(super) answers: [Answers; 2],
     pub(super) places: HostRouter,
@@ -76,8 +77,8 @@ impl Redirects {
         unix_ms: u64,
     ) -> Redirects {
         let context = services.counters();
-        let answers =
-            [None, hsts].map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.misses_per_second, hsts));
+        let answers = [None, hsts]
+            .map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.guard.misses_per_second(), hsts));
         Redirects {
             looks: data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), context)),
             data,
@@ -122,7 +123,7 @@ impl Redirects {
             let (domain, mut code) = self.places.resolve(request, head);
             let (mut found, mut unconfirmed) = (Lookup::Missing, false);
             while let Some(domain) = domain {
-                let pending = || PendingLookup::new(&self.services, request, head, (domain, code), now.instant);
+                let pending = || PendingLookup::new(&self.services, request, head, (domain, code), now);
                 found = match data.find(&code, now.unix_ms) {
                     Ok(found) => found,
                     Err(Remote { owner, hash, wanted }) => {
@@ -135,7 +136,9 @@ impl Redirects {
                     }
                 };
                 let looks = self.looks.as_mut().expect("a core with a shard has these");
-                let Poll::Ready(then) = go_on(&self.services, looks, found, code, conn.token(), now.tick) else {
+                let Poll::Ready(then) =
+                    go_on(&self.services, looks, found, code, conn.token(), AskedAt::this_turn(now))
+                else {
                     let awaits = Awaits::Storage;
                     conn.look_up(&self.services, PendingLookup { awaits, unconfirmed, ..pending() }, head);
                     return false;
@@ -173,7 +176,8 @@ impl Redirects {
     ) -> Option<Late> {
         let mut pending = conn.take_look_up()?;
         if may_look_up && let Some(looks) = &mut self.looks {
-            let Poll::Ready(then) = go_on(&self.services, looks, found, pending.code, conn.token(), now.tick) else {
+            let asked = AskedAt { tick: now.tick, followed: pending.followed };
+            let Poll::Ready(then) = go_on(&self.services, looks, found, pending.code, conn.token(), asked) else {
                 conn.enter(ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
                 return Some(Late::Waits);
             };
@@ -255,14 +259,14 @@ impl Redirects {
         };
         match data.find(&code, now.unix_ms) {
             Ok(found) => {
-                let then = go_on(&self.services, looks, found, code, token | TASK_TOKEN, now.tick);
+                let then = go_on(&self.services, looks, found, code, token | TASK_TOKEN, AskedAt::this_turn(now));
                 if let Poll::Ready(found) = then {
                     self.services.bring_looked(token, found.to_owned());
                 }
             }
             Err(Remote { owner, hash, .. }) => {
                 self.stats.forwarded_out.add(1);
-                self.forwarded.insert(token, code);
+                self.forwarded.insert(token, (code, now.followed));
                 data.mesh.ask(owner, Question { token: token | TASK_TOKEN, hash, code });
             }
         }
@@ -271,9 +275,10 @@ impl Redirects {
     /// Continues the look-up of a task with an answer, like [`Redirects::answer_late`].
     pub(super) fn answer_task(&mut self, token: u64, mut found: BorrowedLookup<'_>, may_look_up: bool, now: &Now) {
         debug_assert!(is_of_task(token), "connections have tokens without the bit");
-        let code = self.forwarded.remove(&(token & !TASK_TOKEN));
-        if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks) {
-            let Poll::Ready(then) = go_on(&self.services, looks, found, code, token, now.tick) else { return };
+        let forwarded = self.forwarded.remove(&(token & !TASK_TOKEN));
+        if let (Some((code, followed)), true, Some(looks)) = (forwarded, may_look_up, &mut self.looks) {
+            let asked = AskedAt { tick: now.tick, followed };
+            let Poll::Ready(then) = go_on(&self.services, looks, found, code, token, asked) else { return };
             found = then;
         }
         self.services.bring_looked(token & !TASK_TOKEN, found.to_owned());
@@ -293,7 +298,7 @@ impl Redirects {
         match found {
             Lookup::Missing => looks.not_found(code, now.tick),
             Lookup::Live(_) if !is_allowance => {
-                return go_on(&self.services, looks, found_now, *code, token, now.tick);
+                return go_on(&self.services, looks, found_now, *code, token, AskedAt::this_turn(now));
             }
             Lookup::Live(_)
             | Lookup::NotYetValid

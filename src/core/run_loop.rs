@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
 use super::admission::EVICTED_FOR_FILES;
+use super::bypass::BypassParts;
 use super::data::Data;
 use super::driver::{Driver, Event, Received, SendOutcome, Tag, Transport};
 use super::executor::{self, Running};
@@ -18,11 +19,12 @@ use super::hyper_bridge::HttpService;
 use super::link_memory::MemoryBudget;
 use super::listen::Listener;
 use super::mesh::{self, Mesh};
-use super::settle::KEPT_CAPACITY;
+use super::settle::keep_buffer;
 use super::shard::Shard;
 use super::tls::TlsConnections;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
+use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
@@ -44,6 +46,8 @@ pub struct CoreParts {
     pub cpu: Option<usize>,
     /// Listeners of the core, bound and not yet listening.
     pub listeners: Vec<Listener>,
+    /// The datapath past the kernel's TCP, if the core has one.
+    pub bypass: Option<BypassParts>,
     /// Proxies that may name the client.
     pub trust: Arc<Trust>,
     /// The eventfd that wakes the core.
@@ -156,8 +160,10 @@ pub(super) struct Core {
 impl Core {
     fn new(CoreSeed { parts, mesh, hasher, cores }: CoreSeed) -> io::Result<Core> {
         let tick = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND));
-        let driver = Driver::new(parts.bell, parts.listeners, tick)?;
+        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0, followed: FollowedMark::default() };
+        let driver = Driver::new(parts.bell, parts.listeners, parts.bypass, (now.instant, tick))?;
         let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
+        driver.publish(&stats.bypass);
         let data = mesh.map(|mesh| {
             mesh.announce(driver.descriptor());
             let node = Arc::clone(&parts.counters.node);
@@ -166,7 +172,6 @@ impl Core {
         });
         let services = Rc::new(ServiceHandle::new(parts.core, parts.counters, parts.codes, parts.told));
         let service = (parts.service)(Rc::clone(&services));
-        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
         Ok(Core {
             driver,
             work: Work::new(
@@ -219,6 +224,9 @@ impl Core {
     fn turn(&mut self) -> io::Result<bool> {
         self.work.now.instant = Instant::now();
         self.work.now.unix_ms = unix_ms();
+        if let Some(view) = &self.work.services.counters().fleet_view {
+            self.work.now.followed = view.followed();
+        }
         self.work.stats.turns.add(1);
         let mut worked = self.driver.collect();
         self.prefetch();
@@ -227,11 +235,13 @@ impl Core {
             self.take_event(Event::from(completion));
         }
         self.driver.reuse(collected);
+        worked |= self.begin_bypass();
         worked |= self.work.serve_mesh();
         worked |= self.take_mail()?;
         worked |= self.work.serve_tasks();
         worked |= self.work.serve_handshakes();
         self.settle_all();
+        worked |= self.end_bypass()?;
         self.work.redirects.latencies.end_turn(self.work.now.instant);
         if let Some(data) = &mut self.work.redirects.data {
             let (driver, stats) = (&mut self.driver, &self.work.stats);
@@ -278,6 +288,7 @@ impl Core {
                 }
                 self.admit(transport, listener);
             }
+            Event::Readable { tag, continues } => self.driver.readable(tag, continues),
             Event::AcceptEnded { listener, is_exhausted, continues } => {
                 if !continues {
                     self.driver.accept_ended(listener);
@@ -294,26 +305,37 @@ impl Core {
         }
     }
 
-    fn admit(&mut self, transport: Transport, listener: usize) {
+    /// Takes a new connection in. Returns its slot, unless it was closed at once.
+    pub(super) fn admit(&mut self, transport: Transport, listener: usize) -> Option<u32> {
         let begins = self.driver.begins(listener);
         if !self.work.has_room() {
             // Closing it at once is the quickest answer. It tells a balancer to go elsewhere.
             drop(transport);
-            return self.pause_if_crowded();
+            self.pause_if_crowded();
+            return None;
         }
         if begins.proxied {
             match transport.peer() {
                 Some(peer) if self.work.trust.proxies.has(peer) => {}
                 // Only trusted proxies may name the client, but others can reach the listener too.
-                Some(_) => return self.work.stats.untrusted.add(1),
+                Some(_) => {
+                    self.work.stats.untrusted.add(1);
+                    return None;
+                }
                 // The peer has left already.
-                None => return,
+                None => return None,
             }
         }
         let slot = self.work.open(transport, begins);
         if let Some(conn) = self.work.conns.get(slot) {
             Work::touch(&mut self.work.dirty, conn);
         }
+        Some(slot)
+    }
+
+    /// True unless the core has finished its drain, so that nobody is left to serve a client.
+    pub(super) fn may_admit(&self) -> bool {
+        !matches!(self.phase, Phase::Finished { .. })
     }
 
     /// Pauses accepting until the next tick if too many new connections were closed since the last one.
@@ -345,14 +367,16 @@ impl Core {
         Work::touch(&mut self.work.dirty, conn);
         match self.driver.sent((tag, &mut conn.transport), result, buffer, conn.state.is_closed()) {
             SendOutcome::Continues => {}
-            SendOutcome::Done(buffer) => {
-                if conn.out.is_empty() && buffer.capacity() <= KEPT_CAPACITY {
-                    // Keeps the memory for the next answer.
-                    conn.out = buffer;
-                }
-                self.work.drained(tag.slot);
-            }
+            SendOutcome::Done(buffer) => self.finish_send(tag, buffer),
             SendOutcome::Broken => self.work.break_off(tag.slot),
+        }
+    }
+
+    /// Continues a connection whose send was taken whole.
+    pub(super) fn finish_send(&mut self, tag: Tag, buffer: Vec<u8>) {
+        if let Some(conn) = self.work.conns.of(tag) {
+            keep_buffer(conn, buffer);
+            self.work.drained(tag.slot);
         }
     }
 
@@ -382,6 +406,7 @@ impl Core {
         let unix_seconds = self.work.now.unix_ms / 1_000;
         self.work.redirects.answers.iter_mut().for_each(|answers| answers.tick(unix_seconds));
         self.work.stats.codes_remaining.set(self.work.services.codes_remaining() as u64);
+        self.driver.publish(&self.work.stats.bypass);
         self.work.sweep();
         self.work.crowd.tick();
         self.is_pausing = false;
@@ -428,7 +453,10 @@ impl Core {
     pub(super) fn finish_if_empty(&mut self) {
         // A cancelled accept may still bring one last client.
         let may_come = self.driver.may_accept();
-        if matches!(self.phase, Phase::Finishing { .. }) && self.work.conns.len() == 0 && !may_come {
+        let Phase::Finishing { until } = self.phase else { return };
+        // Without the core, nobody would send the last answers of closed connections again.
+        let is_sent = self.driver.is_acknowledged() || self.work.now.instant >= until;
+        if self.work.conns.len() == 0 && !may_come && is_sent {
             self.phase = Phase::Finished { since: self.work.now.instant };
             // The connections that would take the answers of tasks are closed. A task that was left would keep its end
             // of every queue, and the readers of the queues wait until the last end is gone.

@@ -38,7 +38,13 @@ impl Core {
         let Some(conn) = self.work.conns.get(slot) else { return };
         if !out.is_empty() {
             conn.sends.since = self.work.now.tick;
-            self.driver.send(conn.tag, &mut conn.transport, out);
+            let is_last = matches!(conn.state, ConnState::Draining { .. });
+            if let Some(sent) = self.driver.send(conn.tag, &mut conn.transport, out, is_last) {
+                keep_buffer(conn, sent);
+                if conn.waits_for_room() {
+                    self.driver.go_on(conn.tag);
+                }
+            }
         } else if !is_sending && conn.out.is_empty() {
             // Keeps the memory for the next answer.
             conn.out = out;
@@ -58,7 +64,7 @@ impl Core {
         if !self.driver.end(conn.tag, &mut conn.transport) {
             return;
         }
-        if let Some(conn) = self.work.conns.remove(slot) {
+        if let Some(mut conn) = self.work.conns.remove(slot) {
             debug_assert!(conn.state.is_closed(), "a connection ends before it is removed");
             if matches!(conn.state, ConnState::Closed { is_cut: true, .. }) && conn.has_unread() {
                 // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.
@@ -68,6 +74,14 @@ impl Core {
         }
         self.work.stats.connections.set(self.work.conns.len() as u64);
         self.finish_if_empty();
+    }
+}
+
+/// Keeps the memory of a send for the next answer, unless it is large.
+#[inline]
+pub(super) fn keep_buffer(conn: &mut Conn, buffer: Vec<u8>) {
+    if conn.out.is_empty() && buffer.capacity() <= KEPT_CAPACITY {
+        conn.out = buffer;
     }
 }
 
@@ -87,7 +101,7 @@ fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
         // answer. So we wait for the client's end, unless it has promised to send nothing more. Unread answers keep
         // the connection too: it counts against the limit until they are read.
         if said_last && !has_unread {
-            conn.transport.shut_down();
+            conn.peer_ended |= conn.transport.shut_down();
         } else {
             conn.transport.end_sending();
         }

@@ -21,6 +21,7 @@ use super::mesh::PeerMessage;
 use super::redirects::{Late, Redirects, is_of_task};
 use super::tasks::Tasks;
 use super::tls::TlsConnections;
+use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::{BULK_PATH, ToCore};
 use carom_http::connection::Expects;
@@ -42,6 +43,8 @@ pub(super) struct Now {
     pub(super) unix_ms: u64,
     /// Ticks since the core began.
     pub(super) tick: u32,
+    /// The instant up to which the streams of the fleet were followed when the turn began.
+    pub(super) followed: FollowedMark,
 }
 
 /// The whole state of a core except its ring.

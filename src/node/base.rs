@@ -1,8 +1,6 @@
 //! The state of a node before its first thread: the store, bound listeners, statistics, and a mailbox for each core.
 
-use std::fs::File;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
@@ -11,10 +9,10 @@ use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
-use super::cores::{core_count, make_post};
-use super::listeners::{self, Bound};
+use super::cores::{CoreEnds, core_count, make_post};
+use super::listeners;
 use super::seed::random_seed;
-use crate::bridge::{Mailboxes, ToCore};
+use crate::bridge::Mailboxes;
 use crate::pages::Pages;
 use crate::services::maintenance::index_builder;
 use crate::services::map_image;
@@ -35,13 +33,6 @@ pub(super) struct Base {
     /// One for each core, the admin listener's last.
     pub(super) core_stats: Arc<[Arc<CoreStats>]>,
     pub(super) post: Mailboxes,
-}
-
-/// The receiving ends that cores take over: listeners, doorbells and mailboxes, in the order of the cores.
-pub(super) struct CoreEnds {
-    pub(super) bound: Bound,
-    pub(super) bells: Vec<File>,
-    pub(super) mail: Vec<Receiver<ToCore>>,
 }
 
 /// Opens the store, binds the listeners and makes the mailboxes.

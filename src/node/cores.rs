@@ -7,11 +7,12 @@ use std::sync::mpsc::{Receiver, Sender};
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
 
 use super::events::{Event, forward_events};
+use super::listeners::Bound;
 use super::supervisor::thread_exit;
 use crate::api::{self, Site};
 use crate::bridge::handle::{Codes, NodeContext, Recorders};
 use crate::bridge::{Mailbox, Mailboxes, ToCore};
-use crate::core::listen::Listener;
+use crate::core::bypass::BypassParts;
 use crate::core::{self, CoreParts, MemoryBudget, Seeds};
 use crate::services::ids::CodeSource;
 use crate::services::maintenance::code_filter::{self, CodeFilterSetup, CodeFilters};
@@ -20,6 +21,13 @@ use carom_model::clients::forwarded::Trust;
 use carom_settings::exit::Exit;
 use carom_settings::{Residency, Settings};
 use carom_tls::identity::TlsIdentity;
+
+/// The receiving ends that cores take over: listeners, doorbells and mailboxes, in the order of the cores.
+pub(super) struct CoreEnds {
+    pub(super) bound: Bound,
+    pub(super) bells: Vec<File>,
+    pub(super) mail: Vec<Receiver<ToCore>>,
+}
 
 /// The parts that all cores share.
 pub(super) struct CorePlan<'a> {
@@ -38,25 +46,25 @@ pub(super) struct CorePlan<'a> {
 }
 
 impl CorePlan<'_> {
-    /// Starts the cores, and the one of the admin listener last.
+    /// Starts the cores, and the one of the admin listener last. The first cores get the datapaths past the kernel's
+    /// TCP.
     ///
     /// # Errors
     /// If the operating system cannot start a thread.
     pub(super) fn start_all(
         self,
-        public: Vec<Vec<Listener>>,
-        admin: Vec<Listener>,
-        bells: Vec<File>,
-        mail: Vec<Receiver<ToCore>>,
+        CoreEnds { bound, bells, mail }: CoreEnds,
         sources: Vec<CodeSource>,
+        bypass: Vec<BypassParts>,
     ) -> Result<Vec<core::executor::Running>, Exit> {
         let mut seeds = Seeds::new(self.cores, self.hasher);
-        let listeners = public.into_iter().chain([admin]);
+        let listeners = bound.public.into_iter().chain([bound.admin]);
         let codes = sources.into_iter().map(Some).chain([None]);
         let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
         let core_events = forward_events(self.events.clone())?;
         let mut running = Vec::new();
         let mut told = self.told.into_iter();
+        let mut bypass = bypass.into_iter();
         for (index, ((((listeners, bell), mail), codes), cpu)) in
             listeners.zip(bells).zip(mail).zip(codes).zip(cpus).enumerate()
         {
@@ -67,6 +75,7 @@ impl CorePlan<'_> {
                 core: CoreId(index as u16),
                 cpu,
                 listeners,
+                bypass: bypass.next().filter(|_| !is_admin),
                 // Requests to the admin listener come through no proxy.
                 trust: if is_admin { Arc::default() } else { Arc::clone(&self.trust) },
                 bell,

@@ -8,19 +8,22 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use carom_shards::CodeLength;
+use carom_shards::{CodeLength, CodeSpace};
 
 use super::base::Base;
+use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::bridge::{LookupQueue, WriterQueue};
 use crate::services::allowances::SharedVisits;
 use crate::services::ids::FleetSource;
 use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
-use crate::services::replication::heartbeat::{boot_id, since_boot};
+use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings, ServerAddress};
 use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, agreement};
+use crate::services::visits::FleetVisits;
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
+use carom_model::replication::absence::GENERATED_LEN_MIN;
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
 use carom_redis::{ClientSettings, SentinelSettings};
@@ -114,6 +117,15 @@ pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>,
     Ok(redis.map(|(redis, _)| SharedVisits { redis, answer_time: settings.fleet.answer_time }))
 }
 
+/// Returns the handle that exchanges visit counts with other nodes; `None` without Redis.
+///
+/// # Errors
+/// If the certificates cannot be used, or the node's name cannot be stored.
+pub(super) fn visits(settings: &Settings) -> Result<Option<FleetVisits>, Exit> {
+    let Some((redis, _)) = redis(settings)? else { return Ok(None) };
+    Ok(Some(FleetVisits { redis, node: name(settings)? }))
+}
+
 /// Returns a Redis client, and a text that identifies its servers and key prefix; `None` without Redis.
 ///
 /// # Errors
@@ -132,6 +144,8 @@ pub(super) struct Joined {
     pub(super) gateway: WriterQueue,
     /// Queue to which cores send codes that they do not know.
     pub(super) look_ups: Option<LookupQueue>,
+    /// The knowledge about the fleet.
+    pub(super) view: Option<Arc<FleetView>>,
     /// Handle by which the expiry thread asks Redis to remove links.
     pub(super) expiry: Option<FleetExpiry>,
     /// The replenisher's source of counter values.
@@ -155,7 +169,7 @@ pub(super) fn join(
             return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
         }
         let gateway = writer.clone();
-        return Ok(Joined { fleet: None, gateway, look_ups: None, expiry: None, source: None });
+        return Ok(Joined { fleet: None, gateway, look_ups: None, view: None, expiry: None, source: None });
     };
     let failed = |what: &dyn std::fmt::Display| {
         Exit::new(Reason::ThreadEnded, format!("the fleet threads could not be started: {what}"))
@@ -179,10 +193,13 @@ pub(super) fn join(
         post: base.post.clone(),
         stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
+        view: Arc::new(FleetView::new(CodeSpace::new(&base.key))),
         is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };
-    let lengths: Vec<CodeLength> = settings.code_length.and_longer().collect();
+    // Other nodes may generate codes of another length.
+    let shortest = CodeLength::new(GENERATED_LEN_MIN).expect("codes have that length");
+    let lengths: Vec<CodeLength> = settings.code_length.min(shortest).and_longer().collect();
     // Before the first heartbeat records that this node is part of the fleet.
     let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
     let started = replication::start(&shared, writer.clone(), deliveries, lengths).map_err(|error| failed(&error))?;
@@ -190,6 +207,7 @@ pub(super) fn join(
         fleet: Some(started.fleet),
         gateway: started.gateway,
         look_ups: Some(started.look_ups),
+        view: Some(shared.view),
         expiry: Some(started.expiry),
         source: Some(FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() }),
     })

@@ -45,7 +45,7 @@ pub(super) fn start(
 ) -> Result<StoreServices, Exit> {
     let Base { links, post, stats, .. } = base;
     start_access_log(settings, base, access, supervisor)?;
-    let counted = visits::start(&settings.data_dir, links, visits, stats)
+    let counted = visits::start(&settings.data_dir, links, visits, stats, fleet::visits(settings)?)
         .map_err(|error| thread_exit("the visit counter", &error))?;
     let counting = counted.counting;
     supervisor.register(Phase::Store, "visit counter", move || counting.stop());

@@ -200,7 +200,9 @@ impl Allowances {
         let of = identity(&link);
         let stored =
             stored.filter(|stored| stored.of == of).unwrap_or(StoredAllowance { of, ..StoredAllowance::default() });
-        let followed = visits.counts(&[*code]).map_err(unreadable)?.iter().map(|counts| counts.total).sum();
+        // Only those of this node: Redis knows the others, and counts of another node may still be those of an earlier
+        // link with this code.
+        let followed = visits.own_counts(*code).map_err(unreadable)?.total;
         let share = Share::resume(max, stored, followed, shared.is_some());
         Ok(Limited { link, share, waiting: Vec::new(), used: Instant::now(), spent_until: None })
     }

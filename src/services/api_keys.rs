@@ -5,6 +5,7 @@
 //! one more registry: a node that was away, or a Redis that has lost its data, catches up within two seconds.
 
 pub mod file;
+mod rates;
 
 use std::collections::HashMap;
 use std::io;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::file::{FileError, Stamp};
+use self::rates::RateShares;
 use crate::bridge::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Mailboxes, ToCore};
 use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::access::AppName;
@@ -65,8 +67,7 @@ pub struct AppsSetup {
 pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     let (queue, orders) = sync_channel(QUEUE_LEN);
     // No stamp, and not stored: the file may have changed since it was read, and the fleet may have known more.
-    let mut keeper =
-        Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None, pruned: Instant::now() };
+    let mut keeper = Keeper::new(setup);
     keeper.publish();
     let thread = std::thread::Builder::new().name("apps".to_owned()).spawn(move || keeper.run(&orders))?;
     Ok((queue, thread))
@@ -84,9 +85,22 @@ struct Keeper {
     shared: Option<Instant>,
     /// The time when keys that ended long ago were last dropped.
     pruned: Instant,
+    rates: RateShares,
 }
 
 impl Keeper {
+    fn new(setup: AppsSetup) -> Keeper {
+        Keeper {
+            setup,
+            apps: HashMap::new(),
+            stamp: None,
+            is_stored: false,
+            shared: None,
+            pruned: Instant::now(),
+            rates: RateShares::default(),
+        }
+    }
+
     fn run(mut self, orders: &Receiver<AppsOrder>) {
         loop {
             match orders.recv_timeout(LOOK_EVERY) {
@@ -198,6 +212,11 @@ impl Keeper {
             Err(RedisError::Away { what, .. }) => tracing::debug!(%what, "the API keys of the fleet cannot be read"),
             Err(RedisError::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
         }
+        let Some(redis) = &mut self.setup.redis else { return };
+        let stats = &self.setup.stats;
+        if let Err(error) = self.rates.exchange(redis, &self.apps, stats, SHARE_TIME_MAX) {
+            tracing::debug!(%error, "the rate limits of the fleet cannot be divided again");
+        }
     }
 
     fn publish(&mut self) {
@@ -294,10 +313,7 @@ mod tests {
             post: node.post.clone(),
             stats: Arc::clone(&node.stats),
         };
-        (
-            Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None, pruned: Instant::now() },
-            node,
-        )
+        (Keeper::new(setup), node)
     }
 
     fn add(dir: &std::path::Path) {

@@ -1,8 +1,9 @@
-//! Upkeep of a running node: backups, indexes built in the background, free disk space, the filter of codes, and the samples
-//! of recent activity.
+//! Upkeep of a running node: backups, indexes built in the background, free disk space, the filter of codes, the watch of
+//! kernel bypass, and the samples of recent activity.
 
 pub mod activity_sampler;
 pub mod backup;
+mod bypass_watch;
 pub mod code_filter;
 pub mod control_socket;
 pub mod disk_guard;

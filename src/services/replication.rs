@@ -20,6 +20,7 @@ pub mod expiry;
 pub mod follower;
 pub mod gateway;
 pub mod heartbeat;
+mod held_creates;
 pub mod redis;
 mod reuse;
 
@@ -35,6 +36,7 @@ use carom_shards::{CodeLength, Run};
 use self::agreement::SettingFingerprints;
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
+use crate::bridge::fleet_view::{FleetView, since_boot};
 use crate::bridge::{LookupQueue, Mailboxes, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
 use carom_model::replication::members::Lease;
@@ -77,6 +79,8 @@ pub struct FleetContext {
     pub stats: Arc<NodeStats>,
     /// The lease of this node: while it lasts, leased counter values may be used without asking Redis.
     pub lease: Arc<Mutex<Lease>>,
+    /// The knowledge about the fleet that decides between 404 and 503.
+    pub view: Arc<FleetView>,
     /// True once no codes of an earlier process are left that may belong to another node.
     pub is_resumed: Arc<AtomicBool>,
     /// True once the node is shutting down.
@@ -91,7 +95,7 @@ impl FleetContext {
 
     /// True if leased counter values may be used without asking Redis.
     pub fn lease_holds(&self) -> bool {
-        self.lease().holds(heartbeat::since_boot())
+        self.lease().holds(since_boot())
     }
 
     /// Returns a copy of the lease.

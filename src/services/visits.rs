@@ -9,6 +9,7 @@
 //! * `intake`: visits taken out of the rings, by a thread that never waits for a disk;
 //! * `aggregator`: combines the above, and recovers the counts after a crash;
 //! * `top_links`: the most visited links;
+//! * `exchange`, `snapshots`: the counts of other nodes in a fleet, by a thread of their own;
 //! * `copies`: copies for backups.
 //!
 //! A redirect pays for one message to a ring and nothing else. A reader of counts empties the rings first, so that it
@@ -16,10 +17,12 @@
 
 mod aggregator;
 pub mod copies;
+mod exchange;
 mod fold;
 mod intake;
 mod log;
 mod parts;
+mod snapshots;
 mod top_links;
 
 use std::collections::HashMap;
@@ -29,12 +32,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
 use self::aggregator::{VisitAggregator, locked};
+pub use self::exchange::FleetVisits;
 use self::intake::Intake;
 use self::parts::Apps;
 use carom_model::visits::VisitReceiver;
@@ -74,10 +78,12 @@ impl std::fmt::Debug for VisitReader {
     }
 }
 
-/// A handle on the threads that count: one empties the rings, the other writes to the log and the store.
+/// A handle on the threads that count: one empties the rings, the other writes to the log and the store. In a fleet,
+/// a third one exchanges counts with other nodes.
 pub struct Counting {
     stop: Arc<AtomicBool>,
     threads: [JoinHandle<()>; 2],
+    exchange: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 /// The running counting threads, and the ways to reach them.
@@ -90,7 +96,8 @@ pub struct StartedVisits {
     pub counting: Counting,
 }
 
-/// Reads back the counts, and starts to count. The logs are in a folder of the data directory.
+/// Reads back the counts, and starts to count. The logs are in a folder of the data directory. `fleet` is `None` for a
+/// node without Redis.
 ///
 /// # Errors
 /// If the logs or the store cannot be read, or the operating system cannot start a thread.
@@ -99,19 +106,26 @@ pub fn start(
     links: &Links,
     receivers: Vec<VisitReceiver>,
     stats: &Arc<NodeStats>,
+    fleet: Option<FleetVisits>,
 ) -> io::Result<StartedVisits> {
     let (ended, receiver) = channel();
     let aggregator =
         VisitAggregator::open(&data_dir.join(FOLDER), links.clone(), receivers, receiver, Arc::clone(stats))?;
     let intake = aggregator.intake();
     let visits = VisitReader { aggregator: Arc::new(Mutex::new(aggregator)) };
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, stop_exchange) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let exchange = fleet.map(|fleet| {
+        let thread = exchange::start(fleet, visits.clone(), stats, Arc::clone(&stop_exchange))?;
+        Ok::<_, io::Error>((stop_exchange, thread))
+    });
+    let exchange = exchange.transpose()?;
     let (of_thread, until) = (visits.clone(), Arc::clone(&stop));
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let writing = spawn("visits-log").spawn(move || of_thread.write(&until))?;
+    let sender = exchange.as_ref().map(|(_, thread)| thread.thread().clone());
+    let writing = spawn("visits-log").spawn(move || of_thread.write(&until, sender.as_ref()))?;
     let until = Arc::clone(&stop);
     let emptying = spawn("visits").spawn(move || empty(&intake, &until))?;
-    Ok(StartedVisits { visits, ended, counting: Counting { stop, threads: [emptying, writing] } })
+    Ok(StartedVisits { visits, ended, counting: Counting { stop, threads: [emptying, writing], exchange } })
 }
 
 impl Counting {
@@ -119,6 +133,12 @@ impl Counting {
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads {
+            thread.thread().unpark();
+            thread.join().expect("panics abort");
+        }
+        // It publishes what the others have synced.
+        if let Some((stop, thread)) = self.exchange {
+            stop.store(true, Ordering::Release);
             thread.thread().unpark();
             thread.join().expect("panics abort");
         }
@@ -139,13 +159,15 @@ impl VisitReader {
         self.aggregator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, until: &AtomicBool) {
+    /// Writes counts to the log and the store until the node ends, and wakes the thread that sends them to other nodes.
+    fn write(&self, until: &AtomicBool, sender: Option<&Thread>) {
         let mut logged = Instant::now();
         while !until.load(Ordering::Acquire) {
             self.aggregator().collect(unix_ms());
             if logged.elapsed() >= LOG_EVERY {
                 logged = Instant::now();
                 self.log();
+                sender.into_iter().for_each(Thread::unpark);
             }
             self.go_on();
             let is_pressed = self.aggregator().is_pressed();
@@ -191,6 +213,16 @@ impl VisitReader {
     pub fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
         self.aggregator().collect(unix_ms());
         self.counts_so_far(codes)
+    }
+
+    /// Returns the visits of a link that this node has counted itself. Blocks for the store.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn own_counts(&self, code: Code) -> Result<VisitCounts, StoreError> {
+        let mut aggregator = self.aggregator();
+        aggregator.collect(unix_ms());
+        aggregator.own_counts(code)
     }
 
     fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {

@@ -26,6 +26,7 @@ use carom_shards::{Code, CodeHasher, CoreCount, owner};
 use self::planner::{CodeState, CommitEffect, CommitPlanner, Conflict, Writes, refused};
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
+use crate::bridge::fleet_view::FollowFence;
 use crate::bridge::{
     AllowanceQueue, Mailboxes, StoreAnswer, StoreRequest, SweepResult, ToCore, WriterOrder, WriterQueue,
 };
@@ -176,11 +177,16 @@ impl Writer {
         if self.setup.dedupe.is_none() {
             plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
+        let mut fences = Vec::new();
         for order in orders {
             if is_of_fleet(&order) {
                 self.setup.stats.fleet.orders_taken.add(1);
                 self.skips_stream &= !matches!(order, WriterOrder::Resume);
                 if self.skips_stream {
+                    continue;
+                }
+                if let WriterOrder::Fence(fence) = order {
+                    fences.push(fence);
                     continue;
                 }
             }
@@ -223,6 +229,7 @@ impl Writer {
             }
             self.setup.stats.commits.record(begun.elapsed());
             self.publish(effects, self.setup.links.commits());
+            fences.iter().for_each(|fence| self.send_fence(fence));
             self.reply_to_sweeper(swept);
             self.hand_deliveries_over();
             return;
@@ -340,6 +347,11 @@ impl Writer {
             }
         }
         self.post_bundles();
+    }
+
+    /// Sends a fence to all cores, behind the changes that came before it.
+    fn send_fence(&self, fence: &Arc<FollowFence>) {
+        self.setup.post.all().iter().for_each(|mailbox| mailbox.post(ToCore::Fence(Arc::clone(fence))));
     }
 
     fn reply_to_sweeper(&self, swept: Option<SweepResult>) {

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::bypass;
+
 /// The result file of `carom-bench`.
 const RESULTS: &str = include_str!("../../bench/results/results.json");
 
@@ -24,7 +26,13 @@ const BARE: &str = "floor: bare io_uring";
 type Part = (&'static str, fn(&Value) -> String);
 
 /// The generated parts.
-const PARTS: [Part; 3] = [("benchmark", table), ("benchmark headline", headline), ("benchmark figures", figures)];
+const PARTS: [Part; 5] = [
+    ("benchmark", table),
+    ("benchmark headline", headline),
+    ("benchmark figures", figures),
+    ("benchmark bypass figures", bypass::figures),
+    ("benchmark bypass", bypass::table),
+];
 
 /// Figures of `carom-bench growth` that the page of results shows: the name in the result file, what it means, and the decimals.
 const FIGURES: [(&str, &str, usize); 7] = [
@@ -70,7 +78,7 @@ fn table(results: &Value) -> String {
     let mut table = format!(
         "CPU time of the server per redirect in µs, and p99 latency at 40,000 redirects per second. Less is better. {}\n\n\
          | server |{titles} p99 at 40,000/s |\n|---|{}\n",
-        setting(results),
+        setting(&results["machine"]),
         "---|".repeat(scenarios.len()),
     );
     for subject in names(results, "subjects") {
@@ -85,8 +93,7 @@ fn table(results: &Value) -> String {
 }
 
 /// Describes the measured machine and the date in a sentence.
-fn setting(results: &Value) -> String {
-    let machine = &results["machine"];
+pub(crate) fn setting(machine: &Value) -> String {
     let text = |field: &str| machine[field].as_str().unwrap_or_default().to_owned();
     format!(
         "Median of {} runs on {} CPUs of {}{}, Linux {}; {}.",
@@ -237,13 +244,13 @@ fn ratio(results: &Value, subject: &str, other: &str) -> Option<f64> {
     middle(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect())
 }
 
-fn middle(mut values: Vec<f64>) -> Option<f64> {
+pub(crate) fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 
 /// Three digits, as many as the measurement is good for.
-fn shown(value: Option<f64>) -> String {
+pub(crate) fn shown(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),
         Some(value) if value < 10.0 => format!("{value:.2}"),
@@ -253,7 +260,7 @@ fn shown(value: Option<f64>) -> String {
 }
 
 /// A whole number with commas between thousands.
-fn thousands(value: f64) -> String {
+pub(crate) fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -4,6 +4,7 @@
 
 mod alerts;
 mod benchmark;
+mod bypass;
 mod http_api;
 mod markdown;
 mod reference;

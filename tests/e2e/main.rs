@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod bypass;
 mod compat;
 mod console;
 mod durability;

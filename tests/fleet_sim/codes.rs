@@ -59,6 +59,11 @@ pub(crate) fn issued(value: u64) -> Index {
     Index::try_from(SLUGS as u64 + value).unwrap()
 }
 
+/// The counter value that stands for an issued code.
+pub(crate) fn value_of(index: Index) -> u64 {
+    u64::from(index) - SLUGS as u64
+}
+
 /// True if it is one of the slugs.
 pub(crate) fn is_slug(index: Index) -> bool {
     usize::from(index) < SLUGS

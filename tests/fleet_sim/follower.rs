@@ -97,6 +97,13 @@ impl Node {
         true
     }
 
+    /// True if a stream was read to its end.
+    pub(crate) fn has_read(&self, part: usize, redis: &Redis) -> bool {
+        let position = self.followers[part].position;
+        let from = position.map_or(EntryId::default(), |position| position.id);
+        judge(position, redis.read(part, from, usize::MAX)) == Read::Quiet
+    }
+
     /// True if a comparison can go on without Redis, or waits for it.
     pub(crate) fn compares(&self, part: usize) -> bool {
         let follower = &self.followers[part];

@@ -31,4 +31,12 @@ pub(crate) enum Guard {
     Exact,
     /// The mark of a lease is on disk before its values are used.
     Mark,
+    /// Redis cannot deny a code that another node may have created alone.
+    Alone,
+    /// Redis denies nothing that it may have lost a moment ago.
+    Settled,
+    /// Other nodes may have leased values that this node has not heard of.
+    Bound,
+    /// A node denies a slug that looks like a generated code only if it has read the streams.
+    Followed,
 }

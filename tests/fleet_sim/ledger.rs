@@ -160,6 +160,25 @@ impl Ledger {
         })
     }
 
+    /// A node has answered 404 for a code: no link may be acknowledged there, unless somebody may have ended it.
+    pub(crate) fn check_missing(&self, node: usize, code: Index) -> Result<(), String> {
+        let of_code = || self.requests.iter().filter(|request| request.code == code);
+        // A delete that was refused may still have been carried out.
+        let may_delete = |request: &Request| matches!(request.what, What::Delete(..));
+        let is_over = |claim: &u64| self.expiries.contains(claim);
+        let created = |request: &Request| match request.what {
+            What::Create(claim) if request.fate == Fate::Done => Some(claim),
+            _ => None,
+        };
+        if of_code().any(may_delete) || self.reported.iter().any(|reported| reported.code == code) {
+            return Ok(());
+        }
+        match of_code().filter_map(created).find(|claim| !is_over(claim)) {
+            Some(claim) => Err(format!("node {node} answers 404 for code {code}, claim {claim:x}, which exists")),
+            None => Ok(()),
+        }
+    }
+
     /// The promises about what there is when everything has come to rest; all nodes have what Redis has by then.
     pub(crate) fn check(&self, redis: &Redis) -> Result<(), String> {
         for (ticket, request) in self.requests.iter().enumerate() {

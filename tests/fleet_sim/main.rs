@@ -18,6 +18,7 @@
 //! 4. What was deleted stays deleted, and what was refused does not turn up.
 //! 5. A node whose client was told that a link is gone does not show it again.
 //! 6. A link that was changed does not expire: here, a change is that its end was moved.
+//! 7. No node answers 404 for an acknowledged link (`absence.rs`).
 //!
 //! That this would be seen is shown for each thing that keeps the promises by leaving it out (`guards.rs`).
 //!
@@ -46,6 +47,7 @@
     reason = "helpers of tests, which the lint does not take for tests"
 )]
 
+mod absence;
 mod adapter;
 mod codes;
 mod faults;
@@ -173,6 +175,10 @@ guards! {
     a_doubtful_slug_is_withdrawn: Guard::Withdraw,
     a_link_expires_as_it_is_known: Guard::Exact,
     a_mark_is_durable_before_its_values_are_used: Guard::Mark,
+    redis_cannot_deny_a_code_that_may_be_leased: Guard::Alone,
+    redis_cannot_deny_what_it_may_have_lost: Guard::Settled,
+    others_may_have_leased_since: Guard::Bound,
+    a_slug_in_the_form_of_a_code_is_in_the_streams: Guard::Followed,
 }
 
 guards! {

@@ -141,8 +141,9 @@ impl World {
     /// Takes a step, if the one that was chosen can be taken.
     fn act(&mut self) -> Result<bool, String> {
         let node = self.rng.below(self.nodes.len());
-        match self.rng.below(116) {
-            110.. => Ok(self.expire(node)),
+        match self.rng.below(122) {
+            116.. => self.read(node),
+            110..116 => Ok(self.expire(node)),
             104.. => Ok(self.change(node)),
             0..7 => Ok(self.create_issued(node)),
             7..14 => Ok(self.create_slug(node)),

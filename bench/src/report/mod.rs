@@ -1,6 +1,7 @@
 //! The results as a table for the terminal, a page, and plots. Pure.
 
 mod bars;
+mod bypass;
 
 use std::fmt::Write as _;
 
@@ -61,7 +62,7 @@ fn write_table(out: &mut String, results: &Results) -> std::fmt::Result {
     for figure in figures {
         writeln!(out, "  {:<60}{:>14} {:<9} {}", figure.name, number(figure.value), figure.unit, verdict(&figure))?;
     }
-    Ok(())
+    results.bypass.iter().try_for_each(|results| bypass::write_table(out, results))
 }
 
 /// Formats a figure with as many decimal places as are meaningful.
@@ -156,6 +157,7 @@ fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
     for subject in &results.subjects {
         writeln!(out, "| {} | {} |", subject.name, number(subject.memory as f64 / f64::from(1 << 20)))?;
     }
+    results.bypass.iter().try_for_each(|results| bypass::write_section(out, results))?;
     if !(results.notes.is_empty() && results.growth_notes.is_empty()) {
         writeln!(out, "\n## Notes\n")?;
     }

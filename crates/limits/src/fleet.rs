@@ -14,7 +14,24 @@ pub const MAKING_KEPT: Duration = ANSWER_TIME_MAX;
 /// Time for which a request for an unknown code waits for Redis to report whether another node has created it.
 pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
 
-/// Maximum number of unknown codes that wait for a look-up in Redis. Further requests get 404 at once.
+/// Time for which a node relies on the highest counter value that it has heard of: three heartbeats.
+pub const MARK_KEPT: Duration = Duration::from_secs(3);
+
+/// Time for which a node that has read all streams to their ends relies on having every slug that looks like a generated
+/// code: two reads of quiet streams.
+pub const FOLLOWED_KEPT: Duration = Duration::from_millis(100);
+
+/// Time for which a node holds back the acknowledgement of a slug that looks like a generated code, once Redis has it:
+/// longer than any node relies on an older reading of the streams.
+pub const SLUG_HELD: Duration = Duration::from_millis(125);
+
+/// Time after a lost connection or a new master in which Redis may lack changes that other nodes are about to bring
+/// back: they notice a loss after at most five seconds.
+pub const SETTLE_TIME: Duration = Duration::from_secs(6);
+
+const _: () = assert!(SLUG_HELD.as_millis() * 4 >= FOLLOWED_KEPT.as_millis() * 5, "clocks run at different speeds");
+
+/// Maximum number of unknown codes that wait for a look-up in Redis. Further requests get 503 at once.
 pub const LOOK_UP_QUEUE_LEN: usize = 1_024;
 
 /// Unknown codes that are looked up in one batch.

@@ -50,6 +50,9 @@ pub const LOAD_BATCH_BYTES: usize = 256 * 1024;
 /// Maximum number of bytes of batches that wait for the cores; beyond it, the loader pauses.
 pub const LOAD_IN_FLIGHT_MAX: usize = 32 * 1024 * 1024;
 
+/// Frames of the AF_XDP socket of a core: 32 MiB, which count as locked memory.
+pub const BYPASS_FRAMES: u32 = 8_192;
+
 /// Maximum number of threads that read the store at the start. Each fills one batch for each core.
 pub const LOADERS_MAX: usize = 8;
 

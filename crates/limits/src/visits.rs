@@ -23,3 +23,20 @@ pub const ALLOWANCE_BATCH: usize = 1_024;
 
 /// Referring hosts that the API shows for a link or a period, those with the most visits.
 pub const REFERRERS_SHOWN_MAX: usize = 100;
+
+/// Bytes of visit counts of one node that wait for Redis. Beyond it, the oldest are dropped, and other nodes ask for a
+/// snapshot once Redis is back.
+pub const VISITS_UNSENT_BYTES: usize = 32 * 1024 * 1024;
+
+/// Bytes of visit counts that Redis keeps for each node: minutes at a high load, weeks at a low one. A node that was away
+/// for longer asks for a snapshot.
+pub const VISITS_STREAM_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes of visit counts in one stream entry, unless a single batch is longer.
+pub const VISITS_ENTRY_BYTES: usize = 1024 * 1024;
+
+/// Bytes of one chunk of a snapshot of visit counts.
+pub const VISITS_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Chunks of a snapshot that Redis holds at once.
+pub const VISITS_CHUNKS_HELD: usize = 4;

@@ -8,13 +8,15 @@
 //! * follows the streams and adopts the changes of other nodes ([`follow`]),
 //! * keeps a durable list of the changes that Redis may not have, until it has seen them in the stream ([`outbox`]),
 //! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]),
-//! * writes the newest format that all live nodes read ([`formats`]).
+//! * writes the newest format that all live nodes read ([`formats`]),
+//! * answers 404 for a code only if no other node can have it ([`absence`]).
 //!
 //! Redis may forget writes that it acknowledged: a failover loses the newest ones, and a server may come back empty or
 //! from an old dump. So a node relies on a change only once it has seen it in the stream. A node whose position in a
 //! stream is lost compares everything. Threads drive these rules in production (`services::replication`), a simulator in
 //! tests.
 
+pub mod absence;
 pub mod follow;
 pub mod formats;
 pub mod lease;

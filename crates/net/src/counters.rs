@@ -82,6 +82,35 @@ impl DropReason {
         DropReason::UnexpectedFlags,
         DropReason::OutOfOrderFull,
     ];
+
+    /// Returns the name of the reason in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::Truncated => "truncated",
+            DropReason::EtherType => "ether_type",
+            DropReason::Ipv4Header => "ipv4_header",
+            DropReason::Ipv4Checksum => "ipv4_checksum",
+            DropReason::Fragment => "fragment",
+            DropReason::Ipv6Header => "ipv6_header",
+            DropReason::Extension => "extension",
+            DropReason::NotTcp => "not_tcp",
+            DropReason::Encapsulation => "encapsulation",
+            DropReason::TcpHeader => "tcp_header",
+            DropReason::TcpOptions => "tcp_options",
+            DropReason::TcpChecksum => "tcp_checksum",
+            DropReason::TcpChecksumPartial => "tcp_checksum_partial",
+            DropReason::Martian => "martian",
+            DropReason::NotListening => "not_listening",
+            DropReason::NoNextHop => "no_next_hop",
+            DropReason::Full => "table_full",
+            DropReason::UnknownFlow => "unknown_flow",
+            DropReason::Paws => "paws",
+            DropReason::OutOfWindow => "out_of_window",
+            DropReason::UnacceptableAck => "unacceptable_ack",
+            DropReason::UnexpectedFlags => "unexpected_flags",
+            DropReason::OutOfOrderFull => "out_of_order_full",
+        }
+    }
 }
 
 /// Counters of a stack since its creation. Gauges are named so.

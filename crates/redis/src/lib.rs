@@ -222,6 +222,10 @@ pub struct Client {
     sentinels: Vec<ServerAddress>,
     topology: Option<Topology>,
     search: Option<Search>,
+    /// The masters that were found last; empty before the first search has succeeded.
+    masters: Vec<ServerAddress>,
+    /// The instant at which a connection was last lost, or a master replaced.
+    disturbed: Option<Instant>,
     /// The instant at which the last topology search began.
     searched: Option<Instant>,
     servers: HashMap<ServerAddress, Server>,
@@ -252,6 +256,8 @@ impl Client {
             scripts,
             topology: None,
             search: None,
+            masters: Vec::new(),
+            disturbed: None,
             searched: None,
             servers: HashMap::new(),
             open: Vec::new(),
@@ -386,6 +392,9 @@ impl Client {
 
     /// Handles a failed connection.
     fn broken(&mut self, address: &ServerAddress, error: &io::Error) {
+        if !self.sentinels.contains(address) {
+            self.disturbed = Some(Instant::now());
+        }
         self.lose(address, None, &RedisError::away(address, error, true));
         // In a cluster, another server may take its place.
         self.search_sometimes();
@@ -419,11 +428,13 @@ impl Client {
             }
             Reply::At(_) | Reply::Later => self.again(asked, BETWEEN_ROUNDS),
             Reply::Moved => {
+                self.disturbed = Some(Instant::now());
                 self.topology = None;
                 self.search(Some(address), None);
                 self.again(asked, BETWEEN_ROUNDS);
             }
             Reply::Unfit => {
+                self.disturbed = Some(Instant::now());
                 self.topology = None;
                 self.search(None, Some(address));
                 self.again(asked, BETWEEN_ROUNDS);
@@ -555,6 +566,12 @@ impl Client {
             self.unsaid(&address, unsaid, &trouble);
             self.search_sometimes();
         }
+    }
+
+    /// Returns the instant at which a connection was last lost, or a master replaced; `None` if never. Since then, the
+    /// servers may lack writes that they had acknowledged before.
+    pub fn disturbed(&self) -> Option<Instant> {
+        self.disturbed
     }
 
     /// Returns the known servers, each with true if it is connected. Sentinels are not among them.

@@ -247,7 +247,12 @@ impl Client {
     }
 
     fn found(&mut self, by: &ServerAddress, topology: Topology) {
-        let masters = topology.masters();
+        let mut masters = topology.masters();
+        masters.sort();
+        if !self.masters.is_empty() && self.masters != masters {
+            self.disturbed = Some(Instant::now());
+        }
+        self.masters.clone_from(&masters);
         // Drops the connections to servers that have left the cluster, or have become replicas.
         // A connection to a sentinel stays for the next check.
         let sentinels = &self.sentinels;

@@ -57,6 +57,7 @@ impl<'a> Checker<'a> {
         let access_log = self.access_log();
         let pages = self.pages();
         let api = self.api();
+        let bypass = self.bypass();
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
             return None;
@@ -92,6 +93,7 @@ impl<'a> Checker<'a> {
             access_log: access_log?,
             pages: pages?,
             api: api?,
+            bypass: bypass?,
             exposed,
             sources: self.sources.clone(),
         })

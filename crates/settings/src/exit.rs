@@ -42,11 +42,13 @@ pub enum Reason {
     ThreadEnded = 21,
     /// A certificate or its key cannot be used.
     Certificate = 22,
+    /// Kernel bypass is required and cannot be had.
+    Bypass = 23,
 }
 
 impl Reason {
     /// Every reason, in the order of the numbers.
-    pub const ALL: [Reason; 16] = [
+    pub const ALL: [Reason; 17] = [
         Reason::Done,
         Reason::Incomplete,
         Reason::Usage,
@@ -63,6 +65,7 @@ impl Reason {
         Reason::PublicWithoutOpen,
         Reason::ThreadEnded,
         Reason::Certificate,
+        Reason::Bypass,
     ];
 
     /// Returns the exit status of the process.
@@ -93,6 +96,7 @@ impl Reason {
             Reason::PublicWithoutOpen => "a listener is reachable from other machines while no API key exists",
             Reason::ThreadEnded => "a core or service thread ended unexpectedly",
             Reason::Certificate => "a certificate or its key cannot be read, or the two do not match",
+            Reason::Bypass => "kernel bypass is required, but this process, machine or interface cannot use it",
         }
     }
 
@@ -129,6 +133,9 @@ impl Reason {
             }
             Reason::Certificate => {
                 "store the certificate with its chain in the `tls.cert` file, and its unencrypted key in the `tls.key` file"
+            }
+            Reason::Bypass => {
+                "remove the obstacle that the message names, or set `bypass.required` to false to serve over the kernel"
             }
         }
     }
@@ -194,7 +201,7 @@ mod tests {
     #[test]
     fn numbers_are_the_promised_ones() {
         let codes = Reason::ALL.map(Reason::code);
-        assert_eq!(codes, [0, 1, 2, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
+        assert_eq!(codes, [0, 1, 2, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]);
     }
 
     #[test]

@@ -81,6 +81,13 @@ pub enum Key {
     AccessLogAddresses,
     ApiCompat,
     ApiYourlsJsonp,
+    BypassInterface,
+    BypassAddresses,
+    BypassQueues,
+    BypassMode,
+    BypassZeroCopy,
+    BypassDecapsulate,
+    BypassRequired,
 }
 
 /// The public description of a setting.

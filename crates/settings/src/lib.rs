@@ -6,6 +6,7 @@
 
 pub mod access_log;
 mod api;
+mod bypass;
 pub mod check;
 pub mod colour;
 mod cpus;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use carom_shards::{CodeLength, CodeSecret};
 
 pub use api::Api;
+pub use bypass::{BypassMode, BypassSettings, BypassTunnel};
 pub use cpus::{Cores, CpuChoice};
 pub use describe::ShownSetting;
 pub use pages::PageSettings;
@@ -111,6 +113,8 @@ pub struct Settings {
     pub access_log: AccessLog,
     /// The served APIs.
     pub api: Api,
+    /// The settings of kernel bypass.
+    pub bypass: BypassSettings,
     /// Mistakes to report if no API key exists: listeners that other machines can reach.
     exposed: Vec<Problem>,
     sources: [ValueSource; SETTINGS.len()],

@@ -4,6 +4,7 @@
 //! [`Key`](super::keys::Key).
 
 mod api;
+mod bypass;
 mod fleet;
 mod hosts;
 mod limits;
@@ -31,10 +32,11 @@ const TABLES: &[&[Setting]] = &[
     &operation::LOG,
     &operation::ACCESS_LOG,
     &api::API,
+    &bypass::BYPASS,
 ];
 
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 70] = joined();
+pub static SETTINGS: [Setting; 77] = joined();
 
 /// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another length.
 const fn joined<const LEN: usize>() -> [Setting; LEN] {

@@ -53,7 +53,7 @@ pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
 pub use self::indexes::{Index, complete_index};
 pub use self::unread::UnreadState;
 pub use self::urls::{UrlUse, stored_url};
-pub use self::visits::{Ended, TOGETHER, VisitRow};
+pub use self::visits::{Ended, RowPlace, VisitRow};
 pub use super::error::StoreError;
 use super::journal::mark::SyncedMark;
 use super::journal::{self, Repair};

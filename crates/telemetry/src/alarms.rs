@@ -24,6 +24,9 @@ pub enum Alarm {
     BlockListMalformed,
     BlockListUnkept,
     BlockListUnreadable,
+    BypassDrops,
+    BypassInterfaceDown,
+    BypassOff,
     CertificateEnds,
     CertificateRefused,
     CodesFailed,
@@ -52,7 +55,7 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 35] = [
+    pub const ALL: [Alarm; 38] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
@@ -64,6 +67,9 @@ impl Alarm {
         Alarm::BlockListMalformed,
         Alarm::BlockListUnkept,
         Alarm::BlockListUnreadable,
+        Alarm::BypassDrops,
+        Alarm::BypassInterfaceDown,
+        Alarm::BypassOff,
         Alarm::CertificateEnds,
         Alarm::CertificateRefused,
         Alarm::CodesFailed,
@@ -104,6 +110,9 @@ impl Alarm {
             Alarm::BlockListMalformed => "block_list_malformed",
             Alarm::BlockListUnkept => "block_list_unkept",
             Alarm::BlockListUnreadable => "block_list_unreadable",
+            Alarm::BypassDrops => "bypass_drops",
+            Alarm::BypassInterfaceDown => "bypass_interface_down",
+            Alarm::BypassOff => "bypass_off",
             Alarm::CertificateEnds => "certificate_ends",
             Alarm::CertificateRefused => "certificate_refused",
             Alarm::CodesFailed => "codes_failed",
@@ -149,7 +158,8 @@ impl Alarm {
     pub const fn clears_by_itself(self) -> bool {
         !matches!(
             self,
-            Alarm::CompareFailed
+            Alarm::BypassOff
+                | Alarm::CompareFailed
                 | Alarm::Conflict
                 | Alarm::CounterRegressed
                 | Alarm::DomainHidden
@@ -178,6 +188,13 @@ impl Alarm {
             Alarm::BlockListMalformed => "The dynamic block list is malformed; the last valid list is used.",
             Alarm::BlockListUnkept => "The dynamic block list cannot be saved; a restart would lose it.",
             Alarm::BlockListUnreadable => "The source of the block list is unavailable; the last valid list is used.",
+            Alarm::BypassDrops => {
+                "The kernel drops frames of kernel bypass, because a core is too slow; clients send them again."
+            }
+            Alarm::BypassInterfaceDown => {
+                "The interface of kernel bypass is down or has no carrier; no client reaches the node through it."
+            }
+            Alarm::BypassOff => "Kernel bypass is configured but not in use; the node serves over the kernel.",
             Alarm::CertificateEnds => "A certificate in use expires within 14 days or has expired.",
             Alarm::CertificateRefused => "New certificate files are unusable; the previous certificates stay in use.",
             Alarm::CodesFailed => {

@@ -1,12 +1,15 @@
 //! Facts about an interface that decide whether and how bypass works on it, from rtnetlink and ethtool.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, XdpAttached};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::features::DriverFeatures;
 use crate::netlink::Netlink;
 use crate::sys::{self, EthtoolFlag};
 
@@ -50,10 +53,14 @@ pub struct InterfaceFacts {
     pub queues: Option<u32>,
     /// Receive queues of the hardware.
     pub queues_max: Option<u32>,
+    /// True if a receive queue and a send queue are one channel, and are counted as such.
+    pub has_combined_queues: bool,
     /// Receive queues that RSS sends flows to.
     pub rss_queues: Option<Vec<u32>>,
     /// Offloads.
     pub offloads: Offloads,
+    /// Features of the driver; `None` if the kernel does not tell them.
+    pub features: Option<DriverFeatures>,
 }
 
 impl InterfaceFacts {
@@ -74,9 +81,11 @@ impl InterfaceFacts {
             is_up: link.header.flags.contains(LinkFlags::LowerUp),
             kind: None,
             has_program: false,
+            features: DriverFeatures::read(link.header.index).ok(),
             driver: None,
             queues: None,
             queues_max: None,
+            has_combined_queues: false,
             rss_queues: None,
             offloads: Offloads::default(),
         };
@@ -116,6 +125,7 @@ impl InterfaceFacts {
         if let Ok(channels) = sys::channels(fd, &self.name) {
             self.queues = Some(channels.rx_count + channels.combined_count);
             self.queues_max = Some(channels.max_rx.max(channels.max_combined));
+            self.has_combined_queues = channels.max_combined > 0;
         }
         self.rss_queues = sys::rss_queues(fd, &self.name).ok().filter(|queues| !queues.is_empty());
         let flag = |flag| sys::flag(fd, &self.name, flag).ok();
@@ -129,4 +139,63 @@ impl InterfaceFacts {
         };
         Ok(())
     }
+}
+
+/// The state of an interface that may change while bypass is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterfaceState {
+    /// True if the interface is up and has a carrier.
+    pub is_up: bool,
+    /// The number of the attached XDP program.
+    pub program: Option<u32>,
+}
+
+impl InterfaceState {
+    /// Asks the kernel about the interface with that number. `None` if there is none.
+    ///
+    /// # Errors
+    /// If the kernel refuses the question.
+    pub fn read(interface: u32) -> io::Result<Option<InterfaceState>> {
+        let mut message = LinkMessage::default();
+        message.header.index = interface;
+        let answer = match Netlink::open(0)?.ask(RouteNetlinkMessage::GetLink(message)) {
+            Ok(answer) => answer,
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let RouteNetlinkMessage::NewLink(link) = answer else { return Err(io::ErrorKind::InvalidData.into()) };
+        let program = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Xdp(facts) => facts.iter().find_map(|fact| match fact {
+                LinkXdp::ProgId(program) => Some(*program),
+                _ => None,
+            }),
+            _ => None,
+        });
+        Ok(Some(InterfaceState { is_up: link.header.flags.contains(LinkFlags::LowerUp), program }))
+    }
+}
+
+/// Returns the addresses of the interface with that number.
+///
+/// # Errors
+/// If the kernel refuses the question.
+pub fn addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
+    let mut found = Vec::new();
+    Netlink::open(0)?.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), |(message, _)| {
+        let RouteNetlinkMessage::NewAddress(message) = message else { return };
+        if message.header.index != interface {
+            return;
+        }
+        // On a point-to-point link `Address` is that of the peer, and `Local` ours; IPv6 has `Address` only.
+        let local = message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(address) => Some(*address),
+            _ => None,
+        });
+        let address = message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        });
+        found.extend(local.or(address));
+    })?;
+    Ok(found)
 }

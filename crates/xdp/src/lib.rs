@@ -26,6 +26,7 @@
 //! ```
 
 pub mod config;
+pub mod features;
 pub mod interface;
 mod netlink;
 pub mod next_hops;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
-use aya::maps::{HashMap, MapError, PerCpuArray, XskMap};
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, XskMap};
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
@@ -65,12 +65,27 @@ pub struct ProgramCounts {
     pub others: u64,
 }
 
+/// The entry of sockets in an attached program, for the thread that owns a socket.
+pub struct SocketEntry(XskMap<MapData>);
+
+impl SocketEntry {
+    /// Sends the matching frames of the socket's queue to the socket, until it is closed.
+    ///
+    /// # Errors
+    /// If the kernel refuses, for example because the socket is bound to another interface.
+    pub fn register(&mut self, socket: &XdpSocket) -> Result<(), AttachError> {
+        let set = self.0.set(socket.queue(), socket.as_fd().as_raw_fd(), 0);
+        set.map_err(|error| AttachError::new("register a socket", &error))
+    }
+}
+
 /// The attached program. It is detached when this value is dropped, and when the process ends.
 pub struct XdpProgram {
     bpf: Ebpf,
     /// Holds the attachment.
     _link: FdLink,
     is_native: bool,
+    id: u32,
 }
 
 impl XdpProgram {
@@ -108,8 +123,9 @@ impl XdpProgram {
             .and_then(|program| program.try_into().ok())
             .expect("the object has an XDP program of this name");
         program.load().map_err(|error| AttachError::new("load the program", &error))?;
+        let id = program.info().map_err(|error| AttachError::new("ask for the program", &error))?.id();
         let (link, is_native) = attach(program, interface, mode)?;
-        Ok(XdpProgram { bpf, _link: link, is_native })
+        Ok(XdpProgram { bpf, _link: link, is_native, id })
     }
 
     /// True if the program runs in the driver.
@@ -117,14 +133,32 @@ impl XdpProgram {
         self.is_native
     }
 
+    /// Returns the number of the program, as `bpftool` shows it.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Returns an entry for sockets, which can be moved to another thread.
+    ///
+    /// # Errors
+    /// If the process has no descriptors left.
+    pub fn entry(&mut self) -> Result<SocketEntry, AttachError> {
+        let data = match map(&mut self.bpf, "sockets") {
+            Map::XskMap(data) => data,
+            other => unreachable!("the object has a map of sockets, not {other:?}"),
+        };
+        let descriptor = data.fd().as_fd().try_clone_to_owned();
+        let data = descriptor.map_err(MapError::from).and_then(MapData::from_fd);
+        let sockets = data.and_then(|data| XskMap::try_from(Map::XskMap(data)));
+        sockets.map(SocketEntry).map_err(|error| AttachError::new("use the map of sockets", &error))
+    }
+
     /// Sends the matching frames of the socket's queue to the socket, until it is closed.
     ///
     /// # Errors
     /// If the kernel refuses, for example because the socket is bound to another interface.
     pub fn register(&mut self, socket: &XdpSocket) -> Result<(), AttachError> {
-        let mut sockets = self.sockets();
-        let set = sockets.set(socket.queue(), socket.as_fd().as_raw_fd(), 0);
-        set.map_err(|error| AttachError::new("register a socket", &error))
+        self.entry()?.register(socket)
     }
 
     /// Passes the matching frames of a queue to the kernel from now on.

@@ -63,6 +63,7 @@ impl Report {
                 "ceiling": self.ceiling(),
                 "bottleneck": self.bottleneck.is_some(),
             },
+            "machine": { "cpuSeconds": record.machine },
             "slo": self.judged.iter().map(|judged| json!({
                 "objective": judged.text, "value": judged.value, "held": judged.held,
             })).collect::<Vec<_>>(),

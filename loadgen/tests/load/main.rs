@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
+mod bind;
 mod server;
 
 use std::collections::HashMap;

@@ -17,9 +17,12 @@ use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::AppName;
 use carom_model::access::usage::App;
+use carom_net::DropReason;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::exposition::{Exposition, MetricKind, MetricLabels};
-use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats};
+use carom_telemetry::stats::{
+    BypassState, BypassStats, CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats,
+};
 use hyper::StatusCode;
 
 /// Content type of the metrics (version 0.0.4 of the format).
@@ -36,6 +39,7 @@ pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
     let mut out = Exposition::default();
     write_node(&mut out, &counters.node);
     write_cores(&mut out, &cores, &latencies);
+    write_bypass(&mut out, &counters.node, &cores);
     write_lists(&mut out, &counters.node);
     write_certificates(&mut out, &counters.node);
     let keys = services.keys();
@@ -46,18 +50,21 @@ pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
 }
 
 /// Returns the metrics of an idle node with one core on which every optional part is configured: a fleet, lists of
-/// hosts, TLS and apps. The reference page of the documentation is generated from it.
+/// hosts, TLS, apps and bypass. The reference page of the documentation is generated from it.
 pub fn sample_page() -> String {
     let (node, core) = (NodeStats::default(), CoreStats::default());
-    for configured in [&node.fleet.configured, &node.allow_list.configured, &node.block_list.configured] {
+    let lists = [&node.allow_list.configured, &node.block_list.configured];
+    for configured in lists.into_iter().chain([&node.fleet.configured, &core.bypass.is_on]) {
         configured.store(true, Ordering::Relaxed);
     }
+    let _ = node.bypass.set(BypassState::attached("eth0", 2, 1));
     let certificate = CertificateStats { file: "cert.pem".to_owned(), names: Vec::new(), until_ms: 0 };
     node.tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(certificate);
     let app = AppName::parse("app").map(App::new).ok();
     let mut out = Exposition::default();
     write_node(&mut out, &node);
     write_cores(&mut out, &[&core], &[Some(LatencySummary::default())]);
+    write_bypass(&mut out, &node, &[&core]);
     write_lists(&mut out, &node);
     write_certificates(&mut out, &node);
     write_apps(&mut out, &app.iter().map(|app| (app.name.as_str(), app)).collect());
@@ -104,6 +111,41 @@ fn write_cores(out: &mut Exposition, cores: &[&CoreStats], latencies: &[Option<L
     for (number, latency) in latencies.iter().enumerate() {
         if let Some(latency) = latency {
             out.histogram(&MetricLabels::one("core", number), &latency.spread());
+        }
+    }
+}
+
+/// Writes the metrics of bypass: of the node, if its settings name an interface, and of each core that has it.
+fn write_bypass(out: &mut Exposition, node: &NodeStats, cores: &[&CoreStats]) {
+    let Some(state) = node.bypass.get() else { return };
+    let help = "1 while frames take the way past the kernel, 0 while the kernel serves instead.";
+    out.family("carom_bypass_active", MetricKind::Gauge, help);
+    out.sample(&MetricLabels::none(), u8::from(state.obstacle().is_none()));
+    let is_on = |(_, core): &(usize, &&CoreStats)| core.bypass.is_on.load(Ordering::Relaxed);
+    let cores: Vec<(String, &BypassStats)> =
+        cores.iter().enumerate().filter(is_on).map(|(number, core)| (number.to_string(), &core.bypass)).collect();
+    if cores.is_empty() {
+        return;
+    }
+    for family in families::BYPASS {
+        out.family(family.name, family.kind, family.help);
+        for (number, bypass) in &cores {
+            out.sample(&MetricLabels::one("core", number), (family.value)(bypass));
+        }
+    }
+    let help =
+        "Resets sent over bypass: for a segment of an unknown connection, or because carom ended the connection.";
+    out.family("carom_bypass_resets_sent_total", MetricKind::Counter, help);
+    for (number, bypass) in &cores {
+        for (reason, count) in [("unknown_connection", &bypass.resets_unknown), ("abort", &bypass.resets_abort)] {
+            out.sample(&MetricLabels::two(("core", number), ("reason", reason)), count.get());
+        }
+    }
+    let help = "Received frames that the TCP/IP stack of bypass dropped as invalid or unexpected.";
+    out.family("carom_bypass_dropped_total", MetricKind::Counter, help);
+    for (number, bypass) in &cores {
+        for (reason, count) in DropReason::ALL.iter().zip(&bypass.dropped) {
+            out.sample(&MetricLabels::two(("core", number), ("reason", reason.name())), count.get());
         }
     }
 }

@@ -17,9 +17,12 @@ use crate::bridge::handle::ServiceHandle;
 use carom_model::access::usage::App;
 use carom_model::dates;
 use carom_model::replication::formats;
+use carom_net::DropReason;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::durations::Spread;
-use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
+use carom_telemetry::stats::{
+    BypassStats, CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats,
+};
 
 /// Time within which a core reports its latencies. A slower core is shown without them.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -85,6 +88,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
         "allowList": describe_hosts(&node.allow_list),
         "blockList": describe_hosts(&node.block_list),
         "tls": describe_tls(&node.tls),
+        "bypass": describe_node_bypass(node),
         "apps": describe_apps(services),
         "pulse": describe_pulse(node),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
@@ -166,7 +170,57 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
             "count": latency.count, "p50": latency.p50, "p80": latency.p80, "p99": latency.p99, "p999": latency.p999,
             "max": latency.max,
         })),
+        "bypass": describe_bypass(&core.bypass),
     })
+}
+
+/// Describes the datapath of a core past the kernel's TCP; `None` if it has none.
+fn describe_bypass(bypass: &BypassStats) -> Option<Value> {
+    bypass.is_on.load(Ordering::Relaxed).then(|| {
+        json!({
+            "queue": bypass.queue.get(),
+            "mode": if bypass.is_native.load(Ordering::Relaxed) { "native" } else { "generic" },
+            "zeroCopy": bypass.is_zero_copy.load(Ordering::Relaxed),
+            "framesIn": bypass.frames_in.get(),
+            "framesOut": bypass.frames_out.get(),
+            "bytesIn": bypass.bytes_in.get(),
+            "bytesOut": bypass.bytes_out.get(),
+            "opened": bypass.opened.get(),
+            "open": bypass.open.get(),
+            "halfOpen": bypass.half_open.get(),
+            "timeWait": bypass.time_wait.get(),
+            "framesHeld": bypass.frames_held.get(),
+            "retransmissions": bypass.retransmissions.get(),
+            "timeouts": bypass.timeouts.get(),
+            "timedOut": bypass.timed_out.get(),
+            "cookiesSent": bypass.cookies_sent.get(),
+            "cookiesAccepted": bypass.cookies_accepted.get(),
+            "resetsSentUnknown": bypass.resets_unknown.get(),
+            "resetsSentAbort": bypass.resets_abort.get(),
+            "resetsReceived": bypass.resets_received.get(),
+            "outOfOrder": bypass.out_of_order.get(),
+            "dropped": bypass.all_dropped(),
+            "droppedBy": describe_drops(bypass),
+            "noFrame": bypass.no_frame.get(),
+            "ringFull": bypass.ring_full.get(),
+            "kernelDrops": bypass.kernel_drops.get(),
+            "receiveRingFull": bypass.receive_ring_full.get(),
+            "fillRingEmpty": bypass.fill_ring_empty.get(),
+        })
+    })
+}
+
+/// Describes the frames that the stack dropped: the reasons that occurred.
+fn describe_drops(bypass: &BypassStats) -> BTreeMap<&'static str, u64> {
+    let counts = DropReason::ALL.iter().zip(&bypass.dropped).map(|(reason, count)| (reason.name(), count.get()));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Describes kernel bypass of the node; `None` if the settings name no interface.
+fn describe_node_bypass(node: &NodeStats) -> Option<Value> {
+    let bypass = node.bypass.get()?;
+    let obstacle = bypass.obstacle();
+    Some(json!({"interface": bypass.interface, "active": obstacle.is_none(), "obstacle": obstacle}))
 }
 
 /// Describes the links that are in memory, and the memory limit.
@@ -225,10 +279,24 @@ fn describe_fleet(node: &NodeStats) -> Value {
             })
         })
         .collect();
+    let visits = fleet.visits.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let visits: Vec<Value> = visits
+        .into_iter()
+        .map(|of| {
+            json!({
+                "node": of.node,
+                "origin": of.origin,
+                "counted": of.counted,
+                "published": of.published,
+                "missing": of.is_missing,
+            })
+        })
+        .collect();
     json!({
         "node": name,
         "servers": servers,
         "nodes": members,
+        "visits": visits,
         "outbox": fleet.outbox.get(),
         "formats": {"reads": formats::newest(), "writes": fleet.format.get().max(u64::from(formats::FIRST))},
         "unread": fleet.unread.get(),

@@ -64,6 +64,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "many.js",
     SCRIPT "menu.js",
     SCRIPT "now-alarms.js",
+    SCRIPT "now-bypass.js",
     SCRIPT "now-cores.js",
     SCRIPT "now-health.js",
     SCRIPT "now-latency.js",

@@ -263,7 +263,7 @@ impl ServiceHandle {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::bridge::handle::{Codes, NodeContext, Recorders};
+    use crate::bridge::handle::{Codes, NodeContext, Recorders, miss_limiter};
     use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes, Reply};
     use crate::pages::Pages;
     use carom_model::access::idempotency::PendingCreates;
@@ -310,10 +310,11 @@ pub(super) mod tests {
             lists: ListQueues { pages: sync_channel(1).0, searches: sync_channel(1).0 },
             jobs: JobQueues { pictures: sync_channel(1).0, documents: sync_channel(1).0 },
             look_ups: None,
+            fleet_view: None,
             allowances: AllowanceQueue::new().0,
             fetches: None,
             apps: sync_channel(1).0,
-            misses_per_second: 0,
+            guard: miss_limiter(0),
             post,
             clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),

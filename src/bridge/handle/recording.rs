@@ -103,7 +103,7 @@ pub fn count_response(stats: &CoreStats, response: &Response<'_>) {
 pub(crate) mod testing {
     use super::*;
     use crate::bridge::handle::gather::tests::{NoCodes, services};
-    use crate::bridge::handle::{Domains, NodeContext};
+    use crate::bridge::handle::{Domains, NodeContext, miss_limiter};
     use carom_shards::CoreId;
     use std::rc::Rc;
     use std::sync::Arc;
@@ -111,7 +111,8 @@ pub(crate) mod testing {
     /// A handle of core 0 of a service with these domains, which records visits and lets each address miss once a second.
     pub(crate) fn recording_handle(domains: Domains, visits: VisitSender) -> Rc<ServiceHandle> {
         let counters = services(1).0.counters().clone();
-        let counters = NodeContext { domains: Arc::new(domains), misses_per_second: 1, ..counters };
+        let (domains, guard) = (Arc::new(domains), miss_limiter(1));
+        let counters = NodeContext { domains, guard, ..counters };
         let told = Recorders { visits: Some(visits), access: None };
         Rc::new(ServiceHandle::new(CoreId(0), counters, Box::new(NoCodes), told))
     }

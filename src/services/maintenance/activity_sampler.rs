@@ -1,5 +1,5 @@
 //! The pulse thread: it samples the counters each second and keeps their rates. It raises an alarm when visits are not
-//! counted.
+//! counted, and watches kernel bypass.
 
 use std::io;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::bypass_watch::BypassWatch;
 use carom_telemetry::activity::{ActivitySample, CoreSample};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -40,7 +41,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
     let until = Arc::clone(&stop);
     let run = move || {
         let (mut before, mut at) = (Totals::of(&cores, &stats), Instant::now());
-        let mut dropped = Dropped::default();
+        let (mut dropped, mut bypass) = (Dropped::default(), BypassWatch::default());
         loop {
             std::thread::park_timeout(EVERY.saturating_sub(at.elapsed()));
             if until.load(Ordering::Acquire) {
@@ -54,6 +55,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
             at = Instant::now();
             stats.pulse.add(now.since(&before, time));
             dropped.look(&stats, at);
+            bypass.look(&stats, &cores, at);
             before = now;
         }
     };

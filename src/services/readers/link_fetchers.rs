@@ -138,16 +138,7 @@ mod tests {
         let (queue, threads) = start(node.fetcher_setup()).unwrap();
         for (token, code) in [(0, "abc"), (1, "moved"), (2, "gone"), (3, "never")] {
             let code = Code::parse(code.as_bytes()).unwrap();
-            queue
-                .send(LookupRequest {
-                    code,
-                    core: CoreId(0),
-                    token,
-                    since: Instant::now(),
-                    in_doubt: false,
-                    was_unknown: false,
-                })
-                .unwrap();
+            queue.send(LookupRequest::new(code, CoreId(0), token, Instant::now())).unwrap();
         }
         let mut found = vec![Lookup::NotResident; 4];
         let mut kept = 0;
@@ -166,14 +157,7 @@ mod tests {
         // A request this old has got its answer already: the link is unavailable.
         let long_ago = Instant::now().checked_sub(FETCH_TIME_MAX).unwrap();
         let abc = Code::parse(b"abc").unwrap();
-        let late = LookupRequest {
-            code: abc,
-            core: CoreId(0),
-            token: 9,
-            since: long_ago,
-            in_doubt: false,
-            was_unknown: false,
-        };
+        let late = LookupRequest::new(abc, CoreId(0), 9, long_ago);
         queue.send(late).unwrap();
         assert!(matches!(node.next_mail(), ToCore::LookedUp { token: 9, found: Lookup::NotResident, .. }));
         drop(queue);

@@ -151,7 +151,7 @@ mod tests {
         batch.put(&Code::parse(b"gone").unwrap(), &record);
         node.links.commit(batch).unwrap();
 
-        let counted = crate::services::visits::start(dir.path(), &node.links, Vec::new(), &node.stats).unwrap();
+        let counted = crate::services::visits::start(dir.path(), &node.links, Vec::new(), &node.stats, None).unwrap();
         let (queue, threads) = start(&node.links, &node.post, &node.stats, &counted.visits).unwrap();
         for (token, code) in ["abc", "moved", "gone", "never"].iter().enumerate() {
             let (code, ticket) = (Code::parse(code.as_bytes()).unwrap(), Ticket::new(CoreId(0), token as u64));

@@ -44,8 +44,9 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
     hashed.chain([("codeSecret", secret.to_owned())]).collect()
 }
 
-/// Returns what this node says of itself in its heartbeat, as JSON.
-pub(super) fn about(setup: &FleetSetup, stats: &NodeStats) -> String {
+/// Returns what this node says of itself in its heartbeat, as JSON. `restoring` is the number of partitions in which
+/// Redis may lack links of this node.
+pub(super) fn about(setup: &FleetSetup, stats: &NodeStats, restoring: u64) -> String {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "formats": {"reads": formats::newest(), "writes": stats.fleet.format.get().max(u64::from(formats::FIRST))},
@@ -55,6 +56,7 @@ pub(super) fn about(setup: &FleetSetup, stats: &NodeStats) -> String {
         "outbox": stats.fleet.outbox.get(),
         "unread": stats.fleet.unread.get(),
         "lagMillis": stats.fleet.lag_ms.get(),
+        "restoring": restoring,
     })
     .to_string()
 }

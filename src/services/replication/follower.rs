@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{FleetContext, note_error};
+use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Redis, RedisError};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
@@ -76,6 +78,8 @@ pub(super) fn prepare(
         ticked: Instant::now(),
         dropped: 0,
         told: Cell::new(0),
+        fence: None,
+        is_fenced: true,
     };
     follower.take_places().map_err(io::Error::other)?;
     Ok(follower)
@@ -103,6 +107,10 @@ pub(super) struct Follower {
     dropped: u64,
     /// Number of orders sent to the writer.
     told: Cell<u64>,
+    /// The last fence that was sent behind changes.
+    fence: Option<Arc<FollowFence>>,
+    /// True if a fence was sent behind all changes that were sent.
+    is_fenced: bool,
 }
 
 /// The urgency of the next turn.
@@ -191,6 +199,7 @@ impl Follower {
         self.expected.clear();
         self.ending.clear();
         self.compare = None;
+        (self.fence, self.is_fenced) = (None, false);
         // Deliveries that are waiting may concern dropped orders, so the outbox is read again.
         self.queue = self.fleet.links.outbox()?.into();
         for partition in Partition::all() {
@@ -228,6 +237,7 @@ impl Follower {
     fn read(&mut self) -> Result<bool, Stopped> {
         let mut places: Vec<(Partition, StreamPosition)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
         places.sort_by_key(|(partition, _)| *partition);
+        let begun = since_boot();
         let answers = self.redis.read(&places, READ_COUNT, ANSWER_TIME);
         let (mut more, mut failure) = (false, None);
         for ((partition, position), answer) in places.into_iter().zip(answers) {
@@ -243,7 +253,27 @@ impl Follower {
         if !lost.is_empty() && failure.is_none() {
             self.go_to_the_end(&lost)?;
         }
+        if let Some(at) = self.redis.disturbed() {
+            self.fleet.view.disturb(since_boot().saturating_sub(at.elapsed()));
+        }
+        if !more && failure.is_none() && lost.is_empty() && self.must_compare.is_empty() {
+            self.note_followed(begun)?;
+        }
         failure.map_or(Ok(more), |error| Err(Stopped::RedisError(error)))
+    }
+
+    /// Notes that all streams were read to their ends since `begun`. The cores may not have all changes yet: then a fence
+    /// follows them.
+    fn note_followed(&mut self, begun: Duration) -> Result<(), Stopped> {
+        let view = &self.fleet.view;
+        if !self.is_fenced {
+            let fence = Arc::new(FollowFence::new(Arc::clone(view), begun, self.fleet.post.all().len()));
+            self.send_to_writer(WriterOrder::Fence(Arc::clone(&fence)))?;
+            (self.fence, self.is_fenced) = (Some(fence), true);
+        } else if self.fence.as_ref().is_none_or(|fence| fence.is_passed()) {
+            view.follow(begun);
+        }
+        Ok(())
     }
 
     /// Handles the entries that were read from one stream.
@@ -264,6 +294,7 @@ impl Follower {
                 let entries =
                     entries.into_iter().map(|entry| (StreamPosition::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
+                self.is_fenced = false;
                 self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, is_newer, to }))
             }
             Read::Gap => {
@@ -287,6 +318,9 @@ impl Follower {
                 ReceivedState::Unread(entry.text.as_slice().into())
             }
         };
+        if matches!(state, ReceivedState::Unread(_)) {
+            self.fleet.view.note_marks();
+        }
         Some(StreamChange { code, state, displaced: entry.displaced })
     }
 

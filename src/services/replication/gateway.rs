@@ -17,6 +17,7 @@ use carom_shards::Code;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
+use super::held_creates::HeldCreates;
 use super::{FleetContext, note_error, reuse};
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
@@ -30,6 +31,9 @@ use carom_telemetry::clock::unix_ms;
 /// Longest delay of a new request while others wait for Redis.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
+/// The decision on a change or delete of a link that neither this node nor Redis has, and that another node may have.
+const UNCONFIRMED: FleetDecision = FleetDecision::NoReply { asked: false, alone: false };
+
 /// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(
     fleet: &FleetContext,
@@ -38,7 +42,8 @@ pub(super) fn start(
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, claims) = (fleet.redis()?, Claims::new()?);
     let (reuse, searching) = reuse::start(fleet, writer.clone())?;
-    let gateway = Gateway { redis, fleet: fleet.clone(), writer, claims, reuse, asked: HashMap::new() };
+    let (asked, held) = (HashMap::new(), HeldCreates::default());
+    let gateway = Gateway { redis, fleet: fleet.clone(), writer, claims, reuse, asked, held };
     let run = move || {
         gateway.run(&receiver);
         searching.join().expect("panics abort");
@@ -72,6 +77,8 @@ struct Gateway {
     reuse: SyncSender<StoreRequest>,
     /// The requests that wait for Redis.
     asked: HashMap<RequestId, Asked>,
+    /// The creates that Redis has accepted and that wait for other nodes.
+    held: HeldCreates,
 }
 
 /// A request that waits for Redis.
@@ -93,8 +100,9 @@ impl Gateway {
 
     /// Handles requests and answers that have arrived. Sleeps until a request comes if none waits for Redis.
     fn turn(&mut self, receiver: &Receiver<WriterOrder>) -> Result<(), Ended> {
-        let first = if self.asked.is_empty() { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
-        let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len()).min(GATEWAY_BATCH);
+        let is_idle = self.asked.is_empty() && self.held.len() == 0;
+        let first = if is_idle { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
+        let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len() + self.held.len()).min(GATEWAY_BATCH);
         for order in first.into_iter().chain(receiver.try_iter().take(room)) {
             let Some(request) = self.prepare(order) else { continue };
             if self.is_repeated(&request) {
@@ -109,6 +117,9 @@ impl Gateway {
             if let Some(asked) = self.asked.remove(&ticket) {
                 self.go_on(asked, answer)?;
             }
+        }
+        while let Some(order) = self.held.pop_due() {
+            self.writer.send(order).map_err(|_| Ended)?;
         }
         Ok(())
     }
@@ -238,6 +249,9 @@ impl Gateway {
                 Ok(Some(ReceivedState::Known(State::Link(link)))) if !is_within(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
+                Ok(None) if self.mine(code).is_none() && !self.fleet.view.is_denied(code) => {
+                    self.send_to_writer(request, UNCONFIRMED)
+                }
                 Ok(state) => {
                     let claim = claim_to_remove(known(state), || self.mine(code));
                     let change = (*code, CodeChange::Remove { claim, now_ms: unix_ms() });
@@ -270,6 +284,7 @@ impl Gateway {
             }
             // The link is gone or the change does not apply: the writer tells the client why.
             (Some(state), None) => self.send_to_writer(request, FleetDecision::Held(state)),
+            (None, _) if !self.fleet.view.is_denied(code) => self.send_to_writer(request, UNCONFIRMED),
             (None, _) => self.send_to_writer(request, FleetDecision::Absent),
         }
     }
@@ -278,17 +293,21 @@ impl Gateway {
         self.writer.send(WriterOrder::Client(request, decision)).map_err(|_| Ended)
     }
 
-    fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {
+    fn go_alone(&mut self, request: StoreRequest, why: &str) -> Result<(), Ended> {
         self.decide(request, Err(RedisError::Away { what: why.to_owned(), asked: false }), None)
     }
 
     fn decide(
-        &self,
+        &mut self,
         request: StoreRequest,
         answer: Result<Changed, RedisError>,
         change: Option<&CodeChange>,
     ) -> Result<(), Ended> {
         let decision = decision_of(&self.fleet, answer, change);
+        if HeldCreates::must_hold(&self.fleet.view, &request, &decision) {
+            self.held.push(request, decision);
+            return Ok(());
+        }
         self.send_to_writer(request, decision)
     }
 }

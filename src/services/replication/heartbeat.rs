@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, CounterValue, Run};
 
 use super::{FleetContext, agreement, note_error};
+use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis};
 use carom_model::replication::members::Members;
 use carom_store::links::StoreError;
@@ -43,14 +44,9 @@ pub(super) fn start(
         reclaimed,
         written_down: None,
         has_joined: false,
+        is_new: fleet.links.page(&[], 1).is_ok_and(|page| page.is_empty()),
     };
     std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())
-}
-
-/// Returns the time since the machine was booted, including sleep. No clock setting affects it.
-pub fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
 /// Returns an identifier of the current boot of the machine; empty if it cannot be read.
@@ -66,6 +62,8 @@ struct HeartbeatThread {
     reclaimed: Sender<Run>,
     written_down: Option<Instant>,
     has_joined: bool,
+    /// True if the node started without links and has not compared them yet: it has nothing that Redis may lack.
+    is_new: bool,
 }
 
 impl HeartbeatThread {
@@ -85,9 +83,11 @@ impl HeartbeatThread {
                 return false;
             }
         };
+        self.is_new &= self.fleet.stats.fleet.comparing.get() > 0;
         let sent = since_boot();
         let settings = &self.fleet.settings;
-        let about = agreement::about(settings, &self.fleet.stats);
+        let restoring = if self.is_new { 0 } else { self.fleet.stats.fleet.comparing.get() };
+        let about = agreement::about(settings, &self.fleet.stats, restoring);
         let beat = Heartbeat { node: &settings.node, about, fingerprint: &settings.fingerprint, seen: &seen };
         match self.redis.beat(&beat, BEAT_TIME) {
             Ok(heard) if heard.fingerprint != settings.fingerprint => {
@@ -141,6 +141,7 @@ impl HeartbeatThread {
         self.confirm_lease(sent, now);
         self.members.observe(&heard.beats, now, self.fleet.settings.reclaim_after);
         self.keep(heard, sent, seen);
+        self.fleet.view.hear(heard.floors.iter().copied(), self.others_restore(heard), sent);
         self.show(heard, now);
         agreement::compare(&self.fleet, heard);
         self.take_over(now);
@@ -201,6 +202,15 @@ impl HeartbeatThread {
         {
             tracing::error!(%error, "cannot store the state of the fleet");
         }
+    }
+
+    /// True if another node compares its links with Redis. Until it is done, Redis may lack links that were acknowledged.
+    fn others_restore(&self, heard: &HeartbeatReply) -> bool {
+        let restores = |about: &str| {
+            let about: serde_json::Value = serde_json::from_str(about).unwrap_or_default();
+            about["restoring"].as_u64().is_some_and(|partitions| partitions > 0)
+        };
+        heard.about.iter().any(|(node, about)| *node != self.fleet.settings.node && restores(about))
     }
 
     fn show(&self, heard: &HeartbeatReply, now: Duration) {

@@ -18,11 +18,13 @@ use carom_redis::{Client, ClientSettings, Question, Replies, Route, Value, cmd, 
 
 mod allow;
 mod space;
+mod visits;
 
 pub use carom_redis::{RedisError, RequestId, ServerAddress};
 
 pub use self::allow::Allowance;
 pub use self::space::{Heartbeat, HeartbeatReply};
+pub use self::visits::VisitNotes;
 
 /// A change of a code; see [`carom_model::replication::rules`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -415,6 +417,11 @@ impl Redis {
         }
         let code = |key: &Value| Code::from_key(text(key).split_once(":l:")?.1.as_bytes()).ok();
         Ok(Some(keys.iter().filter_map(code).collect()))
+    }
+
+    /// Returns the instant at which a connection was last lost, or a master replaced; `None` if never.
+    pub fn disturbed(&self) -> Option<Instant> {
+        self.client.disturbed()
     }
 
     /// Returns the known servers, each with true if it is connected.

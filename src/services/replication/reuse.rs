@@ -10,13 +10,14 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
 use super::gateway::decision_of;
+use super::held_creates::HeldCreates;
 use super::{FleetContext, note_error};
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
@@ -104,7 +105,8 @@ pub(super) fn start(
     writer: SyncSender<WriterOrder>,
 ) -> io::Result<(SyncSender<StoreRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
-    let searcher = Searcher { redis: fleet.redis()?, fleet: fleet.clone(), writer, reuser: LinkReuse::default() };
+    let (redis, reuser, held) = (fleet.redis()?, LinkReuse::default(), HeldCreates::default());
+    let searcher = Searcher { redis, fleet: fleet.clone(), writer, reuser, held };
     let thread = std::thread::Builder::new().name("redis-reuse".to_owned()).spawn(move || searcher.run(&receiver))?;
     Ok((sender, thread))
 }
@@ -114,17 +116,33 @@ struct Searcher {
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     reuser: LinkReuse,
+    /// The creates that Redis has accepted and that wait for other nodes.
+    held: HeldCreates,
 }
 
 impl Searcher {
     fn run(mut self, receiver: &Receiver<StoreRequest>) {
-        while let Ok(first) = receiver.recv() {
-            let requests: Vec<_> = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1)).collect();
+        loop {
+            let first = match self.held.next_in() {
+                None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wait) => receiver.recv_timeout(wait),
+            };
+            if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+                return;
+            }
+            while let Some(order) = self.held.pop_due() {
+                if self.writer.send(order).is_err() {
+                    return;
+                }
+            }
+            let requests: Vec<_> = first.into_iter().chain(receiver.try_iter().take(GATEWAY_BATCH - 1)).collect();
             let decisions = self.reuser.decisions(&self.fleet, &mut self.redis, &requests);
             for (request, decision) in requests.into_iter().zip(decisions) {
                 // In the order of arrival: a request that is answered with the link of another one comes after it.
                 self.reuser.note(&self.fleet, &request, &decision);
-                if self.writer.send(WriterOrder::Client(request, decision)).is_err() {
+                if HeldCreates::must_hold(&self.fleet.view, &request, &decision) {
+                    self.held.push(request, decision);
+                } else if self.writer.send(WriterOrder::Client(request, decision)).is_err() {
                     return;
                 }
             }

@@ -9,6 +9,13 @@
 //! Subjects with many rows have them merged into one.
 //!
 //! The end of a link is in the store before this module hears of it, and stays there until the log has it.
+//!
+//! In a fleet, the batches of other nodes take the same way, with a number each (`fleet`). Tallies and rows of different
+//! nodes stay apart, and readers add them up.
+
+pub(super) mod fleet;
+mod recovery;
+mod tidy;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -21,7 +28,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carom_shards::Code;
 
-use super::fold::{FOLD_STEP, Fold};
+use self::fleet::{FleetCounts, OwnBatches};
+use self::recovery::{Recovered, recover};
+use super::fold::{FOLD_STEP, Fold, Period};
 use super::intake::Intake;
 use super::log::{self, Log};
 use super::parts::{Apps, Unstored};
@@ -29,22 +38,14 @@ use super::top_links::TopLinks;
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::history::History;
+use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, Tally, TallyRow, VisitCounts, name_of_day};
-use carom_store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
+use carom_store::links::{Ended, Links, StoreError, VisitRow};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
-/// Number of rows of one subject from which they are merged.
-const ROWS_MANY: usize = 32;
-
-/// Number of rows that one step of the search for such subjects reads.
-const TIDY_STEP: usize = 4_000;
-
 /// Time for which a ranking by visits stays valid, in milliseconds: to make one, all candidates are looked up.
 const RANKED_FOR_MS: u64 = 5_000;
-
-/// Time from the end of one search for subjects with many rows to the start of the next, in milliseconds.
-const TIDY_EVERY_MS: u64 = 3_600_000;
 
 /// The part of the log that a power failure could take.
 pub(super) struct Unsynced {
@@ -52,23 +53,25 @@ pub(super) struct Unsynced {
     links: Links,
     /// Links whose end it notes.
     ended: Vec<Ended>,
+    /// The batches that it has for other nodes.
+    batches: OwnBatches,
 }
 
 impl Unsynced {
-    /// Syncs it. Then the store may forget which links have ended; if it forgot too late, the next process would take
-    /// that for another end.
+    /// Syncs it, and returns its batches for other nodes. Then the store may forget which links have ended; if it forgot
+    /// too late, the next process would take that for another end.
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn sync(self) -> Result<(), StoreError> {
+    pub(super) fn sync(self) -> Result<OwnBatches, StoreError> {
         self.file.sync_data().map_err(|error| StoreError::Failed(error.to_string()))?;
-        if self.ended.is_empty() {
-            return Ok(());
+        if !self.ended.is_empty() {
+            let mut batch = self.links.batch();
+            self.ended.iter().for_each(|ended| batch.forget_ended(ended));
+            self.links.commit(batch)?;
+            self.links.sync()?;
         }
-        let mut batch = self.links.batch();
-        self.ended.iter().for_each(|ended| batch.forget_ended(ended));
-        self.links.commit(batch)?;
-        self.links.sync()
+        Ok(self.batches)
     }
 }
 
@@ -87,9 +90,11 @@ pub(super) struct VisitAggregator {
     has_rows_left: bool,
     /// Links whose end is in the log, but not synced.
     logged_ended: Vec<Ended>,
-    /// Visits since the last fold, by hour. The log has them.
-    tallies: Vec<(u32, Tally)>,
+    /// Visits since the last fold, by origin and hour. The log has them.
+    tallies: Vec<(Period, Tally)>,
     log: Log,
+    /// The origins of counts in a fleet, and the batches for other nodes.
+    fleet: FleetCounts,
     /// The tallies of earlier logs that are being folded, oldest first.
     folds: VecDeque<Fold>,
     /// The number of the last log whose rows are all stored.
@@ -115,34 +120,13 @@ impl VisitAggregator {
     ) -> io::Result<VisitAggregator> {
         std::fs::create_dir_all(dir)?;
         let folded = links.visits_folded().map_err(io::Error::other)?;
-        let mut folds: VecDeque<Fold> = VecDeque::new();
         // Links that ended so shortly before a crash that the log may lack them.
         let ended_last = links.visits_ended().map_err(io::Error::other)?;
-        let mut gone = Vec::new();
-        let mut last = folded;
-        for seq in log::seqs(dir)? {
-            last = last.max(seq);
-            if seq <= folded {
-                // The rows of this log are stored; the crash came before it was removed.
-                log::remove(dir, seq)?;
-                continue;
-            }
-            let mut tallies = Vec::new();
-            log::read(dir, seq, |piece| {
-                for code in piece.ended {
-                    let before = folds.iter_mut().flat_map(|fold| &mut fold.tallies).chain(&mut tallies);
-                    before.for_each(|(_, tally)| tally.remove(&Subject::Link(code)));
-                    gone.push(code);
-                }
-                let tally = of_hour(&mut tallies, piece.hour);
-                piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
-            })?;
-            assert!(folds.back().is_none_or(|last| last.seq < seq), "logs are folded in their order");
-            // Some rows may be stored already. Rows under the same number replace each other.
-            folds.push_back(Fold::new(seq, tallies));
-        }
+        let mut fleet = FleetCounts::new(links.visit_origins().map_err(io::Error::other)?);
+        let Recovered { folds, gone, last } = recover(dir, folded, &mut fleet)?;
         // A log that a crash may have torn is never appended to.
         let log = Log::begin(dir, last + 1)?;
+        fleet.end_recovery(last);
         let mut aggregator = VisitAggregator {
             dir: dir.to_owned(),
             links,
@@ -157,6 +141,7 @@ impl VisitAggregator {
             logged_ended: Vec::new(),
             tallies: Vec::new(),
             log,
+            fleet,
             folds,
             folded,
             tidied: Vec::new(),
@@ -166,7 +151,9 @@ impl VisitAggregator {
             ranked_ms: 0,
             failed: false,
         };
-        aggregator.forget_stored(&gone);
+        for (slot, codes) in gone {
+            aggregator.forget_stored(&codes, |aggregator, of| aggregator.fleet.ends(slot, of));
+        }
         aggregator.forget(ended_last);
         Ok(aggregator)
     }
@@ -232,14 +219,16 @@ impl VisitAggregator {
             folding.chain(&mut self.tallies).for_each(|(_, tally)| tally.remove(&subject));
             self.fresh.remove(&subject);
         }
-        self.forget_stored(&codes);
+        self.forget_stored(&codes, |_, _| true);
+        self.fleet.note_ended(&codes);
         // The store keeps the ends for the next process.
         if !self.failed {
             self.fresh_ended.extend(ended);
         }
     }
 
-    fn forget_stored(&mut self, codes: &[Code]) {
+    /// Removes the rows of links in those slots for which `is_of` is true.
+    fn forget_stored(&mut self, codes: &[Code], is_of: impl Fn(&VisitAggregator, OriginSlot) -> bool) {
         if self.failed {
             return;
         }
@@ -247,10 +236,14 @@ impl VisitAggregator {
             self.has_rows_left = true;
             return;
         }
-        self.remove_rows(codes).unwrap_or_else(|error| self.fail(&error));
+        self.remove_rows(codes, is_of).unwrap_or_else(|error| self.fail(&error));
     }
 
-    fn remove_rows(&self, codes: &[Code]) -> Result<(), StoreError> {
+    fn remove_rows(
+        &self,
+        codes: &[Code],
+        is_of: impl Fn(&VisitAggregator, OriginSlot) -> bool,
+    ) -> Result<(), StoreError> {
         let mut batch = self.links.batch();
         for code in codes {
             let rows = match self.links.visits_of(&Subject::Link(*code).name()) {
@@ -261,7 +254,7 @@ impl VisitAggregator {
                 }
                 rows => rows?,
             };
-            rows.iter().for_each(|row| batch.remove_visits(&row.key));
+            rows.iter().filter(|row| is_of(self, row.place.slot)).for_each(|row| batch.remove_visits(&row.key));
         }
         if batch.is_empty() { Ok(()) } else { self.links.commit(batch) }
     }
@@ -274,10 +267,14 @@ impl VisitAggregator {
         }
         let ended: Vec<Code> = self.fresh_ended.iter().map(|ended| ended.code).collect();
         if std::mem::take(&mut self.has_rows_left) {
-            self.forget_stored(&ended);
+            self.forget_stored(&ended, |_, _| true);
         }
-        match self.log.write(self.hour, &ended, &self.fresh) {
-            Ok(()) => self.enter_fresh(),
+        let content = log::encode_content(&ended, &self.fresh);
+        match self.log.write(self.fleet.next_own(), self.hour, &content) {
+            Ok(()) => {
+                self.fleet.add_own(self.hour, content);
+                self.enter_fresh();
+            }
             // The disk has become full since the writer last looked: they stay in memory until there is room again.
             Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {}
             Err(error) => self.fail(&error),
@@ -287,30 +284,44 @@ impl VisitAggregator {
     /// Takes the part of the log written since the last call, to be synced without a lock.
     pub(super) fn take_unsynced(&mut self) -> Option<Unsynced> {
         let file = self.log.take_unsynced()?;
-        Some(Unsynced { file, links: self.links.clone(), ended: std::mem::take(&mut self.logged_ended) })
+        let (ended, batches) = (std::mem::take(&mut self.logged_ended), self.fleet.take_unsynced());
+        Some(Unsynced { file, links: self.links.clone(), ended, batches })
     }
 
     /// Notes the result of a sync.
-    pub(super) fn synced(&mut self, synced: Result<(), StoreError>) {
-        synced.unwrap_or_else(|error| self.fail(&error));
+    pub(super) fn synced(&mut self, synced: Result<OwnBatches, StoreError>) {
+        match synced {
+            Ok(batches) => self.fleet.add_synced(batches),
+            Err(error) => self.fail(&error),
+        }
     }
 
     /// Moves fresh counts to the tallies, once they are in the log.
     fn enter_fresh(&mut self) {
         self.logged_ended.append(&mut self.fresh_ended);
         let fresh = std::mem::take(&mut self.fresh);
-        let tally = of_hour(&mut self.tallies, self.hour);
+        let tally = tally_of(&mut self.tallies, Period { slot: self.fleet.own_slot(), hour: self.hour });
         let visits = |tally: &Tally| tally.row(&Subject::All).counts.total;
         let before = if cfg!(debug_assertions) { visits(tally) } else { 0 };
         tally.add(&fresh);
         debug_assert_eq!(visits(tally), before.saturating_add(visits(&fresh)), "visits were lost or counted twice");
-        let leaders = &mut self.leaders;
-        fresh.each(|subject, row| {
-            // A link with a single visit in that time cannot rise far before the next search.
-            if let (Subject::Link(code), true) = (subject, row.counts.total > 1) {
-                leaders.rises(code, tally.row(&subject).counts.total);
-            }
+        let (mut links, has_room) = (Vec::new(), self.leaders.has_room());
+        fresh.each(|subject, row| match subject {
+            Subject::Link(code) if row.counts.total > 1 || has_room => links.push((code, row.counts.total > 1)),
+            _ => {}
         });
+        self.rise(links.into_iter());
+    }
+
+    /// Notes links that were visited as candidates of the ranking, each with true if it was visited more than once. With
+    /// a single visit in that time, a link cannot rise far above many others before the next search.
+    fn rise(&mut self, links: impl Iterator<Item = (Code, bool)>) {
+        for (code, is_repeated) in links {
+            if is_repeated || self.leaders.has_room() {
+                let subject = Subject::Link(code);
+                self.leaders.rises(code, self.tallies.iter().map(|(_, tally)| tally.counts(&subject).total).sum());
+            }
+        }
     }
 
     /// Returns the links whose apps the next step needs.
@@ -348,19 +359,26 @@ impl VisitAggregator {
     }
 
     fn is_fold_due(&self) -> bool {
-        let is_over = self.tallies.iter().any(|(hour, _)| *hour != self.hour);
+        let is_over = self.tallies.iter().any(|(period, _)| self.fleet.is_over(period.hour, self.hour));
         let bytes: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
         // Half, so that visits can be counted while these are written.
-        is_over || bytes > VISITS_TALLIED_BYTES / 2 || self.log.len > VISITS_LOG_BYTES
+        is_over && self.fleet.may_end_hour(self.now_ms)
+            || self.fleet.is_fold_asked()
+            || bytes > VISITS_TALLIED_BYTES / 2
+            || self.log.len > VISITS_LOG_BYTES
     }
 
     fn begin_fold(&mut self) -> Result<(), StoreError> {
         let next = self.log.next().map_err(|error| StoreError::Failed(error.to_string()))?;
         let seq = std::mem::replace(&mut self.log, next).seq;
+        // The end of the log was synced just now.
+        let unsynced = self.fleet.take_unsynced();
+        self.fleet.add_synced(unsynced);
+        self.fleet.begin_fold(self.now_ms);
         let tallies = std::mem::take(&mut self.tallies);
         assert!(self.log.seq > seq, "the rows of two logs would replace each other");
         assert!(self.folds.back().is_none_or(|last| last.seq < seq), "logs are folded in their order");
-        self.folds.push_back(Fold::new(seq, tallies));
+        self.folds.push_back(Fold::new(seq, tallies, self.fleet.take_reached()));
         Ok(())
     }
 
@@ -383,6 +401,7 @@ impl VisitAggregator {
         self.links.sync()?;
         let mut batch = self.links.batch();
         batch.set_visits_folded(fold.seq);
+        self.fleet.end_fold(&fold.reached, &mut batch);
         self.links.commit(batch)?;
         self.links.sync()?;
         self.folded = fold.seq;
@@ -393,56 +412,6 @@ impl VisitAggregator {
             }
         }
         Ok(())
-    }
-
-    /// Searches for subjects with many rows, one step at a time, and merges them.
-    fn tidy_some(&mut self) -> Result<(), StoreError> {
-        if self.now_ms < self.tidy_at_ms {
-            return Ok(());
-        }
-        let rows = match self.links.visits_behind(&self.tidied, TIDY_STEP) {
-            // The search ends at the damage; rows after it stay as they are.
-            Err(StoreError::Damaged(what)) => {
-                self.damaged(&what);
-                Vec::new()
-            }
-            rows => rows?,
-        };
-        let Some(last) = rows.last() else {
-            self.leaders.end_search();
-            self.tidied.clear();
-            self.tidy_at_ms = self.now_ms + TIDY_EVERY_MS;
-            return Ok(());
-        };
-        self.tidied.clone_from(&last.key);
-        let counted = rows.iter().filter(|row| row.place.1 <= self.folded);
-        counted.for_each(|row| self.leaders.look_at(&row.name, row.place == TOGETHER, &row.value));
-        for of_one in rows.chunk_by(|a, b| a.name == b.name) {
-            if of_one.len() >= ROWS_MANY {
-                self.merge_rows(&of_one[0].name)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn merge_rows(&mut self, name: &[u8]) -> Result<(), StoreError> {
-        let rows: Vec<VisitRow> =
-            self.links.visits_of(name)?.into_iter().filter(|row| row.place.1 <= self.folded).collect();
-        let mut history = History::default();
-        let mut batch = self.links.batch();
-        for row in &rows {
-            if add_stored(&mut history, row).is_err() {
-                // Damaged rows stay as they are, and a request for them gets an error.
-                return Ok(());
-            }
-            if row.place != TOGETHER {
-                batch.remove_visits(&row.key);
-            }
-        }
-        let mut value = Vec::new();
-        history.encode(&mut value);
-        batch.put_visits(name, TOGETHER, &value);
-        self.links.commit(batch)
     }
 
     /// Returns the links that may be among the most visited ones, if the ranking is out of date.
@@ -479,13 +448,18 @@ impl VisitAggregator {
     pub(super) fn counts(&self, subject: Subject) -> Result<VisitCounts, StoreError> {
         let mut counts = VisitCounts::default();
         for row in self.links.visits_of(&subject.name())? {
-            if row.place.1 <= self.folded {
+            if self.is_live(&row) {
                 // Both forms of a row begin with the counts.
                 counts.add(VisitCounts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
             }
         }
-        self.not_stored().for_each(|(_, tally)| counts.add(tally.row(&subject).counts));
+        self.not_stored().for_each(|(_, tally)| counts.add(tally.counts(&subject)));
         Ok(counts)
+    }
+
+    /// True if a row counts: its log has a mark, and no snapshot of its origin is unfinished or has replaced it.
+    fn is_live(&self, row: &VisitRow) -> bool {
+        row.place.log <= self.folded && self.fleet.is_counted(row.place.slot)
     }
 
     /// Returns the history of a subject, as of the last time the rings were emptied.
@@ -499,7 +473,7 @@ impl VisitAggregator {
     pub(super) fn stored(&self, name: &[u8]) -> Result<History, StoreError> {
         let mut history = History::default();
         for row in self.links.visits_of(name)? {
-            if row.place.1 <= self.folded {
+            if self.is_live(&row) {
                 add_stored(&mut history, &row)?;
             }
         }
@@ -509,7 +483,7 @@ impl VisitAggregator {
     /// Iterates over the tallies that are not stored, or whose rows do not count yet, by hour.
     fn not_stored(&self) -> impl Iterator<Item = (u32, &Tally)> {
         let tallies = self.folds.iter().flat_map(|fold| &fold.tallies).chain(&self.tallies);
-        tallies.map(|(hour, tally)| (*hour, tally)).chain([(self.hour, &self.fresh)])
+        tallies.map(|(period, tally)| (period.hour, tally)).chain([(self.hour, &self.fresh)])
     }
 
     /// Returns the visits of some hours that are not stored, by parts of the links.
@@ -530,7 +504,7 @@ impl VisitAggregator {
             hosts.into_iter().for_each(|(host, count)| *all.entry(host).or_default() += count);
         };
         for row in self.links.visits_between(&name_of_day(*days.start()), &name_of_day(*days.end()))? {
-            if row.place.1 <= self.folded {
+            if self.is_live(&row) {
                 let mut history = History::default();
                 add_stored(&mut history, &row)?;
                 add(history.all.hosts);
@@ -562,11 +536,11 @@ impl VisitAggregator {
 }
 
 /// Adds a stored row to a history.
-fn add_stored(history: &mut History, row: &VisitRow) -> Result<(), StoreError> {
-    if row.place == TOGETHER {
+pub(super) fn add_stored(history: &mut History, row: &VisitRow) -> Result<(), StoreError> {
+    if row.place.is_together() {
         history.merge(&History::decode(&row.value).ok_or_else(|| damaged(row))?);
     } else {
-        history.add(row.place.0, &TallyRow::decode(&mut &row.value[..]).ok_or_else(|| damaged(row))?);
+        history.add(row.place.hour, &TallyRow::decode(&mut &row.value[..]).ok_or_else(|| damaged(row))?);
     }
     Ok(())
 }
@@ -580,14 +554,16 @@ pub(super) fn locked(intake: &Mutex<Intake>) -> MutexGuard<'_, Intake> {
     intake.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the tally of an hour.
-pub(super) fn of_hour(tallies: &mut Vec<(u32, Tally)>, hour: u32) -> &mut Tally {
-    let at = tallies.iter().position(|(of, _)| *of == hour).unwrap_or_else(|| {
-        tallies.push((hour, Tally::default()));
+/// Returns the tally with a key.
+pub(super) fn tally_of<K: PartialEq>(tallies: &mut Vec<(K, Tally)>, key: K) -> &mut Tally {
+    let at = tallies.iter().position(|(of, _)| *of == key).unwrap_or_else(|| {
+        tallies.push((key, Tally::default()));
         tallies.len() - 1
     });
     &mut tallies[at].1
 }
 
+#[cfg(test)]
+mod fleet_tests;
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,18 @@ use std::collections::HashMap;
 use carom_shards::Code;
 
 use super::parts::Apps;
+use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, Tally, TallyRow, VisitCounts, VisitGroup, name_of_day};
-use carom_store::links::Batch;
+use carom_store::links::{Batch, RowPlace};
+
+/// The origin and the hour of a tally.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Period {
+    /// The slot of the origin.
+    pub(super) slot: OriginSlot,
+    /// The hour, counted from 1970 UTC.
+    pub(super) hour: u32,
+}
 
 /// Number of rows written at once. That takes a few milliseconds, for which a reader of counts waits.
 pub(super) const FOLD_STEP: usize = 2_000;
@@ -16,26 +26,28 @@ pub(super) const FOLD_STEP: usize = 2_000;
 pub(super) struct Fold {
     /// The number of their log, under which the rows are stored.
     pub(super) seq: u32,
-    /// The tallies to write, by hour.
-    pub(super) tallies: Vec<(u32, Tally)>,
+    /// The tallies to write.
+    pub(super) tallies: Vec<(Period, Tally)>,
+    /// The last batch of each origin in the log.
+    pub(super) reached: HashMap<OriginSlot, u64>,
     /// The rows that remain to be written, in reverse order.
-    todo: Vec<(u32, Subject)>,
-    /// Visits by hour and part (app or domain), summed over the links written so far.
-    parts: HashMap<(u32, VisitGroup), VisitCounts>,
+    todo: Vec<(Period, Subject)>,
+    /// Visits by period and part (app or domain), summed over the links written so far.
+    parts: HashMap<(Period, VisitGroup), VisitCounts>,
 }
 
 impl Fold {
     /// Returns the fold of a log's tallies.
-    pub(super) fn new(seq: u32, tallies: Vec<(u32, Tally)>) -> Fold {
+    pub(super) fn new(seq: u32, tallies: Vec<(Period, Tally)>, reached: HashMap<OriginSlot, u64>) -> Fold {
         assert!(
-            (1..tallies.len()).all(|at| tallies[..at].iter().all(|(hour, _)| *hour != tallies[at].0)),
+            (1..tallies.len()).all(|at| tallies[..at].iter().all(|(period, _)| *period != tallies[at].0)),
             "two rows of a subject and an hour would replace each other"
         );
-        let subjects = tallies.iter().flat_map(|(hour, tally)| tally.subjects().map(|subject| (*hour, subject)));
-        let mut todo: Vec<(u32, Subject)> = subjects.collect();
+        let subjects = tallies.iter().flat_map(|(period, tally)| tally.subjects().map(|subject| (*period, subject)));
+        let mut todo: Vec<(Period, Subject)> = subjects.collect();
         // In the order of the store, so that neighbours are written together.
         todo.sort_unstable_by_key(|(_, subject)| std::cmp::Reverse(*subject));
-        Fold { seq, tallies, todo, parts: HashMap::new() }
+        Fold { seq, tallies, reached, todo, parts: HashMap::new() }
     }
 
     /// Returns the links whose rows are written next.
@@ -47,28 +59,28 @@ impl Fold {
     /// Adds the next rows to a batch. `apps` must know their links. Returns true if no rows remain.
     pub(super) fn put_some(&mut self, batch: &mut Batch, apps: &Apps) -> bool {
         let mut value = Vec::new();
-        let mut put = |name: &[u8], hour: u32, row: &TallyRow| {
+        let mut put = |name: &[u8], Period { slot, hour }: Period, row: &TallyRow| {
             value.clear();
             row.encode(&mut value);
-            batch.put_visits(name, (hour, self.seq), &value);
+            batch.put_visits(name, RowPlace { hour, slot, log: self.seq }, &value);
         };
         for _ in 0..FOLD_STEP {
-            let Some((hour, subject)) = self.todo.pop() else { break };
-            debug_assert!(self.tallies.iter().any(|(of, _)| *of == hour), "the visits of an hour would not be stored");
-            let row = self.tallies.iter().find(|(of, _)| *of == hour).map(|(_, tally)| tally.row(&subject));
+            let Some((period, subject)) = self.todo.pop() else { break };
+            // The tally is gone if a snapshot of its origin has replaced it.
+            let row = self.tallies.iter().find(|(of, _)| *of == period).map(|(_, tally)| tally.row(&subject));
             let Some(row) = row.filter(|row| *row != TallyRow::default()) else { continue };
-            put(&subject.name(), hour, &row);
+            put(&subject.name(), period, &row);
             match subject {
-                Subject::All => put(&name_of_day(hour / 24), hour, &row),
+                Subject::All => put(&name_of_day(period.hour / 24), period, &row),
                 Subject::Orphans => {}
                 Subject::Link(code) => {
-                    apps.parts_of(&code).for_each(|part| self.parts.entry((hour, part)).or_default().add(row.counts));
+                    apps.parts_of(&code).for_each(|part| self.parts.entry((period, part)).or_default().add(row.counts));
                 }
             }
         }
         let is_done = self.todo.is_empty();
         if is_done {
-            self.parts.iter().for_each(|((hour, part), counts)| put(&part.name(), *hour, &TallyRow::from(*counts)));
+            self.parts.iter().for_each(|((period, part), counts)| put(&part.name(), *period, &TallyRow::from(*counts)));
         }
         is_done
     }

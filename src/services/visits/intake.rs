@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::aggregator::of_hour;
+use super::aggregator::tally_of;
 use carom_limits::VISITS_TALLIED_BYTES;
 use carom_model::visits::tally::{Subject, Tally};
 use carom_model::visits::{Visit, VisitReceiver};
@@ -43,7 +43,7 @@ impl Intake {
         }
         let held: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
         let is_full = self.in_aggregator + held > VISITS_TALLIED_BYTES;
-        let tally = of_hour(&mut self.tallies, (now_ms / 3_600_000) as u32);
+        let tally = tally_of(&mut self.tallies, (now_ms / 3_600_000) as u32);
         let (mut found, mut without_referrer) = (0, 0);
         for receiver in &mut self.receivers {
             found += receiver.drain(|visit| {

@@ -1,7 +1,7 @@
 //! The log of visits: all counts since the last fold, so that a crash loses the visits of one interval at most.
 //!
 //! A file is a sequence of pieces: length and checksum, then the counts of an interval within one hour. A piece that a
-//! crash cut off ends the file.
+//! crash cut off ends the file. In a fleet, each piece is a numbered batch of one origin ([`BatchId`]).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,10 +11,21 @@ use std::sync::Arc;
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
+use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, Tally, TallyRow, push_number, take_bytes, take_number};
 
 const ROW: u8 = 1;
 const FORGET: u8 = 2;
+const BATCH: u8 = 3;
+
+/// A batch of counts: the slot of its origin, and its number among the batches of that origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct BatchId {
+    /// The slot of the origin.
+    pub(super) slot: OriginSlot,
+    /// The number, from 1 and without gaps.
+    pub(super) number: u64,
+}
 
 /// Bytes of length and checksum of a piece.
 const HEAD_LEN: usize = 12;
@@ -25,12 +36,16 @@ const PIECE_LEN_MAX: usize = 1 << 30;
 /// The content of a piece.
 #[derive(Debug)]
 pub(super) struct Piece {
+    /// The batch; `None` for counts from before the node was in a fleet.
+    pub(super) batch: Option<BatchId>,
     /// The hour, counted from 1970 UTC.
     pub(super) hour: u32,
     /// Links that had ended by then. They apply before the rows.
     pub(super) ended: Vec<Code>,
     /// The counts.
     pub(super) rows: Vec<(Subject, TallyRow)>,
+    /// The content as it was written; empty without a batch.
+    pub(super) content: Vec<u8>,
 }
 
 /// The log that is being written.
@@ -118,8 +133,33 @@ fn take_piece(rest: &mut &[u8]) -> Option<Piece> {
         return None;
     }
     *rest = behind;
-    let mut piece =
-        Piece { hour: u32::try_from(take_number(&mut payload)?).ok()?, ended: Vec::new(), rows: Vec::new() };
+    let hour = u32::try_from(take_number(&mut payload)?).ok()?;
+    let batch = match payload.split_first() {
+        Some((&BATCH, mut behind)) => {
+            let slot = OriginSlot::try_from(take_number(&mut behind)?).ok()?;
+            let number = take_number(&mut behind)?;
+            payload = behind;
+            Some(BatchId { slot, number })
+        }
+        _ => None,
+    };
+    let Content { ended, rows } = parse_content(payload)?;
+    let content = if batch.is_some() { payload.to_vec() } else { Vec::new() };
+    Some(Piece { batch, hour, ended, rows, content })
+}
+
+/// The counts of a piece, without their hour.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// Links that had ended by then. They apply before the rows.
+    pub(super) ended: Vec<Code>,
+    /// The counts.
+    pub(super) rows: Vec<(Subject, TallyRow)>,
+}
+
+/// Parses the counts of a piece; `None` if they are malformed.
+pub(super) fn parse_content(mut payload: &[u8]) -> Option<Content> {
+    let mut piece = Content::default();
     while let Some((&kind, behind)) = payload.split_first() {
         payload = behind;
         let subject = Subject::of_name(take_bytes(&mut payload)?)?;
@@ -130,6 +170,25 @@ fn take_piece(rest: &mut &[u8]) -> Option<Piece> {
         }
     }
     Some(piece)
+}
+
+/// Encodes the counts of a piece.
+pub(super) fn encode_content(ended: &[Code], tally: &Tally) -> Vec<u8> {
+    let mut content = Vec::new();
+    let begin = |kind: u8, subject: &Subject, content: &mut Vec<u8>| {
+        let name = subject.name();
+        content.push(kind);
+        push_number(name.len() as u64, content);
+        content.extend_from_slice(&name);
+    };
+    for code in ended {
+        begin(FORGET, &Subject::Link(*code), &mut content);
+    }
+    tally.each(|subject, row| {
+        begin(ROW, &subject, &mut content);
+        row.encode(&mut content);
+    });
+    content
 }
 
 impl Log {
@@ -150,35 +209,28 @@ impl Log {
         Log::begin(&self.dir, self.seq + 1)
     }
 
-    /// Writes the counts of an hour since the last call. They are durable after a sync.
+    /// Writes the counts of an hour, as [`encode_content`] returns them. They are durable after a sync.
     ///
     /// # Errors
     /// If the file cannot be written. The log then ends where it ended before, unless that failed too: such an error has
     /// the kind [`io::ErrorKind::Other`].
-    pub(super) fn write(&mut self, hour: u32, ended: &[Code], tally: &Tally) -> io::Result<()> {
+    pub(super) fn write(&mut self, batch: Option<BatchId>, hour: u32, content: &[u8]) -> io::Result<()> {
         self.piece.clear();
         self.piece.resize(HEAD_LEN, 0);
         push_number(u64::from(hour), &mut self.piece);
-        let begin = |kind: u8, subject: &Subject, piece: &mut Vec<u8>| {
-            let name = subject.name();
-            piece.push(kind);
-            push_number(name.len() as u64, piece);
-            piece.extend_from_slice(&name);
-        };
-        for code in ended {
-            begin(FORGET, &Subject::Link(*code), &mut self.piece);
+        if let Some(BatchId { slot, number }) = batch {
+            self.piece.push(BATCH);
+            push_number(u64::from(slot), &mut self.piece);
+            push_number(number, &mut self.piece);
         }
-        tally.each(|subject, row| {
-            begin(ROW, &subject, &mut self.piece);
-            row.encode(&mut self.piece);
-        });
+        self.piece.extend_from_slice(content);
         debug_assert!(self.piece.len() - HEAD_LEN <= PIECE_LEN_MAX, "a restart would take the piece for damaged");
         let len = (self.piece.len() - HEAD_LEN) as u32;
         let sum = xxh3_64(&self.piece[HEAD_LEN..]);
         self.piece[..4].copy_from_slice(&len.to_le_bytes());
         self.piece[4..HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
         debug_assert!(
-            take_piece(&mut &self.piece[..]).is_some_and(|piece| piece.hour == hour && piece.ended == ended),
+            take_piece(&mut &self.piece[..]).is_some_and(|piece| piece.hour == hour && piece.batch == batch),
             "a restart would read other counts"
         );
         if let Err(error) = (&*self.file).write_all(&self.piece) {
@@ -212,24 +264,27 @@ mod tests {
         let subject = |name: &str| Subject::of_name(name.as_bytes()).unwrap();
         let code = Code::parse(b"gone").unwrap();
         let mut log = Log::begin(dir.path(), 7).unwrap();
-        for hour in [490_000, 490_001] {
+        let batch = Some(BatchId { slot: 3, number: 1 << 40 });
+        for (hour, batch) in [(490_000, None), (490_001, batch)] {
             let mut tally = Tally::default();
             tally.add_visit(subject("abc"), true, b"");
             tally.add_visit(subject("abc"), false, b"a.example");
             tally.add_visit(Subject::All, false, b"");
-            log.write(hour, &[code], &tally).unwrap();
+            log.write(batch, hour, &encode_content(&[code], &tally)).unwrap();
         }
         assert_eq!(seqs(dir.path()).unwrap(), [7]);
         let whole = fs::read(path(dir.path(), 7)).unwrap();
+        let first = HEAD_LEN + u32::from_le_bytes(whole[..4].try_into().unwrap()) as usize;
         let pieces = read(dir.path(), 7).unwrap();
         assert_eq!(pieces.iter().map(|piece| piece.hour).collect::<Vec<_>>(), [490_000, 490_001]);
+        assert_eq!((pieces[0].batch, pieces[1].batch), (None, batch));
         assert_eq!(pieces[1].ended, [code]);
         let row = &pieces[1].rows.iter().find(|(of, _)| *of == subject("abc")).unwrap().1;
         assert_eq!((row.counts.total, row.counts.bots, row.hosts.len()), (2, 1, 1));
         // Cut off anywhere, all pieces before the cut are read; damaged anywhere, no wrong piece is read.
         for cut in 0..whole.len() {
             fs::write(path(dir.path(), 8), &whole[..cut]).unwrap();
-            assert_eq!(read(dir.path(), 8).unwrap().len(), usize::from(cut >= whole.len() / 2));
+            assert_eq!(read(dir.path(), 8).unwrap().len(), usize::from(cut >= first));
             let mut damaged = whole.clone();
             damaged[cut] ^= 4;
             fs::write(path(dir.path(), 8), damaged).unwrap();

@@ -77,6 +77,11 @@ impl TopLinks {
         self.found = all.codes().chain(without_bots.codes()).collect();
     }
 
+    /// True while links that were visited once are worth noting: few others were visited since the last search.
+    pub(super) fn has_room(&self) -> bool {
+        self.rising.len() < KEPT
+    }
+
     /// Notes a link that was visited, with its visits in the current tallies.
     pub(super) fn rises(&mut self, code: Code, count: u64) {
         self.rising.insert(code, count);

@@ -199,7 +199,8 @@ impl<'o> CommitPlanner<'o> {
             WriterOrder::ReleaseCodes { quarantined, until_ms } => self.release_codes(quarantined, until_ms, look_up),
             WriterOrder::Compared(partition) => _ = self.compare.insert(partition, false),
             WriterOrder::Tick => self.outbox.tick(),
-            WriterOrder::Resume => {}
+            // The writer sends fences on, behind the commit.
+            WriterOrder::Resume | WriterOrder::Fence(_) => {}
         }
     }
 
@@ -372,7 +373,15 @@ impl<'o> CommitPlanner<'o> {
                     let gone = Tombstone { deleted_ms, origin: Origin::Issued, version, unknown };
                     self.delete_here(code, &State::Gone(gone), ticket, &decision);
                 }
-                CodeState::Absent | CodeState::Held(_) => self.answer(ticket, StoreAnswer::NotFound),
+                CodeState::Absent | CodeState::Held(_) => {
+                    // Another node may have the link, unless this one knows that the code is used up.
+                    let is_used_up = before.state().is_some_and(|state| !state.is_free());
+                    let answer = match decision {
+                        FleetDecision::NoReply { asked, .. } if !is_used_up => StoreAnswer::NeedsRedis { asked },
+                        _ => StoreAnswer::NotFound,
+                    };
+                    self.answer(ticket, answer);
+                }
                 CodeState::Unknown => self.answer(ticket, refused(&decision, UNREADABLE)),
                 CodeState::Unread(_) => self.answer(ticket, refused(&decision, NEWER)),
             },

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::alarms::alarms;
 use crate::support::bulk::send_all;
+use crate::support::bypass;
 use crate::support::fleet::Fleet;
 use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{CAROM, Node, Setup, wait_until};
@@ -280,6 +281,7 @@ struct Served {
 
 /// A configuration service on a port of its own; it ends with the process.
 fn serve(served: &Arc<Mutex<Served>>) -> SocketAddr {
+    bypass::enter();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let served = Arc::clone(served);
@@ -330,6 +332,7 @@ fn http_list_is_fetched_conditionally() {
     let address = serve(&served);
     let data = tempfile::tempdir().unwrap();
     let setup = Setup::new(data.path())
+        .over_kernel()
         .cores(2)
         .env("CAROM_ALLOW_SOURCE", &format!("http://{address}/configfiles/json/app/default/hosts"))
         .expect("allow_list_unreadable");
@@ -358,7 +361,8 @@ fn redis_list_outlives_an_outage() {
     set(LISTED);
     let fleet = Fleet::new(2, &server.url());
     let setup = |number| {
-        let setup = fleet.setup(number).env("CAROM_ALLOW_SOURCE", "redis").env("CAROM_ALLOW_HOSTS", "static.example");
+        let setup = fleet.setup(number).over_kernel();
+        let setup = setup.env("CAROM_ALLOW_SOURCE", "redis").env("CAROM_ALLOW_HOSTS", "static.example");
         setup.expect("redis_away").expect("allow_list_unreadable")
     };
     let mut nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();

@@ -240,7 +240,8 @@ fn invalid_domain_is_refused_and_not_stored() {
 fn fallback_serves_links_of_the_default() {
     for (cores, residency) in [(1, "all"), (3, "all"), (3, "hot")] {
         let dir = tempfile::tempdir().unwrap();
-        let mut setup = setup(dir.path(), cores).env("CAROM_DOMAINS_FALLBACK", "true");
+        let mut setup =
+            setup(dir.path(), cores).env("CAROM_DOMAINS_FALLBACK", "true").env("CAROM_LINKS_KEEP_EXPIRED", "forever");
         if residency == "hot" {
             setup = setup.env("CAROM_LINKS_RESIDENCY", "hot").env("CAROM_LINKS_MEMORY_LIMIT", "64MiB");
         }

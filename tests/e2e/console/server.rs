@@ -13,7 +13,7 @@ const TARGET: &str = "https://example.org/target";
 #[test]
 fn links_are_created_like_over_the_api() {
     let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(dir.path()).cores(3);
+    let setup = Setup::new(dir.path()).cores(3).env("CAROM_LINKS_KEEP_EXPIRED", "forever");
     let (node, key) = with_key(&setup);
     let mut browser = SignedIn::new(&node, &key);
     let code = browser.create(&json!({"longUrl": TARGET, "tags": ["a"]}));

@@ -44,8 +44,8 @@ fn guess(node: &Node, source: IpAddr, count: u64) -> (u64, u64) {
 fn misses_throttle_one_address_only() {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
-        // The default, which the harness turns off.
-        let setup = Setup::new(dir.path()).cores(cores).env("CAROM_LIMITS_MISSES_PER_SECOND", "10");
+        // It asks from 2,000 addresses, which only loopback has. The limit is the default, which the harness turns off.
+        let setup = Setup::new(dir.path()).over_kernel().cores(cores).env("CAROM_LIMITS_MISSES_PER_SECOND", "10");
         let node = setup.start();
         let code = node.wire().shorten(TARGET);
         let before = node.resident_bytes();
@@ -75,6 +75,22 @@ fn misses_throttle_one_address_only() {
         assert!(grown < (8 + 2 * cores as u64) << 20, "{grown} bytes more");
         node.terminate();
     }
+}
+
+#[test]
+fn misses_count_for_the_whole_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path()).cores(3).env("CAROM_LIMITS_MISSES_PER_SECOND", "5");
+    let node = setup.start();
+    let source: IpAddr = "127.0.0.9".parse().unwrap();
+    // Connections on every core.
+    let mut wires: Vec<Wire> = (0..24).map(|_| Wire::open_from(source, node.public)).collect();
+    let begin = Instant::now();
+    let missing = (0..20).flat_map(|_| wires.iter_mut().map(|wire| wire.get("/none").status).collect::<Vec<_>>());
+    let missing = missing.filter(|status| *status == 404).count() as u64;
+    let most = 50 + 5 * (begin.elapsed().as_secs() + 1);
+    assert!((50..=most).contains(&missing), "{missing} were told, at most {most} may");
+    node.terminate();
 }
 
 #[test]

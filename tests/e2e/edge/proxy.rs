@@ -15,7 +15,7 @@ const OTHER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 8);
 /// A service behind a balancer on this machine.
 fn setup(dir: &Path, cores: usize) -> Setup {
     let setup = Setup::new(dir).cores(cores).env("CAROM_PROXY_PROTOCOL", "require");
-    setup.env("CAROM_TRUSTED_PROXIES", "127.0.0.1").env("CAROM_LIMITS_MISSES_PER_SECOND", "1")
+    setup.trust_client().env("CAROM_LIMITS_MISSES_PER_SECOND", "1")
 }
 
 fn v1(client: Ipv4Addr) -> Vec<u8> {
@@ -34,7 +34,7 @@ fn behind(node: &Node, header: &[u8]) -> Wire {
     wire
 }
 
-/// How often a client is told 404 in one core's burst of misses before it is told 429.
+/// How often a client is told 404 in a burst of misses before it is told 429.
 fn misses(wire: &mut Wire) -> usize {
     (0..100).take_while(|number| wire.get(&format!("/none-{number}")).status == 404).count()
 }

@@ -463,7 +463,7 @@ fn proxy_protocol_precedes_the_handshake() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, setup) = service(dir.path());
     let setup = setup.env("CAROM_PROXY_PROTOCOL", "require");
-    let setup = setup.env("CAROM_TRUSTED_PROXIES", "127.0.0.1").env("CAROM_LIMITS_MISSES_PER_SECOND", "1");
+    let setup = setup.trust_client().env("CAROM_LIMITS_MISSES_PER_SECOND", "1");
     let node = setup.env("CAROM_LIMITS_CONNECTIONS_PER_ADDRESS", "3").start();
     let from = |client: Ipv4Addr| {
         let mut wire = Wire::open(node.public);

@@ -20,8 +20,8 @@ const KEPT_MAX: u64 = 128 * 1024;
 const SEND_TIME: Duration = Duration::from_secs(30);
 
 /// A node with a link whose answer takes two kilobytes.
-fn start(dir: &std::path::Path) -> (Node, String) {
-    let node = Setup::new(dir).env("CAROM_LIMITS_IDLE_SECONDS", "1").start();
+fn start(setup: Setup) -> (Node, String) {
+    let node = setup.env("CAROM_LIMITS_IDLE_SECONDS", "1").start();
     let target = format!("https://example.org/{}", "x".repeat(1_900));
     node.wire().shorten_as("long", &target);
     wait_until("an idle node", || sum(&node.status(), "/connections") == 0);
@@ -46,7 +46,7 @@ fn deaf(node: &Node, requests: usize) -> TcpStream {
 /// Bytes that the kernel keeps for each client of a node, including connections that the node has closed.
 fn kept(node: &Node) -> Vec<u64> {
     let port = format!(":{:04X}", node.public.port());
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     let of_line = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         let (local, state) = (fields.next()?, fields.nth(1)?);
@@ -59,14 +59,14 @@ fn kept(node: &Node) -> Vec<u64> {
 
 /// Pages that TCP takes on this machine.
 fn tcp_pages() -> String {
-    let table = std::fs::read_to_string("/proc/net/sockstat").unwrap();
+    let table = std::fs::read_to_string("/proc/thread-self/net/sockstat").unwrap();
     table.lines().find(|line| line.starts_with("TCP:")).unwrap_or_default().to_owned()
 }
 
 #[test]
 fn kernel_buffers_are_bounded_and_time_out() {
     let dir = tempfile::tempdir().unwrap();
-    let (node, _) = start(dir.path());
+    let (node, _) = start(Setup::new(dir.path()).over_kernel());
     println!("before: {}", tcp_pages());
     let begin = Instant::now();
     // Half of them ask for more than the kernel takes; of the others it takes all there is, so that no send is pending.
@@ -104,7 +104,7 @@ fn kernel_buffers_are_bounded_and_time_out() {
 #[test]
 fn slow_reader_gets_everything() {
     let dir = tempfile::tempdir().unwrap();
-    let (node, target) = start(dir.path());
+    let (node, target) = start(Setup::new(dir.path()));
     let ask = |count: usize| {
         let last = request("GET", "/long", "Connection: close\r\n", b"");
         [request("GET", "/long", "", b"").repeat(count - 1), last].concat()

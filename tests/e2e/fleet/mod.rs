@@ -1,5 +1,6 @@
 //! Nodes that share one code space through a real Redis, and everything that can happen to it.
 
+mod absence;
 mod bulk;
 mod changes;
 mod conflicts;
@@ -14,6 +15,7 @@ mod membership;
 mod memory;
 mod next_version;
 mod outage;
+mod rates;
 mod scripts;
 mod sentinel;
 mod sharing;
@@ -21,3 +23,4 @@ mod slots;
 mod timeouts;
 mod versions;
 mod visit_limits;
+mod visits;

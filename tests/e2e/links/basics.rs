@@ -231,7 +231,7 @@ fn closing_clients_get_one_response() {
 #[test]
 fn own_urls_are_refused() {
     let data = tempfile::tempdir().unwrap();
-    let setup = Setup::new(data.path()).argument("--base-url").argument("https://short.example");
+    let setup = Setup::new(data.path()).over_kernel().argument("--base-url").argument("https://short.example");
     let node = setup.start();
     let mut wire = node.wire();
     let port = node.public.port();

@@ -15,6 +15,7 @@ use crate::support::fleet::{self, settle};
 use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::redis::Server;
 use crate::support::store::open_store;
+use carom_store::links::RowPlace;
 
 /// From now on no file of the node may grow: as on a disk that takes nothing.
 fn let_no_file_grow(node: &Node) {
@@ -158,7 +159,7 @@ fn damaged_visits_raise_an_alarm() {
         for at in first..first + 1_000 {
             // Without meaning, since nothing of it is read, and of no pattern that could be compressed.
             value.iter_mut().for_each(|byte| *byte = dice.below(256) as u8);
-            batch.put_visits(&name(at), (1, 1), &value);
+            batch.put_visits(&name(at), RowPlace { hour: 1, slot: 0, log: 1 }, &value);
         }
         store.commit(batch).unwrap();
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::support::node::CAROM;
 
 const SERVICE: &str = include_str!("../../../deploy/systemd/carom.service");
+const BYPASS: &str = include_str!("../../../deploy/systemd/carom.service.d/bypass.conf");
 const SOCKET: &str = include_str!("../../../deploy/systemd/carom.socket");
 const SYSCTL: &str = include_str!("../../../deploy/sysctl.d/60-carom.conf");
 const LOGROTATE: &str = include_str!("../../../deploy/logrotate/carom");
@@ -52,6 +53,30 @@ fn units_are_valid_and_sandboxed() {
 }
 
 #[test]
+fn drop_in_of_bypass_adds_its_rights_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = dir.path().join("carom.service");
+    fs::write(&service, SERVICE.replace("/usr/bin/carom", CAROM)).unwrap();
+    let drop_in = dir.path().join("carom.service.d/bypass.conf");
+    fs::create_dir(drop_in.parent().unwrap()).unwrap();
+    fs::write(&drop_in, BYPASS).unwrap();
+    let service = service.display().to_string();
+    let said = analyze(&["verify", "--man=no", &service]);
+    assert!(!said.contains("carom"), "{said}");
+    analyze(&["security", "--offline=true", "--threshold=30", &service]);
+    // It is read: a line that systemd does not know is reported.
+    fs::write(&drop_in, format!("{BYPASS}\nNoSuchKey=1\n")).unwrap();
+    assert!(analyze(&["verify", "--man=no", &service]).contains("NoSuchKey"));
+    let capabilities = "CAP_NET_ADMIN CAP_NET_RAW CAP_BPF";
+    assert_eq!(values(BYPASS, "AmbientCapabilities"), [capabilities]);
+    assert_eq!(values(BYPASS, "CapabilityBoundingSet"), [capabilities]);
+    assert_eq!(values(BYPASS, "RestrictAddressFamilies"), ["AF_XDP AF_NETLINK"]);
+    // The unit takes the call away.
+    assert_eq!(values(BYPASS, "SystemCallFilter"), ["bpf"]);
+    assert!(analyze(&["syscall-filter", "@privileged"]).lines().any(|line| line.trim() == "bpf"));
+}
+
+#[test]
 fn logrotate_moves_access_logs() {
     let dir = tempfile::tempdir().unwrap();
     let logs = dir.path().join("logs");
@@ -79,7 +104,7 @@ fn logrotate_moves_access_logs() {
 
 #[test]
 fn every_line_has_a_comment() {
-    for (name, text) in [("service", SERVICE), ("socket", SOCKET), ("sysctl", SYSCTL)] {
+    for (name, text) in [("service", SERVICE), ("drop-in", BYPASS), ("socket", SOCKET), ("sysctl", SYSCTL)] {
         let mut has_reason = false;
         for line in text.lines() {
             match line {

@@ -16,6 +16,7 @@ use crate::support::node::CAROM;
 const SETTINGS: &str = include_str!("../../../deploy/debian/carom.toml");
 const SOCKET: &str = include_str!("../../../deploy/systemd/carom.socket");
 const SECCOMP: &str = include_str!("../../../deploy/container/seccomp.json");
+const SECCOMP_BYPASS: &str = include_str!("../../../deploy/container/seccomp-bypass.json");
 
 /// The output of a program and its exit code.
 struct Ran {
@@ -88,6 +89,7 @@ fn contents_are_complete_and_reproducible() {
         ("./usr/share/doc/carom/changelog.gz", "-rw-r--r--"),
         ("./usr/share/carom/container/seccomp.json", "-rw-r--r--"),
         ("./usr/share/carom/haproxy/carom.cfg", "-rw-r--r--"),
+        ("./usr/share/carom/systemd/bypass.conf", "-rw-r--r--"),
         ("./usr/share/carom/prometheus/carom.rules.yml", "-rw-r--r--"),
     ];
     for (path, mode) in expected {
@@ -279,6 +281,21 @@ fn seccomp_allows_the_ring_only() {
     for name in left_out.split_whitespace() {
         assert!(!allowed.contains(name), "{name}");
     }
+}
+
+#[test]
+fn seccomp_of_bypass_adds_three_rules() {
+    let plain: Value = serde_json::from_str(SECCOMP).unwrap();
+    let mut of_bypass: Value = serde_json::from_str(SECCOMP_BYPASS).unwrap();
+    let rules = of_bypass["syscalls"].as_array_mut().unwrap();
+    let added = rules.split_off(plain["syscalls"].as_array().unwrap().len());
+    assert_eq!(of_bypass, plain);
+    let socket = |family: i32| {
+        let args = serde_json::json!([{"index": 0, "value": family, "op": "SCMP_CMP_EQ"}]);
+        serde_json::json!({"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": args})
+    };
+    // AF_NETLINK and AF_XDP.
+    assert_eq!(added, [socket(16), socket(44), serde_json::json!({"names": ["bpf"], "action": "SCMP_ACT_ALLOW"})]);
 }
 
 // Interrupts.

@@ -13,13 +13,14 @@ const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
 
 /// A node whose short URLs are where it listens, so that a browser can follow them.
 fn node(dir: &std::path::Path) -> Node {
-    Setup::new(dir).env("CAROM_PAGES_TITLE", "Go").env("CAROM_PAGES_ACCENT", "#0a7d5a").start()
+    // Browsers trust pages of loopback, and resolve the names of these tests to it.
+    Setup::new(dir).over_kernel().env("CAROM_PAGES_TITLE", "Go").env("CAROM_PAGES_ACCENT", "#0a7d5a").start()
 }
 
 /// A page of the node itself, where links may lead without leaving this machine.
 fn landing() -> Node {
     let dir = tempfile::tempdir().unwrap().keep();
-    Setup::new(&dir).start()
+    Setup::new(&dir).over_kernel().start()
 }
 
 #[test]
@@ -89,7 +90,7 @@ const LINES: &str = "[...document.querySelector('#short-url').childNodes].filter
 fn short_url_stays_on_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let base = "http://plain.test";
-    let node = Setup::new(dir.path()).env("CAROM_BASE_URL", &format!("{base}:12345")).start();
+    let node = Setup::new(dir.path()).over_kernel().env("CAROM_BASE_URL", &format!("{base}:12345")).start();
     let browser = Browser::open();
     for size in [SCREEN, PHONE] {
         browser.resize(size);

@@ -12,6 +12,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::bypass;
 use crate::support::node::wait_for;
 
 /// The key of an element in the answers of WebDriver.
@@ -66,6 +67,7 @@ pub(crate) struct Browser {
 impl Browser {
     /// A browser that knows nothing yet, as wide as a screen.
     pub(crate) fn open() -> Browser {
+        bypass::enter();
         let profile = tempfile::tempdir().unwrap();
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")

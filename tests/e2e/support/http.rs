@@ -11,6 +11,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
+use crate::support::bypass::source_towards;
 use crate::support::node::PATIENCE;
 
 /// The host that requests name by default.
@@ -149,6 +150,7 @@ impl Wire {
 
     /// Connects from an address of this machine.
     pub(crate) fn open_from(source: IpAddr, address: SocketAddr) -> Wire {
+        let source = source_towards(address, source);
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
         socket.bind(&SocketAddr::new(source, 0).into()).expect("an address of this machine");
         socket.connect_timeout(&address.into(), PATIENCE).expect("somebody listens");

@@ -4,6 +4,7 @@ pub(crate) mod alarms;
 pub(crate) mod api_client;
 pub(crate) mod browser;
 pub(crate) mod bulk;
+pub(crate) mod bypass;
 pub(crate) mod cluster;
 pub(crate) mod console;
 pub(crate) mod domains;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::support::bypass::{Pair, Relay};
 use crate::support::http::{HOST, Wire};
 
 /// The binary under test.
@@ -86,6 +87,8 @@ pub(crate) struct Setup {
     /// A shell command that ends in `"$@"`, which stands for the node.
     shell: Option<String>,
     expected: Vec<String>,
+    /// The link that the node serves over, if all tests run over bypass.
+    pair: Option<Arc<Pair>>,
 }
 
 impl Setup {
@@ -98,12 +101,19 @@ impl Setup {
             environment: Vec::new(),
             shell: None,
             expected: vec![CROWDED.to_owned()],
+            pair: Pair::of_thread(),
         }
     }
 
     /// So many cores.
     pub(crate) fn cores(mut self, cores: usize) -> Setup {
         self.cores = cores.to_string();
+        self
+    }
+
+    /// Serves over the kernel's TCP, even if all tests run over bypass: this one is about the kernel, or needs loopback.
+    pub(crate) fn over_kernel(mut self) -> Setup {
+        self.pair = None;
         self
     }
 
@@ -117,6 +127,12 @@ impl Setup {
     pub(crate) fn env(mut self, name: &str, value: &str) -> Setup {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Trusts the address from which clients connect as a proxy.
+    pub(crate) fn trust_client(self) -> Setup {
+        let client = self.bypass().map_or("127.0.0.1".to_owned(), |pair| pair.client_address());
+        self.env("CAROM_TRUSTED_PROXIES", &client)
     }
 
     /// Serves the interfaces of other shorteners, too.
@@ -148,6 +164,12 @@ impl Setup {
         &self.data_dir
     }
 
+    /// The link that the node serves over, if all tests run over bypass. A test that names its own listener means one of
+    /// the kernel.
+    fn bypass(&self) -> Option<&Arc<Pair>> {
+        self.pair.as_ref().filter(|_| !self.arguments.iter().any(|argument| argument == "--listen"))
+    }
+
     /// Starts a node and waits until it serves.
     pub(crate) fn start(&self) -> Node {
         self.start_or_end().unwrap_or_else(|(status, log)| panic!("no announcement, {status}, log:\n{log}"))
@@ -170,7 +192,10 @@ impl Setup {
             return Err((status, log.whole()));
         };
         let (public, admin) = addresses(&line);
-        let node = Node { setup: self.clone(), child, log, lines: Mutex::new(lines), public, admin, ended: false };
+        let relay = self.bypass().map(|pair| pair.relay(admin));
+        let admin = relay.as_ref().map_or(admin, Relay::address);
+        let lines = Mutex::new(lines);
+        let node = Node { setup: self.clone(), child, log, lines, public, admin, relay, ended: false };
         wait_until("a node that is ready", || node.is_ready());
         Ok(node)
     }
@@ -214,9 +239,11 @@ impl Setup {
             None => Command::new(CAROM),
         };
         command.args(["serve", "--cores", &self.cores, "--data-dir"]).arg(&self.data_dir).args(&self.arguments);
-        for listener in ["--listen", "--admin-listen"] {
+        let loopback = "127.0.0.1:0".to_owned();
+        let public = self.bypass().map_or(loopback.clone(), |pair| format!("{}:0", pair.address()));
+        for (listener, address) in [("--listen", public), ("--admin-listen", loopback)] {
             if !self.arguments.iter().any(|argument| argument == listener) {
-                command.args([listener, "127.0.0.1:0"]);
+                command.args([listener, &address]);
             }
         }
         let ours = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("CAROM_"));
@@ -225,9 +252,20 @@ impl Setup {
         command.env("CAROM_LIMITS_MISSES_PER_SECOND", "0");
         // What requests of tests call everybody.
         command.env("CAROM_ADMIN_HOSTS", HOST);
+        if self.bypass().is_some() {
+            // Its addresses are not those of loopback, for which no key is needed.
+            command.envs([("CAROM_BYPASS_INTERFACE", "s0"), ("CAROM_BYPASS_REQUIRED", "true"), ("CAROM_OPEN", "true")]);
+        }
         command.envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the node can be started");
+        let mut start = || command.spawn().expect("the node can be started");
+        let mut child = match self.bypass() {
+            Some(pair) => {
+                pair.set_queues(&self.cores);
+                pair.server.run(&mut start)
+            }
+            None => start(),
+        };
         let log = Log::of(child.stderr.take().expect("it is piped"));
         (child, log)
     }
@@ -243,6 +281,8 @@ pub(crate) struct Node {
     pub(crate) public: SocketAddr,
     /// The address of the admin listener.
     pub(crate) admin: SocketAddr,
+    /// The way to the admin listener of a node that serves over bypass.
+    relay: Option<Relay>,
     ended: bool,
 }
 
@@ -250,6 +290,11 @@ impl Node {
     /// True if `/readyz` says so.
     fn is_ready(&self) -> bool {
         Wire::open(self.admin).get("/readyz").status == 200
+    }
+
+    /// True if it serves over bypass.
+    pub(crate) fn is_over_bypass(&self) -> bool {
+        self.relay.is_some()
     }
 
     /// A connection to the public listener.
@@ -338,6 +383,7 @@ impl Node {
 
     fn end(&mut self) -> Setup {
         self.ended = true;
+        self.relay = None;
         assert_eq!(
             self.lines.lock().unwrap().try_iter().count(),
             0,

@@ -1,16 +1,16 @@
 //! Rate limits for addresses that guess codes or keys.
 //!
-//! Each core counts for itself. Memory is bounded for any number of addresses: the table is set-associative, and a new
-//! address replaces the one of its set that has been idle longest. So no address is ever mistaken for another in the
-//! table. A client with more addresses than slots gains no more than that many separate clients would. Of an IPv6
+//! The cores of a node share the counts, without locks: only a miss touches them, and a hit reads one flag. Memory is
+//! bounded for any number of addresses: the table is set-associative, and a new address replaces the one of its set that
+//! has been idle longest. So no address is mistaken for another in the table. A client with more addresses than slots gains no more than that many separate clients would. Of an IPv6
 //! address only the first 64 bits count, because one client usually has all addresses below them.
 //!
 //! If hits were still answered, a limit on misses would not slow down guessing. So an address over its limit gets 429
 //! for every request until it may miss again. An address of a private network may be a load balancer for all clients:
 //! there, only misses are refused.
 
-use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -20,8 +20,11 @@ use crate::access::rate::Gcra;
 /// Number of sets, a power of two.
 const SETS: usize = 4_096;
 
-/// Slots of a set. In total 512 KiB, on a core that has seen a miss.
+/// Slots of a set. In total 512 KiB.
 const WAYS: usize = 8;
+
+/// Time by which [`ALERT`] is extended at once, in microseconds, so that cores seldom write where others read.
+const ALERT_STEP: u64 = 1_000_000;
 
 /// Time after a refusal in which each request is checked.
 const ALERT: Duration = Duration::from_secs(10);
@@ -59,10 +62,13 @@ impl ClientKey {
 }
 
 /// A slot of the table: a hash, and the theoretical arrival time of the next request, in microseconds.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// The two are written one after the other. If two cores meet in a slot, an address may get one miss more, or one that
+/// another address of the set has left.
+#[derive(Debug, Default)]
 struct Slot {
-    hash: u64,
-    due: u64,
+    hash: AtomicU64,
+    due: AtomicU64,
 }
 
 /// A rate that is kept for each address, in microseconds.
@@ -70,56 +76,78 @@ struct Slot {
 struct Limiter {
     /// Nothing where there is no limit.
     rate: Option<Gcra>,
-    slots: RefCell<Vec<[Slot; WAYS]>>,
+    slots: Box<[[Slot; WAYS]]>,
 }
 
 impl Limiter {
     /// One that admits an event each `step` microseconds, and `burst` of them at once; a step of 0: any number.
     fn new(step: u64, burst: u64) -> Limiter {
-        Limiter { rate: (step > 0).then(|| Gcra::new(step, step * burst)), slots: RefCell::default() }
+        let rate = (step > 0).then(|| Gcra::new(step, step * burst));
+        let sets = if rate.is_some() { SETS } else { 0 };
+        Limiter { rate, slots: std::iter::repeat_with(<[Slot; WAYS]>::default).take(sets).collect() }
     }
 
-    /// Takes one request from the limit.
+    /// Returns the slot of an address, which may be that of another one until now.
+    fn slot(&self, hash: u64) -> &Slot {
+        let set = &self.slots[hash as usize % SETS];
+        loop {
+            if let Some(slot) = set.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash) {
+                return slot;
+            }
+            let idle = set.iter().min_by_key(|slot| slot.due.load(Ordering::Relaxed)).expect("there are ways");
+            let before = idle.hash.load(Ordering::Relaxed);
+            if idle.hash.compare_exchange(before, hash, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                idle.due.store(0, Ordering::Relaxed);
+                return idle;
+            }
+        }
+    }
+
+    /// Takes one request from the limit. A refusal writes nothing.
     ///
     /// # Errors
     /// The time until the next one is allowed, if the limit is reached.
     fn take(&self, hash: u64, now: u64) -> Result<(), Duration> {
         let Some(rate) = self.rate else { return Ok(()) };
-        let mut slots = self.slots.borrow_mut();
-        if slots.is_empty() {
-            slots.resize(SETS, [Slot::default(); WAYS]);
+        loop {
+            let slot = self.slot(hash);
+            let due = slot.due.load(Ordering::Relaxed);
+            let next = rate.take(due, now).map_err(Duration::from_micros)?;
+            if slot.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return Ok(());
+            }
         }
-        let set = &mut slots[hash as usize % SETS];
-        let way = (0..WAYS).find(|&way| set[way].hash == hash);
-        let way = way.or_else(|| (0..WAYS).min_by_key(|&way| set[way].due)).expect("there are ways");
-        if set[way].hash != hash {
-            set[way] = Slot { hash, due: 0 };
-        }
-        set[way].due = rate.take(set[way].due, now).map_err(Duration::from_micros)?;
-        Ok(())
     }
 
     /// Returns the time until the next request is allowed, if the limit is reached.
     fn wait_of(&self, hash: u64, now: u64) -> Option<Duration> {
-        let slots = self.slots.borrow();
-        let set = slots.get(hash as usize % SETS)?;
-        let slot = set.iter().find(|slot| slot.hash == hash)?;
-        let wait = self.rate?.wait(slot.due, now);
+        let rate = self.rate?;
+        let set = &self.slots[hash as usize % SETS];
+        let slot = set.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash)?;
+        let wait = rate.wait(slot.due.load(Ordering::Relaxed), now);
         (wait > 0).then(|| Duration::from_micros(wait))
     }
 }
 
-/// The rate limits of a core.
+/// The rate limits of a node, which its cores share.
 #[derive(Debug)]
 pub struct MissLimiter {
+    alert: Alert,
     /// The clock, in microseconds since a fixed instant.
     clock: fn() -> u64,
     seed: u64,
+    misses_per_second: u32,
     misses: Limiter,
     keys: Limiter,
+}
+
+/// The flag that every request reads. It is on a cache line of its own, and written at most once a second.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Alert {
+    is_throttling: AtomicBool,
     /// End of the time in which each request is checked, in microseconds of the clock.
-    alert_until: Cell<u64>,
-    is_throttling: Cell<bool>,
+    until: AtomicU64,
 }
 
 impl MissLimiter {
@@ -129,13 +157,18 @@ impl MissLimiter {
     pub fn new(misses_per_second: u32, seed: u64, clock: fn() -> u64) -> MissLimiter {
         let step = if misses_per_second == 0 { 0 } else { (1_000_000 / u64::from(misses_per_second)).max(1) };
         MissLimiter {
+            alert: Alert::default(),
             clock,
             seed,
+            misses_per_second,
             misses: Limiter::new(step, 10 * u64::from(misses_per_second)),
             keys: Limiter::new(60_000_000 / u64::from(FAILED_KEYS_PER_MINUTE), u64::from(FAILED_KEYS_PER_MINUTE)),
-            alert_until: Cell::new(0),
-            is_throttling: Cell::new(false),
         }
+    }
+
+    /// Returns the misses per second that an address may cause; 0 for no limit.
+    pub fn misses_per_second(&self) -> u32 {
+        self.misses_per_second
     }
 
     /// Returns true if misses are limited.
@@ -159,14 +192,14 @@ impl MissLimiter {
     /// the hot path.
     #[inline]
     pub fn is_throttling(&self) -> bool {
-        self.is_throttling.get()
+        self.alert.is_throttling.load(Ordering::Relaxed)
     }
 
     /// Returns the time until requests of that address are answered again; `None` if they are answered now.
     pub fn retry_after(&self, place: ClientKey) -> Option<Duration> {
         let now = self.now();
-        if now > self.alert_until.get() {
-            self.is_throttling.set(false);
+        if now > self.alert.until.load(Ordering::Relaxed) {
+            self.alert.is_throttling.store(false, Ordering::Relaxed);
             return None;
         }
         if place.is_private { None } else { self.misses.wait_of(place.hash, now) }
@@ -180,10 +213,20 @@ impl MissLimiter {
         let now = self.now();
         let taken = self.misses.take(place.hash, now);
         if taken.is_err() {
-            self.alert_until.set(now + ALERT.as_micros() as u64);
-            self.is_throttling.set(true);
+            self.raise_alert(now);
         }
         taken
+    }
+
+    /// Has all requests checked for a while.
+    fn raise_alert(&self, now: u64) {
+        let until = now + ALERT.as_micros() as u64 + ALERT_STEP;
+        if self.alert.until.load(Ordering::Relaxed) + ALERT_STEP < until {
+            self.alert.until.store(until, Ordering::Relaxed);
+        }
+        if !self.is_throttling() {
+            self.alert.is_throttling.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Counts a failed attempt with an API key.
@@ -247,7 +290,7 @@ mod tests {
         for number in 0..200_000 {
             assert_eq!(guard.misses.take(place(number).hash, 1), Ok(()), "{number}");
         }
-        assert_eq!(guard.misses.slots.borrow().len(), SETS);
+        assert_eq!(guard.misses.slots.len(), SETS);
         // A busy address stays in the table, whatever the others do.
         let busy = place(1_000_000).hash;
         let mut taken = 0;
@@ -269,11 +312,24 @@ mod tests {
         }
         assert!(guard.is_throttling() && guard.retry_after(guesser).is_some());
         assert_eq!((guard.retry_after(balancer), guard.retry_after(guard.place(address(2)))), (None, None));
-        guard.alert_until.set(0);
+        guard.alert.until.store(0, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(2));
         assert!(guard.retry_after(guesser).is_none() && !guard.is_throttling());
         let off = MissLimiter::new(0, 42, || 1);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
+    }
+
+    #[test]
+    fn threads_together_are_held_to_one_limit() {
+        let guard = MissLimiter::new(10, 42, || 1);
+        let taken: usize = std::thread::scope(|scope| {
+            let miss =
+                |number: usize| (0..1_000).filter(|_| guard.miss(guard.place(address(number as u32))).is_ok()).count();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(move || miss(7))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(taken, 100);
+        assert!(guard.is_throttling());
     }
 
     #[test]

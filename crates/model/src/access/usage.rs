@@ -1,11 +1,29 @@
 //! The activity of an app, and its rate limit: atomic counters that all cores share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::AppName;
 use crate::access::rate::Gcra;
+
+/// The whole of a rate limit, in the unit of [`share_of`].
+const WHOLE: u32 = 1_000_000;
+
+/// Part of a rate limit that the nodes of a fleet divide evenly, whatever arrives where: a tenth.
+const EVEN: u64 = WHOLE as u64 / 10;
+
+/// Returns the share of a node in a rate limit, in millionths: `own` of `all` creates arrived there, and so many `nodes`
+/// divide the limit. The shares of all nodes add up to the whole.
+pub fn share_of(own: u64, all: u64, nodes: usize) -> u32 {
+    let nodes = nodes.max(1) as u64;
+    let whole = u64::from(WHOLE);
+    let share = match all {
+        0 => whole / nodes,
+        all => EVEN / nodes + (u128::from(whole - EVEN) * u128::from(own.min(all)) / u128::from(all)) as u64,
+    };
+    share.min(whole) as u32
+}
 
 /// The state of an app that cores share. It outlives changes of its keys.
 #[derive(Debug)]
@@ -25,6 +43,10 @@ pub struct App {
     /// The version that the app last reported of itself.
     version: Mutex<Option<String>>,
     rate: Rate,
+    /// Creates that were tried, refused or not.
+    tried: AtomicU64,
+    /// The share of this node in the rate limit of the fleet, in millionths.
+    share: AtomicU32,
 }
 
 impl App {
@@ -39,6 +61,8 @@ impl App {
             seen_ms: AtomicU64::new(0),
             version: Mutex::default(),
             rate: Rate::default(),
+            tried: AtomicU64::new(0),
+            share: AtomicU32::new(WHOLE),
         }
     }
 
@@ -59,12 +83,23 @@ impl App {
         self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes one create from a rate limit of `per_second`, at the instant `now` of the shared clock.
+    /// Returns the number of creates that were tried, refused or not.
+    pub fn tried(&self) -> u64 {
+        self.tried.load(Ordering::Relaxed)
+    }
+
+    /// Sets the share of this node in the rate limit of the fleet, as [`share_of`] returns it.
+    pub fn set_share(&self, share: u32) {
+        self.share.store(share, Ordering::Relaxed);
+    }
+
+    /// Takes one create from the node's share of a rate limit of `per_second`, at the instant `now` of the shared clock.
     ///
     /// # Errors
     /// The exhausted quota, with the time until the next create.
     pub fn take_create(&self, per_second: u32, now: Duration) -> Result<Quota, Quota> {
-        let taken = self.rate.take(per_second, now);
+        self.tried.fetch_add(1, Ordering::Relaxed);
+        let taken = self.rate.take_share(per_second, self.share.load(Ordering::Relaxed), now);
         if taken.is_err() {
             self.limited.fetch_add(1, Ordering::Relaxed);
         }
@@ -98,10 +133,21 @@ impl Rate {
     /// # Errors
     /// The exhausted quota, with the time to wait.
     pub fn take(&self, per_second: u32, now: Duration) -> Result<Quota, Quota> {
+        self.take_share(per_second, WHOLE, now)
+    }
+
+    /// Takes one request from a share of a limit of `per_second`, in millionths. The burst is a second's worth of the
+    /// share, but at least one request.
+    ///
+    /// # Errors
+    /// The exhausted quota, with the time to wait.
+    pub fn take_share(&self, per_second: u32, share: u32, now: Duration) -> Result<Quota, Quota> {
         let per_second = per_second.max(1);
-        let step = (1_000_000_000 / u64::from(per_second)).max(1);
+        let of_second = (u64::from(per_second) * u64::from(share.clamp(1, WHOLE))).max(1);
+        let step = (1_000_000_000 * u64::from(WHOLE) / of_second).max(1);
         // The whole steps that fit in a second.
-        let rate = Gcra::new(step, (step * u64::from(per_second)).min(1_000_000_000));
+        let burst = (step * (of_second / u64::from(WHOLE))).min(1_000_000_000);
+        let rate = Gcra::new(step, burst.max(step));
         let now = now.as_nanos() as u64;
         let mut due = self.due.load(Ordering::Relaxed);
         loop {
@@ -146,6 +192,29 @@ mod tests {
         let rate = Rate::default();
         assert!(rate.take(1, ms(0)).is_ok() && rate.take(1, ms(999)).is_err() && rate.take(1, ms(1_000)).is_ok());
         assert!(rate.take(u32::MAX, ms(1_000)).is_err() && rate.take(u32::MAX, ms(2_000)).is_ok());
+    }
+
+    #[test]
+    fn shares_add_up_to_the_whole() {
+        for (demands, shares) in [
+            (&[0, 0, 0][..], [333_333, 333_333, 333_333]),
+            (&[9, 0, 0], [933_333, 33_333, 33_333]),
+            (&[1, 1, 1], [333_333, 333_333, 333_333]),
+        ] {
+            let all = demands.iter().sum();
+            let given: Vec<u32> = demands.iter().map(|own| share_of(*own, all, 3)).collect();
+            assert_eq!(given, shares);
+        }
+        assert_eq!((share_of(0, 0, 0), share_of(5, 5, 1), share_of(u64::MAX, u64::MAX, 1)), (WHOLE, WHOLE, WHOLE));
+        // A share of 0.05 a second: one at once, and the next after 20 seconds.
+        let rate = Rate::default();
+        assert!(rate.take_share(1, 50_000, ms(0)).is_ok());
+        assert_eq!(rate.take_share(1, 50_000, ms(0)).unwrap_err().wait, Duration::from_secs(20));
+        assert!(rate.take_share(1, 50_000, ms(20_000)).is_ok());
+        let app = App::new(AppName::parse("shop").unwrap());
+        app.set_share(share_of(1, 2, 2));
+        let taken = (0..20).filter(|_| app.take_create(10, ms(0)).is_ok()).count();
+        assert_eq!((taken, app.tried(), app.limited.load(Ordering::Relaxed)), (5, 20, 15));
     }
 
     proptest! {

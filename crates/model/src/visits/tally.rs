@@ -402,6 +402,19 @@ impl Tally {
         row
     }
 
+    /// Returns the number of visits of a subject.
+    pub fn counts(&self, subject: &Subject) -> VisitCounts {
+        let mut counts = match subject {
+            Subject::All => self.all.counts,
+            Subject::Orphans => self.orphans.counts,
+            Subject::Link(_) => self.held.get(subject).map(|held| held.counts).unwrap_or_default(),
+        };
+        if let Some((total, bots)) = short(subject).and_then(|bits| self.short.get(&bits)) {
+            counts.add(VisitCounts { total: u64::from(*total), bots: u64::from(*bots) });
+        }
+        counts
+    }
+
     /// Adds a row to a subject.
     pub fn add_row(&mut self, subject: Subject, row: &TallyRow) {
         let counted = row.counts;

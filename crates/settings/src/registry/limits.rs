@@ -137,7 +137,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         kind: "0 to 1000000",
         default: Some("0"),
         secret: false,
-        doc: "Links that an app may create per second on this node, unless its key sets another rate. 0: no limit.",
+        doc: "Links that an app may create per second in the whole fleet, unless its key sets another rate. 0: no limit.",
         show: |settings| Shown::plain(settings.limits.creates_per_second),
     },
     Setting {
@@ -148,7 +148,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         kind: "0 to 1000000",
         default: Some("10"),
         secret: false,
-        doc: "Requests per second for links that do not exist, per client address and core; bursts of ten seconds are allowed. 0: no limit.",
+        doc: "Requests per second for links that do not exist, per client address and node; bursts of ten seconds are allowed. 0: no limit.",
         show: |settings| Shown::plain(settings.limits.misses_per_second),
     },
 ];

@@ -1,5 +1,8 @@
-//! The stored visits: rows of subjects, each for an hour and the log that it came from. Row zero of a subject is the
-//! merged history of older rows. [`carom_model::visits::tally`] defines a row; a single thread writes them.
+//! The stored visits: rows of subjects, each for an hour and the log that it came from. The row of hour zero is the
+//! merged history of older rows. [`carom_model::visits::tally`] defines a row; one lock guards all writes.
+//!
+//! In a fleet, the rows of each origin have a slot of their own ([`carom_model::visits::origins`]): the highest byte of
+//! the number of the log. Without a fleet, it is zero.
 //!
 //! The keyspace also has the codes of ended links, written in the commit that ends the link. They stay until that
 //! thread has removed the rows of the link, so that no crash leaves rows behind.
@@ -14,10 +17,17 @@ use fjall::{CompressionType, KeyspaceCreateOptions, Readable, Slice};
 use super::catalog::View;
 use super::{Batch, Links, StoreError, sealed, unsealed};
 use carom_model::visits::history::History;
+use carom_model::visits::origins::{OriginSlot, OriginTable};
 use carom_model::visits::tally::TallyRow;
 
 /// Key of the number of the last log whose rows are all stored.
 const FOLDED: &str = "visits_folded";
+
+/// Key of the table of origins, among the replication state.
+const ORIGINS: &str = "visit_origins";
+
+/// Bits of the number of a log in a key, below the slot. At a fold a minute, they last for 30 years.
+const LOG_BITS: u32 = 24;
 
 /// First byte of the keys of ended links. No name begins with it.
 const ENDED: u8 = 3;
@@ -31,11 +41,29 @@ const TAIL_LEN: usize = 8;
 /// Size of a data block, in bytes. The rows for the page of a link are adjacent.
 const BLOCK_BYTES: u32 = 4 * 1024;
 
-/// The position of a row: the hour, counted from 1970 UTC, and the number of the log.
-pub(super) type RowPlace = (u32, u32);
+/// The position of a row: the hour, counted from 1970 UTC, then slot and number of the log. The hour is zero for the
+/// merged history of older rows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RowPlace {
+    /// The hour, counted from 1970 UTC.
+    pub hour: u32,
+    /// The slot of the origin.
+    pub slot: OriginSlot,
+    /// The number of the log.
+    pub log: u32,
+}
 
-/// The position of the merged history of older rows.
-pub const TOGETHER: (u32, u32) = (0, 0);
+impl RowPlace {
+    /// Returns the position of the merged history of older rows in a slot.
+    pub const fn together(slot: OriginSlot) -> RowPlace {
+        RowPlace { hour: 0, slot, log: 0 }
+    }
+
+    /// True if the row is a merged history.
+    pub fn is_together(self) -> bool {
+        self.hour == 0
+    }
+}
 
 /// A row with its key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,8 +72,8 @@ pub struct VisitRow {
     pub key: Vec<u8>,
     /// The name of the subject.
     pub name: Vec<u8>,
-    /// The hour, counted from 1970 UTC, and the number of the log.
-    pub place: (u32, u32),
+    /// The position among the rows of the subject.
+    pub place: RowPlace,
     /// The stored value.
     pub value: Vec<u8>,
 }
@@ -57,8 +85,10 @@ pub(super) fn options() -> KeyspaceCreateOptions {
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
 }
 
-fn key(name: &[u8], (hour, log): RowPlace) -> Vec<u8> {
-    [name, &[END], &hour.to_be_bytes(), &log.to_be_bytes()].concat()
+fn key(name: &[u8], place: RowPlace) -> Vec<u8> {
+    assert!(place.log < 1 << LOG_BITS, "the row would belong to another origin");
+    let log = u32::from(place.slot) << LOG_BITS | place.log;
+    [name, &[END], &place.hour.to_be_bytes(), &log.to_be_bytes()].concat()
 }
 
 /// The end of a link, after which its visits are removed.
@@ -99,14 +129,15 @@ fn read(guard: fjall::Guard) -> Result<Option<VisitRow>, StoreError> {
 fn parts_of(key: &[u8]) -> Option<(&[u8], RowPlace)> {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
     let end = key.len().checked_sub(TAIL_LEN + 1).filter(|_| key.first() != Some(&ENDED))?;
-    let tail = &key[end + 1..];
-    Some((&key[..end], (number(&tail[..4])?, number(&tail[4..])?)))
+    let (hour, log) = key[end + 1..].split_at(TAIL_LEN / 2);
+    let (hour, log) = (number(hour)?, number(log)?);
+    Some((&key[..end], RowPlace { hour, slot: (log >> LOG_BITS) as OriginSlot, log: log & ((1 << LOG_BITS) - 1) }))
 }
 
 /// True if an entry is well-formed: the end of a link, a row, or a merged history.
 pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
     match parts_of(key) {
-        Some((_, TOGETHER)) => History::decode(value).is_some(),
+        Some((_, place)) if place.is_together() => History::decode(value).is_some(),
         Some(_) => {
             let mut rest = value;
             TallyRow::decode(&mut rest).is_some() && rest.is_empty()
@@ -136,6 +167,11 @@ impl Batch {
         self.inner.remove(&self.visits, ended.key());
     }
 
+    /// Sets the table of origins.
+    pub fn set_visit_origins(&mut self, origins: &OriginTable) {
+        self.inner.insert(&self.fleet, ORIGINS, origins.encode());
+    }
+
     /// Records that all rows of a log are stored.
     pub fn set_visits_folded(&mut self, log: u32) {
         self.inner.insert(&self.meta, FOLDED, sealed(FOLDED, u64::from(log)));
@@ -159,6 +195,15 @@ impl Links {
     pub fn visits_folded_in(&self, view: &View) -> Result<u32, StoreError> {
         let folded = view.snapshot().get(&self.meta, FOLDED)?.map_or(Ok(0), |value| unsealed(FOLDED, &value))?;
         Ok(folded as u32)
+    }
+
+    /// Returns the table of origins; `None` before the node is in a fleet.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be read.
+    pub fn visit_origins(&self) -> Result<Option<OriginTable>, StoreError> {
+        let Some(stored) = self.fleet.get(ORIGINS)? else { return Ok(None) };
+        OriginTable::decode(&stored).map(Some).ok_or_else(|| StoreError::Damaged(ORIGINS.to_owned()))
     }
 
     /// Returns the ended links whose visits may still be stored.
@@ -200,6 +245,16 @@ impl Links {
         let range = (Bound::Excluded(key), Bound::<&[u8]>::Unbounded);
         self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).take(count).collect()
     }
+
+    /// Returns up to `count` rows after a key, of any subjects, as of a snapshot.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they cannot be read.
+    pub fn visits_behind_in(&self, view: &View, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
+        let range = (Bound::Excluded(key), Bound::<&[u8]>::Unbounded);
+        let rows = view.snapshot().range::<&[u8], _>(&self.visits, range);
+        rows.filter_map(|guard| read(guard).transpose()).take(count).collect()
+    }
 }
 
 #[cfg(test)]
@@ -211,7 +266,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
         let mut batch = links.batch();
-        for (name, place) in [("ab", (2, 1)), ("a", (9, 1)), ("a", (8, 300)), ("a", (0, 0)), ("b", (1, 1))] {
+        let place = |hour, slot, log| RowPlace { hour, slot, log };
+        let of_a = [RowPlace::together(0), place(8, 0, 300), place(9, 0, 1), place(9, 255, 1)];
+        of_a.into_iter().rev().for_each(|place| batch.put_visits(b"a", place, b"a"));
+        for (name, place) in [("ab", place(2, 0, 1)), ("b", place(1, 0, 1))] {
             batch.put_visits(name.as_bytes(), place, name.as_bytes());
         }
         batch.set_visits_folded(3);
@@ -220,17 +278,18 @@ mod tests {
         ended.iter().for_each(|code| batch.end_visits(code));
         links.commit(batch).unwrap();
         let places = |rows: Vec<VisitRow>| rows.into_iter().map(|row| row.place).collect::<Vec<_>>();
-        assert_eq!(places(links.visits_of(b"a").unwrap()), [(0, 0), (8, 300), (9, 1)]);
+        assert_eq!(places(links.visits_of(b"a").unwrap()), of_a);
         assert_eq!(places(links.visits_of(b"c").unwrap()), []);
         assert_eq!(links.visits_folded().unwrap(), 3);
         let all = links.visits_behind(b"", 10).unwrap();
-        assert_eq!(all.iter().map(|row| &*row.name).collect::<Vec<_>>(), [b"a", b"a", b"a", &b"ab"[..], b"b"]);
+        let names: Vec<&[u8]> = all.iter().map(|row| &*row.name).collect();
+        assert_eq!(names, [b"a", b"a", b"a", b"a", &b"ab"[..], b"b"]);
         let mut batch = links.batch();
         batch.remove_visits(&all[1].key);
         batch.forget_ended(&ended[0]);
         assert_eq!(links.visits_ended().unwrap(), ended);
         links.commit(batch).unwrap();
         assert_eq!(links.visits_ended().unwrap(), ended[1..]);
-        assert_eq!(places(links.visits_of(b"a").unwrap()), [(0, 0), (9, 1)]);
+        assert_eq!(places(links.visits_of(b"a").unwrap()), [of_a[0], of_a[2], of_a[3]]);
     }
 }

@@ -72,15 +72,33 @@ fn received_one(socket: &mut XdpSocket) -> Option<Vec<u8>> {
 
 #[test]
 fn plain_and_tagged_frames_arrive() {
-    let with_options = {
-        let mut packet = matching();
-        packet[0] = 0x46;
-        packet.splice(20..20, [1, 1, 1, 0]);
-        packet
-    };
     let in_v6 = ipv6(TCP, &syn(PORT));
-    let plain = [ethernet(&matching()), ethernet(&in_v6), ethernet(&with_options)];
-    arrive(Decapsulation::None, &[&plain[..], &[tagged(&[5], &matching()), tagged(&[5], &in_v6)]].concat());
+    let plain = [ethernet(&matching()), ethernet(&in_v6), tagged(&[5], &matching()), tagged(&[5], &in_v6)];
+    arrive(Decapsulation::None, &plain);
+}
+
+/// Puts words of options between a header of IPv4 and its payload.
+fn with_options(mut packet: Vec<u8>, words: u8) -> Vec<u8> {
+    packet[0] = 0x45 + words;
+    packet.splice(20..20, vec![1; usize::from(words) * 4]);
+    packet
+}
+
+#[test]
+fn headers_of_every_length_arrive() {
+    let lengths: Vec<Vec<u8>> = (1..=10).map(|words| ethernet(&with_options(matching(), words))).collect();
+    arrive(Decapsulation::None, &lengths);
+    let gue = |words: u8, packet: &[u8]| {
+        let header = [vec![words, IPIP, 0, 0], vec![7; usize::from(words) * 4]].concat();
+        udp(6_081, &[&header, packet].concat())
+    };
+    let lengths: Vec<Vec<u8>> = (0..16)
+        .map(|words| {
+            let inner = with_options(matching(), words % 11);
+            ethernet(&with_options(ipv4(SERVER, UDP, 0, &gue(words, &inner)), words % 7))
+        })
+        .collect();
+    arrive(Decapsulation::Gue(6_081), &lengths);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use carom_model::access::usage::App;
 use carom_telemetry::exposition::MetricKind;
-use carom_telemetry::stats::{CoreStats, FleetStats, NodeStats};
+use carom_telemetry::stats::{BypassStats, CoreStats, FleetStats, NodeStats};
 
 /// A metric and the source of its value.
 pub(super) struct Family<T: 'static> {
@@ -126,6 +126,60 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
         "Iterations of the event loop of the core. More requests per iteration mean a busier core.",
         |core| core.turns.get() as f64,
     ),
+];
+
+/// Metrics of the datapath of each core that has bypass.
+pub(super) const BYPASS: &[Family<BypassStats>] = &[
+    gauge("carom_bypass_native", "1 if the XDP program runs in the driver, else 0.", |bypass| flag(&bypass.is_native)),
+    gauge("carom_bypass_zero_copy", "1 if the device reads and writes frames itself, else 0.", |bypass| {
+        flag(&bypass.is_zero_copy)
+    }),
+    counter("carom_bypass_frames_received_total", "Frames received past the kernel.", |bypass| {
+        bypass.frames_in.get() as f64
+    }),
+    counter("carom_bypass_frames_sent_total", "Frames sent past the kernel, retransmissions included.", |bypass| {
+        bypass.frames_out.get() as f64
+    }),
+    gauge("carom_bypass_connections", "Open connections of bypass.", |bypass| bypass.open.get() as f64),
+    counter("carom_bypass_connections_total", "Connections opened over bypass.", |bypass| bypass.opened.get() as f64),
+    counter("carom_bypass_retransmissions_total", "Segments sent again over bypass.", |bypass| {
+        bypass.retransmissions.get() as f64
+    }),
+    counter("carom_bypass_timeouts_total", "Retransmission timeouts of bypass.", |bypass| bypass.timeouts.get() as f64),
+    counter(
+        "carom_bypass_syn_cookies_total",
+        "SYN cookies sent, because too many connections were half open.",
+        |bypass| bypass.cookies_sent.get() as f64,
+    ),
+    counter(
+        "carom_bypass_timed_out_total",
+        "Connections of bypass closed, because the client did not answer.",
+        |bypass| bypass.timed_out.get() as f64,
+    ),
+    counter("carom_bypass_resets_received_total", "Connections of bypass that clients reset.", |bypass| {
+        bypass.resets_received.get() as f64
+    }),
+    counter("carom_bypass_out_of_order_total", "Segments that arrived out of order over bypass.", |bypass| {
+        bypass.out_of_order.get() as f64
+    }),
+    counter(
+        "carom_bypass_kernel_drops_total",
+        "Received frames that the kernel dropped for any reason; it counts some of them twice.",
+        |bypass| bypass.kernel_drops.get() as f64,
+    ),
+    counter(
+        "carom_bypass_receive_ring_full_total",
+        "Received frames that the kernel dropped, because the core was too slow and its ring was full.",
+        |bypass| bypass.receive_ring_full.get() as f64,
+    ),
+    counter(
+        "carom_bypass_fill_ring_empty_total",
+        "Received frames that the kernel dropped, because the core was too slow to provide free frames.",
+        |bypass| bypass.fill_ring_empty.get() as f64,
+    ),
+    counter("carom_bypass_ring_full_total", "Times that the ring of frames to send was full.", |bypass| {
+        bypass.ring_full.get() as f64
+    }),
 ];
 
 /// Metrics of the node.

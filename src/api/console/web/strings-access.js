@@ -55,7 +55,7 @@ export const keys = {
   until: "Expiry date and time",
   untilMissing: "Enter a date and time, or choose “Never”.",
   rate: "Rate limit (links/s)",
-  rateHint: "Links that the app may create per second on each node. Leave empty for the default.",
+  rateHint: "Links that the app may create per second on all nodes together. Leave empty for the default.",
   domains: "Domains",
   domainsHint: "Links on other domains are invisible to this key. Leave empty for all domains.",
   defaultOf: (domain) => `${domain} (default)`,

@@ -42,6 +42,15 @@ export const cores = {
   plot: (core) => `Redirects/s of core ${core}, last two minutes`,
 };
 
+export const bypass = {
+  title: "Kernel bypass",
+  inUse: "In use",
+  notInUse: "Not in use",
+  on: (name) => `on ${name}; counts since start`,
+  mode: ({ mode, zeroCopy }) => `${mode === "native" ? "Native" : "Generic"}, ${zeroCopy ? "zero copy" : "copies"}`,
+  columns: { core: "Core", mode: "Mode", framesIn: "Frames in", framesOut: "Frames out", open: "Connections", retransmissions: "Retransmitted", timeouts: "Timeouts", cookies: "SYN cookies", resetsIn: "Resets in", resetsOut: "Resets out", outOfOrder: "Out of order", dropped: "Dropped", kernelDrops: "Kernel drops" },
+};
+
 export const health = {
   codes: "Generated slugs",
   length: "Slug length",

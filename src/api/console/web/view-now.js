@@ -4,6 +4,7 @@ import { badge, card, fill, h, loadingState, pageHead, setText } from "./dom.js"
 import { duration, micros, number } from "./format.js";
 import { onLive } from "./live.js";
 import { alarmList } from "./now-alarms.js";
+import { bypassCard } from "./now-bypass.js";
 import { coreTable } from "./now-cores.js";
 import { healthCards } from "./now-health.js";
 import { latencies } from "./now-latency.js";
@@ -38,7 +39,7 @@ export async function show(main) {
 }
 
 function build(body) {
-  const parts = [alarmList(), rates(), ratePlots(), coreTable(SECONDS), healthCards()];
+  const parts = [alarmList(), rates(), ratePlots(), coreTable(SECONDS), bypassCard(), healthCards()];
   fill(body, parts.map((part) => part.element));
   return parts;
 }

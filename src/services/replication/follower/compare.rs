@@ -187,7 +187,11 @@ impl Follower {
         if !known.is_empty() {
             self.send_to_writer(WriterOrder::Found(known))?;
         }
-        if unread.is_empty() { Ok(()) } else { self.send_to_writer(WriterOrder::Unread(unread)) }
+        if unread.is_empty() {
+            return Ok(());
+        }
+        self.fleet.view.note_marks();
+        self.send_to_writer(WriterOrder::Unread(unread))
     }
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {

@@ -43,6 +43,7 @@ impl Follower {
                 }
             };
             let Some((last, _)) = page.last() else { return Ok(()) };
+            self.fleet.view.note_marks();
             behind = Some(*last);
             self.send_found(page.into_iter().filter_map(decoded).collect())?;
         }

@@ -179,6 +179,24 @@ impl Redis {
         self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
     }
 
+    /// Sets the creates that arrive at a node, by app; `None` leaves them as they are. Returns those of all nodes.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn share_creates(
+        &mut self,
+        node: &str,
+        demand: Option<&str>,
+        within: Duration,
+    ) -> Result<Vec<(String, String)>, RedisError> {
+        let key = self.space("creates");
+        let set = demand.map(|demand| Question::Plain(cmd("HSET").arg(&key).arg(node).arg(demand).to_owned()));
+        let get = Question::Plain(cmd("HGETALL").arg(&key).to_owned());
+        let together = set.into_iter().chain([get]).collect();
+        let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
+        answers.last().map(pairs).ok_or_else(|| nonsense("the creates of nodes"))
+    }
+
     /// Sends the heartbeat of this node, and receives the state of the others.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
 //! Tests of the aggregator: its counts after crashes, deletes and full disks.
 
+use super::tidy::ROWS_MANY;
 use super::*;
 use crate::services::testing::KEY;
 use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
+use carom_store::links::RowPlace;
 use std::sync::mpsc::{Sender, channel};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -182,7 +184,7 @@ fn counts_that_cannot_be_read_are_said_and_kept() {
         desk.aggregator.write_log();
         if hour == 5 {
             let mut batch = desk.aggregator.links.batch();
-            batch.put_visits(b"abc", (490_000, 1), b"\xff");
+            batch.put_visits(b"abc", RowPlace { hour: 490_000, slot: 0, log: 1 }, b"\xff");
             desk.aggregator.links.commit(batch).unwrap();
         }
         (0..4).for_each(|_| desk.go_on());

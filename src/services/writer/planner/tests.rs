@@ -99,6 +99,19 @@ fn every_state_decides_every_request_of_a_node_alone() {
 }
 
 #[test]
+fn a_delete_without_redis_denies_only_a_code_that_is_used_up() {
+    let gone = |origin| CodeState::Held(state(origin, 1, 7).deleted(NOW));
+    for (stored, expected) in [
+        (CodeState::Absent, StoreAnswer::NeedsRedis { asked: false }),
+        (gone(Origin::Custom), StoreAnswer::NeedsRedis { asked: false }),
+        (gone(Origin::Issued), StoreAnswer::NotFound),
+    ] {
+        let order = delete_on(FleetDecision::NoReply { asked: false, alone: true });
+        assert_eq!(decide(&mut Outbox::default(), &stored, order).0, Some(expected), "{stored:?}");
+    }
+}
+
+#[test]
 fn of_two_creates_in_one_commit_the_first_wins() {
     let mut outbox = Outbox::default();
     let mut plan = CommitPlanner::new(&mut outbox, NOW);

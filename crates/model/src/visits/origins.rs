@@ -1,0 +1,289 @@
+//! The origins of visit counts in a fleet: which node counted which rows, and how far each node's batches were applied.
+//!
+//! Every node stores the counts of all nodes. Rows of one *origin* share a *slot*, a small number in their keys. A node
+//! numbers its own batches from 1 without gaps, so one number per origin says which batches a store has.
+//!
+//! An origin is a data directory and not a node name: a directory that was restored from a backup counts as a new
+//! origin, because its next numbers are those of batches that other nodes already have.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::tally::{push_number, take_bytes, take_number};
+
+/// The random identity of an origin; 0 for a node that has never been in a fleet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct OriginId(pub u64);
+
+impl fmt::Display for OriginId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl std::str::FromStr for OriginId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<OriginId, Self::Err> {
+        u64::from_str_radix(text, 16).map(OriginId)
+    }
+}
+
+/// The slot of an origin: part of the key of each of its rows.
+pub type OriginSlot = u8;
+
+/// The use of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SlotUse {
+    /// The rows count.
+    Counted,
+    /// A snapshot of the origin is being written. Its rows do not count yet.
+    Building,
+    /// The rows were replaced by a snapshot and are to be removed.
+    Dropped,
+}
+
+/// An origin, as far as this store has its counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VisitOrigin {
+    /// The identity of the origin.
+    pub id: OriginId,
+    /// The name of its node.
+    pub node: String,
+    /// The number of its last batch whose rows are all stored.
+    pub applied: u64,
+}
+
+/// The slots of a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OriginTable {
+    own: OriginSlot,
+    slots: BTreeMap<OriginSlot, (SlotUse, VisitOrigin)>,
+}
+
+impl Default for OriginTable {
+    /// Returns the table of a node without a fleet: one slot, its own.
+    fn default() -> OriginTable {
+        let alone = VisitOrigin { id: OriginId::default(), node: String::new(), applied: 0 };
+        OriginTable { own: 0, slots: BTreeMap::from([(0, (SlotUse::Counted, alone))]) }
+    }
+}
+
+impl OriginTable {
+    /// Returns the slot of the node's own counts.
+    pub fn own_slot(&self) -> OriginSlot {
+        self.own
+    }
+
+    /// Returns the node itself as an origin.
+    pub fn own(&self) -> &VisitOrigin {
+        &self.slots[&self.own].1
+    }
+
+    /// True once the node has an identity, which it gets at its first start in a fleet.
+    pub fn has_identity(&self) -> bool {
+        self.own().id != OriginId::default()
+    }
+
+    /// Gives the node its first identity. `applied` is 1 if it has stored counts of its own already.
+    pub fn identify(&mut self, id: OriginId, node: &str, applied: u64) {
+        self.slots.insert(self.own, (SlotUse::Counted, VisitOrigin { id, node: node.to_owned(), applied }));
+    }
+
+    /// Gives the node another identity. Its counts so far remain those of the previous one. Returns false if no slot is
+    /// free.
+    pub fn renew(&mut self, id: OriginId, node: &str) -> bool {
+        let slot = self.take_slot(SlotUse::Counted, id, node);
+        slot.inspect(|slot| self.own = *slot).is_some()
+    }
+
+    /// True if rows in this slot count.
+    pub fn is_counted(&self, slot: OriginSlot) -> bool {
+        matches!(self.slots.get(&slot), Some((SlotUse::Counted, _)))
+    }
+
+    /// True if rows in this slot may be removed.
+    pub fn is_disused(&self, slot: OriginSlot) -> bool {
+        self.slots.get(&slot).is_none_or(|(used, _)| *used == SlotUse::Dropped)
+    }
+
+    /// Iterates over the origins whose rows count, with their slots.
+    pub fn counted(&self) -> impl Iterator<Item = (OriginSlot, &VisitOrigin)> {
+        let counted = self.slots.iter().filter(|(_, (used, _))| *used == SlotUse::Counted);
+        counted.map(|(slot, (_, origin))| (*slot, origin))
+    }
+
+    /// Returns the slot of an origin whose rows count.
+    pub fn slot_of(&self, id: OriginId) -> Option<OriginSlot> {
+        self.counted().find(|(_, origin)| origin.id == id).map(|(slot, _)| slot)
+    }
+
+    /// Returns the number of the last batch of a slot whose rows are all stored.
+    pub fn applied(&self, slot: OriginSlot) -> u64 {
+        self.slots.get(&slot).map_or(0, |(_, origin)| origin.applied)
+    }
+
+    /// Adds an origin of which nothing is stored. Returns its slot; `None` if no slot is free.
+    pub fn adopt(&mut self, id: OriginId, node: &str) -> Option<OriginSlot> {
+        assert!(self.slot_of(id).is_none(), "the counts of an origin would be in two slots");
+        self.take_slot(SlotUse::Counted, id, node)
+    }
+
+    /// Begins a snapshot of an origin. Returns its slot; `None` if no slot is free.
+    pub fn build(&mut self, id: OriginId, node: &str) -> Option<OriginSlot> {
+        self.take_slot(SlotUse::Building, id, node)
+    }
+
+    fn take_slot(&mut self, used: SlotUse, id: OriginId, node: &str) -> Option<OriginSlot> {
+        let slot = (0..=OriginSlot::MAX).find(|slot| !self.slots.contains_key(slot))?;
+        self.slots.insert(slot, (used, VisitOrigin { id, node: node.to_owned(), applied: 0 }));
+        Some(slot)
+    }
+
+    /// Ends a snapshot that has all batches up to a number: its rows count from now on, and those that it replaces do
+    /// not. Returns the slot of the latter.
+    pub fn finish(&mut self, slot: OriginSlot, applied: u64) -> Option<OriginSlot> {
+        let id = self.slots[&slot].1.id;
+        let replaced = self.slot_of(id);
+        replaced.into_iter().for_each(|replaced| self.drop_slot(replaced));
+        if let Some((used, origin)) = self.slots.get_mut(&slot) {
+            *used = SlotUse::Counted;
+            origin.applied = applied;
+        }
+        replaced
+    }
+
+    /// Marks the rows of a slot for removal.
+    pub fn drop_slot(&mut self, slot: OriginSlot) {
+        assert_ne!(slot, self.own, "the node's own counts would be removed");
+        if let Some((used, _)) = self.slots.get_mut(&slot) {
+            *used = SlotUse::Dropped;
+        }
+    }
+
+    /// Iterates over the slots whose rows are to be removed.
+    pub fn dropped(&self) -> impl Iterator<Item = OriginSlot> {
+        self.slots.iter().filter(|(_, (used, _))| *used == SlotUse::Dropped).map(|(slot, _)| *slot)
+    }
+
+    /// Drops every unfinished snapshot, as a new process must.
+    pub fn drop_unfinished(&mut self) {
+        let unfinished = self.slots.values_mut().filter(|(used, _)| *used == SlotUse::Building);
+        unfinished.for_each(|(used, _)| *used = SlotUse::Dropped);
+    }
+
+    /// Frees a slot without rows.
+    pub fn free(&mut self, slot: OriginSlot) {
+        assert!(self.is_disused(slot), "rows that count would belong to another origin");
+        self.slots.remove(&slot);
+    }
+
+    /// Records that all batches of a slot up to a number are stored.
+    pub fn reach(&mut self, slot: OriginSlot, number: u64) {
+        if let Some((_, origin)) = self.slots.get_mut(&slot) {
+            origin.applied = origin.applied.max(number);
+        }
+    }
+
+    /// Returns the stored form, with a checksum.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![self.own];
+        for (slot, (used, origin)) in &self.slots {
+            let used = match used {
+                SlotUse::Counted => 0,
+                SlotUse::Building => 1,
+                SlotUse::Dropped => 2,
+            };
+            out.extend([*slot, used]);
+            out.extend(origin.id.0.to_le_bytes());
+            push_number(origin.applied, &mut out);
+            push_number(origin.node.len() as u64, &mut out);
+            out.extend(origin.node.as_bytes());
+        }
+        out.extend(xxh3_64(&out).to_le_bytes());
+        out
+    }
+
+    /// Decodes the stored form; `None` if it is damaged.
+    pub fn decode(bytes: &[u8]) -> Option<OriginTable> {
+        let (content, sum) = bytes.split_last_chunk::<8>()?;
+        if xxh3_64(content) != u64::from_le_bytes(*sum) {
+            return None;
+        }
+        let (own, mut rest) = content.split_first()?;
+        let mut slots = BTreeMap::new();
+        while let Some((&[slot, used], behind)) = rest.split_first_chunk() {
+            let (id, behind) = behind.split_first_chunk()?;
+            rest = behind;
+            let used = match used {
+                0 => SlotUse::Counted,
+                1 => SlotUse::Building,
+                2 => SlotUse::Dropped,
+                _ => return None,
+            };
+            let (id, applied) = (OriginId(u64::from_le_bytes(*id)), take_number(&mut rest)?);
+            let node = String::from_utf8(take_bytes(&mut rest)?.to_vec()).ok()?;
+            slots.insert(slot, (used, VisitOrigin { id, node, applied }));
+        }
+        let table = OriginTable { own: *own, slots };
+        (rest.is_empty() && table.is_counted(*own)).then_some(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn table_is_read_as_it_was_written() {
+        let mut table = OriginTable::default();
+        assert!(!table.has_identity());
+        table.identify(OriginId(7), "a", 1);
+        let b = table.adopt(OriginId(8), "b").unwrap();
+        table.reach(b, 41);
+        let building = table.build(OriginId(8), "b").unwrap();
+        assert_eq!(OriginTable::decode(&table.encode()), Some(table.clone()));
+        assert!(table.is_counted(b) && !table.is_counted(building) && !table.is_disused(building));
+        let bytes = table.encode();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            assert_eq!(OriginTable::decode(&damaged), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn snapshot_replaces_the_slot() {
+        let mut table = OriginTable::default();
+        table.identify(OriginId(7), "a", 0);
+        let before = table.adopt(OriginId(8), "b").unwrap();
+        table.reach(before, 5);
+        let slot = table.build(OriginId(8), "b").unwrap();
+        assert_eq!((table.slot_of(OriginId(8)), table.finish(slot, 9)), (Some(before), Some(before)));
+        assert_eq!((table.slot_of(OriginId(8)), table.applied(slot)), (Some(slot), 9));
+        assert!(table.is_disused(before) && table.dropped().eq([before]));
+        table.free(before);
+        // Another data directory with this name: the counts so far stay, under their old identity.
+        assert!(table.renew(OriginId(9), "a"));
+        assert_eq!((table.own().id, table.slot_of(OriginId(7))), (OriginId(9), Some(0)));
+    }
+
+    #[test]
+    fn slots_are_bounded() {
+        let mut table = OriginTable::default();
+        let adopted = (1..=300).filter(|id| table.adopt(OriginId(*id), "n").is_some()).count();
+        assert_eq!(adopted, 255);
+        assert!(!table.renew(OriginId(400), "a"));
+        assert_eq!(table.own_slot(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_is_total(bytes in any::<Vec<u8>>()) {
+            prop_assert!(OriginTable::decode(&bytes).is_none_or(|table| table.encode() == bytes));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The knowledge of this node about the fleet that decides between 404 and 503 for a code that it does not have.
+//!
+//! Threads of the fleet write it, cores and the look-up thread read it, all without locks.
+//! [`carom_model::replication::absence`] has the rules.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use carom_shards::{Code, CodeLength, CodeSpace, GeneratedCode};
+
+use carom_limits::{FOLLOWED_KEPT, MARK_KEPT, SETTLE_TIME};
+use carom_model::replication::absence::{self, CodeForm};
+
+/// Returns the time since the machine was booted, including sleep. No clock setting affects it.
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+}
+
+/// An instant since boot in milliseconds; 0 stands for never.
+fn ms_of(at: Duration) -> u64 {
+    at.as_millis() as u64
+}
+
+/// True if an instant was at most `kept` ago.
+fn is_fresh(at_ms: u64, now: Duration, kept: Duration) -> bool {
+    at_ms > 0 && ms_of(now).saturating_sub(at_ms) < ms_of(kept)
+}
+
+/// The knowledge of a node about its fleet. All instants are since the boot of the machine.
+#[derive(Debug)]
+pub struct FleetView {
+    space: CodeSpace,
+    /// The highest counter value of each length that the node has heard of.
+    marks: [AtomicU64; GeneratedCode::LEN_MAX + 1],
+    /// The instant at which the last answered heartbeat was sent.
+    heard_ms: AtomicU64,
+    /// The instant before which every change in the streams is in the memory of the cores.
+    followed_ms: AtomicU64,
+    /// The instant at which a connection to Redis was last lost, or a master replaced.
+    disturbed_ms: AtomicU64,
+    /// True if another node with links of its own compares them with Redis, which may lack some.
+    others_restore: AtomicBool,
+    /// True if the node may have marked codes, which have a link although no core has them.
+    has_marks: AtomicBool,
+}
+
+impl FleetView {
+    /// Returns the view of a node that has heard of nothing.
+    pub fn new(space: CodeSpace) -> FleetView {
+        FleetView {
+            space,
+            marks: Default::default(),
+            heard_ms: AtomicU64::new(0),
+            followed_ms: AtomicU64::new(0),
+            disturbed_ms: AtomicU64::new(0),
+            others_restore: AtomicBool::new(false),
+            has_marks: AtomicBool::new(false),
+        }
+    }
+
+    /// Records the answer to a heartbeat that was sent at `sent`.
+    pub fn hear(&self, marks: impl IntoIterator<Item = (CodeLength, u64)>, others_restore: bool, sent: Duration) {
+        for (length, mark) in marks {
+            self.marks[length.get()].fetch_max(mark, Ordering::Relaxed);
+        }
+        self.others_restore.store(others_restore, Ordering::Relaxed);
+        self.heard_ms.fetch_max(ms_of(sent), Ordering::Release);
+    }
+
+    /// Records that every change that was in the streams at that instant is in the memory of the cores.
+    pub fn follow(&self, at: Duration) {
+        self.followed_ms.fetch_max(ms_of(at), Ordering::Release);
+    }
+
+    /// Records that a connection to Redis was lost, or a master replaced, at that instant.
+    pub fn disturb(&self, at: Duration) {
+        self.disturbed_ms.fetch_max(ms_of(at), Ordering::Release);
+    }
+
+    /// Records that a code is to be marked. From then on only Redis can deny a code, until a restart.
+    pub fn note_marks(&self) {
+        self.has_marks.store(true, Ordering::Release);
+    }
+
+    /// Returns the instant up to which all streams were followed. Read it before the code is looked up in memory.
+    pub fn followed(&self) -> FollowedMark {
+        FollowedMark(self.followed_ms.load(Ordering::Acquire))
+    }
+
+    /// Returns the form of a code.
+    pub fn form(&self, code: &Code) -> CodeForm {
+        CodeForm::of(code, &self.space)
+    }
+
+    /// Returns the first counter value that no node can have leased, for the length of a code; `None` if it is unknown.
+    fn bound(&self, form: CodeForm, now: Duration) -> Option<u64> {
+        let CodeForm::Counted(length, _) = form else { return None };
+        let heard_ms = self.heard_ms.load(Ordering::Acquire);
+        let mark = self.marks[length.get()].load(Ordering::Relaxed);
+        is_fresh(heard_ms, now, MARK_KEPT).then(|| absence::bound(length, mark))
+    }
+
+    /// True if a code that is not in memory is certainly on no node. `mark` was read before the look-up.
+    pub fn is_absent(&self, code: &Code, mark: FollowedMark) -> bool {
+        let now = since_boot();
+        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) || self.has_marks.load(Ordering::Acquire) {
+            return false;
+        }
+        let form = self.form(code);
+        absence::is_absent(form, self.bound(form, now), true)
+    }
+
+    /// True if a code is certainly on no node, after Redis has said that it has no link.
+    pub fn is_denied(&self, code: &Code) -> bool {
+        let (now, form) = (since_boot(), self.form(code));
+        absence::is_denied(form, self.bound(form, now), self.is_settled(now))
+    }
+
+    /// True if Redis has lost nothing lately that another node may be about to bring back.
+    fn is_settled(&self, now: Duration) -> bool {
+        let hears = is_fresh(self.heard_ms.load(Ordering::Acquire), now, MARK_KEPT);
+        let is_disturbed = is_fresh(self.disturbed_ms.load(Ordering::Acquire), now, SETTLE_TIME);
+        hears && !is_disturbed && !self.others_restore.load(Ordering::Relaxed)
+    }
+
+    /// True if a node may have generated the code.
+    pub fn may_be_generated(&self, code: &Code) -> bool {
+        let form = self.form(code);
+        !absence::is_never_generated(form, self.bound(form, since_boot()))
+    }
+}
+
+/// The instant up to which all streams were followed when it was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FollowedMark(u64);
+
+/// A marker that passes through the writer and all cores, behind the changes of a reading of the streams. Once all cores
+/// have it, these changes are in their memory.
+#[derive(Debug)]
+pub struct FollowFence {
+    view: Arc<FleetView>,
+    /// The instant at which the streams were read.
+    at: Duration,
+    /// Number of cores that do not have it yet.
+    left: AtomicUsize,
+}
+
+impl FollowFence {
+    /// Returns a fence behind a reading that began at `at`, for that number of mailboxes.
+    pub fn new(view: Arc<FleetView>, at: Duration, mailboxes: usize) -> FollowFence {
+        assert!(mailboxes > 0, "nobody would pass the fence");
+        FollowFence { view, at, left: AtomicUsize::new(mailboxes) }
+    }
+
+    /// Records that a core has it.
+    pub fn pass(&self) {
+        let left = self.left.fetch_sub(1, Ordering::AcqRel);
+        assert!(left > 0, "a core passes the fence twice, so another has not passed it");
+        if left == 1 {
+            self.view.follow(self.at);
+        }
+    }
+
+    /// True if all cores have it.
+    pub fn is_passed(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_shards::{CodeSecret, CounterValue};
+
+    const LENGTH: CodeLength = CodeLength::DEFAULT;
+
+    fn view() -> FleetView {
+        FleetView::new(CodeSpace::new(&CodeSecret::from_bytes([7; 32])))
+    }
+
+    fn generated(view: &FleetView, value: u64) -> Code {
+        view.space.code(LENGTH, CounterValue(value)).to_code()
+    }
+
+    #[test]
+    fn a_guess_is_absent_while_counter_and_streams_are_fresh() {
+        let view = view();
+        let (issued, beyond) = (generated(&view, 500), generated(&view, LENGTH.codes() - 1));
+        view.follow(since_boot());
+        assert!(!view.is_absent(&beyond, view.followed()), "nothing is known of the counter");
+        view.hear([(LENGTH, 1_000)], false, since_boot());
+        assert!(view.is_absent(&beyond, view.followed()));
+        assert!(!view.is_absent(&issued, view.followed()), "another node may have it");
+        assert!(!view.is_absent(&beyond, FollowedMark::default()), "the streams were not read when it was looked up");
+        let slug = Code::parse(b"my-slug").unwrap();
+        assert!(!view.is_absent(&slug, view.followed()), "only Redis can deny it");
+    }
+
+    #[test]
+    fn redis_denies_what_nobody_creates_alone() {
+        let view = view();
+        let slug = Code::parse(b"my-slug").unwrap();
+        let (issued, beyond) = (generated(&view, 500), generated(&view, LENGTH.codes() - 1));
+        assert!(!view.is_denied(&slug), "nothing was heard of the other nodes");
+        view.hear([(LENGTH, 1_000)], false, since_boot());
+        assert!(view.is_denied(&slug) && view.is_denied(&beyond) && !view.is_denied(&issued));
+        view.hear([(LENGTH, 1_000)], true, since_boot());
+        assert!(!view.is_denied(&slug), "another node may have it, and compares");
+        view.hear([], false, since_boot());
+        assert!(view.is_denied(&slug));
+        view.disturb(since_boot());
+        assert!(!view.is_denied(&slug), "a new master may have lost it");
+    }
+
+    #[test]
+    fn a_fence_counts_once_all_cores_have_passed() {
+        let view = Arc::new(view());
+        let fence = FollowFence::new(Arc::clone(&view), Duration::from_millis(77), 2);
+        fence.pass();
+        assert!(!fence.is_passed());
+        assert_eq!(view.followed(), FollowedMark(0));
+        fence.pass();
+        assert!(fence.is_passed());
+        assert_eq!(view.followed(), FollowedMark(77));
+    }
+}

@@ -1,0 +1,52 @@
+//! Texts and tables from the JSON of a status.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use carom_telemetry::readable;
+
+/// Writes a table and an empty line. All rows have the same number of columns.
+pub(super) fn write_table(page: &mut String, rows: &[Vec<String>]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        let _ = writeln!(page, "{}", cells.join("  "));
+    }
+    page.push('\n');
+}
+
+/// Returns the text without control characters, which a terminal would interpret.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+pub(super) fn cores(status: &Value) -> &[Value] {
+    status["cores"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+pub(super) fn number(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+/// Returns the increase per second; 0 if the node restarted in between.
+pub(super) fn rate(before: f64, now: f64, time: Duration) -> f64 {
+    ((now - before) / time.as_secs_f64().max(1e-3)).max(0.0)
+}
+
+/// Formats a number without decimals.
+pub(super) fn grouped(number: f64) -> String {
+    readable::grouped(number.round().max(0.0) as u64)
+}
+
+/// A number without decimals, with its noun.
+pub(super) fn count(number: f64, one: &str) -> String {
+    readable::count(number.round().max(0.0) as u64, one)
+}
+
+/// Formats a time in its two largest units.
+pub(super) fn span(seconds: f64) -> String {
+    readable::duration(seconds.max(0.0) as u64)
+}

@@ -1,0 +1,126 @@
+//! The part of a core's turn that belongs to bypass: frames in at its beginning, frames out at its end.
+
+use std::io;
+use std::rc::Rc;
+
+use carom_net::{CloseReason, ConnectionId};
+use carom_ring::Tag;
+
+use super::{Bypass, Report, StackTransport};
+use crate::core::driver::Transport;
+use crate::core::run_loop::Core;
+use crate::core::work::Work;
+
+/// Frames of one turn. Answers to them go out together; then mail and other cores have their turn.
+const FRAMES_PER_TURN: usize = 256;
+
+/// The tag of a place of the stack without a connection.
+const NO_TAG: Tag = Tag { slot: u32::MAX, generation: 0 };
+
+impl Core {
+    /// Takes received frames, and runs the timers of the stack. Returns true if there was any work.
+    pub(in crate::core) fn begin_bypass(&mut self) -> bool {
+        let Some(mut bypass) = self.driver.bypass.take() else { return false };
+        let mut worked = self.continue_sent(&mut bypass);
+        let datapath = Rc::clone(&bypass.datapath);
+        datapath.borrow_mut().begin(self.work.now.instant);
+        for _ in 0..FRAMES_PER_TURN {
+            if !datapath.borrow_mut().receive(&mut bypass.inbox) {
+                break;
+            }
+            worked = true;
+            self.deliver(&mut bypass);
+        }
+        datapath.borrow_mut().run_timers(&mut bypass.inbox);
+        worked |= !bypass.inbox.reports.is_empty();
+        self.deliver(&mut bypass);
+        self.driver.bypass = Some(bypass);
+        worked
+    }
+
+    /// Sends the frames of the turn. Returns true if there is more to do at once.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub(in crate::core) fn end_bypass(&mut self) -> io::Result<bool> {
+        let Some(bypass) = &mut self.driver.bypass else { return Ok(false) };
+        let is_full = bypass.datapath.borrow_mut().end()?;
+        Ok(is_full || !bypass.continues.is_empty())
+    }
+
+    /// Continues the connections whose last send was taken whole.
+    fn continue_sent(&mut self, bypass: &mut Bypass) -> bool {
+        let mut continues = std::mem::take(&mut bypass.continues);
+        let worked = !continues.is_empty();
+        for tag in continues.drain(..) {
+            if let Some(conn) = self.work.conns.of(tag) {
+                Work::touch(&mut self.work.dirty, conn);
+                self.work.drained(tag.slot);
+            }
+        }
+        bypass.continues = continues;
+        worked
+    }
+
+    /// Delivers what the stack has reported.
+    fn deliver(&mut self, bypass: &mut Bypass) {
+        let mut reports = std::mem::take(&mut bypass.inbox.reports);
+        for (id, report) in reports.drain(..) {
+            if matches!(report, Report::Opened) {
+                self.accept(bypass, id);
+                continue;
+            }
+            let tag = bypass.tags[id.index as usize];
+            if self.work.conns.of(tag).is_none() {
+                continue;
+            }
+            match report {
+                Report::Received { is_spilled, start, len } => {
+                    self.work.receive(tag.slot, bypass.inbox.bytes(is_spilled, start, len));
+                }
+                Report::Writable => self.send_rest(tag),
+                Report::PeerFinished | Report::Closed(CloseReason::Finished) => self.work.peer_ended(tag.slot),
+                Report::Closed(CloseReason::ResetByPeer | CloseReason::TimedOut) => self.work.break_off(tag.slot),
+                Report::Opened => {}
+            }
+        }
+        bypass.inbox.reports = reports;
+    }
+
+    /// Takes a new connection in.
+    fn accept(&mut self, bypass: &mut Bypass, id: ConnectionId) {
+        let place = id.index as usize;
+        if bypass.tags.len() <= place {
+            bypass.tags.resize(place + 1, NO_TAG);
+        }
+        bypass.tags[place] = NO_TAG;
+        let addresses = {
+            let datapath = bypass.datapath.borrow();
+            datapath.stack.local_addr(id).zip(datapath.stack.remote_addr(id))
+        };
+        // Without addresses the client has left already.
+        let Some((local, remote)) = addresses else { return };
+        let transport = StackTransport::new(&bypass.datapath, id, remote.ip());
+        if let Some(listener) = bypass.listener(local).filter(|_| self.may_admit())
+            && let Some(slot) = self.admit(Transport::Stack(transport), listener)
+            && let Some(conn) = self.work.conns.get(slot)
+        {
+            bypass.tags[place] = conn.tag;
+        }
+    }
+
+    /// Sends what waited for room.
+    fn send_rest(&mut self, tag: Tag) {
+        let Some(conn) = self.work.conns.of(tag) else { return };
+        let Transport::Stack(transport) = &mut conn.transport else { return };
+        if !transport.is_sending() {
+            return;
+        }
+        conn.sends.since = self.work.now.tick;
+        let done = transport.send_rest();
+        Work::touch(&mut self.work.dirty, conn);
+        if let Some(buffer) = done {
+            self.finish_send(tag, buffer);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Requests about visit counts that nodes exchange: one stream of batches per origin, the list of origins, and snapshots.
+
+use std::time::Duration;
+
+use carom_redis::{Question, RedisError, Value, cmd, text};
+
+use super::{KeyGroup, Redis, nonsense, pairs};
+use carom_limits::VISITS_CHUNKS_HELD;
+use carom_model::replication::{PARTITIONS, Partition};
+use carom_model::visits::origins::OriginId;
+
+/// Time for which the batches of a node are kept without a new one.
+const STREAM_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Time for which chunks of a snapshot wait for the node that asked for it.
+const CHUNKS_KEPT: Duration = Duration::from_secs(60);
+
+/// Time for which no other node answers a request for a snapshot.
+const CLAIM_KEPT: Duration = Duration::from_secs(600);
+
+/// The origins and requests that all nodes see.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VisitNotes {
+    /// Each origin with its description.
+    pub origins: Vec<(OriginId, String)>,
+    /// The requests for snapshots, by the origin that asks.
+    pub wanted: Vec<(OriginId, String)>,
+}
+
+impl Redis {
+    fn visit_place(origin: OriginId) -> KeyGroup {
+        KeyGroup::Partition(Partition((origin.0 % u64::from(PARTITIONS)) as u8))
+    }
+
+    fn visit_stream(&self, origin: OriginId) -> String {
+        format!("{}:v:{origin}", self.tag(Redis::visit_place(origin)))
+    }
+
+    /// Appends an entry to the stream of an origin. Its identifier is the number of its last batch, so an entry is
+    /// appended once only. Entries before the batch `oldest` are removed.
+    ///
+    /// # Errors
+    /// [`RedisError`]; refused if the stream has this batch already.
+    pub fn publish_visits(
+        &mut self,
+        origin: OriginId,
+        last: u64,
+        entry: &[u8],
+        oldest: u64,
+        within: Duration,
+    ) -> Result<(), RedisError> {
+        let (place, stream) = (Redis::visit_place(origin), self.visit_stream(origin));
+        let mut add = cmd("XADD");
+        add.arg(&stream).arg("MINID").arg("~").arg(format!("{oldest}-0")).arg(format!("{last}-0")).arg("b").arg(entry);
+        let expire = cmd("PEXPIRE").arg(&stream).arg(STREAM_KEPT.as_millis() as u64).to_owned();
+        let together = vec![Question::Plain(add), Question::Plain(expire)];
+        let mut answers = self.client.ask_together(vec![(self.route(place), together)], within);
+        answers.remove(0).map(|_| ())
+    }
+
+    /// Returns the last batch in the stream of an origin; 0 if there is none.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn last_visits(&mut self, origin: OriginId, within: Duration) -> Result<u64, RedisError> {
+        let mut last = cmd("XREVRANGE");
+        last.arg(self.visit_stream(origin)).arg("+").arg("-").arg("COUNT").arg(1);
+        let answer = self.ask(Redis::visit_place(origin), Question::Plain(last), within)?;
+        Ok(visit_entries(&answer).first().map_or(0, |(last, _)| *last))
+    }
+
+    /// Returns entries of the stream of an origin, from the one with the batch `from` on: the number of the last batch of
+    /// each, and its bytes.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn visits_from(
+        &mut self,
+        origin: OriginId,
+        from: u64,
+        count: usize,
+        within: Duration,
+    ) -> Result<Vec<(u64, Vec<u8>)>, RedisError> {
+        let mut range = cmd("XRANGE");
+        range.arg(self.visit_stream(origin)).arg(format!("{from}-0")).arg("+").arg("COUNT").arg(count);
+        let answer = self.ask(Redis::visit_place(origin), Question::Plain(range), within)?;
+        Ok(visit_entries(&answer))
+    }
+
+    /// Sets the descriptions of origins.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn note_visits(&mut self, set: &[(OriginId, String)], within: Duration) -> Result<(), RedisError> {
+        if set.is_empty() {
+            return Ok(());
+        }
+        let mut put = cmd("HSET").arg(self.space("visits")).to_owned();
+        for (origin, about) in set {
+            put.arg(origin.to_string()).arg(about);
+        }
+        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+    }
+
+    /// Returns the descriptions of all origins, and the requests for snapshots.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn visit_notes(&mut self, within: Duration) -> Result<VisitNotes, RedisError> {
+        let get = |name: &str| Question::Plain(cmd("HGETALL").arg(self.space(name)).to_owned());
+        let together = ["visits", "visits:wanted"].map(get).into();
+        let answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within).remove(0)?;
+        let [origins, wanted] = &answers[..] else { return Err(nonsense("visit notes")) };
+        let notes = |value: &Value| -> Vec<(OriginId, String)> {
+            pairs(value).into_iter().filter_map(|(id, about)| Some((id.parse().ok()?, about))).collect()
+        };
+        Ok(VisitNotes { origins: notes(origins), wanted: notes(wanted) })
+    }
+
+    /// Asks all nodes for a snapshot; `None` takes the request back.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn want_visits(&mut self, me: OriginId, what: Option<&str>, within: Duration) -> Result<(), RedisError> {
+        let wanted = self.space("visits:wanted");
+        let command = match what {
+            Some(what) => cmd("HSET").arg(wanted).arg(me.to_string()).arg(what).to_owned(),
+            None => cmd("HDEL").arg(wanted).arg(me.to_string()).to_owned(),
+        };
+        self.ask(KeyGroup::Space, Question::Plain(command), within).map(|_| ())
+    }
+
+    /// Claims a request for a snapshot. Returns true if no other node has.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn claim_wanted(&mut self, request: &str, within: Duration) -> Result<bool, RedisError> {
+        let key = self.space(&format!("visits:given:{request}"));
+        let set = cmd("SET").arg(key).arg("1").arg("NX").arg("PX").arg(CLAIM_KEPT.as_millis() as u64).to_owned();
+        let answer = self.ask(KeyGroup::Space, Question::Plain(set), within)?;
+        Ok(text(&answer) == "OK" || matches!(answer, Value::Okay))
+    }
+
+    /// Returns the number of chunks of a snapshot that Redis can hold now.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn room_for_chunks(&mut self, request: &str, within: Duration) -> Result<usize, RedisError> {
+        let command = cmd("LLEN").arg(self.chunks(request)).to_owned();
+        match self.ask(KeyGroup::Space, Question::Plain(command), within)? {
+            Value::Int(len) => Ok(VISITS_CHUNKS_HELD.saturating_sub(len.max(0) as usize)),
+            _ => Err(nonsense("a list of chunks")),
+        }
+    }
+
+    /// Adds a chunk of a snapshot.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn put_chunk(&mut self, request: &str, chunk: &[u8], within: Duration) -> Result<(), RedisError> {
+        let key = self.chunks(request);
+        let push = cmd("RPUSH").arg(&key).arg(chunk).to_owned();
+        let expire = cmd("PEXPIRE").arg(&key).arg(CHUNKS_KEPT.as_millis() as u64).to_owned();
+        let together = vec![Question::Plain(push), Question::Plain(expire)];
+        let mut answers = self.client.ask_together(vec![(self.route(KeyGroup::Space), together)], within);
+        answers.remove(0).map(|_| ())
+    }
+
+    /// Takes the next chunk of a snapshot; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`RedisError`]; the chunk may be lost then.
+    pub fn take_chunk(&mut self, request: &str, within: Duration) -> Result<Option<Vec<u8>>, RedisError> {
+        let command = cmd("LPOP").arg(self.chunks(request)).to_owned();
+        match self.ask(KeyGroup::Space, Question::Plain(command), within)? {
+            Value::Nil => Ok(None),
+            Value::BulkString(chunk) => Ok(Some(chunk)),
+            _ => Err(nonsense("a chunk")),
+        }
+    }
+
+    fn chunks(&self, request: &str) -> String {
+        self.space(&format!("visits:chunks:{request}"))
+    }
+}
+
+/// Decodes the entries of a stream of visits.
+fn visit_entries(answer: &Value) -> Vec<(u64, Vec<u8>)> {
+    let Value::Array(entries) = answer else { return Vec::new() };
+    let entry = |entry: &Value| {
+        let Value::Array(parts) = entry else { return None };
+        let [id, Value::Array(fields)] = &parts[..] else { return None };
+        let [_, Value::BulkString(bytes)] = &fields[..] else { return None };
+        Some((text(id).split_once('-')?.0.parse().ok()?, bytes.clone()))
+    };
+    entries.iter().filter_map(entry).collect()
+}

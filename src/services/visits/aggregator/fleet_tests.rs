@@ -1,0 +1,252 @@
+//! Tests of counts that nodes exchange: two aggregators, with kills at any point.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use super::super::parts::Apps;
+use super::fleet::{Application, OwnBatch};
+use super::*;
+use crate::services::testing::KEY;
+use carom_model::visits::origins::OriginId;
+use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
+
+const HOUR_MS: u64 = 3_600_000;
+
+struct Node {
+    id: OriginId,
+    aggregator: VisitAggregator,
+    sender: VisitSender,
+    ended: Sender<Vec<Ended>>,
+}
+
+fn open(dir: &Path, id: u64) -> Node {
+    let (links, _) = Links::open(&dir.join(format!("links-{id}")), KEY).unwrap();
+    let (sender, receiver) = ring();
+    let (ended, ends) = channel();
+    let mut aggregator =
+        VisitAggregator::open(&dir.join(format!("visits-{id}")), links, vec![receiver], ends, Arc::default()).unwrap();
+    aggregator.identify(OriginId(id), &format!("n{id}")).unwrap();
+    Node { id: OriginId(id), aggregator, sender, ended }
+}
+
+fn code(text: &str) -> Code {
+    Code::parse(text.as_bytes()).unwrap()
+}
+
+impl Node {
+    /// Counts visits in an hour, and returns the synced batches.
+    fn visit(&mut self, name: &str, times: usize, hour: u64) -> Vec<OwnBatch> {
+        let visitor = self.sender.visitor(b"curl/8", b"https://a.example/");
+        (0..times).for_each(|_| {
+            assert_eq!(self.sender.record(&Visit { code: Some(code(name)), visitor }), RecordOutcome::Whole);
+        });
+        self.aggregator.collect(hour * HOUR_MS);
+        self.sync()
+    }
+
+    /// Ends a link, as the writer does.
+    fn end(&mut self, name: &str, number: u64) {
+        self.ended.send(vec![Ended { code: code(name), number }]).unwrap();
+        self.aggregator.collect(490_000 * HOUR_MS);
+    }
+
+    fn sync(&mut self) -> Vec<OwnBatch> {
+        self.aggregator.write_log();
+        if let Some(unsynced) = self.aggregator.take_unsynced() {
+            let synced = unsynced.sync();
+            self.aggregator.synced(synced);
+        }
+        self.aggregator.take_ready()
+    }
+
+    fn take(&mut self, of: &Node, batches: &[OwnBatch]) -> Vec<Application> {
+        let node = format!("n{}", of.id.0);
+        batches.iter().map(|batch| self.aggregator.apply((of.id, &node), batch).unwrap()).collect()
+    }
+
+    fn total(&self, name: &str) -> u64 {
+        let history = self.aggregator.history(Subject::Link(code(name))).unwrap();
+        let counts = self.aggregator.counts(Subject::Link(code(name))).unwrap();
+        assert_eq!(history.days.values().map(|counts| counts.total).sum::<u64>(), counts.total);
+        assert_eq!((history.all.counts, history.all.counts.bots), (counts, counts.total));
+        counts.total
+    }
+
+    /// Folds and searches, as long as there is something to do.
+    fn settle(&mut self) {
+        self.aggregator.now_ms += HOUR_MS;
+        (0..20).for_each(|_| self.aggregator.go_on(&Apps::default()));
+    }
+}
+
+#[test]
+fn batch_counts_once_whenever_it_comes_and_the_process_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut sent, mut hour): (Vec<OwnBatch>, u64) = (Vec::new(), 490_000);
+    for steps in [0, 1, 2, 3, 0, 1, 4, 2, 9] {
+        let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
+        for step in 0..=steps {
+            hour += 1;
+            // The first time also what the last process may not have sent.
+            let ready = a.visit("abc", 3, hour);
+            sent.extend(
+                ready
+                    .into_iter()
+                    .filter(|batch| sent.last().is_none_or(|last| batch.number > last.number))
+                    .collect::<Vec<_>>(),
+            );
+            // All batches arrive again each time, and one arrives too early.
+            let early = OwnBatch { number: sent.len() as u64 + 2, ..sent[0].clone() };
+            assert_eq!(b.take(&a, &[early]), [Application::Gap]);
+            assert!(b.take(&a, &sent).iter().all(|applied| *applied == Application::Done));
+            b.aggregator.collect((hour + step % 2) * HOUR_MS);
+            b.aggregator.go_on(&Apps::default());
+            let expected = 3 * sent.len() as u64;
+            assert_eq!((a.total("abc"), b.total("abc")), (expected, expected), "{steps} {step}");
+            assert_eq!(b.aggregator.own_counts(code("abc")).unwrap().total, 0);
+            assert_eq!(a.aggregator.own_counts(code("abc")).unwrap().total, expected);
+        }
+    }
+    let mut b = open(dir.path(), 2);
+    b.settle();
+    assert_eq!(b.total("abc"), 3 * sent.len() as u64);
+    let hosts = b.aggregator.referrers(0..=u32::MAX).unwrap();
+    assert_eq!(hosts.values().sum::<u64>(), 3 * sent.len() as u64);
+}
+
+#[test]
+fn unsent_batches_are_sent_by_the_next_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sent = open(dir.path(), 1).visit("abc", 3, 490_000);
+    let mut a = open(dir.path(), 1);
+    assert_eq!(a.aggregator.take_ready(), sent);
+    sent.extend(a.visit("abc", 1, 490_000));
+    assert_eq!(sent.iter().map(|batch| batch.number).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn end_of_a_link_reaches_the_counts_of_its_origin() {
+    let dir = tempfile::tempdir().unwrap();
+    for is_folded in [false, true] {
+        let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
+        let (of_a, of_b) = (a.visit("abc", 3, 490_000), b.visit("abc", 5, 490_000));
+        b.take(&a, &of_a);
+        a.take(&b, &of_b);
+        if is_folded {
+            b.settle();
+        }
+        assert_eq!((a.total("abc"), b.total("abc")), (8, 8));
+        // The link ends on both, and the next one with its slug is visited. A batch of B that is late has visits of the
+        // former link, until B says that it has ended.
+        let late = b.visit("abc", 2, 490_000);
+        a.end("abc", 1);
+        b.end("abc", 1);
+        let (of_a, of_b) = (a.visit("abc", 1, 490_000), b.visit("other", 1, 490_000));
+        b.take(&a, &of_a);
+        a.take(&b, &late);
+        assert_eq!((a.total("abc"), b.total("abc")), (3, 1), "{is_folded}");
+        a.take(&b, &of_b);
+        assert_eq!(a.aggregator.own_counts(code("abc")).unwrap().total, b.total("abc"), "{is_folded}");
+        assert_eq!(a.total("abc"), b.total("abc"), "{is_folded}");
+        a.end("abc", 2);
+        b.end("abc", 2);
+        let of_a = a.visit("other", 1, 490_000);
+        b.take(&a, &of_a);
+        b.visit("other", 1, 490_000);
+        assert_eq!((a.total("abc"), b.total("abc")), (0, 0), "{is_folded}");
+    }
+}
+
+#[test]
+fn counts_from_before_the_fleet_are_the_first_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    for is_folded in [false, true] {
+        let id = 1 + u64::from(is_folded);
+        let (links, _) = Links::open(&dir.path().join(format!("links-{id}")), KEY).unwrap();
+        let (mut sender, receiver) = ring();
+        let visits = dir.path().join(format!("visits-{id}"));
+        let mut alone = VisitAggregator::open(&visits, links, vec![receiver], channel().1, Arc::default()).unwrap();
+        let visitor = sender.visitor(b"curl/8", b"");
+        assert_eq!(sender.record(&Visit { code: Some(code("abc")), visitor }), RecordOutcome::Whole);
+        alone.collect(490_000 * HOUR_MS);
+        alone.write_log();
+        if is_folded {
+            alone.collect(490_001 * HOUR_MS);
+            (0..4).for_each(|_| alone.go_on(&Apps::default()));
+        }
+        drop(alone);
+        let mut node = open(dir.path(), id);
+        assert_eq!((node.aggregator.own_origin(), node.total("abc")), ((OriginId(id), 1), 1), "{is_folded}");
+        assert_eq!(node.visit("abc", 1, 490_002)[0].number, 2);
+        drop(node);
+        let mut node = open(dir.path(), id);
+        node.settle();
+        assert_eq!(node.aggregator.origin_view(OriginId(id), 0).unwrap().applied, 2, "{is_folded}");
+        assert_eq!(node.total("abc"), 2);
+    }
+}
+
+#[test]
+fn snapshot_replaces_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
+    let first = a.visit("abc", 3, 490_000);
+    b.take(&a, &first);
+    b.visit("abc", 1, 490_000);
+    let lost = a.visit("abc", 4, 490_000);
+    let next = a.visit("abc", 1, 490_001);
+    assert_eq!(b.take(&a, &next), [Application::Gap]);
+    let mut history = History::default();
+    history.add(490_000, &TallyRow::from(VisitCounts { total: 7, bots: 7 }));
+    let mut value = Vec::new();
+    history.encode(&mut value);
+    for is_killed in [true, false] {
+        let slot = b.aggregator.begin_snapshot((a.id, "n1")).unwrap().unwrap();
+        assert!(b.aggregator.put_snapshot(slot, &[(b"abc".to_vec(), value.clone())]).unwrap());
+        assert_eq!(b.total("abc"), 4, "it does not count before its end");
+        if is_killed {
+            drop(b);
+            b = open(dir.path(), 2);
+            assert_eq!(b.total("abc"), 4);
+        } else {
+            b.aggregator.end_snapshot(slot, lost[0].number).unwrap();
+        }
+    }
+    assert_eq!(b.total("abc"), 8);
+    assert_eq!(b.take(&a, &[first, lost].concat()), [Application::Done; 2]);
+    assert_eq!(b.take(&a, &next), [Application::Done]);
+    assert_eq!(b.total("abc"), 9);
+    drop(b);
+    let mut b = open(dir.path(), 2);
+    assert_eq!(b.total("abc"), 9);
+    // The rows that were replaced go, and their slots can be used again.
+    (0..6).for_each(|_| b.settle());
+    assert_eq!(b.aggregator.links.visits_of(b"abc").unwrap().len(), 3);
+    assert_eq!(b.aggregator.fleet.table().dropped().count(), 0);
+    assert_eq!(b.total("abc"), 9);
+}
+
+#[test]
+fn another_directory_is_another_origin() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut a = open(dir.path(), 1);
+    let first = a.visit("abc", 3, 490_000);
+    a.aggregator.renew(OriginId(7), "n1").unwrap();
+    let mut renewed = Node { id: OriginId(7), ..a };
+    let second = renewed.visit("abc", 2, 490_000);
+    assert_eq!((first[0].number, second[0].number, renewed.total("abc")), (1, 1, 5));
+    // What the former identity has published since the backup comes back as from another node.
+    std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
+    let former = Node { id: OriginId(1), ..open(&dir.path().join("elsewhere"), 9) };
+    let later = OwnBatch { number: 2, ..first[0].clone() };
+    assert_eq!(renewed.take(&former, &[first[0].clone(), later]), [Application::Done; 2]);
+    assert_eq!(renewed.total("abc"), 8);
+    drop(renewed);
+    let (links, _) = Links::open(&dir.path().join("links-1"), KEY).unwrap();
+    let visits = dir.path().join("visits-1");
+    let mut again = VisitAggregator::open(&visits, links, Vec::new(), channel().1, Arc::default()).unwrap();
+    again.identify(OriginId(11), "n1").unwrap();
+    assert_eq!(again.own_origin(), (OriginId(7), 1));
+    assert_eq!(again.counts(Subject::Link(code("abc"))).unwrap().total, 8);
+}

@@ -1,0 +1,285 @@
+//! Snapshots of the visits of one origin, from a node that has them to a node that misses a batch.
+//!
+//! The node that misses something publishes a request. The origin itself answers it, or after some seconds any node that
+//! has more. One of them claims the request, and sends the histories of all subjects in chunks. Redis holds a few chunks
+//! at a time. A snapshot that stops is asked for again, from the beginning.
+
+use std::time::{Duration, Instant};
+
+use super::aggregator::add_stored;
+use super::aggregator::fleet::OriginView;
+use super::exchange::{Exchange, Unfinished, random};
+use crate::services::replication::redis::VisitNotes;
+use carom_limits::VISITS_CHUNK_BYTES;
+use carom_model::visits::history::History;
+use carom_model::visits::origins::{OriginId, OriginSlot};
+use carom_model::visits::tally::{push_number, take_bytes, take_number};
+use carom_store::links::{Links, StoreError, VisitRow};
+
+/// Timeout of one request.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Time after which a node answers a request for the visits of another one.
+const OTHERS_AFTER: Duration = Duration::from_secs(3);
+
+/// Age from which a request counts as left behind by a node that is gone. A node that waits repeats its request sooner.
+const STALE_AFTER: Duration = Duration::from_secs(45);
+
+/// Time without progress after which a node repeats its request.
+const REPEAT_AFTER: Duration = Duration::from_secs(20);
+
+/// Number of rows that one read of a snapshot takes.
+const READ_ROWS: usize = 4_000;
+
+/// A snapshot that this node sends.
+pub(super) struct Giving {
+    request: String,
+    view: OriginView,
+    /// The key of the last row that was read.
+    read: Vec<u8>,
+    /// The history that is being put together, by its name.
+    current: Option<(Vec<u8>, History)>,
+    is_read: bool,
+    sent: u64,
+    since: Instant,
+}
+
+/// A snapshot that this node receives.
+pub(super) struct Taking {
+    origin: OriginId,
+    node: String,
+    request: String,
+    slot: Option<OriginSlot>,
+    /// The number of the next chunk.
+    next: u64,
+    progressed: Instant,
+    is_asked: bool,
+}
+
+impl Taking {
+    pub(super) fn new(origin: OriginId, node: &str) -> Taking {
+        Taking {
+            origin,
+            node: node.to_owned(),
+            request: format!("{:016x}", random()),
+            slot: None,
+            next: 0,
+            progressed: Instant::now(),
+            is_asked: false,
+        }
+    }
+
+    pub(super) fn origin(&self) -> OriginId {
+        self.origin
+    }
+}
+
+/// A chunk of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Chunk {
+    /// The number of the chunk, from 0.
+    number: u64,
+    /// Names of subjects, each with its stored history.
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The number of the last batch in the snapshot; only in the last chunk.
+    applied: Option<u64>,
+}
+
+impl Chunk {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_number(self.number, &mut out);
+        push_number(self.applied.map_or(0, |applied| applied + 1), &mut out);
+        for bytes in self.rows.iter().flat_map(|(name, value)| [name, value]) {
+            push_number(bytes.len() as u64, &mut out);
+            out.extend_from_slice(bytes);
+        }
+        out
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<Chunk> {
+        let number = take_number(&mut bytes)?;
+        let applied = take_number(&mut bytes)?.checked_sub(1);
+        let mut rows = Vec::new();
+        while !bytes.is_empty() {
+            rows.push((take_bytes(&mut bytes)?.to_vec(), take_bytes(&mut bytes)?.to_vec()));
+        }
+        Some(Chunk { number, rows, applied })
+    }
+}
+
+impl Giving {
+    /// Reads the next chunk.
+    fn next_chunk(&mut self, links: &Links) -> Result<Chunk, StoreError> {
+        let mut chunk = Chunk { number: self.sent, ..Chunk::default() };
+        let mut bytes = 0;
+        while !self.is_read && bytes < VISITS_CHUNK_BYTES {
+            let rows = links.visits_behind_in(&self.view.view, &self.read, READ_ROWS)?;
+            let Some(last) = rows.last() else {
+                self.is_read = true;
+                break;
+            };
+            self.read.clone_from(&last.key);
+            for row in &rows {
+                bytes += self.take_row(row, &mut chunk)?;
+            }
+        }
+        if self.is_read {
+            self.end_subject(&mut chunk);
+            chunk.applied = Some(self.view.applied);
+        }
+        Ok(chunk)
+    }
+
+    /// Adds a row. Returns by how many bytes the chunk grew.
+    fn take_row(&mut self, row: &VisitRow, chunk: &mut Chunk) -> Result<usize, StoreError> {
+        if row.place.slot != self.view.slot || row.place.log > self.view.folded {
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        if self.current.as_ref().is_some_and(|(name, _)| *name != row.name) {
+            bytes = self.end_subject(chunk);
+        }
+        let (_, history) = self.current.get_or_insert_with(|| (row.name.clone(), History::default()));
+        add_stored(history, row)?;
+        Ok(bytes)
+    }
+
+    fn end_subject(&mut self, chunk: &mut Chunk) -> usize {
+        let Some((name, history)) = self.current.take() else { return 0 };
+        let mut value = Vec::new();
+        history.encode(&mut value);
+        let bytes = name.len() + value.len();
+        chunk.rows.push((name, value));
+        bytes
+    }
+}
+
+impl Exchange {
+    /// Looks for a request that this node can answer.
+    pub(super) fn answer_wanted(&mut self, own: OriginId, notes: &VisitNotes) {
+        let wanted: Vec<(OriginId, &str, OriginId, u64)> = notes
+            .wanted
+            .iter()
+            .filter(|(by, _)| *by != own)
+            .filter_map(|(by, text)| {
+                let mut words = text.split(' ');
+                let (request, of, after) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+                Some((*by, request, of, after))
+            })
+            .collect();
+        self.wanted.retain(|request, _| wanted.iter().any(|(_, known, ..)| known == request));
+        for (_, request, of, after) in wanted {
+            let seen = *self.wanted.entry(request.to_owned()).or_insert_with(Instant::now);
+            let is_due = if of == own { Duration::ZERO } else { OTHERS_AFTER };
+            if self.giving.is_some() || seen.elapsed() < is_due || seen.elapsed() > STALE_AFTER {
+                continue;
+            }
+            let Some(view) = self.visits.aggregator().origin_view(of, after) else { continue };
+            if self.redis.claim_wanted(request, ANSWER_TIME).is_ok_and(|is_claimed| is_claimed) {
+                let (request, since) = (request.to_owned(), Instant::now());
+                let (read, current) = (Vec::new(), None);
+                self.giving = Some(Giving { request, view, read, current, is_read: false, sent: 0, since });
+            }
+        }
+    }
+
+    /// Sends the next chunks of a snapshot, if there is room for them.
+    pub(super) fn give_some(&mut self) -> Result<(), Unfinished> {
+        // Without it after an error: the other node asks for another snapshot then.
+        let Some(mut giving) = self.giving.take() else { return Ok(()) };
+        let room = self.redis.room_for_chunks(&giving.request, ANSWER_TIME)?;
+        let links = self.visits.aggregator().links();
+        for _ in 0..room {
+            let chunk = giving.next_chunk(&links)?;
+            self.redis.put_chunk(&giving.request, &chunk.encode(), ANSWER_TIME)?;
+            if chunk.applied.is_some() {
+                return Ok(());
+            }
+            giving.sent += 1;
+            giving.since = Instant::now();
+        }
+        self.giving = Some(giving).filter(|giving| giving.since.elapsed() < STALE_AFTER);
+        Ok(())
+    }
+
+    /// Asks for a snapshot, and stores the chunks that have come.
+    pub(super) fn take_some(&mut self) -> Result<(), Unfinished> {
+        let Some(mut taking) = self.taking.take() else { return Ok(()) };
+        let own = self.visits.aggregator().own_origin().0;
+        if taking.progressed.elapsed() > REPEAT_AFTER {
+            return self.repeat(&taking);
+        }
+        if !taking.is_asked {
+            let after = self.counted(taking.origin);
+            let text = format!("{} {} {after}", taking.request, taking.origin);
+            let asked = self.redis.want_visits(own, Some(&text), ANSWER_TIME);
+            taking.is_asked = asked.is_ok();
+            self.taking = Some(taking);
+            return asked.map_err(Unfinished::from);
+        }
+        match self.redis.take_chunk(&taking.request, ANSWER_TIME) {
+            Ok(Some(bytes)) => match Chunk::decode(&bytes) {
+                Some(chunk) if chunk.number == taking.next => self.store_chunk(taking, &chunk, own),
+                _ => self.repeat(&taking),
+            },
+            Ok(None) => {
+                self.taking = Some(taking);
+                Ok(())
+            }
+            Err(error) => {
+                self.repeat(&taking)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn store_chunk(&mut self, mut taking: Taking, chunk: &Chunk, own: OriginId) -> Result<(), Unfinished> {
+        if taking.slot.is_none() {
+            taking.slot = self.visits.aggregator().begin_snapshot((taking.origin, &taking.node))?;
+        }
+        let Some(slot) = taking.slot else { return Ok(()) };
+        taking.next += 1;
+        taking.progressed = Instant::now();
+        let put = self.visits.aggregator().put_snapshot(slot, &chunk.rows);
+        match put {
+            Ok(true) => {}
+            Ok(false) => return self.repeat(&taking),
+            Err(error) => {
+                self.repeat(&taking)?;
+                return Err(error.into());
+            }
+        }
+        match chunk.applied {
+            Some(applied) => {
+                self.visits.aggregator().end_snapshot(slot, applied)?;
+                tracing::info!(node = taking.node, batch = applied, "received a snapshot of the visits of a node");
+                self.redis.want_visits(own, None, ANSWER_TIME)?;
+            }
+            None => self.taking = Some(taking),
+        }
+        Ok(())
+    }
+
+    /// Gives up a snapshot. If batches are still missing, the next turn asks for another one.
+    fn repeat(&mut self, taking: &Taking) -> Result<(), Unfinished> {
+        let Some(slot) = taking.slot else { return Ok(()) };
+        Ok(self.visits.aggregator().give_up_snapshot(slot)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunk_is_read_as_it_was_written() {
+        let rows = vec![(b"abc".to_vec(), vec![1, 2]), (vec![1], Vec::new())];
+        for applied in [None, Some(0), Some(u64::from(u32::MAX))] {
+            let chunk = Chunk { number: 7, rows: rows.clone(), applied };
+            let bytes = chunk.encode();
+            assert_eq!(Chunk::decode(&bytes), Some(chunk));
+            assert_eq!(Chunk::decode(&bytes[..bytes.len() - 1]), None);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A code that a node does not have: 404 only if no other node can have it, otherwise 503.
+
+use carom_shards::{CodeLength, CodeSecret, CodeSpace, CounterValue};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::fleet::{Fleet, KEY, settle, setup};
+use crate::support::http::Reply;
+use crate::support::node::{Dice, Node, wait_until};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis::Server;
+
+/// The codes of the nodes of tests.
+fn space() -> CodeSpace {
+    CodeSpace::new(&CodeSecret::from_hex(KEY).unwrap())
+}
+
+/// A code that was never leased: far beyond every counter of a test.
+fn guess(space: &CodeSpace, dice: &mut Dice) -> String {
+    let length = CodeLength::DEFAULT;
+    let value = length.codes() / 2 + dice.below(length.codes() / 2);
+    space.code(length, CounterValue(value)).to_code().to_string()
+}
+
+/// Calls of a command that a server has counted.
+fn calls(server: &Server, command: &str) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).text();
+    let line =
+        stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Two nodes; the first reaches Redis through a proxy.
+fn behind_a_proxy(server: &Server) -> (TempDir, Proxy, Vec<Node>) {
+    let (folder, proxy) = (tempfile::tempdir().unwrap(), Proxy::start(server.address()));
+    let urls = [format!("redis://{}", proxy.address()), server.url()];
+    let start = |(number, url): (usize, &String)| {
+        setup(&folder.path().join(number.to_string()), number, url).expect("redis_away").start()
+    };
+    let nodes: Vec<Node> = urls.iter().enumerate().map(start).collect();
+    nodes.iter().for_each(settle);
+    (folder, proxy, nodes)
+}
+
+fn is_unsure(reply: &Reply) {
+    assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{}", reply.text());
+}
+
+#[test]
+fn guesses_reach_no_redis() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
+    let (space, mut dice) = (space(), Dice::new());
+    let mut wire = nodes[0].wire();
+    wait_until("a node that has heard of the counter", || {
+        let before = calls(&server, "get");
+        let is_missing = wire.get(&format!("/{}", guess(&space, &mut dice))).status == 404;
+        is_missing && calls(&server, "get") == before
+    });
+    const GUESSES: u64 = 2_000;
+    let before = calls(&server, "get");
+    let mut unsure = 0;
+    for _ in 0..GUESSES {
+        match wire.get(&format!("/{}", guess(&space, &mut dice))).status {
+            404 => {}
+            // The machine is so busy that heartbeats are late.
+            503 => unsure += 1,
+            status => panic!("{status}"),
+        }
+    }
+    let asked = calls(&server, "get") - before;
+    println!("{GUESSES} guesses: {asked} commands, {unsure} unsure");
+    assert!(asked <= GUESSES / 10, "{asked} of {GUESSES} guesses reached Redis");
+    assert!(unsure <= GUESSES / 10, "{unsure}");
+    // A slug has to be asked for each time: another node may create it at any moment.
+    let before = calls(&server, "get");
+    for _ in 0..20 {
+        assert_eq!(wire.get("/no-such-slug").status, 404);
+    }
+    assert!(calls(&server, "get") >= before + 20);
+}
+
+#[test]
+fn link_made_alone_is_never_missing_elsewhere() {
+    let server = Server::start();
+    let (_folder, proxy, nodes) = behind_a_proxy(&server);
+    proxy.set(Mode::BlackHole);
+    let mut alone = nodes[0].wire();
+    let codes: Vec<String> = (0..20).map(|number| alone.shorten(&format!("https://example.org/{number}"))).collect();
+    let mut other = nodes[1].wire();
+    for code in &codes {
+        is_unsure(&other.get(&format!("/{code}")));
+        is_unsure(&other.get(&format!("/{code}+")));
+        is_unsure(&other.get(&format!("/rest/v3/short-urls/{code}")));
+        let patch = json!({"title": "mine"}).to_string();
+        let path = format!("/rest/v3/short-urls/{code}");
+        is_unsure(&other.ask("PATCH", &path, "Content-Type: application/json\r\n", patch.as_bytes()));
+        is_unsure(&other.delete(code));
+    }
+    proxy.set(Mode::Pass);
+    wait_until("links on the other node", || codes.iter().all(|code| other.get(&format!("/{code}")).status == 302));
+    assert_eq!(other.get(&format!("/rest/v3/short-urls/{}", codes[0])).status, 200);
+}
+
+#[test]
+fn node_without_redis_knows_what_it_deleted() {
+    let server = Server::start();
+    let (_folder, proxy, nodes) = behind_a_proxy(&server);
+    let mut cut = nodes[0].wire();
+    let mut other = nodes[1].wire();
+    let deleted = cut.shorten("https://example.org/deleted");
+    assert_eq!(cut.delete(&deleted).status, 204);
+    wait_until("a slug that nobody has", || cut.get("/nobody-s").status == 404);
+    proxy.set(Mode::BlackHole);
+    is_unsure(&cut.get("/nobody-s"));
+    other.shorten_as("nobody-s", "https://example.org/");
+    let fresh = other.shorten("https://example.org/fresh");
+    for path in ["nobody-s", &fresh] {
+        is_unsure(&cut.get(&format!("/{path}")));
+        is_unsure(&cut.get(&format!("/rest/v3/short-urls/{path}")));
+    }
+    assert_eq!(cut.get(&format!("/{deleted}")).status, 404, "a generated code is used once");
+    // Once the streams are too old, even a guess may be a slug that somebody has just chosen.
+    let mut dice = Dice::new();
+    wait_until("a guess that is unsure", || cut.get(&format!("/{}", guess(&space(), &mut dice))).status == 503);
+    proxy.set(Mode::Pass);
+    wait_until("both links", || ["nobody-s", &fresh].iter().all(|path| cut.get(&format!("/{path}")).status == 302));
+}
+
+#[test]
+fn slug_like_a_code_is_there_at_once() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
+    let (mut here, mut there) = (nodes[0].wire(), nodes[1].wire());
+    for number in 0..40 {
+        let slug = format!("slug{number:03}");
+        // Its reader has asked for it a moment before.
+        let before = there.get(&format!("/{slug}")).status;
+        assert!(before == 404 || before == 503, "{before}");
+        here.shorten_as(&slug, "https://example.org/");
+        let after = there.get(&format!("/{slug}")).status;
+        assert!(after == 302 || after == 503, "{slug}: {after}");
+    }
+}

@@ -1,0 +1,404 @@
+//! Visits of a fleet: every node shows the totals of all, whatever happens to nodes and to Redis.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::api_client::new_key;
+use crate::support::fleet::{Fleet, settle, setup};
+use crate::support::http::{SHORT_URLS, request_at};
+use crate::support::node::{Node, Setup, wait_until};
+use crate::support::redis::{self, Server};
+use crate::support::sessions::{SignedIn, sign_in};
+
+const TARGET: &str = "https://example.org/counted";
+
+/// Fields of a person and of a crawler.
+const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
+const BOT: &str = "User-Agent: Googlebot/2.1 (+http://www.google.com/bot.html)\r\n";
+
+/// Makes a link with this slug on one node and waits until all have it.
+fn link(nodes: &[Node], slug: &str) {
+    nodes[0].wire().shorten_as(slug, TARGET);
+    let path = format!("{SHORT_URLS}/{slug}");
+    wait_until("the link on every node", || nodes.iter().all(|node| node.wire().get(&path).status == 200));
+}
+
+/// Follows a link so many times.
+fn follow(node: &Node, slug: &str, times: u64) {
+    let mut wire = node.wire();
+    for _ in 0..times {
+        assert_eq!(wire.ask("GET", &format!("/{slug}"), BROWSER, b"").status, 302);
+    }
+}
+
+fn visits(node: &Node, slug: &str) -> Value {
+    node.wire().get(&format!("{SHORT_URLS}/{slug}/visits")).json()["visits"].clone()
+}
+
+fn total(node: &Node, slug: &str) -> u64 {
+    visits(node, slug)["summary"]["total"].as_u64().unwrap()
+}
+
+/// Waits until every node shows this total, and sees that it stays.
+fn all_show(nodes: &[Node], slug: &str, expected: u64) {
+    let shown = |nodes: &[Node]| nodes.iter().map(|node| total(node, slug)).collect::<Vec<_>>();
+    let begun = Instant::now();
+    while shown(nodes) != vec![expected; nodes.len()] {
+        let status: Vec<Value> = nodes.iter().map(|node| node.status()["fleet"]["visits"].clone()).collect();
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}, not {expected}: {status:?}", shown(nodes));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(shown(nodes), vec![expected; nodes.len()]);
+}
+
+fn start(fleet: &Fleet, nodes: usize) -> Vec<Node> {
+    let nodes: Vec<Node> = (0..nodes).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    nodes.iter().for_each(settle);
+    nodes
+}
+
+/// Everything that a node shows of visits, without the links themselves.
+fn everything(node: &Node, key: &str, slugs: &[&str]) -> Value {
+    let mut browser = SignedIn::new(node, key);
+    let usage = browser.get("/admin/api/usage").json();
+    let listed = browser.get("/rest/v3/short-urls?orderBy=visits-DESC").json();
+    let order: Vec<Value> = listed["shortUrls"]["data"].as_array().unwrap().clone();
+    let order: Vec<Value> = order.iter().map(|link| json!([link["shortCode"], link["visitsSummary"]])).collect();
+    let of_links: Vec<Value> =
+        slugs.iter().map(|slug| browser.get(&format!("{SHORT_URLS}/{slug}/visits")).json()).collect();
+    let top: Vec<Value> = usage["topLinks"].as_array().unwrap().clone();
+    let top: Vec<Value> = top.iter().map(|top| json!([top["link"]["shortCode"], top["visits"]])).collect();
+    json!({
+        "links": of_links,
+        "order": order,
+        "top": top,
+        "all": browser.get("/rest/v3/visits").json(),
+        "usage": [usage["visits"], usage["orphanVisits"], usage["links"]["byApp"], usage["links"]["byDomain"]],
+    })
+}
+
+#[test]
+fn every_node_shows_the_totals_of_all() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let of = |number| {
+        fleet.setup(number).env("CAROM_BASE_URL", "http://s.test").env("CAROM_DOMAINS_SERVE", "http://go.test")
+    };
+    let key = new_key(&of(0), "ops", "admin");
+    let nodes: Vec<Node> = (0..3).map(|number| of(number).start()).collect();
+    nodes.iter().for_each(settle);
+    wait_until("the key on every node", || nodes.iter().all(|node| sign_in(node, &key, "").status == 303));
+    let mut browser = SignedIn::new(&nodes[0], &key);
+    let slugs = ["one", "two", "three"];
+    for slug in slugs {
+        assert_eq!(browser.create(&json!({"longUrl": TARGET, "customSlug": slug})), slug);
+    }
+    assert_eq!(browser.create(&json!({"longUrl": TARGET, "customSlug": "else", "domain": "go.test"})), "else");
+    let mut expected = 0;
+    for (at, node) in nodes.iter().enumerate() {
+        let mut wire = node.wire();
+        for (weight, slug) in slugs.iter().enumerate() {
+            for round in 0..=(weight + at) {
+                let agent = if round % 2 == 0 { BROWSER } else { BOT };
+                let fields = format!("{agent}Referer: https://{slug}-{at}.example/\r\n");
+                let request = request_at("s.test", "GET", &format!("/{slug}"), &fields, b"");
+                wait_until("the link", || {
+                    wire.send(&request);
+                    wire.reply().status == 302
+                });
+                expected += 1;
+            }
+        }
+        wait_until("the link of the domain", || wire.get_at("go.test", "/else").status == 302);
+        assert_eq!(wire.get("/never-made").status, 404);
+        expected += 1;
+    }
+    let is_complete = |node: &Node| {
+        let all = SignedIn::new(node, &key).get("/rest/v3/visits").json();
+        all["visits"]["nonOrphanVisits"]["total"] == expected && all["visits"]["orphanVisits"]["total"] == 3
+    };
+    let begun = Instant::now();
+    wait_until("the totals on every node", || nodes.iter().all(is_complete));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let agree = |nodes: &[Node]| {
+        let shown = || nodes.iter().map(|node| everything(node, &key, &slugs)).collect::<Vec<_>>();
+        wait_until("nodes that agree", || shown().windows(2).all(|two| two[0] == two[1]));
+        shown().remove(0)
+    };
+    let shown = agree(&nodes);
+    let host = |slug: &str, at: usize| json!(format!("{slug}-{at}.example"));
+    let summary = json!({"total": 12, "nonBots": 7, "bots": 5});
+    assert_eq!(&shown["links"][2]["visits"]["summary"], &summary, "{shown}");
+    let referrers = shown["links"][2]["visits"]["referrers"].as_array().unwrap();
+    assert_eq!(
+        referrers.iter().map(|of| of["host"].clone()).collect::<Vec<_>>(),
+        [2, 1, 0].map(|at| host("three", at))
+    );
+    assert_eq!(&shown["order"][0], &json!(["three", summary]));
+    assert_eq!(&shown["top"][0], &json!(["three", summary]));
+    assert_eq!(&shown["usage"][2][0]["visits"]["total"], &json!(expected));
+    // What came from other nodes is as durable as the node's own.
+    let nodes: Vec<Node> = nodes.into_iter().map(Node::restart).collect();
+    nodes.iter().for_each(settle);
+    assert_eq!(agree(&nodes), shown);
+}
+
+#[test]
+fn deleted_link_leaves_no_visits_on_any_node() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2);
+    for round in 0..2 {
+        link(&nodes, "again");
+        nodes.iter().for_each(|node| follow(node, "again", 3 + round));
+        all_show(&nodes, "again", 6 + 2 * round);
+        assert_eq!(nodes[1].wire().delete("again").status, 204);
+        let path = format!("{SHORT_URLS}/again");
+        wait_until("the delete on every node", || nodes.iter().all(|node| node.wire().get(&path).status == 404));
+        std::thread::sleep(Duration::from_secs(3));
+    }
+    link(&nodes, "again");
+    all_show(&nodes, "again", 0);
+}
+
+#[test]
+fn killed_node_takes_less_than_a_second() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let mut nodes = start(&fleet, 3);
+    link(&nodes, "kept");
+    let (answered, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let mut marks = Vec::new();
+    let killed = std::thread::scope(|scope| {
+        let wire = nodes[0].wire();
+        let traffic = scope.spawn(|| {
+            let mut wire = wire;
+            while !stop.load(Ordering::Relaxed) && wire.try_ask("GET", "/kept", BROWSER, b"").is_ok() {
+                answered.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(5) {
+            marks.push((Instant::now(), answered.load(Ordering::Relaxed)));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let killed = nodes.remove(0).kill();
+        stop.store(true, Ordering::Relaxed);
+        traffic.join().unwrap();
+        killed
+    });
+    let (end, _) = *marks.last().unwrap();
+    let a_second_before = marks.iter().rev().find(|(at, _)| end - *at >= Duration::from_secs(1)).unwrap().1;
+    let shown = || nodes.iter().map(|node| total(node, "kept")).collect::<Vec<_>>();
+    wait_until("a second before the end on both", || shown().iter().all(|shown| *shown >= a_second_before));
+    std::thread::sleep(Duration::from_secs(2));
+    let shown = shown();
+    assert_eq!(shown[0], shown[1]);
+    let most = answered.load(Ordering::Relaxed) + 1;
+    assert!(
+        shown.iter().all(|shown| (a_second_before..=most).contains(shown)),
+        "{shown:?}: {a_second_before} to {most}"
+    );
+    // Its log has at least what it has sent.
+    nodes.insert(0, killed.start());
+    settle(&nodes[0]);
+    let logged = total(&nodes[0], "kept");
+    assert!((shown[0]..=most).contains(&logged), "{logged}: {shown:?} to {most}");
+    all_show(&nodes, "kept", logged);
+}
+
+#[test]
+fn kills_count_no_visit_twice() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes = start(&fleet, 2);
+    link(&nodes, "kept");
+    let mut made = 0;
+    for round in 0..4 {
+        for node in &nodes {
+            follow(node, "kept", 50);
+            made += 50;
+        }
+        // Before its own batches are sent, before those of the other node have come, and after.
+        std::thread::sleep(Duration::from_millis(300 + 900 * round));
+        let killed = nodes.remove(0).kill();
+        nodes.push(killed.start());
+        settle(&nodes[1]);
+    }
+    all_show(&nodes, "kept", made);
+}
+
+/// Follows links on all nodes before, during and after an outage of Redis, and sees that nothing is lost or doubled.
+fn survive(cut: impl Fn(&Server), back: impl Fn(&Server)) {
+    let server = redis::Setup::new().append_only(true).start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = start(&fleet, 3);
+    link(&nodes, "kept");
+    nodes.iter().for_each(|node| follow(node, "kept", 20));
+    all_show(&nodes, "kept", 60);
+    cut(&server);
+    for _ in 0..3 {
+        nodes.iter().for_each(|node| follow(node, "kept", 5));
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    back(&server);
+    nodes.iter().for_each(settle);
+    nodes.iter().for_each(|node| follow(node, "kept", 1));
+    all_show(&nodes, "kept", 60 + 45 + 3);
+}
+
+#[test]
+fn outage_of_redis_delays_counts() {
+    survive(Server::kill, Server::start_again);
+}
+
+#[test]
+fn emptied_redis_loses_no_counts() {
+    survive(Server::kill, Server::start_again_empty);
+}
+
+/// Removes the batches of all nodes from Redis, as its bound on them does in time.
+fn trim(server: &Server) {
+    for stream in server.command(&["KEYS", "*:v:*"]).list() {
+        server.command(&["DEL", &stream.text()]);
+    }
+}
+
+#[test]
+fn node_that_was_away_asks_for_a_snapshot() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes = start(&fleet, 2);
+    link(&nodes, "kept");
+    nodes.iter().for_each(|node| follow(node, "kept", 10));
+    all_show(&nodes, "kept", 20);
+    let away = nodes.remove(1).terminate();
+    for _ in 0..3 {
+        follow(&nodes[0], "kept", 7);
+        std::thread::sleep(Duration::from_millis(1_200));
+    }
+    trim(&server);
+    nodes.push(away.start());
+    settle(&nodes[1]);
+    all_show(&nodes, "kept", 41);
+    nodes.iter().for_each(|node| follow(node, "kept", 1));
+    all_show(&nodes, "kept", 43);
+    let missing =
+        |node: &Node| node.status()["fleet"]["visits"].as_array().unwrap().iter().any(|of| of["missing"] == true);
+    assert!(nodes.iter().all(|node| !missing(node)));
+}
+
+#[test]
+fn later_node_gets_the_totals_of_all() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    // One node counted visits before it was in a fleet, and one is gone when the third joins.
+    let alone = Setup::new(fleet.setup(0).data_dir()).env("CAROM_SPACE_KEY", crate::support::fleet::KEY).start();
+    alone.wire().shorten_as("kept", TARGET);
+    follow(&alone, "kept", 4);
+    alone.terminate();
+    let mut nodes = start(&fleet, 2);
+    let path = format!("{SHORT_URLS}/kept");
+    wait_until("the link on every node", || nodes.iter().all(|node| node.wire().get(&path).status == 200));
+    nodes.iter().for_each(|node| follow(node, "kept", 10));
+    all_show(&nodes, "kept", 24);
+    nodes.pop().unwrap().terminate();
+    trim(&server);
+    nodes.push(fleet.setup(2).start());
+    settle(&nodes[1]);
+    all_show(&nodes, "kept", 24);
+    nodes.iter().for_each(|node| follow(node, "kept", 1));
+    all_show(&nodes, "kept", 26);
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
+#[test]
+fn older_copy_of_a_directory_counts_apart() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let dirs = ["0", "1", "copy"].map(|name| folder.path().join(name));
+    let of = |number: usize| setup(&dirs[number], number, &server.url());
+    let mut nodes: Vec<Node> = (0..2).map(|number| of(number).start()).collect();
+    nodes.iter().for_each(settle);
+    link(&nodes, "kept");
+    nodes.iter().for_each(|node| follow(node, "kept", 10));
+    all_show(&nodes, "kept", 20);
+    nodes.remove(0).terminate();
+    copy(&dirs[0], &dirs[2]);
+    nodes.insert(0, of(0).start());
+    settle(&nodes[0]);
+    follow(&nodes[0], "kept", 5);
+    all_show(&nodes, "kept", 25);
+    nodes.remove(0).terminate();
+    std::fs::remove_dir_all(&dirs[0]).unwrap();
+    copy(&dirs[2], &dirs[0]);
+    nodes.insert(0, of(0).expect("newer visits of this data directory").start());
+    settle(&nodes[0]);
+    follow(&nodes[0], "kept", 3);
+    all_show(&nodes, "kept", 28);
+}
+
+/// Commands for visits that a server has carried out, without reads of streams, and bytes of visits that it holds.
+fn handled(server: &Server) -> [u64; 2] {
+    let calls = |command: &str| {
+        let stats = server.command(&["INFO", "commandstats"]).text();
+        let line =
+            stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    let streams = server.command(&["KEYS", "*:v:*"]);
+    let bytes = streams.list().iter().map(|stream| server.command(&["MEMORY", "USAGE", &stream.text()]).to_number());
+    [["xadd", "pexpire", "hgetall"].map(calls).iter().sum(), bytes.sum()]
+}
+
+/// Follows links over one connection for some seconds, 13,400 times a second if the node is fast enough. Returns how
+/// many requests were redirected.
+fn follow_many(node: &Node, slugs: u64) -> u64 {
+    const TOGETHER: u64 = 67;
+    let (mut wire, begun, mut made) = (node.wire(), Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(8) {
+        let fields = format!("Host: a\r\nReferer: https://news-{}.example/\r\n", made % 10);
+        let requests = (0..TOGETHER).map(|at| (made + at * 7) % slugs);
+        let requests: String = requests.map(|at| format!("GET /l{at} HTTP/1.1\r\n{fields}\r\n")).collect();
+        wire.send(requests.as_bytes());
+        for _ in 0..TOGETHER {
+            assert_eq!(wire.reply().status, 302);
+            made += 1;
+        }
+        std::thread::sleep(Duration::from_micros(made * 1_000_000 / 13_400).saturating_sub(begun.elapsed()));
+    }
+    made
+}
+
+#[test]
+fn load_on_redis_does_not_grow_with_redirects() {
+    const SLUGS: u64 = 500;
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = start(&fleet, 3);
+    (0..SLUGS).for_each(|at| nodes[0].wire().shorten_as(&format!("l{at}"), TARGET));
+    let last = format!("{SHORT_URLS}/l{}", SLUGS - 1);
+    wait_until("the links on every node", || nodes.iter().all(|node| node.wire().get(&last).status == 200));
+    let (before, begun) = (handled(&server), Instant::now());
+    let redirects: u64 = std::thread::scope(|scope| {
+        let all: Vec<_> = nodes.iter().map(|node| scope.spawn(|| follow_many(node, SLUGS))).collect();
+        all.into_iter().map(|each| each.join().unwrap()).sum()
+    });
+    let (after, seconds) = (handled(&server), begun.elapsed().as_secs_f64());
+    let [commands, bytes] = [0, 1].map(|at| (after[at] - before[at]) as f64 / seconds);
+    let redirects = redirects as f64 / seconds;
+    println!("{redirects:.0} redirects/s over three nodes: {commands:.0} commands/s and {bytes:.0} bytes/s for visits");
+    assert!(redirects > 1_000.0, "{redirects} redirects a second");
+    // Of each node: two batches a second with two commands each, and two lists with the heartbeat's and the keys' own.
+    assert!(commands < 60.0, "{commands} commands a second for {redirects} redirects");
+    assert!(bytes < 1_000_000.0, "{bytes} bytes a second for {redirects} redirects");
+}

@@ -1,0 +1,283 @@
+//! Two network namespaces with a link between them: a node in one, clients in the other.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
+use socket2::SockRef;
+
+use crate::support::http::Wire;
+use crate::support::node::{Node, Setup, wait_until};
+
+/// The address of the node.
+pub(crate) const SERVER: &str = "10.78.0.2:8080";
+
+/// The variable that has nodes of all tests serve over bypass, with the value `bypass`.
+const DATAPATH: &str = "E2E_DATAPATH";
+
+/// Receive queues of a node's interface: as many cores can have one.
+const QUEUES: u32 = 4;
+
+thread_local! {
+    /// The namespace that this thread was moved into, and the number of its links.
+    static OF_THREAD: RefCell<Option<(Arc<Namespace>, u8)>> = const { RefCell::new(None) };
+}
+
+/// A network namespace. It goes with its interfaces when this value does, and when the test ends.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    file: File,
+    holder: Child,
+}
+
+impl Namespace {
+    fn new() -> Namespace {
+        // `cat` ends with the pipe, and the pipe with this process.
+        let mut holder = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo ready; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("util-linux is installed");
+        let mut line = String::new();
+        let output = holder.stdout.take().expect("it is piped");
+        BufReader::new(output).read_line(&mut line).expect("a pipe can be read");
+        assert_eq!(line, "ready\n", "root can make a namespace");
+        let file = File::open(format!("/proc/{}/ns/net", holder.id())).expect("the holder runs");
+        Namespace { file, holder }
+    }
+
+    /// Runs a function on a thread in the namespace. Processes that it starts stay there.
+    pub(crate) fn run<T: Send>(&self, function: impl FnOnce() -> T + Send) -> T {
+        let run = || {
+            move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root can enter");
+            function()
+        };
+        thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Runs a command, which succeeds.
+    pub(crate) fn command(&self, program: &str, arguments: &str) {
+        self.run(|| {
+            let output = Command::new(program).args(arguments.split_whitespace()).output();
+            let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+            assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        });
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// True if this user may make network namespaces. Otherwise prints why the test is skipped; where `E2E_NAMESPACES` is
+/// `required`, as in CI, the test fails instead.
+fn may_make_namespaces() -> bool {
+    let made = Command::new("unshare").args(["--net", "true"]).output().expect("util-linux is installed");
+    if made.status.success() {
+        return true;
+    }
+    let reason = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+    let is_required = std::env::var_os("E2E_NAMESPACES").is_some_and(|value| value == "required");
+    assert!(!is_required, "network namespaces are required here: {reason}");
+    println!("skipped: this user cannot make network namespaces: {reason}");
+    false
+}
+
+/// Moves this thread into a namespace of clients, if all tests are to run over bypass.
+pub(crate) fn enter() {
+    let is_entered = OF_THREAD.with_borrow(|entered| entered.is_some());
+    let is_wanted = std::env::var_os(DATAPATH).is_some_and(|datapath| datapath == "bypass");
+    if is_entered || !is_wanted || !may_make_namespaces() {
+        return;
+    }
+    let client = Namespace::new();
+    client.command("ip", "link set lo up");
+    move_into_link_name_space(client.file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root can enter");
+    OF_THREAD.set(Some((Arc::new(client), 0)));
+}
+
+/// A client and a server with a link between them.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) client: Arc<Namespace>,
+    pub(crate) server: Namespace,
+    subnet: u8,
+}
+
+impl Pair {
+    /// Makes a pair; `None` for users who may not.
+    pub(crate) fn new() -> Option<Pair> {
+        if !may_make_namespaces() {
+            return None;
+        }
+        let pair = Pair::link(Arc::new(Namespace::new()), 0);
+        pair.set_queues("1");
+        Some(pair)
+    }
+
+    /// Links a server with the namespace of this thread, if all tests are to run over bypass.
+    pub(crate) fn of_thread() -> Option<Arc<Pair>> {
+        enter();
+        let (client, links) = OF_THREAD.take()?;
+        OF_THREAD.set(Some((Arc::clone(&client), links + 1)));
+        Some(Arc::new(Pair::link(client, links + 1)))
+    }
+
+    /// Makes a server in a namespace of its own, linked with the client.
+    fn link(client: Arc<Namespace>, subnet: u8) -> Pair {
+        let pair = Pair { client, server: Namespace::new(), subnet };
+        let (of_server, here) = (pair.server.holder.id(), format!("c{subnet}"));
+        let queues = format!("numrxqueues {QUEUES} numtxqueues {QUEUES}");
+        pair.client
+            .command("ip", &format!("link add {here} {queues} type veth peer name s0 {queues} netns {of_server}"));
+        for (namespace, name, last) in [(&*pair.client, here.as_str(), 1), (&pair.server, "s0", 2)] {
+            namespace.command("ip", "link set lo up");
+            namespace.command("ip", &format!("addr add 10.78.{subnet}.{last}/24 dev {name}"));
+            namespace.command("ip", &format!("link set {name} up"));
+            // Frames of a veth have no checksum otherwise, and may be larger than the MTU.
+            for offload in ["tx", "gso", "tso", "gro"] {
+                namespace.command("ethtool", &format!("-K {name} {offload} off"));
+            }
+        }
+        // More addresses of the client, for tests that use several of loopback.
+        pair.client.command("ip", &format!("route add local 10.78.{subnet}.128/25 dev lo"));
+        pair
+    }
+
+    /// Gives the server's interface that many receive queues, one for each core.
+    pub(crate) fn set_queues(&self, count: &str) {
+        // XDP demands that the other end sends to no queue that is not there, so that end shrinks first and grows last.
+        let (client, server) = ((&*self.client, format!("c{}", self.subnet)), (&self.server, "s0".to_owned()));
+        for (namespace, name) in [client.clone(), server, client] {
+            let ethtool = |arguments: String| {
+                let output = namespace.run(|| Command::new("ethtool").args(arguments.split(' ')).output());
+                String::from_utf8(output.expect("ethtool is installed").stdout).expect("it prints text")
+            };
+            // The kernel refuses it while the socket of a node that was killed is on its way out.
+            wait_until("receive queues", || {
+                ethtool(format!("-L {name} rx {count} tx {count}"));
+                let told = ethtool(format!("-l {name}"));
+                told.lines().rfind(|line| line.starts_with("RX:")).is_some_and(|line| line[3..].trim() == count)
+            });
+        }
+    }
+
+    /// Connects this thread's loopback with the server's, at the same address if it is free.
+    pub(crate) fn relay(self: &Arc<Pair>, address: SocketAddr) -> Relay {
+        let listener =
+            TcpListener::bind(address).or_else(|_| TcpListener::bind("127.0.0.1:0")).expect("a port is free");
+        let relay = Relay { listener: listener.try_clone().expect("descriptors are left") };
+        let pair = Arc::clone(self);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = pair.server.run(|| TcpStream::connect(address)) else { continue };
+                let back = (server.try_clone().expect("descriptors"), client.try_clone().expect("descriptors"));
+                thread::spawn(move || pass_on(client, server));
+                thread::spawn(move || pass_on(back.0, back.1));
+            }
+        });
+        relay
+    }
+
+    /// The address of the client.
+    pub(crate) fn client_address(&self) -> String {
+        format!("10.78.{}.1", self.subnet)
+    }
+
+    /// The address of the server.
+    pub(crate) fn address(&self) -> String {
+        format!("10.78.{}.2", self.subnet)
+    }
+
+    /// Settings of a node that serves over bypass.
+    pub(crate) fn setup(&self, data_dir: &std::path::Path) -> Setup {
+        self.setup_over_kernel(data_dir).env("CAROM_BYPASS_INTERFACE", "s0").env("CAROM_BYPASS_REQUIRED", "true")
+    }
+
+    /// Settings of a node at the same address that serves over the kernel.
+    pub(crate) fn setup_over_kernel(&self, data_dir: &std::path::Path) -> Setup {
+        Setup::new(data_dir).argument("--listen").argument(SERVER).argument("--open")
+    }
+
+    /// Starts a node in the namespace of the server.
+    pub(crate) fn start(&self, setup: &Setup) -> Node {
+        self.server.run(|| setup.start())
+    }
+
+    /// The status of a node.
+    pub(crate) fn status(&self, node: &Node) -> Value {
+        self.server.run(|| node.status())
+    }
+
+    /// Runs a client.
+    pub(crate) fn ask<T: Send>(&self, client: impl FnOnce(Wire) -> T + Send) -> T {
+        self.client.run(|| client(open()))
+    }
+
+    /// Segments that the kernel's TCP in the namespace of the server has received, those of loopback included.
+    pub(crate) fn kernel_segments(&self) -> u64 {
+        let text = self.server.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp").expect("the kernel tells"));
+        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let names = lines.next().expect("a line of names").split_whitespace();
+        let numbers = lines.next().expect("a line of numbers").split_whitespace();
+        let (_, number) = names.zip(numbers).find(|(name, _)| *name == "InSegs").expect("segments are counted");
+        number.parse().expect("a number")
+    }
+}
+
+/// Returns the address that a client has instead of one of loopback if the server is behind a link.
+pub(crate) fn source_towards(server: SocketAddr, source: IpAddr) -> IpAddr {
+    match (server.ip(), source) {
+        (IpAddr::V4(server), IpAddr::V4(source)) if source.is_loopback() && !server.is_loopback() => {
+            let [a, b, subnet, _] = server.octets();
+            IpAddr::from([a, b, subnet, 128 | source.octets()[3]])
+        }
+        _ => source,
+    }
+}
+
+/// A listener that leads to another namespace. It is closed when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    listener: TcpListener,
+}
+
+impl Relay {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr().expect("it is bound")
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Ends the thread that accepts.
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
+    }
+}
+
+/// Passes bytes on until the end, and the end.
+fn pass_on(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Connects to the node.
+pub(crate) fn open() -> Wire {
+    Wire::open(SERVER.parse().expect("an address"))
+}
+
+/// A counter of the first core's datapath.
+pub(crate) fn counter(status: &Value, name: &str) -> u64 {
+    status["cores"][0]["bypass"][name].as_u64().unwrap_or_else(|| panic!("{name}: {}", status["cores"][0]))
+}
