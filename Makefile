@@ -32,13 +32,13 @@ test: packages page-tools rust ## Install what tests need (as root), then run ev
 	else \
 		cargo test --workspace --locked --no-fail-fast; \
 	fi
-	@echo 'with faults that can be switched on: a loss of power, and the control that must lose something'
-	cargo test --workspace --features carom/faults --locked --no-fail-fast --lib --test e2e -- fault_tests disk_faults power_loss
+	@echo 'with faults and a next version that can be switched on: a loss of power, its control, and fleets of two versions'
+	cargo test --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --lib --test e2e -- fault_tests disk_faults power_loss next_version
 	@echo 'over kernel bypass, between network namespaces: everything that speaks HTTP'
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		E2E_DATAPATH=bypass cargo nextest run --workspace --features carom/faults --locked --no-fail-fast --test e2e --test-threads $(TEST_THREADS) -- $(HTTP_TESTS); \
+		E2E_DATAPATH=bypass cargo nextest run --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --test e2e --test-threads $(TEST_THREADS) -- $(HTTP_TESTS); \
 	else \
-		E2E_DATAPATH=bypass cargo test --workspace --features carom/faults --locked --no-fail-fast --test e2e -- $(HTTP_TESTS); \
+		E2E_DATAPATH=bypass cargo test --workspace --features carom/faults,carom/next-format --locked --no-fail-fast --test e2e -- $(HTTP_TESTS); \
 	fi
 
 # Requests that schemathesis generates for each operation and phase.
@@ -78,7 +78,7 @@ book: ## Build docs/ as a website in target/book; needs mdBook
 lint: rust ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy --workspace --features carom/faults --all-targets --locked -- -D warnings
+	cargo clippy --workspace --features carom/faults,carom/next-format --all-targets --locked -- -D warnings
 
 .PHONY: deny
 deny: rust ## Check licences, second versions and sources of dependencies, with cargo-deny where it is installed

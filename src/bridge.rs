@@ -42,6 +42,7 @@ use carom_model::redirect::Lookup;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::Verdict;
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Echo, Partition, State};
 use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
@@ -160,8 +161,10 @@ impl FleetDecision {
 pub struct StreamBatch {
     /// The partition.
     pub partition: Partition,
-    /// The entries in their order. An entry is `None` if it only marks a place, or cannot be decoded.
+    /// The entries in their order. An entry is `None` if it only marks a place.
     pub entries: Vec<(StreamPosition, Option<StreamChange>)>,
+    /// True if an entry without a code has a field of a later version that a reader must understand.
+    pub is_newer: bool,
     /// The node's position in the stream after them.
     pub to: StreamPosition,
 }
@@ -172,7 +175,7 @@ pub struct StreamChange {
     /// The code that has changed.
     pub code: Code,
     /// The state of the code from this entry on.
-    pub state: State,
+    pub state: ReceivedState,
     /// The link that lost the code to this state.
     pub displaced: Option<Version>,
 }
@@ -197,8 +200,10 @@ pub enum WriterOrder {
     Client(StoreRequest, FleetDecision),
     /// Changes of other nodes, from a stream.
     Followed(StreamBatch),
-    /// States that a full comparison found in Redis, or that Redis kept against a state offered then.
+    /// States that were found in Redis by a full comparison or for a marked code, or that Redis kept against an offer.
     Found(Vec<(Code, State)>),
+    /// States in Redis that this version cannot decode.
+    Unread(Vec<(Code, Arc<[u8]>)>),
     /// States that a look-up found in Redis.
     LookedUp(Vec<(Code, State)>),
     /// The answers of Redis to the outbox.

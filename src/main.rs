@@ -41,5 +41,9 @@ fn serve(arguments: ServeArgs) -> Result<(), Exit> {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    #[cfg(feature = "next-format")]
+    if std::env::var_os("CAROM_NEXT_FORMAT").is_some() {
+        carom_model::replication::formats::next::enable();
+    }
     node::serve(&settings)
 }

@@ -89,6 +89,9 @@ impl CodeSecret {
 
     /// Returns a public fingerprint of the key, 16 hex digits: the start of SHA-256 of a label and the key. Nodes
     /// compare it to notice different keys.
+    ///
+    /// The fingerprint does not help to find the key. The key is 256 random bits, too many to try, and SHA-256 cannot
+    /// be inverted. The label, used for nothing else, separates it from the tags of [`CodeSecret::mark`].
     pub fn fingerprint(&self) -> String {
         let digest = Sha256::new().chain_update(b"carom code space key v1").chain_update(self.0).finalize();
         HEXLOWER.encode(&digest[..8])

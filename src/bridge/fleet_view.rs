@@ -42,6 +42,8 @@ pub struct FleetView {
     disturbed_ms: AtomicU64,
     /// True if another node with links of its own compares them with Redis, which may lack some.
     others_restore: AtomicBool,
+    /// True if the node may have marked codes, which have a link although no core has them.
+    has_marks: AtomicBool,
 }
 
 impl FleetView {
@@ -54,6 +56,7 @@ impl FleetView {
             followed_ms: AtomicU64::new(0),
             disturbed_ms: AtomicU64::new(0),
             others_restore: AtomicBool::new(false),
+            has_marks: AtomicBool::new(false),
         }
     }
 
@@ -74,6 +77,11 @@ impl FleetView {
     /// Records that a connection to Redis was lost, or a master replaced, at that instant.
     pub fn disturb(&self, at: Duration) {
         self.disturbed_ms.fetch_max(ms_of(at), Ordering::Release);
+    }
+
+    /// Records that a code is to be marked. From then on only Redis can deny a code, until a restart.
+    pub fn note_marks(&self) {
+        self.has_marks.store(true, Ordering::Release);
     }
 
     /// Returns the instant up to which all streams were followed. Read it before the code is looked up in memory.
@@ -97,7 +105,7 @@ impl FleetView {
     /// True if a code that is not in memory is certainly on no node. `mark` was read before the look-up.
     pub fn is_absent(&self, code: &Code, mark: FollowedMark) -> bool {
         let now = since_boot();
-        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) {
+        if !is_fresh(mark.0, now, FOLLOWED_KEPT) || !self.is_settled(now) || self.has_marks.load(Ordering::Acquire) {
             return false;
         }
         let form = self.form(code);

@@ -19,7 +19,7 @@ use crate::services::replication::counter::FleetCounter;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::boot_id;
 use crate::services::replication::redis::{Redis, RedisSettings, ServerAddress};
-use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads};
+use crate::services::replication::{self, FleetContext, FleetSetup, FleetThreads, agreement};
 use crate::services::visits::FleetVisits;
 use crate::startup::code_secret;
 use crate::startup::data_dir::store_exit;
@@ -187,6 +187,7 @@ pub(super) fn join(
             reclaim_after,
             dedupe: settings.dedupe,
             fingerprint: base.key.fingerprint(),
+            agreed: agreement::fingerprints(settings, &base.key.fingerprint()),
         }),
         links: base.links.clone(),
         post: base.post.clone(),

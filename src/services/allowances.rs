@@ -193,6 +193,7 @@ impl Allowances {
             Read::Nothing => return Err(Lookup::Missing),
             Read::Damaged(_) => return Err(Lookup::Damaged),
             Read::Unreadable => return Err(Lookup::NotResident),
+            Read::Newer => return Err(Lookup::Unconfirmed),
         };
         // The link was changed since the core looked it up, and now has no maximum.
         let Some(max) = link.policy.max_visits else { return Err(Lookup::Live(link)) };

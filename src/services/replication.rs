@@ -5,6 +5,7 @@
 //!   reusable link;
 //! * [`follower`] reads the streams, delivers the outbox to Redis, and compares everything after a position was lost;
 //! * [`heartbeat`] sends heartbeats, hears of other nodes, and takes over the leases of those that are gone;
+//!   [`agreement`] compares formats and settings;
 //! * [`expiry`] asks Redis to remove expired links;
 //! * [`code_lookup`] looks up codes that a core does not know;
 //! * [`counter`] leases counter values.
@@ -12,6 +13,7 @@
 //! [`counter`] runs on the replenisher thread and [`expiry`] on the expiry thread. The others each have a thread of
 //! their own. Each has its own connections, and no core waits for any of them.
 
+pub mod agreement;
 pub mod code_lookup;
 pub mod counter;
 pub mod expiry;
@@ -31,6 +33,7 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, Run};
 
+use self::agreement::SettingFingerprints;
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
 use crate::bridge::fleet_view::{FleetView, since_boot};
@@ -59,6 +62,8 @@ pub struct FleetSetup {
     pub dedupe: Option<Duration>,
     /// The fingerprint of the code secret.
     pub fingerprint: String,
+    /// The settings that must be the same on all nodes.
+    pub agreed: SettingFingerprints,
 }
 
 /// The state that the threads of a fleet share.

@@ -33,7 +33,7 @@ use crate::bridge::{
 use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use carom_model::link::record;
 use carom_model::replication::outbox::{Delivery, Outbox};
-use carom_model::replication::{Partition, State};
+use carom_model::replication::{Partition, State, formats};
 use carom_store::links::{Ended, Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::{unix_ms, unix_nanos};
@@ -139,6 +139,7 @@ impl Writer {
     fn run(mut self, receiver: &Receiver<WriterOrder>) {
         self.hand_deliveries_over();
         self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
+        self.setup.stats.fleet.unread.set(self.setup.links.count_unread().unwrap_or_default());
         loop {
             match receiver.recv_timeout(self.wait_time()) {
                 Ok(first) => self.take_turn(first, receiver),
@@ -217,6 +218,8 @@ impl Writer {
             );
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
+            let unread = &self.setup.stats.fleet.unread;
+            unread.set(unread.get().saturating_add_signed(writes.unread_more));
             if !ended.is_empty() {
                 // Without a receiver the node is shutting down.
                 let _ = self.setup.ended.send(ended);
@@ -283,6 +286,13 @@ impl Writer {
         writes.outbox.added.iter().for_each(|delivery| batch.add_to_outbox(delivery));
         writes.positions.iter().for_each(|(partition, position)| batch.set_position(*partition, position));
         writes.compare.iter().for_each(|&(partition, needed)| batch.set_compare(partition, needed));
+        for (code, text) in &writes.unread {
+            match text {
+                Some(text) => batch.mark_unread(code, text),
+                None => batch.clear_unread(code),
+            }
+        }
+        writes.compare_later.iter().for_each(|&partition| batch.compare_after(partition, formats::newest()));
         self.setup.catalog.commit(batch, &writes.relisted)
     }
 
@@ -469,7 +479,7 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
 /// Returns the stored state of a code.
 pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> CodeState {
     match links.get(code) {
-        Ok(None) => CodeState::Absent,
+        Ok(None) => look_up_mark(links, stats, code),
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(record) => CodeState::Held(State::from_record(*code, &record)),
             Err(error) => {
@@ -481,6 +491,18 @@ pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> CodeStat
         Err(error) => {
             stats.store_errors.add_shared(1);
             tracing::error!(%error, %code, "a record could not be read");
+            CodeState::Unknown
+        }
+    }
+}
+
+/// Returns the state of a code that has no record: absent, or one that only a later version can decode.
+fn look_up_mark(links: &Links, stats: &NodeStats, code: &Code) -> CodeState {
+    match links.unread(code) {
+        Ok(text) => text.map_or(CodeState::Absent, |text| CodeState::Unread(text.into())),
+        Err(error) => {
+            stats.store_errors.add_shared(1);
+            tracing::error!(%error, %code, "the mark of a code could not be read");
             CodeState::Unknown
         }
     }

@@ -18,7 +18,7 @@ pub(crate) fn followed(
     entries: Vec<(StreamPosition, Option<StreamChange>)>,
     to: StreamPosition,
 ) -> WriterOrder {
-    WriterOrder::Followed(StreamBatch { partition: Partition(part as u8), entries, to })
+    WriterOrder::Followed(StreamBatch { partition: Partition(part as u8), entries, is_newer: false, to })
 }
 
 /// The order for the result of a look-up.

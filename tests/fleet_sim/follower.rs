@@ -5,6 +5,7 @@
 use carom::bridge::{StreamChange, WriterOrder};
 use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
 use carom_model::replication::rules::Verdict;
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{EntryId, Partition, State};
 
 use crate::adapter;
@@ -199,7 +200,7 @@ fn judge_without(guard: Option<Guard>, position: Option<StreamPosition>, entries
 }
 
 fn decode(entry: &StreamEntry) -> (StreamPosition, Option<StreamChange>) {
-    let state = entry.code.and_then(|code| Some((code, State::from_text(code, &entry.text).ok()?)));
+    let state = entry.code.and_then(|code| Some((code, ReceivedState::from_text(code, &entry.text).ok()?)));
     let told = state.map(|(code, state)| StreamChange { code, state, displaced: entry.displaced });
     (StreamPosition::of(entry), told)
 }

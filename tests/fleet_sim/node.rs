@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use carom::bridge::{FleetDecision, LinkChange, StoreAnswer, StoreRequest, StreamChange, WriterOrder};
 use carom::services::writer::planner::{CodeState, CommitEffect, CommitPlanner};
 use carom_model::replication::outbox::{Delivery, Outbox};
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Echo, State, rules};
 
 use crate::adapter;
@@ -273,7 +274,9 @@ impl Node {
                     for StreamChange { code, state, .. } in
                         followed.entries.iter().filter_map(|(_, told)| told.as_ref())
                     {
-                        self.overwrite(index_of(code), code, state, ledger)?;
+                        if let ReceivedState::Known(state) = state {
+                            self.overwrite(index_of(code), code, state, ledger)?;
+                        }
                     }
                 }
                 (Guard::Undelivered, WriterOrder::Found(states)) => {

@@ -67,7 +67,8 @@ impl Item {
     }
 
     fn entry(&self) -> StreamEntry {
-        StreamEntry { id: self.id, code: self.code.map(code_at), text: self.text.to_vec(), displaced: self.displaced }
+        let (code, text) = (self.code.map(code_at), self.text.to_vec());
+        StreamEntry { id: self.id, code, text, displaced: self.displaced, is_newer: false }
     }
 }
 
@@ -176,7 +177,7 @@ impl Redis {
                 Some(self.append(part_of(index), Some((index, state.clone())), text, displaced, now))
             }
             Verdict::Same => self.shards[part_of(index)].master.stream.back().map(Item::place),
-            Verdict::Held(_) | Verdict::Absent => None,
+            Verdict::Held(_) | Verdict::HeldUnread(_) | Verdict::Absent => None,
         };
         Answer { verdict, echo }
     }

@@ -118,8 +118,8 @@ impl Link {
 pub struct UrlKey(pub u64);
 
 impl UrlKey {
-    /// Hashes the properties that equivalent links share: all but titles, app versions, scheduled deletions and
-    /// idempotency keys.
+    /// Hashes the properties that equivalent links share: all but titles, app versions, scheduled deletions,
+    /// idempotency keys and unknown fields.
     pub fn of(target: &str, policy: &Policy, labels: &LinkLabels) -> UrlKey {
         // Destructured without `..`, so that a new property causes a compile error here. A property at its default adds
         // no bytes, which keeps the keys of existing links stable.
@@ -135,6 +135,7 @@ impl UrlKey {
             domain,
             delete_at_ms: _,
             idempotency: _,
+            unknown: _,
         } = labels;
         let app = app.as_ref().map_or("", |app| app.as_str());
         let mut bytes = Vec::with_capacity(app.len() + target.len() + 24);

@@ -8,6 +8,7 @@
 //! * follows the streams and adopts the changes of other nodes ([`follow`]),
 //! * keeps a durable list of the changes that Redis may not have, until it has seen them in the stream ([`outbox`]),
 //! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]),
+//! * writes the newest format that all live nodes read ([`formats`]),
 //! * answers 404 for a code only if no other node can have it ([`absence`]).
 //!
 //! Redis may forget writes that it acknowledged: a failover loses the newest ones, and a server may come back empty or
@@ -17,6 +18,7 @@
 
 pub mod absence;
 pub mod follow;
+pub mod formats;
 pub mod lease;
 pub mod members;
 pub mod outbox;

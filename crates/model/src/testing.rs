@@ -13,6 +13,7 @@ use crate::destination::hosts::host_of;
 use crate::domains::{Domain, DomainName, Domains, Targets, UnknownHost};
 use crate::link::labels::{self, LinkLabels, Tags};
 use crate::link::record::Tombstone;
+use crate::link::record::unknown::UnknownFields;
 use crate::link::{Link, Origin, Version};
 
 /// A link to `https://example.org/{code}`, created at 1,700,000,000,000 ms, with the default policy and no labels.
@@ -34,7 +35,8 @@ pub fn link(code: &str, origin: Origin) -> Link {
 
 /// The tombstone of an issued code that was deleted 1 ms after the epoch.
 pub fn tombstone() -> Tombstone {
-    Tombstone { deleted_ms: 1, origin: Origin::Issued, version: Version::default() }
+    let unknown = UnknownFields::default();
+    Tombstone { deleted_ms: 1, origin: Origin::Issued, version: Version::default(), unknown }
 }
 
 /// Three domains, `s.test` the default one, that answer unknown hosts with 404.
@@ -64,8 +66,9 @@ pub fn any_labels() -> impl Strategy<Value = LinkLabels> {
     let title = proptest::option::of("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,40}");
     let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
     let app = (any_app(), proptest::option::of("[ -~]{1,20}"));
-    (title, tags, any::<(bool, bool)>(), app, any_domain()).prop_map(
-        |(text, tags, (crawlable, default_expiry), (app, app_version), domain)| LinkLabels {
+    let unknown = proptest::option::of((100u8.., any::<[u8; 3]>()));
+    (title, tags, any::<(bool, bool)>(), app, any_domain(), unknown).prop_map(
+        |(text, tags, (crawlable, default_expiry), (app, app_version), domain, unknown)| LinkLabels {
             title: text.and_then(|text| labels::title(&text).expect("a valid title")),
             tags: Tags::of(tags.iter().map(String::as_str)).expect("valid tags"),
             crawlable,
@@ -73,6 +76,7 @@ pub fn any_labels() -> impl Strategy<Value = LinkLabels> {
             app,
             app_version,
             domain,
+            unknown: unknown.map(|(tag, value)| UnknownFields::of(tag, &value)).unwrap_or_default(),
             ..LinkLabels::default()
         },
     )

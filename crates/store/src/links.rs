@@ -12,7 +12,8 @@
 //! * `idempotency`: the link that was created with an idempotency key.
 //! * `meta`: the format, the fingerprint of the code secret, and for each code length the high-water mark of its
 //!   counter.
-//! * `fleet`: the replication state of a fleet node: its outbox, and its position in each stream.
+//! * `fleet`: the replication state of a fleet node: its outbox, its position in each stream, and the codes whose state
+//!   it cannot decode.
 //! * `changes`: the codes that each commit changed.
 //!
 //! Readers see a commit at once; it is durable after [`Links::sync`]. The meaning of a record is in
@@ -29,6 +30,7 @@ mod fleet;
 mod history;
 mod idempotency;
 mod indexes;
+mod unread;
 mod urls;
 mod visits;
 
@@ -36,7 +38,7 @@ use std::cell::Cell;
 use std::ops::{Bound, Deref};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fmt, io};
 
 use carom_shards::Code;
@@ -49,6 +51,7 @@ use self::changes::{ChangedCodes, LogEnd};
 pub use self::changes::{ChangesSince, LogPosition};
 pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
 pub use self::indexes::{Index, complete_index};
+pub use self::unread::UnreadState;
 pub use self::urls::{UrlUse, stored_url};
 pub use self::visits::{Ended, RowPlace, VisitRow};
 pub use super::error::StoreError;
@@ -107,6 +110,8 @@ pub struct Batch {
     fleet: Keyspace,
     /// The codes whose records the batch changes.
     changed: ChangedCodes,
+    /// True if the batch marks a code; see [`Batch::mark_unread`].
+    marks: bool,
     idempotency: Keyspace,
     /// The earliest expiry of a link in the batch, in milliseconds since 1970 UTC.
     first_end_ms: u64,
@@ -184,6 +189,8 @@ pub struct Links {
     mark: Arc<SyncedMark>,
     idempotency: Keyspace,
     commits: Arc<AtomicU64>,
+    /// True if codes may be marked; see [`Links::unread`].
+    has_marks: Arc<AtomicBool>,
     /// The earliest expiry of a link in all batches, until [`Links::take_first_end`] reads it.
     first_end_ms: Arc<AtomicU64>,
 }
@@ -226,7 +233,7 @@ impl Links {
         let changes = db.keyspace("changes", changes::options)?;
         let idempotency = db.keyspace("idempotency", KeyspaceCreateOptions::default)?;
         let first_end_ms = Arc::new(AtomicU64::new(u64::MAX));
-        let commits = Arc::default();
+        let (commits, has_marks) = (Arc::default(), Arc::default());
         let mark = SyncedMark::open(dir).map(Arc::new).map_err(|error| {
             StoreError::Failed(format!("the sync position in {} cannot be opened: {error}", dir.display()))
         })?;
@@ -247,8 +254,10 @@ impl Links {
             mark,
             idempotency,
             commits,
+            has_marks,
             first_end_ms,
         };
+        store.has_marks.store(!store.unread_page(None, 1)?.is_empty(), Ordering::Release);
         store.check_meta(fingerprint)?;
         store.open_log(!repairs.is_empty())?;
         // A process that was killed may have left whole batches without a sync.
@@ -303,6 +312,7 @@ impl Links {
             meta: self.meta.clone(),
             fleet: self.fleet.clone(),
             changed: ChangedCodes::default(),
+            marks: false,
             idempotency: self.idempotency.clone(),
             first_end_ms: u64::MAX,
         }
@@ -315,6 +325,10 @@ impl Links {
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         let first_end_ms = batch.first_end_ms;
         debug_assert!(batch.changed.is_distinct(), "of two writes of a code in one batch, one is lost");
+        if batch.marks {
+            // Before the mark is visible, so that no reader misses it.
+            self.has_marks.store(true, Ordering::Release);
+        }
         self.commit_logged(batch)?;
         // Only after the commit is visible, so that a thread that sees the new value finds the link.
         if first_end_ms < self.first_end_ms.load(Ordering::Relaxed) {

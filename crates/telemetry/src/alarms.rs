@@ -40,9 +40,11 @@ pub enum Alarm {
     LeaseLost,
     MemoryFull,
     MemoryLimitLow,
+    NewerFormat,
     OtherKey,
     RedisAway,
     RedisRefuses,
+    SettingsDiffer,
     StoreDamaged,
     StoreFailed,
     StreamDamaged,
@@ -53,7 +55,7 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 36] = [
+    pub const ALL: [Alarm; 38] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
@@ -81,9 +83,11 @@ impl Alarm {
         Alarm::LeaseLost,
         Alarm::MemoryFull,
         Alarm::MemoryLimitLow,
+        Alarm::NewerFormat,
         Alarm::OtherKey,
         Alarm::RedisAway,
         Alarm::RedisRefuses,
+        Alarm::SettingsDiffer,
         Alarm::StoreDamaged,
         Alarm::StoreFailed,
         Alarm::StreamDamaged,
@@ -122,9 +126,11 @@ impl Alarm {
             Alarm::LeaseLost => "lease_lost",
             Alarm::MemoryFull => "memory_full",
             Alarm::MemoryLimitLow => "memory_limit_low",
+            Alarm::NewerFormat => "newer_format",
             Alarm::OtherKey => "other_key",
             Alarm::RedisAway => "redis_away",
             Alarm::RedisRefuses => "redis_refuses",
+            Alarm::SettingsDiffer => "settings_differ",
             Alarm::StoreDamaged => "store_damaged",
             Alarm::StoreFailed => "store_failed",
             Alarm::StreamDamaged => "stream_damaged",
@@ -210,14 +216,20 @@ impl Alarm {
             Alarm::MemoryLimitLow => {
                 "links.memory_limit is too low for this many links; unknown codes are looked up on disk."
             }
+            Alarm::NewerFormat => {
+                "A newer version of carom has changed links in a way that this node cannot read; they return 503."
+            }
             Alarm::OtherKey => {
                 "Redis belongs to a fleet with another code secret; this node exchanges nothing with it."
             }
             Alarm::RedisAway => "Redis does not answer; redirects continue.",
             Alarm::RedisRefuses => "Redis answers but rejects commands; changes are not synced.",
+            Alarm::SettingsDiffer => "Nodes of the fleet have different settings where all must have the same.",
             Alarm::StoreDamaged => "A record or block of the store cannot be read.",
             Alarm::StoreFailed => "A write or sync failed; all writes are refused until a restart.",
-            Alarm::StreamDamaged => "A Redis stream contains an entry that carom cannot read; the entry is skipped.",
+            Alarm::StreamDamaged => {
+                "A Redis stream contains an entry that carom cannot read; its code is looked up in Redis."
+            }
             Alarm::VisitsDamaged => "Stored visit counts cannot be read; affected counts restart at zero.",
             Alarm::VisitsDropped => "Some visits were not counted; visit counts are too low.",
             Alarm::VisitsFailed => "Visits cannot be stored; links with maxVisits return 503.",

@@ -361,6 +361,10 @@ pub struct FleetStats {
     pub look_ups_left_out: Counter,
     /// Times that the code counter of the fleet had gone backwards.
     pub regressions: Counter,
+    /// Codes with a state that only a later version can decode. Written by the writer.
+    pub unread: Counter,
+    /// The format that this node writes: the newest that all live nodes read; 0 before the first heartbeat.
+    pub format: Counter,
     /// The origins of visit counts, for the status.
     pub visits: Mutex<Vec<VisitOriginStats>>,
     /// The nodes of the fleet, for the status.

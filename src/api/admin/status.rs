@@ -16,6 +16,7 @@ use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::usage::App;
 use carom_model::dates;
+use carom_model::replication::formats;
 use carom_net::DropReason;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::durations::Spread;
@@ -297,6 +298,8 @@ fn describe_fleet(node: &NodeStats) -> Value {
         "nodes": members,
         "visits": visits,
         "outbox": fleet.outbox.get(),
+        "formats": {"reads": formats::newest(), "writes": fleet.format.get().max(u64::from(formats::FIRST))},
+        "unread": fleet.unread.get(),
         "conflicts": fleet.conflicts.get(),
         "collisions": fleet.collisions.get(),
         "followed": fleet.followed.get(),

@@ -220,6 +220,7 @@ fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
         domain,
         delete_at_ms: _,
         idempotency: _,
+        unknown: _,
     } = &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
     let is_noted = stored.crawlable == *crawlable && stored.default_expiry == *default_expiry;

@@ -104,6 +104,8 @@ impl FetcherSetup {
                 self.stats.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &why);
                 Lookup::Damaged
             }
+            // Redis is asked next, and has the state.
+            Read::Newer => Lookup::Missing,
             Read::Unreadable => Lookup::NotResident,
         }
     }

@@ -18,6 +18,7 @@ use carom_model::domains::{DomainName, DomainNameError, Domains};
 use carom_model::link::Origin;
 use carom_model::link::labels::{self, LabelError, LinkLabels, Tags};
 use carom_model::link::record::LinkRef;
+use carom_model::link::record::unknown::UnknownFields;
 
 /// The valid content of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -195,6 +196,7 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
         },
         delete_at_ms: None,
         idempotency: None,
+        unknown: UnknownFields::default(),
     };
     let code = code.map(|code| code.within(labels.domain_id()));
     let policy = Policy {
@@ -304,6 +306,7 @@ fn push_number(number: u64, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use carom_model::domains::UnknownHost;
+    use carom_model::link::record::unknown::UnknownRef;
     use carom_model::link::{Link, Version};
     use carom_model::testing::any_link;
     use proptest::prelude::*;
@@ -334,6 +337,7 @@ mod tests {
             let stored = LinkRef {
                 delete_at_ms: None,
                 idempotency: None,
+                unknown: UnknownRef::default(),
                 policy,
                 target,
                 created_ms,
@@ -356,7 +360,7 @@ mod tests {
             prop_assert_eq!(value["title"].as_str(), title);
             if let Ok(line) = read(&out, &[], &domains()) {
                 let default_expiry = default_expiry && policy.valid_until_ms.is_some();
-                prop_assert_eq!((line.policy, line.labels), (policy, LinkLabels { default_expiry, ..link.labels }));
+                prop_assert_eq!((line.policy, line.labels), (policy, LinkLabels { default_expiry, unknown: UnknownFields::default(), ..link.labels }));
             }
         }
 
@@ -379,6 +383,7 @@ mod tests {
         let stored = LinkRef {
             delete_at_ms: None,
             idempotency: None,
+            unknown: UnknownRef::default(),
             policy,
             target: "https://example.org/?a=%22b%22",
             created_ms: 1_700_000_000_001,

@@ -59,24 +59,32 @@ pub(crate) enum Read {
     Damaged(String),
     /// The operating system refused to read. The error was counted and logged.
     Unreadable,
+    /// The state of the code can only be decoded by a later version.
+    Newer,
 }
 
 /// Reads the link of a code. Blocks for the disk.
 pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
     match links.get(code) {
-        Ok(None) => Read::Nothing,
+        Ok(None) => match links.unread(code) {
+            Ok(None) => Read::Nothing,
+            Ok(Some(_)) => Read::Newer,
+            Err(error) => failed(stats, code, &error),
+        },
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(RecordRef::Link(link)) => Read::Link(Arc::new(link.to_link(*code))),
             Ok(RecordRef::Tombstone(_)) => Read::Nothing,
             Err(error) => Read::Damaged(error.to_string()),
         },
         Err(StoreError::Damaged(text)) => Read::Damaged(text),
-        Err(error) => {
-            stats.store_errors.add_shared(1);
-            tracing::error!(%error, %code, "a record could not be read");
-            Read::Unreadable
-        }
+        Err(error) => failed(stats, code, &error),
     }
+}
+
+fn failed(stats: &NodeStats, code: &Code, error: &StoreError) -> Read {
+    stats.store_errors.add_shared(1);
+    tracing::error!(%error, %code, "a record could not be read");
+    Read::Unreadable
 }
 
 fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) -> LinkAnswer {
@@ -88,6 +96,7 @@ fn answer(links: &Links, stats: &NodeStats, visits: &VisitReader, code: Code) ->
         Read::Nothing => LinkAnswer::NotFound,
         Read::Damaged(_) => LinkAnswer::Damaged,
         Read::Unreadable => LinkAnswer::Refused(UNREADABLE),
+        Read::Newer => LinkAnswer::Refused(NEWER),
     }
 }
 
@@ -98,6 +107,7 @@ fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject
             Read::Link(_) | Read::Damaged(_) => {}
             Read::Nothing => return Ok(None),
             Read::Unreadable => return Err(UNREADABLE),
+            Read::Newer => return Err(NEWER),
         }
     }
     let history = visits.history(subject).map_err(|error| unreadable(stats, &error))?;
@@ -105,6 +115,7 @@ fn answer_visits(links: &Links, stats: &NodeStats, visits: &VisitReader, subject
 }
 
 const UNREADABLE: &str = "the store cannot be read right now";
+const NEWER: &str = "a newer version of carom has changed the link; upgrade this node";
 
 /// Counts and logs an error, and returns the reason for the client.
 fn unreadable(stats: &NodeStats, error: &StoreError) -> &'static str {

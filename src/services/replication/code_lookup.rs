@@ -22,6 +22,7 @@ use crate::services::replication::redis::{Redis, RedisReply, RequestId};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{State, rules};
 use carom_model::visits::tally::VisitCounts;
 use carom_store::links::StoreError;
@@ -126,7 +127,7 @@ impl CodeLookup {
             let Some(look_ups) = self.asked.remove(&ticket) else { continue };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
             let found = match answer.state(code) {
-                Ok(Some(State::Link(link))) => {
+                Ok(Some(ReceivedState::Known(State::Link(link)))) => {
                     let theirs = State::Link(Arc::clone(&link));
                     match self.is_known_to_be_gone(&code, &theirs) {
                         Ok(false) => {
@@ -138,7 +139,10 @@ impl CodeLookup {
                         Err(_) => Lookup::NotResident,
                     }
                 }
-                Ok(theirs) => self.missing(&code, theirs.as_ref()),
+                // A later version knows which link that is.
+                Ok(Some(ReceivedState::Unread(_))) => Lookup::Unconfirmed,
+                Ok(Some(ReceivedState::Known(gone))) => self.missing(&code, Some(&gone)),
+                Ok(None) => self.missing(&code, None),
                 Err(error) => {
                     note_error(&self.fleet.stats, &error);
                     Lookup::Unconfirmed

@@ -21,14 +21,17 @@ use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Redis, RedisError};
 use carom_model::replication::follow::{self, Read, StreamEntry, StreamPosition};
 use carom_model::replication::outbox::Delivery;
+use carom_model::replication::state::{NoState, ReceivedState};
 use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
 use carom_store::links::StoreError;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 
 mod compare;
+mod unread;
 
 use compare::Compare;
+use unread::Rereading;
 
 /// Interval between two reads of the streams while they are quiet.
 const POLL: Duration = Duration::from_millis(50);
@@ -68,6 +71,7 @@ pub(super) fn prepare(
         queue: VecDeque::new(),
         positions: HashMap::new(),
         compare: None,
+        rereading: Rereading::default(),
         must_compare: Vec::new(),
         expected: HashMap::new(),
         ending: HashMap::new(),
@@ -91,6 +95,7 @@ pub(super) struct Follower {
     /// The position of the node in each stream. A stream whose position was lost has no entry.
     positions: HashMap<Partition, StreamPosition>,
     compare: Option<Compare>,
+    rereading: Rereading,
     must_compare: Vec<Partition>,
     /// Stream entries that a comparison has made and that were not read back yet. Never an empty set.
     expected: HashMap<Partition, BTreeSet<EntryId>>,
@@ -127,6 +132,9 @@ impl Follower {
     }
 
     fn run(mut self) {
+        if self.decode_kept().is_err() {
+            return;
+        }
         while !self.fleet.is_stopping() {
             let Ok(pace) = self.turn() else { return };
             let wait = match pace {
@@ -169,7 +177,7 @@ impl Follower {
         }
         let mut pace = Pace::Quiet;
         // Each kind by itself: in a cluster, one server may be away.
-        for work in [Self::read, Self::deliver, Self::compare] {
+        for work in [Self::read, Self::deliver, Self::compare, Self::read_again] {
             match work(self) {
                 Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
                 Ok(_) => {}
@@ -282,11 +290,12 @@ impl Follower {
                 let fleet = &self.fleet.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
+                let is_newer = entries.iter().any(|entry| entry.is_newer && entry.code.is_none());
                 let entries =
                     entries.into_iter().map(|entry| (StreamPosition::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
                 self.is_fenced = false;
-                self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, to }))
+                self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, is_newer, to }))
             }
             Read::Gap => {
                 self.positions.remove(&partition);
@@ -295,16 +304,24 @@ impl Follower {
         }
     }
 
+    /// Decodes an entry. The code of an entry that cannot be decoded is marked: its old state must not be served.
     fn decode(&self, entry: &StreamEntry) -> Option<StreamChange> {
         let code = entry.code?;
-        match State::from_text(code, &entry.text) {
-            Ok(state) => Some(StreamChange { code, state, displaced: entry.displaced }),
-            Err(_) => {
-                let text = format!("a stream entry for {code} was not written by carom or is damaged; it is skipped");
+        let state = match State::from_text(code, &entry.text) {
+            Ok(state) if !entry.is_newer => ReceivedState::Known(state),
+            Ok(_) | Err(NoState::Newer) => ReceivedState::Unread(entry.text.as_slice().into()),
+            Err(NoState::Damaged) => {
+                let text = format!(
+                    "a stream entry for {code} was not written by carom or is damaged; the code is looked up in Redis"
+                );
                 self.fleet.stats.alarms.raise(Alarm::StreamDamaged, text);
-                None
+                ReceivedState::Unread(entry.text.as_slice().into())
             }
+        };
+        if matches!(state, ReceivedState::Unread(_)) {
+            self.fleet.view.note_marks();
         }
+        Some(StreamChange { code, state, displaced: entry.displaced })
     }
 
     /// Moves to the end of streams whose position was lost. Everything before it must be compared.

@@ -25,6 +25,7 @@ use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::State;
 use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::state::ReceivedState;
 use carom_telemetry::clock::unix_ms;
 
 /// Longest delay of a new request while others wait for Redis.
@@ -128,7 +129,14 @@ impl Gateway {
         match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
                 let version = Version { rev: 1, claim: self.claims.next(), edit: 0 };
-                let link = Arc::new(Link { version, ..Arc::unwrap_or_clone(link) });
+                let link = Link { version, ..Arc::unwrap_or_clone(link) };
+                #[cfg(feature = "next-format")]
+                let link = {
+                    let mut link = link;
+                    carom_model::replication::formats::next::extend(&mut link);
+                    link
+                };
+                let link = Arc::new(link);
                 Some(StoreRequest::Create { link, reuse, ticket })
             }
             WriterOrder::Client(request, _) => Some(request),
@@ -230,20 +238,22 @@ impl Gateway {
             },
             (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
             (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
+                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, NEWER),
                 // The timeout of the offer starts here, however long the store takes.
-                Ok(state) => self.change(request, Instant::now() + self.fleet.settings.answer_time, state),
+                Ok(state) => self.change(request, Instant::now() + self.fleet.settings.answer_time, known(state)),
                 Err(error @ RedisError::Refused(_)) => self.decide(request, Err(error), None),
                 Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
             },
             (None, StoreRequest::Delete { code, .. }) => match answer.state(*code) {
-                Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
+                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, NEWER),
+                Ok(Some(ReceivedState::Known(State::Link(link)))) if !is_within(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
                 Ok(None) if self.mine(code).is_none() && !self.fleet.view.is_denied(code) => {
                     self.send_to_writer(request, UNCONFIRMED)
                 }
                 Ok(state) => {
-                    let claim = claim_to_remove(state, || self.mine(code));
+                    let claim = claim_to_remove(known(state), || self.mine(code));
                     let change = (*code, CodeChange::Remove { claim, now_ms: unix_ms() });
                     self.put(request, deadline, change);
                     Ok(())
@@ -313,6 +323,15 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
     if let StoreRequest::Delete { by, .. } = request { by.has(link) } else { true }
 }
 
+/// The decision on a request for a code whose state only a later version can decode: nothing was done, and this node
+/// must not do anything by itself.
+const NEWER: FleetDecision = FleetDecision::NoReply { asked: false, alone: false };
+
+/// Returns the state, if this version can decode it.
+fn known(received: Option<ReceivedState>) -> Option<State> {
+    received.and_then(|received| if let ReceivedState::Known(state) = received { Some(state) } else { None })
+}
+
 /// Returns what an answer of Redis means for the request that asked for a change.
 pub(super) fn decision_of(
     fleet: &FleetContext,
@@ -336,6 +355,7 @@ pub(super) fn decision_of(
             }
             FleetDecision::Held(state)
         }
+        Ok(Changed { verdict: Verdict::HeldUnread(_), .. }) => NEWER,
         Ok(Changed { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
         Ok(Changed { echo: None, .. }) => FleetDecision::NoReply { asked: true, alone },
         Err(error) => {

@@ -9,9 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
-use serde_json::json;
 
-use super::{FleetContext, note_error};
+use super::{FleetContext, agreement, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis};
 use carom_model::replication::members::Members;
@@ -87,8 +86,9 @@ impl HeartbeatThread {
         self.is_new &= self.fleet.stats.fleet.comparing.get() > 0;
         let sent = since_boot();
         let settings = &self.fleet.settings;
-        let beat =
-            Heartbeat { node: &settings.node, about: self.about(), fingerprint: &settings.fingerprint, seen: &seen };
+        let restoring = if self.is_new { 0 } else { self.fleet.stats.fleet.comparing.get() };
+        let about = agreement::about(settings, &self.fleet.stats, restoring);
+        let beat = Heartbeat { node: &settings.node, about, fingerprint: &settings.fingerprint, seen: &seen };
         match self.redis.beat(&beat, BEAT_TIME) {
             Ok(heard) if heard.fingerprint != settings.fingerprint => {
                 self.keep_apart(&heard.fingerprint);
@@ -129,19 +129,6 @@ impl HeartbeatThread {
         self.lengths.iter().map(mark).collect()
     }
 
-    fn about(&self) -> String {
-        let stats = &self.fleet.stats;
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "ready": stats.ready.load(Ordering::Relaxed),
-            "draining": stats.draining.load(Ordering::Relaxed),
-            "outbox": stats.fleet.outbox.get(),
-            "lagMillis": stats.fleet.lag_ms.get(),
-            "restoring": if self.is_new { 0 } else { stats.fleet.comparing.get() },
-        })
-        .to_string()
-    }
-
     fn hear(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
         self.join();
         let stats = &self.fleet.stats;
@@ -156,6 +143,7 @@ impl HeartbeatThread {
         self.keep(heard, sent, seen);
         self.fleet.view.hear(heard.floors.iter().copied(), self.others_restore(heard), sent);
         self.show(heard, now);
+        agreement::compare(&self.fleet, heard);
         self.take_over(now);
     }
 

@@ -8,10 +8,11 @@ use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
 use carom_model::link::record::Tombstone;
+use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::{Origin, UrlKey, Version};
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
-use carom_model::replication::state::COMPARED_LEN;
+use carom_model::replication::state::{COMPARED_LEN, ReceivedState};
 use carom_model::replication::{Echo, PARTITIONS, Partition, State};
 use carom_redis::{Client, ClientSettings, Question, Replies, Route, Value, cmd, slot, text};
 
@@ -85,10 +86,10 @@ impl RedisReply {
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
-    pub fn state(self, code: Code) -> Result<Option<State>, RedisError> {
+    pub fn state(self, code: Code) -> Result<Option<ReceivedState>, RedisError> {
         match self.value()? {
             Value::Nil => Ok(None),
-            Value::BulkString(text) => State::from_text(code, &text).map(Some).map_err(|_| unreadable(code)),
+            Value::BulkString(text) => ReceivedState::from_text(code, &text).map(Some).map_err(|_| unreadable(code)),
             _ => Err(unreadable(code)),
         }
     }
@@ -146,6 +147,20 @@ const SCRIPTS: &[&str] = &[
 
 const _: () = assert!(SCRIPTS.len() == Script::Allow as usize + 1, "each script has its text");
 
+#[cfg(not(feature = "next-format"))]
+fn scripts() -> &'static [&'static str] {
+    SCRIPTS
+}
+
+/// Returns the scripts of the version that this process stands for.
+#[cfg(feature = "next-format")]
+fn scripts() -> &'static [&'static str] {
+    use carom_model::replication::formats::next;
+    static NEXT: std::sync::OnceLock<Vec<&'static str>> = std::sync::OnceLock::new();
+    let leaked = || SCRIPTS.iter().map(|script| &*next::script(script).leak()).collect();
+    if next::is_on() { NEXT.get_or_init(leaked).as_slice() } else { SCRIPTS }
+}
+
 impl Script {
     fn call(self, keys: Vec<String>, arguments: Vec<Vec<u8>>) -> Question {
         debug_assert!(
@@ -180,7 +195,7 @@ impl Redis {
     /// # Errors
     /// A description of an unusable file of certificates, or of an error of the operating system.
     pub fn new(settings: Arc<RedisSettings>) -> Result<Redis, String> {
-        let client = Client::new(settings.client.clone(), SCRIPTS)?;
+        let client = Client::new(settings.client.clone(), scripts())?;
         Ok(Redis { client, settings, has_replicas: false })
     }
 
@@ -270,7 +285,7 @@ impl Redis {
     }
 
     /// Reads the states of codes, and waits at most `within`.
-    pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, RedisError>> {
+    pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<ReceivedState>, RedisError>> {
         let deadline = Instant::now() + within;
         let tickets: Vec<RequestId> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
         let answers = self.client.await_all(&tickets, deadline);
@@ -418,7 +433,7 @@ impl Redis {
 /// Builds a tombstone whose kind and revision the script fills in.
 fn tombstone(claim: u64, deleted_ms: u64) -> State {
     let version = Version { claim, ..Version::default() };
-    State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version })
+    State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version, unknown: UnknownFields::default() })
 }
 
 fn unreadable(code: Code) -> RedisError {
@@ -438,7 +453,10 @@ fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, R
     let read = || State::from_text(code, state).map_err(|_| unreadable(code));
     let verdict = match (text(verdict).as_str(), change) {
         ("accepted", _) => Verdict::Accepted(read()?),
-        ("held", _) => Verdict::Held(read()?),
+        ("held", _) => match ReceivedState::from_text(code, state).map_err(|_| unreadable(code))? {
+            ReceivedState::Known(state) => Verdict::Held(state),
+            ReceivedState::Unread(text) => Verdict::HeldUnread(text),
+        },
         ("same", CodeChange::Claim(_) | CodeChange::Offer(_)) => Verdict::Same,
         ("absent", CodeChange::Remove { .. } | CodeChange::Expire { .. }) => Verdict::Absent,
         _ => return Err(nonsense("a change")),
@@ -446,7 +464,8 @@ fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, R
     Ok(Changed { verdict, echo })
 }
 
-/// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts.
+/// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts. A field with a capital
+/// letter is one that a reader must understand, and no version has one yet.
 fn entries(answer: &Value) -> Vec<StreamEntry> {
     let Value::Array(entries) = answer else { return Vec::new() };
     let entry = |entry: &Value| {
@@ -458,7 +477,17 @@ fn entries(answer: &Value) -> Vec<StreamEntry> {
         };
         let code = field("c").and_then(|code| Code::from_key(&code).ok());
         let displaced = field("o").and_then(|text| version(&text));
-        Some(StreamEntry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default(), displaced })
+        let is_capital = |name: &Value| text(name).starts_with(|first: char| first.is_ascii_uppercase());
+        #[cfg(feature = "next-format")]
+        let is_capital = |name: &Value| is_capital(name) && !carom_model::replication::formats::next::is_on();
+        let is_newer = fields.chunks_exact(2).any(|pair| is_capital(&pair[0]));
+        Some(StreamEntry {
+            id: text(id).parse().ok()?,
+            code,
+            text: field("v").unwrap_or_default(),
+            displaced,
+            is_newer,
+        })
     };
     entries.iter().filter_map(entry).collect()
 }

@@ -24,6 +24,7 @@ use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError}
 use crate::services::writer::similar_urls::{self, ReuseCandidates, is_live_like};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Reuse, UrlKey};
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{State, rules};
 use carom_telemetry::clock::unix_ms;
 
@@ -426,11 +427,11 @@ impl Turn<'_> {
     }
 
     /// Judges the link of a code, by what this node and Redis know of it.
-    fn judge(&self, link: &Link, code: Code, answer: Result<Option<State>, RedisError>) -> Judgement {
+    fn judge(&self, link: &Link, code: Code, answer: Result<Option<ReceivedState>, RedisError>) -> Judgement {
         let here = self.state(&code);
         let is_here = here.as_ref().is_some_and(|state| is_live_like(state, link, self.now_ms));
         match answer {
-            Ok(Some(there)) if is_live_like(&there, link, self.now_ms) => match here {
+            Ok(Some(ReceivedState::Known(there))) if is_live_like(&there, link, self.now_ms) => match here {
                 Some(_) if is_here => Judgement::Is(None),
                 // This node knows of a delete that Redis does not know, or has lost.
                 Some(mine) if rules::is_over(&mine, &there) => Judgement::Other,

@@ -37,7 +37,7 @@ pub(super) fn answer(links: &Links, stats: &NodeStats, order: &WriterOrder) -> O
         },
         CodeState::Absent | CodeState::Held(State::Gone(_)) => StoreAnswer::RepeatedGone,
         CodeState::Damaged => StoreAnswer::Damaged,
-        CodeState::Unknown => StoreAnswer::Refused(UNREADABLE),
+        CodeState::Unknown | CodeState::Unread(_) => StoreAnswer::Refused(UNREADABLE),
     };
     Some((*ticket, answer))
 }

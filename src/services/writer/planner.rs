@@ -29,6 +29,7 @@ use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
 use carom_model::link::history::{Author, Edit};
 use carom_model::link::patch::{Patch, StartNotBeforeEnd};
 use carom_model::link::record::Tombstone;
+use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Outbox;
@@ -67,6 +68,7 @@ pub struct CommitPlanner<'o> {
     confirms_existing: bool,
     positions: HashMap<Partition, StreamPosition>,
     compare: HashMap<Partition, bool>,
+    compare_later: HashSet<Partition>,
     sweep: ends::Sweep,
     effects: Vec<CommitEffect>,
     edits: Vec<(Code, Edit)>,
@@ -88,6 +90,7 @@ impl<'o> CommitPlanner<'o> {
             confirms_existing: false,
             positions: HashMap::new(),
             compare: HashMap::new(),
+            compare_later: HashSet::new(),
             sweep: ends::Sweep::default(),
             effects: Vec::new(),
             edits: Vec::new(),
@@ -174,6 +177,11 @@ impl<'o> CommitPlanner<'o> {
                     self.adopt(code, state, &look_up);
                 }
             }
+            WriterOrder::Unread(states) => {
+                for (code, text) in states {
+                    self.set_aside(code, text, &look_up);
+                }
+            }
             WriterOrder::LookedUp(states) => {
                 for (code, state) in states {
                     let before = self.stored(&code, &look_up);
@@ -228,6 +236,7 @@ impl<'o> CommitPlanner<'o> {
                 }
                 writes.relisted.extend(IndexedChange::of(link_of(&before), link_of(&after)));
                 writes.created_with.extend(created_with(link_of(&before), link_of(&after), self.now_ms));
+                writes.note_unread(code, &before, &after);
                 let state = if let CodeState::Held(state) = after { Some(state) } else { None };
                 writes.states.push((code, state));
             }
@@ -241,6 +250,7 @@ impl<'o> CommitPlanner<'o> {
         );
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);
+        writes.compare_later.extend(self.compare_later);
         (writes, self.effects)
     }
 
@@ -255,7 +265,7 @@ impl<'o> CommitPlanner<'o> {
     /// Sets the state of a code that was looked up before.
     fn set(&mut self, code: Code, after: CodeState) {
         assert!(
-            matches!(after, CodeState::Absent | CodeState::Held(_)),
+            matches!(after, CodeState::Absent | CodeState::Held(_) | CodeState::Unread(_)),
             "a state that could not be read would be written, which removes the record"
         );
         if let Some(link) = link_of(&after) {
@@ -267,7 +277,8 @@ impl<'o> CommitPlanner<'o> {
         }
         let looked = self.codes.get_mut(&code);
         let looked = looked.expect("a code is looked up before it is set: the indexes follow from its state before");
-        looked.ended |= entry.is_none();
+        // A link with a state that only a later version can decode goes on, and keeps its visits.
+        looked.ended |= entry.is_none() && !matches!(after, CodeState::Unread(_));
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
@@ -276,6 +287,9 @@ impl<'o> CommitPlanner<'o> {
         match decision {
             FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == CodeState::Unknown => {
                 self.answer(ticket, refused(&decision, UNREADABLE));
+            }
+            FleetDecision::Alone | FleetDecision::NoReply { .. } if matches!(before, CodeState::Unread(_)) => {
+                self.answer(ticket, refused(&decision, NEWER));
             }
             FleetDecision::Alone => match next_version(&link, before) {
                 Some(version) => self.put(link.code, &State::Link(link), version, (ticket, StoreAnswer::Created)),
@@ -354,8 +368,9 @@ impl<'o> CommitPlanner<'o> {
                 }
                 // The origin of a damaged record is unknown, so its code counts as issued.
                 CodeState::Damaged => {
+                    let (deleted_ms, unknown) = (self.now_ms, UnknownFields::default());
                     let version = Version::default();
-                    let gone = Tombstone { deleted_ms: self.now_ms, origin: Origin::Issued, version };
+                    let gone = Tombstone { deleted_ms, origin: Origin::Issued, version, unknown };
                     self.delete_here(code, &State::Gone(gone), ticket, &decision);
                 }
                 CodeState::Absent | CodeState::Held(_) => {
@@ -368,6 +383,7 @@ impl<'o> CommitPlanner<'o> {
                     self.answer(ticket, answer);
                 }
                 CodeState::Unknown => self.answer(ticket, refused(&decision, UNREADABLE)),
+                CodeState::Unread(_) => self.answer(ticket, refused(&decision, NEWER)),
             },
         }
     }
@@ -416,6 +432,7 @@ impl<'o> CommitPlanner<'o> {
                 CodeState::Absent | CodeState::Held(State::Gone(_)) => self.answer(ticket, StoreAnswer::NotFound),
                 CodeState::Damaged => self.answer(ticket, StoreAnswer::Damaged),
                 CodeState::Unknown => self.answer(ticket, StoreAnswer::Refused(UNREADABLE)),
+                CodeState::Unread(_) => self.answer(ticket, StoreAnswer::Refused(NEWER)),
             },
         }
     }
@@ -468,7 +485,7 @@ fn is_within(by: &Scope, before: &CodeState, decision: &FleetDecision) -> bool {
         (_, FleetDecision::Held(theirs)) if !has(theirs) => false,
         (CodeState::Held(mine), _) => has(mine),
         (CodeState::Damaged, _) => by.is_all(),
-        (CodeState::Absent | CodeState::Unknown, _) => true,
+        (CodeState::Absent | CodeState::Unknown | CodeState::Unread(_), _) => true,
     }
 }
 
@@ -500,11 +517,12 @@ fn next_version(link: &Link, before: &CodeState) -> Option<Version> {
         CodeState::Held(state) if state.is_free() => {
             Some(Version { rev: state.version().rev.saturating_add(1), ..link.version })
         }
-        CodeState::Held(_) | CodeState::Damaged | CodeState::Unknown => None,
+        CodeState::Held(_) | CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) => None,
     }
 }
 
 const UNREADABLE: &str = "the store cannot be read right now";
+const NEWER: &str = "a newer version of carom has changed the code; upgrade this node";
 const NOT_IN_REDIS: &str = "Redis does not have the link yet; try again in a moment";
 const NONSENSE: &str = "Redis sent an unexpected answer";
 

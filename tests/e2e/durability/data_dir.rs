@@ -1,6 +1,8 @@
-//! A data directory that an earlier version wrote: this version reads every link as recorded, and writes to it.
+//! A data directory and a Redis that an earlier version wrote: this version reads every link as recorded, and writes to
+//! both.
 //!
-//! `tests/data/make-data-dir.sh` writes the archive and the expectations of a release.
+//! `tests/data/make-data-dir.sh` writes the archive and the expectations of a release, and `make-redis-dump.sh` the dump
+//! of Redis.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,8 +13,10 @@ use tempfile::TempDir;
 
 use crate::support::alarms::alarms;
 use crate::support::api_client::{ApiClient, JSON};
+use crate::support::fleet::settle;
 use crate::support::http::SHORT_URLS;
 use crate::support::node::{Node, Setup};
+use crate::support::redis::Server;
 
 /// A copy of the data directory of version 0.1.0, and what its links must answer.
 struct Earlier {
@@ -83,6 +87,47 @@ fn every_link_reads_as_recorded() {
     }
     assert_eq!(ops.get(&format!("{SHORT_URLS}/deleted")).status, 404);
     assert_eq!(alarms(&node.status()), Vec::<&str>::new());
+    drop(ops);
+    node.terminate();
+}
+
+/// A new node of the fleet whose Redis version 0.1.0 has written. It has nothing but the code secret.
+fn new_node(earlier: &Earlier, server: &Server, dir: &Path) -> Node {
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redis-0.1.0.rdb");
+    server.restore_dump(&std::fs::read(dump).unwrap());
+    std::fs::copy(earlier.setup.data_dir().join("space.key"), dir.join("space.key")).unwrap();
+    let setup = Setup::new(dir)
+        .cores(2)
+        .env("CAROM_BASE_URL", "http://carom.test")
+        .env("CAROM_DOMAINS_SERVE", "http://go.test")
+        .env("CAROM_LINKS_KEEP_EXPIRED", "forever")
+        .argument("--redis")
+        .argument(server.url());
+    let node = setup.start();
+    settle(&node);
+    node
+}
+
+#[test]
+fn earlier_redis_reads_as_recorded() {
+    let (earlier, server, dir) = (Earlier::unpack(), Server::start(), tempfile::tempdir().unwrap());
+    let node = new_node(&earlier, &server, dir.path());
+    let mut ops = ApiClient::new(&node, &earlier.ops);
+    assert!(ops.is_known(&node));
+    for link in &earlier.links {
+        let (mut read, mut expected) = (ops.get(&api_path(link)).json(), link["record"].clone());
+        // Each node counts its own visits.
+        for link in [&mut read, &mut expected] {
+            link["visitsSummary"].take();
+        }
+        assert_eq!(read, expected);
+        check_redirect(&node, link);
+    }
+    assert_eq!(ops.get(&format!("{SHORT_URLS}/deleted")).status, 404);
+    assert_eq!(alarms(&node.status()), Vec::<&str>::new());
+    assert_eq!(ops.ask("PATCH", &format!("{SHORT_URLS}/tagged"), JSON, "{\"tags\": [\"new\"]}").status, 200);
+    ops.shorten("https://example.org/new");
+    settle(&node);
     drop(ops);
     node.terminate();
 }

@@ -17,7 +17,9 @@ fn start(fleet: &Fleet) -> Vec<Node> {
         let setup = setup.env("CAROM_DOMAINS_SERVE", "https://go.test, https://own.test");
         setup.env("CAROM_DOMAINS_FALLBACK", "true").env("CAROM_LINKS_DEDUPE", "1h")
     };
-    let nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();
+    // A test adds a node with other domains.
+    let start = |number| setup(number).expect("settings_differ").start();
+    let nodes: Vec<Node> = (0..2).map(start).collect();
     nodes.iter().for_each(settle);
     nodes
 }
@@ -90,6 +92,7 @@ fn slug_is_unique_per_domain() {
         .argument("--base-url")
         .argument("https://s.test")
         .env("CAROM_DOMAINS_SERVE", "https://own.test")
+        .expect("settings_differ")
         .start();
     settle(&late);
     wait_until("all links", || late.status()["links"] == nodes[0].status()["links"]);

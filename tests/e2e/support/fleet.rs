@@ -6,8 +6,13 @@ use std::time::Duration;
 
 use carom::services::replication::redis::{Redis, RedisSettings, ServerAddress};
 use carom_redis::ClientSettings;
+use carom_shards::CodeSecret;
+use carom_store::links::Links;
+use serde_json::json;
 use tempfile::TempDir;
 
+use crate::support::http::SHORT_URLS;
+use crate::support::links::change;
 use crate::support::node::{Node, Setup, wait_until};
 use crate::support::redis::Server;
 
@@ -62,7 +67,13 @@ pub(crate) fn settle(node: &Node) {
 
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 
+/// A client with keys of its own.
 pub(crate) fn connect(server: &Server) -> Redis {
+    connect_as("test", server)
+}
+
+/// A client with the keys of the fleet that has this prefix.
+pub(crate) fn connect_as(prefix: &str, server: &Server) -> Redis {
     let client = ClientSettings {
         seeds: vec![ServerAddress { host: "127.0.0.1".to_owned(), port: server.port() }],
         sentinel: None,
@@ -72,6 +83,28 @@ pub(crate) fn connect(server: &Server) -> Redis {
         tls: false,
         ca_file: None,
     };
-    let settings = RedisSettings { client, prefix: "test".to_owned(), stream_len: 100_000 };
+    let settings = RedisSettings { client, prefix: prefix.to_owned(), stream_len: 100_000 };
     Redis::new(Arc::new(settings)).unwrap()
+}
+
+/// The store of a node that does not run.
+pub(crate) fn open_links(setup: &Setup) -> Links {
+    let secret = CodeSecret::from_hex(KEY).expect("a secret");
+    Links::open(&setup.data_dir().join("links"), &secret.fingerprint()).expect("the store opens").0
+}
+
+pub(crate) fn redirects(node: &Node, slug: &str, target: &str) -> bool {
+    let reply = node.wire().get(&format!("/{slug}"));
+    reply.status == 302 && reply.location() == target
+}
+
+/// Checks that a node answers every request for a code with 503, because only a later version can read its state.
+pub(crate) fn is_marked(node: &Node, slug: &str) {
+    let reply = node.wire().get(&format!("/{slug}"));
+    assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{reply:?}");
+    let path = format!("{SHORT_URLS}/{slug}");
+    assert_eq!(node.wire().get(&path).status, 503);
+    assert_eq!(change(&mut node.wire(), slug, &json!({"title": "lost"})).status, 503);
+    assert_eq!(node.wire().ask("DELETE", &path, "", b"").status, 503);
+    assert_eq!(node.wire().create(&json!({"longUrl": "https://example.org/", "customSlug": slug})).status, 503);
 }

@@ -7,6 +7,7 @@ use carom_shards::DomainId;
 use crate::access::AppName;
 use crate::access::idempotency::Idempotency;
 use crate::domains::DomainName;
+use crate::link::record::unknown::UnknownFields;
 
 /// Longest title, in characters, as in Shlink.
 pub const TITLE_CHARS_MAX: usize = 512;
@@ -76,6 +77,8 @@ pub struct LinkLabels {
     pub delete_at_ms: Option<u64>,
     /// The request that created the link, if it had an idempotency key.
     pub idempotency: Option<Idempotency>,
+    /// Fields of a later version, which this version keeps and does not interpret.
+    pub unknown: UnknownFields,
 }
 
 impl LinkLabels {

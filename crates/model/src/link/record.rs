@@ -1,12 +1,13 @@
 //! The stored form of a link: a versioned value with a checksum, which later versions can extend.
 //!
 //! A record is a version byte, a checksum over the key and everything else, then fields: tag (1 byte), length (2 bytes,
-//! little-endian) and value. A reader skips unknown tags, so that an older program can read the records of a newer one
-//! with the same version. A field that an old reader must not skip requires a new version. The checksum covers the key,
-//! so a record under another key counts as damaged. This module does no I/O, and decodes without allocation, on any
-//! thread.
+//! little-endian) and value. A reader keeps fields with unknown tags and passes them on ([`unknown`]), so that an older
+//! program can read and rewrite the records of a newer one with the same version. A field that an old reader must not
+//! ignore requires a new version. The checksum covers the key, so a record under another key counts as damaged. This
+//! module does no I/O, and decodes without allocation (except unknown fields of tombstones), on any thread.
 
 mod encode;
+pub mod unknown;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -22,6 +23,7 @@ use crate::access::idempotency::Idempotency;
 use crate::access::{AppName, is_app_version};
 use crate::domains::DomainName;
 use crate::link::labels::{LinkLabels, Tags};
+use crate::link::record::unknown::{UnknownFields, UnknownRef, is_unknown};
 use crate::link::{Link, Origin, Version};
 
 /// The version of a record that every program can read.
@@ -67,7 +69,7 @@ mod tag {
 }
 
 /// A record, borrowed from its stored form.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RecordRef<'a> {
     /// A link.
     Link(LinkRef<'a>),
@@ -77,7 +79,7 @@ pub enum RecordRef<'a> {
 
 /// The rest of a deleted link. An issued code stays taken, unless the code of an expired link is recycled. A chosen
 /// slug is free again, and the tombstone keeps the order of its states.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tombstone {
     /// The time of the deletion, in milliseconds since 1970 UTC.
     pub deleted_ms: u64,
@@ -85,6 +87,8 @@ pub struct Tombstone {
     pub origin: Origin,
     /// The version of this state of the code.
     pub version: Version,
+    /// Fields of a later version.
+    pub unknown: UnknownFields,
 }
 
 /// A link without its code, borrowed from its stored form.
@@ -118,6 +122,8 @@ pub struct LinkRef<'a> {
     pub delete_at_ms: Option<u64>,
     /// The request that created the link, as in [`LinkLabels::idempotency`].
     pub idempotency: Option<Idempotency>,
+    /// Fields of a later version.
+    pub unknown: UnknownRef<'a>,
 }
 
 impl LinkRef<'_> {
@@ -146,6 +152,7 @@ impl LinkRef<'_> {
             domain: self.domain.and_then(DomainName::from_normal),
             delete_at_ms: self.delete_at_ms,
             idempotency: self.idempotency,
+            unknown: self.unknown.to_fields(),
         }
     }
 
@@ -165,6 +172,7 @@ impl LinkRef<'_> {
             && self.domain == link.labels.domain.as_ref().map(DomainName::as_str)
             && self.delete_at_ms == link.labels.delete_at_ms
             && self.idempotency == link.labels.idempotency
+            && self.unknown.to_fields() == link.labels.unknown
     }
 }
 
@@ -229,6 +237,9 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
     while let Some((&[tag, low, high], behind)) = rest.split_first_chunk::<3>() {
         let len = usize::from(u16::from_le_bytes([low, high]));
         let bytes = behind.get(..len).ok_or(RecordError::BadField { tag })?;
+        if is_unknown(tag) && found.unknown.0.is_empty() {
+            found.unknown = UnknownRef(rest);
+        }
         found.take(tag, bytes).ok_or(RecordError::BadField { tag })?;
         rest = &behind[len..];
     }
@@ -243,6 +254,12 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
         }
         record => Ok(record),
     }
+}
+
+/// True if some version wrote this record for this key, even if this version cannot decode it: the version and the
+/// checksum stay where they are in every version.
+pub fn is_intact(key: &[u8], value: &[u8]) -> bool {
+    value.len() >= HEAD_LEN && value[1..HEAD_LEN] == checksum(key, value[0], &value[HEAD_LEN..]).to_le_bytes()
 }
 
 fn is_of_domain(key: &[u8], name: &str) -> bool {
@@ -280,6 +297,7 @@ struct Fields<'a> {
     domain: Option<&'a str>,
     delete_at_ms: Option<u64>,
     idempotency: Option<Idempotency>,
+    unknown: UnknownRef<'a>,
 }
 
 impl<'a> Fields<'a> {
@@ -333,7 +351,8 @@ impl<'a> Fields<'a> {
         };
         match (self.deleted_ms, self.target, self.created_ms, self.origin) {
             (Some(deleted_ms), None, _, origin) => {
-                Ok(RecordRef::Tombstone(Tombstone { deleted_ms, origin: origin.unwrap_or(Origin::Issued), version }))
+                let (origin, unknown) = (origin.unwrap_or(Origin::Issued), self.unknown.to_fields());
+                Ok(RecordRef::Tombstone(Tombstone { deleted_ms, origin, version, unknown }))
             }
             (None, Some(target), Some(created_ms), Some(origin)) => {
                 let policy = Policy {
@@ -362,6 +381,7 @@ impl<'a> Fields<'a> {
                     domain: self.domain,
                     delete_at_ms: self.delete_at_ms,
                     idempotency: self.idempotency,
+                    unknown: self.unknown,
                 }))
             }
             _ => Err(RecordError::Incomplete),
@@ -472,18 +492,14 @@ mod tests {
     }
 
     #[test]
-    fn tombstones_round_trip_and_unknown_fields_are_skipped() {
+    fn tombstones_round_trip() {
         let mut value = Vec::new();
-        let mut writer = Writer::begin(&mut value, VERSION);
-        writer.field(200, b"of a later program");
-        writer.field(tag::DELETED_MS, &77u64.to_le_bytes());
-        writer.finish(b"abc");
-        let oldest = Tombstone { deleted_ms: 77, origin: Origin::Issued, version: Version::default() };
-        assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone(oldest)));
+        let oldest = Tombstone { deleted_ms: 77, ..crate::testing::tombstone() };
         for tombstone in [
-            oldest,
-            Tombstone { origin: Origin::Custom, ..oldest },
-            Tombstone { version: Version { rev: 3, claim: u64::MAX, edit: 0 }, ..oldest },
+            oldest.clone(),
+            Tombstone { origin: Origin::Custom, ..oldest.clone() },
+            Tombstone { version: Version { rev: 3, claim: u64::MAX, edit: 0 }, ..oldest.clone() },
+            Tombstone { unknown: UnknownFields::of(200, b"of a later program"), ..oldest },
         ] {
             value.clear();
             encode_tombstone(b"abc", &tombstone, &mut value);
@@ -495,7 +511,7 @@ mod tests {
     #[test]
     fn another_version_says_so() {
         let mut value = Vec::new();
-        let tombstone = Tombstone { deleted_ms: 1, origin: Origin::Issued, version: Version::default() };
+        let tombstone = crate::testing::tombstone();
         encode_tombstone(b"abc", &tombstone, &mut value);
         value[0] = 3;
         let error = decode(b"abc", &value).unwrap_err();

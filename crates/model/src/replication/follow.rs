@@ -22,6 +22,9 @@ pub struct StreamEntry {
     pub text: Vec<u8>,
     /// The link that lost the code to this state: see [`super::rules::displaced`].
     pub displaced: Option<Version>,
+    /// True if the entry has a field of a later version that a reader must understand: its name begins with a capital
+    /// letter.
+    pub is_newer: bool,
 }
 
 /// A position in a stream: the last entry that the node has taken.
@@ -72,7 +75,13 @@ mod tests {
     use super::*;
 
     fn entry(seq: u64, text: &str) -> StreamEntry {
-        StreamEntry { id: EntryId { ms: 1, seq }, code: None, text: text.as_bytes().to_vec(), displaced: None }
+        StreamEntry {
+            id: EntryId { ms: 1, seq },
+            code: None,
+            text: text.as_bytes().to_vec(),
+            displaced: None,
+            is_newer: false,
+        }
     }
 
     #[test]

@@ -165,6 +165,11 @@ impl Outbox {
         self.pending.get(code).is_some_and(|pending| pending.echo.is_none() && !pending.is_theirs)
     }
 
+    /// True if a code has an entry.
+    pub fn has(&self, code: &Code) -> bool {
+        self.pending.contains_key(code)
+    }
+
     /// Sends changes again that have waited for their stream entry since the last call but one. The caller calls it
     /// from time to time, because an entry that was lost may be ahead of everything that comes.
     pub fn tick(&mut self) {

@@ -11,8 +11,11 @@
 //!
 //! The scripts in `services/replication/redis` implement the same rule in Lua. A test compares them on a real server.
 
+use std::sync::Arc;
+
 use crate::link::{Link, Version};
 use crate::replication::State;
+use crate::replication::state::StateHead;
 
 /// The decision of Redis on a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +26,8 @@ pub enum Verdict {
     Same,
     /// The code keeps this state.
     Held(State),
+    /// The code keeps this state, which only a later version can decode.
+    HeldUnread(Arc<[u8]>),
     /// The code has no state to remove.
     Absent,
 }
@@ -102,8 +107,32 @@ pub fn adopts(mine: Option<&State>, theirs: &State) -> bool {
     if old.claim == new.claim && mine.is_link() != theirs.is_link() {
         return mine.is_link();
     }
-    let is_earlier = new.rev < old.rev || (new.rev == old.rev && new.claim == old.claim && new.edit < old.edit);
-    !is_earlier && theirs != mine
+    !is_earlier(new, old) && theirs != mine
+}
+
+/// True if a node that holds `mine` gives it up for a state that it cannot decode. Without a head, nothing but the order
+/// of the stream can tell which is newer.
+pub fn gives_way(mine: Option<&State>, theirs: Option<&StateHead>) -> bool {
+    let (Some(mine), Some(theirs)) = (mine, theirs) else { return true };
+    match theirs.is_link {
+        Some(is_link) if theirs.version.claim == mine.version().claim && is_link != mine.is_link() => mine.is_link(),
+        _ => !is_earlier(theirs.version, mine.version()),
+    }
+}
+
+/// True if a node that has marked a code for a state that it cannot decode adopts a state that it can: not one that
+/// comes before.
+pub fn follows(marked: Option<&StateHead>, theirs: &State) -> bool {
+    let Some(marked) = marked else { return true };
+    match marked.is_link {
+        Some(is_link) if marked.version.claim == theirs.version().claim && is_link != theirs.is_link() => is_link,
+        _ => !is_earlier(theirs.version(), marked.version),
+    }
+}
+
+/// True if a state of one version comes before a state of another one.
+pub fn is_earlier(new: Version, old: Version) -> bool {
+    new.rev < old.rev || (new.rev == old.rev && new.claim == old.claim && new.edit < old.edit)
 }
 
 /// Returns the newest state of a code, given those of a node and of Redis. A change begins with it.
@@ -145,6 +174,27 @@ pub(crate) mod tests {
     use carom_shards::{Code, Policy};
     use proptest::prelude::*;
     use std::sync::Arc;
+
+    #[test]
+    fn a_state_that_cannot_be_decoded_gives_way_like_any_other() {
+        let head = |is_link, rev, claim, edit| StateHead { is_link, version: Version { rev, claim, edit } };
+        let mine = link(Origin::Custom, 2, 7).with_version(Version { rev: 2, claim: 7, edit: 3 });
+        for (theirs, gives, returns) in [
+            (head(Some(true), 2, 7, 4), true, false),
+            (head(Some(true), 2, 7, 2), false, true),
+            (head(None, 2, 7, 3), true, true),
+            (head(None, 1, 8, 9), false, true),
+            (head(Some(false), 1, 7, 0), true, false),
+            (head(Some(true), 3, 8, 0), true, false),
+        ] {
+            assert_eq!(gives_way(Some(&mine), Some(&theirs)), gives, "{theirs:?}");
+            assert_eq!(follows(Some(&theirs), &mine), returns, "{theirs:?}");
+        }
+        assert!(gives_way(None, None) && gives_way(Some(&mine), None) && follows(None, &mine));
+        // Of one link, the deleted state stays.
+        assert!(!gives_way(Some(&mine.deleted(1)), Some(&head(Some(true), 9, 7, 9))));
+        assert!(follows(Some(&head(Some(true), 9, 7, 9)), &mine.deleted(1)));
+    }
 
     pub(crate) fn link(origin: Origin, rev: u32, claim: u64) -> State {
         State::Link(Arc::new(Link {
@@ -202,7 +252,12 @@ pub(crate) mod tests {
             let origin = if kind % 2 == 0 { Origin::Issued } else { Origin::Custom };
             match kind {
                 0 | 1 => link(origin, rev, claim).with_version(Version { rev, claim, edit }),
-                _ => State::Gone(Tombstone { deleted_ms, origin, version: Version { rev, claim, edit: 0 } }),
+                _ => State::Gone(Tombstone {
+                    deleted_ms,
+                    origin,
+                    version: Version { rev, claim, edit: 0 },
+                    ..crate::testing::tombstone()
+                }),
             }
         })
     }
@@ -281,6 +336,7 @@ pub(crate) mod tests {
                     }
                     Verdict::Same => {}
                     Verdict::Held(held) => prop_assert_eq!(Some(held), stored.clone()),
+                    Verdict::HeldUnread(_) => prop_assert!(false, "this version knows its own states"),
                     Verdict::Absent => prop_assert!(false, "an offer removes nothing"),
                 }
             }

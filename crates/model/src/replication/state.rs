@@ -8,6 +8,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
+use crate::link::record::unknown::UnknownFields;
 use crate::link::record::{self, RecordRef, Tombstone};
 use crate::link::{Link, Origin, Version};
 
@@ -29,9 +30,59 @@ pub enum State {
     Gone(Tombstone),
 }
 
-/// The error for text from Redis that is no state of its code: another program wrote it, or it was damaged.
+/// The reason for which text from Redis is no state of its code to this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoState;
+pub enum NoState {
+    /// A later version wrote it: it is intact, and of a kind or format that this version does not know.
+    Newer,
+    /// Another program wrote it, or it was damaged.
+    Damaged,
+}
+
+/// The head of a state, which all versions can read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StateHead {
+    /// True for a link, false for a tombstone; `None` for a kind of a later version.
+    pub is_link: Option<bool>,
+    /// The version of the state.
+    pub version: Version,
+}
+
+impl StateHead {
+    /// Reads the head of a state; `None` if there is none.
+    pub fn of(text: &[u8]) -> Option<StateHead> {
+        let (head, _) = text.split_at_checked(HEAD_LEN)?;
+        let is_link = match head[0] {
+            b'I' | b'C' => Some(true),
+            b'B' | b'F' => Some(false),
+            kind => kind.is_ascii_alphabetic().then_some(None)?,
+        };
+        Some(StateHead { is_link, version: version_of(std::str::from_utf8(&head[1..]).ok()?)? })
+    }
+}
+
+/// A state as it came from Redis.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReceivedState {
+    /// A state that this version can decode.
+    Known(State),
+    /// The text of a state that it cannot decode.
+    Unread(Arc<[u8]>),
+}
+
+impl ReceivedState {
+    /// Decodes the form of Redis, or keeps the text of a later version.
+    ///
+    /// # Errors
+    /// [`NoState::Damaged`].
+    pub fn from_text(code: Code, text: &[u8]) -> Result<ReceivedState, NoState> {
+        match State::from_text(code, text) {
+            Ok(state) => Ok(ReceivedState::Known(state)),
+            Err(NoState::Newer) => Ok(ReceivedState::Unread(text.into())),
+            Err(NoState::Damaged) => Err(NoState::Damaged),
+        }
+    }
+}
 
 impl State {
     /// Returns the version of this state.
@@ -71,7 +122,7 @@ impl State {
         match self {
             State::Link(link) if link.version == version => self.clone(),
             State::Link(link) => State::Link(Arc::new(Link { version, ..Link::clone(link) })),
-            State::Gone(gone) => State::Gone(Tombstone { version, ..*gone }),
+            State::Gone(gone) => State::Gone(Tombstone { version, ..gone.clone() }),
         }
     }
 
@@ -83,6 +134,7 @@ impl State {
             deleted_ms,
             origin: self.origin(),
             version: Version { rev: rev.saturating_add(1), claim, edit: 0 },
+            unknown: UnknownFields::default(),
         })
     }
 
@@ -90,7 +142,7 @@ impl State {
     pub fn from_record(code: Code, record: &RecordRef<'_>) -> State {
         match record {
             RecordRef::Link(link) => State::Link(Arc::new(link.to_link(code))),
-            RecordRef::Tombstone(tombstone) => State::Gone(*tombstone),
+            RecordRef::Tombstone(tombstone) => State::Gone(tombstone.clone()),
         }
     }
 
@@ -117,6 +169,11 @@ impl State {
             (State::Gone(_), Origin::Issued) => 'B',
             (State::Gone(_), Origin::Custom) => 'F',
         };
+        #[cfg(feature = "next-format")]
+        let kind = crate::replication::formats::next::written_kind(
+            kind,
+            if let State::Link(link) = self { Some(link) } else { None },
+        );
         let Version { rev, claim, edit } = self.version();
         let mut out = format!("{kind}{rev:08x}{claim:016x}{edit:08x}").into_bytes();
         // The record does not repeat the head: a script that buries a link knows its kind and version only there.
@@ -134,21 +191,32 @@ impl State {
     /// # Errors
     /// [`NoState`] for anything that [`State::to_text`] did not write for this code.
     pub fn from_text(code: Code, text: &[u8]) -> Result<State, NoState> {
+        Self::decode(code, text).ok_or_else(|| {
+            let record = StateHead::of(text).map(|_| &text[HEAD_LEN..]);
+            let is_intact = |record: &[u8]| record::is_intact(code.key(&mut [0; CODE_KEY_LEN_MAX]), record);
+            if record.is_some_and(is_intact) { NoState::Newer } else { NoState::Damaged }
+        })
+    }
+
+    fn decode(code: Code, text: &[u8]) -> Option<State> {
         // The old form has no number of changes here, but the first byte of the record: its version.
         let is_old = text.get(OLD_HEAD_LEN).is_some_and(|byte| !byte.is_ascii_hexdigit());
-        let (head, body) = text.split_at_checked(if is_old { OLD_HEAD_LEN } else { HEAD_LEN }).ok_or(NoState)?;
-        let digits = std::str::from_utf8(&head[1..]).map_err(|_| NoState)?;
+        let (head, body) = text.split_at_checked(if is_old { OLD_HEAD_LEN } else { HEAD_LEN })?;
+        let digits = std::str::from_utf8(&head[1..]).ok()?;
         let version = if is_old { version_of(&[digits, "00000000"].concat()) } else { version_of(digits) };
-        let version = version.ok_or(NoState)?;
-        let state = State::from_value(code, body).ok_or(NoState)?;
-        let kind = match (head[0], &state, state.origin()) {
+        let version = version?;
+        let state = State::from_value(code, body)?;
+        let letter = head[0];
+        #[cfg(feature = "next-format")]
+        let letter = crate::replication::formats::next::read_kind(letter);
+        let kind = match (letter, &state, state.origin()) {
             (b'I', State::Link(_), Origin::Issued) | (b'C', State::Link(_), Origin::Custom) => true,
             // A script turns a link into a tombstone, and knows its kind from the letter alone.
             (b'B' | b'F', State::Gone(_), _) => true,
             _ => false,
         };
         if !kind {
-            return Err(NoState);
+            return None;
         }
         let state = match state {
             State::Gone(gone) => {
@@ -157,7 +225,7 @@ impl State {
             }
             link @ State::Link(_) => link,
         };
-        Ok(state.with_version(version))
+        Some(state.with_version(version))
     }
 }
 
@@ -188,6 +256,19 @@ mod tests {
             gone.to_record(&code, &mut record);
             let read = record::decode(code.to_string().as_bytes(), &record).unwrap();
             prop_assert_eq!(State::from_record(code, &read), gone);
+        }
+
+        #[test]
+        fn a_state_of_an_unknown_kind_is_newer(link in any_link(), at in any::<prop::sample::Index>()) {
+            let (code, version) = (link.code, link.version);
+            let mut text = State::Link(Arc::new(link)).to_text(&code);
+            text[0] = b'Z';
+            prop_assert_eq!(State::from_text(code, &text), Err(NoState::Newer));
+            prop_assert_eq!(StateHead::of(&text), Some(StateHead { is_link: None, version }));
+            // Behind the head, a checksum tells a later version from damage.
+            let at = HEAD_LEN + at.index(text.len() - HEAD_LEN);
+            text[at] ^= 1;
+            prop_assert_eq!(State::from_text(code, &text), Err(NoState::Damaged));
         }
 
         #[test]

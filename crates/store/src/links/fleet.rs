@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{Batch, Links, StoreError, sealed, unsealed};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
-use carom_model::replication::{EntryId, Partition};
+use carom_model::replication::{EntryId, Partition, formats};
 
 /// Key of the time of the last contact with the fleet. It exists as soon as the node has joined a fleet.
 const HEARD: &str = "heard";
@@ -39,6 +39,7 @@ impl Batch {
             self.inner.insert(&self.fleet, key, []);
         } else {
             self.inner.remove(&self.fleet, Slice::from(&key[..]));
+            self.clear_compare_after(partition);
         }
     }
 
@@ -117,12 +118,14 @@ impl Links {
         Ok(stored.and_then(|stored| unsealed_position(partition, &stored)))
     }
 
-    /// True if a partition must be compared with Redis.
+    /// True if a partition must be compared with Redis. That is also so if its stream had an entry that an earlier
+    /// version could not understand.
     ///
     /// # Errors
     /// [`StoreError`] if that cannot be read.
     pub fn must_compare(&self, partition: Partition) -> Result<bool, StoreError> {
-        Ok(self.fleet.get([b'c', partition.0])?.is_some())
+        let is_noted = self.fleet.get([b'c', partition.0])?.is_some();
+        Ok(is_noted || self.compares_after(partition)?.is_some_and(|format| format < formats::newest()))
     }
 }
 

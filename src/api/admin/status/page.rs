@@ -69,7 +69,7 @@ struct Plot {
 #[derive(Debug, Serialize)]
 struct Fleet {
     cards: Vec<Card>,
-    nodes: Vec<[String; 6]>,
+    nodes: Vec<[String; 7]>,
 }
 
 /// An alarm.
@@ -252,6 +252,7 @@ fn fleet(status: &Value) -> Fleet {
         [
             format!("{}{me}", text(&node["node"])),
             text(&about["version"]).to_owned(),
+            about["formats"]["writes"].as_u64().map_or_else(|| "–".to_owned(), |format| format.to_string()),
             state(about).to_owned(),
             grouped(&about["outbox"]),
             grouped(&about["lagMillis"]),

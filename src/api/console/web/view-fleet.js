@@ -8,7 +8,7 @@ import { pages } from "./strings-shell.js";
 
 // Nodes tell of themselves every second.
 const SILENT_MS = 5_000;
-const ALARMS = ["redis_", "other_key", "conflict", "compare_failed", "counter_regressed", "lease_lost", "stream_damaged", "apps_unshared"];
+const ALARMS = ["redis_", "other_key", "conflict", "compare_failed", "counter_regressed", "lease_lost", "stream_damaged", "newer_format", "settings_differ", "apps_unshared"];
 
 const EXAMPLE = `redis = "redis://10.0.0.1:6379"
 
@@ -87,11 +87,11 @@ function stateOf({ node, silentMillis, about }, { fleet: { node: own }, redis })
 
 function nodes(status) {
   const own = status.fleet.node;
-  const cells = new Map(status.fleet.nodes.map((one) => [one.node, Array.from({ length: 5 }, () => h("span"))]));
+  const cells = new Map(status.fleet.nodes.map((one) => [one.node, Array.from({ length: 6 }, () => h("span"))]));
   const rows = status.fleet.nodes.map(({ node }) => {
-    const [version, state, unsynced, behind, heard] = cells.get(node);
+    const [version, formats, state, unsynced, behind, heard] = cells.get(node);
     const num = (content) => ({ content, class: "num" });
-    return row({ content: [outside(node), node === own && [" ", badge(text.thisNode)]], class: "wrap" }, version, state, num(unsynced), num(behind), num(heard));
+    return row({ content: [outside(node), node === own && [" ", badge(text.thisNode)]], class: "wrap" }, version, formats, state, num(unsynced), num(behind), num(heard));
   });
   return {
     content: card(text.nodes, {}, regionTable(text.nodesLabel, COLUMNS, rows).element),
@@ -99,12 +99,13 @@ function nodes(status) {
   };
 }
 
-function writeNode([version, state, unsynced, behind, heard], one, now) {
+function writeNode([version, formats, state, unsynced, behind, heard], one, now) {
   const [said, kind] = stateOf(one, now);
   if (state.textContent !== said) {
     fill(state, badge(said, kind));
   }
   setText(version, one.about?.version ?? "–");
+  setText(formats, one.about?.formats ? text.format(one.about.formats) : "–");
   setText(unsynced, format.number(one.about?.outbox));
   setText(behind, one.about ? lag(one.about.lagMillis) : "–");
   setText(heard, one.silentMillis < SILENT_MS ? text.now : text.ago(format.duration(one.silentMillis / 1000)));
@@ -125,6 +126,7 @@ function changes({ fleet: { servers } }) {
     [text.received, (now) => format.number(now.followed), text.receivedMeaning],
     [text.comparing, (now) => (now.comparing === 0 ? text.notComparing : text.partitions(now.comparing)), text.comparingMeaning],
     [text.gaps, (now) => format.number(now.gaps), text.gapsMeaning],
+    [text.unread, (now) => format.number(now.unread), text.unreadMeaning],
   ], [[text.servers, servers.length === 0 ? text.noServers : h("ul", { class: "plain" }, servers.map((server) => h("li", { class: "mono" }, outside(server))))]]);
 }
 

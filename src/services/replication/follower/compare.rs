@@ -16,6 +16,7 @@ use crate::bridge::WriterOrder;
 use crate::services::replication::redis::{CodeChange, RedisError, Scan};
 use carom_model::replication::follow::{StreamEntry, StreamPosition};
 use carom_model::replication::rules::Verdict;
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Partition, State};
 use carom_telemetry::alarms::Alarm;
 
@@ -111,9 +112,7 @@ impl Follower {
         for (code, state) in wanted.iter().zip(self.redis.states(&wanted, ANSWER_TIME)) {
             found.extend(self.leave_out(state)?.flatten().map(|state| (*code, state)));
         }
-        if !found.is_empty() {
-            self.send_to_writer(WriterOrder::Found(found))?;
-        }
+        self.send_found(found)?;
         Ok(Some(Phase::Down(scan)))
     }
 
@@ -149,7 +148,7 @@ impl Follower {
     }
 
     /// Skips a code that Redis refuses: it must not keep the others from being compared. The alarm names it.
-    fn leave_out<T>(&self, answer: Result<T, RedisError>) -> Result<Option<T>, Stopped> {
+    pub(super) fn leave_out<T>(&self, answer: Result<T, RedisError>) -> Result<Option<T>, Stopped> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
             Err(error @ RedisError::Refused(_)) => {
@@ -168,11 +167,31 @@ impl Follower {
                 (Verdict::Accepted(_), Some(echo)) => {
                     self.expected.entry(echo.partition).or_default().insert(echo.id);
                 }
-                (Verdict::Held(state), _) => held.push((*code, state)),
+                (Verdict::Held(state), _) => held.push((*code, ReceivedState::Known(state))),
+                (Verdict::HeldUnread(text), _) => held.push((*code, ReceivedState::Unread(text))),
                 _ => {}
             }
         }
-        if held.is_empty() { Ok(()) } else { self.send_to_writer(WriterOrder::Found(held)) }
+        self.send_found(held)
+    }
+
+    /// Sends the writer states of Redis that it lacks or has in another form.
+    pub(super) fn send_found(&self, found: Vec<(Code, ReceivedState)>) -> Result<(), Stopped> {
+        let (mut known, mut unread) = (Vec::new(), Vec::new());
+        for (code, state) in found {
+            match state {
+                ReceivedState::Known(state) => known.push((code, state)),
+                ReceivedState::Unread(text) => unread.push((code, text)),
+            }
+        }
+        if !known.is_empty() {
+            self.send_to_writer(WriterOrder::Found(known))?;
+        }
+        if unread.is_empty() {
+            return Ok(());
+        }
+        self.fleet.view.note_marks();
+        self.send_to_writer(WriterOrder::Unread(unread))
     }
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {

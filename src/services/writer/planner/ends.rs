@@ -51,7 +51,9 @@ impl CommitPlanner<'_> {
                     }
                 }
                 CodeState::Unknown => {}
-                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => self.sweep.stale.push(due),
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
+                    self.sweep.stale.push(due);
+                }
             }
         }
         self.sweep.swept.get_or_insert_default().expired += expired;
@@ -74,7 +76,9 @@ impl CommitPlanner<'_> {
                     }
                 }
                 CodeState::Unknown => {}
-                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => self.sweep.called_off.push(due),
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
+                    self.sweep.called_off.push(due);
+                }
             }
         }
         self.sweep.swept.get_or_insert_default();
@@ -84,7 +88,7 @@ impl CommitPlanner<'_> {
         let code = link.code;
         let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
         assert!(
-            matches!(gone, State::Gone(tombstone) if tombstone.deleted_ms == self.now_ms),
+            matches!(&gone, State::Gone(tombstone) if tombstone.deleted_ms == self.now_ms),
             "the grave would not match its tombstone, so the code would stay unused forever"
         );
         if gone.is_free() {
@@ -121,7 +125,9 @@ impl CommitPlanner<'_> {
                     }
                 }
                 CodeState::Unknown => {}
-                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged => _ = self.sweep.opened.insert(entry),
+                CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
+                    self.sweep.opened.insert(entry);
+                }
             }
         }
         debug_assert_eq!(

@@ -3,6 +3,8 @@
 //! [`carom_model::replication::rules`] has the rule for conflicts. Redis and the streams may be older or newer than the
 //! node, so each state is compared with the present one of the commit.
 
+use std::sync::Arc;
+
 use carom_shards::Code;
 
 use super::answers::change_of;
@@ -12,6 +14,7 @@ use carom_model::link::Version;
 use carom_model::link::history::Author;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::state::{ReceivedState, StateHead};
 use carom_model::replication::{Echo, State};
 
 impl CommitPlanner<'_> {
@@ -94,7 +97,7 @@ impl CommitPlanner<'_> {
 
     /// Handles a refusal: Redis holds another state than the client asked for.
     pub(super) fn held(&mut self, code: Code, state: State, before: &CodeState) {
-        if !self.outbox.is_undelivered(&code) && rules::adopts(before.state(), &state) {
+        if !self.outbox.is_undelivered(&code) && before.adopts(&state) {
             let is_theirs = !self.outbox.is_withdrawn(&code, &state);
             self.adopt_over(code, state, before);
             if is_theirs {
@@ -104,7 +107,10 @@ impl CommitPlanner<'_> {
     }
 
     pub(super) fn follow(&mut self, followed: StreamBatch, look_up: impl Fn(&Code) -> CodeState) {
-        let StreamBatch { partition, entries, to } = followed;
+        let StreamBatch { partition, entries, is_newer, to } = followed;
+        if is_newer {
+            self.compare_later.insert(partition);
+        }
         for (StreamPosition { id, check }, told) in entries {
             let echo = Echo { partition, id, check };
             self.outbox.seen(echo);
@@ -112,9 +118,19 @@ impl CommitPlanner<'_> {
                 if !self.outbox.is_undelivered(&code) {
                     self.outbox.taken(echo);
                 }
-                let kept = state.version();
-                self.adopt(code, state, &look_up);
-                if let Some(lost) = displaced {
+                let kept = match state {
+                    ReceivedState::Known(state) => {
+                        let kept = state.version();
+                        self.adopt(code, state, &look_up);
+                        Some(kept)
+                    }
+                    ReceivedState::Unread(text) => {
+                        let head = StateHead::of(&text);
+                        self.set_aside(code, text, &look_up);
+                        head.map(|head| head.version)
+                    }
+                };
+                if let Some((lost, kept)) = displaced.zip(kept) {
                     self.conflict(code, lost, kept);
                 }
             }
@@ -127,7 +143,7 @@ impl CommitPlanner<'_> {
     pub(super) fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> CodeState) {
         if !self.outbox.is_undelivered(&code) {
             let before = self.stored(&code, look_up);
-            if rules::adopts(before.state(), &state) {
+            if before.adopts(&state) {
                 // A link that expired has no author of its removal.
                 let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
                 let is_of_time = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
@@ -136,6 +152,36 @@ impl CommitPlanner<'_> {
                     self.note_edit(code, &before, &Author::FLEET);
                 }
             }
+        }
+    }
+
+    /// Marks a code for a state that this version cannot decode, unless this node has a newer one. From then on the node
+    /// has no state of the code that it could serve.
+    pub(super) fn set_aside(&mut self, code: Code, text: Arc<[u8]>, look_up: impl Fn(&Code) -> CodeState) {
+        let head = StateHead::of(&text);
+        // Without a head nothing tells which state is newer. A pending one of this node will come back.
+        if self.outbox.is_undelivered(&code) || (head.is_none() && self.outbox.has(&code)) {
+            return;
+        }
+        let before = self.stored(&code, look_up);
+        let gives_way = match &before {
+            CodeState::Unread(mine) => {
+                let is_earlier =
+                    |(mine, theirs): (StateHead, StateHead)| rules::is_earlier(theirs.version, mine.version);
+                *mine != text && !StateHead::of(mine).zip(head).is_some_and(is_earlier)
+            }
+            state => rules::gives_way(state.state(), head.as_ref()),
+        };
+        if gives_way {
+            self.mark(code, text, &before);
+        }
+    }
+
+    fn mark(&mut self, code: Code, text: Arc<[u8]>, before: &CodeState) {
+        self.outbox.forget(&code);
+        self.set(code, CodeState::Unread(text));
+        if before.state().is_none_or(State::is_link) {
+            self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
         }
     }
 
@@ -184,7 +230,9 @@ impl CommitPlanner<'_> {
             let before = self.stored(&code, &look_up);
             let is_sent = before.state() == Some(&sent);
             match (verdict, echo) {
-                (Verdict::Held(state), _) if is_sent || rules::adopts(before.state(), &state) => {
+                // Redis has decided, whatever this version can tell of that state.
+                (Verdict::HeldUnread(text), _) if is_sent => self.mark(code, text, &before),
+                (Verdict::Held(state), _) if is_sent || before.adopts(&state) => {
                     let is_theirs = !self.outbox.is_withdrawn(&code, &state);
                     self.adopt_over(code, state, &before);
                     if is_theirs {

@@ -7,6 +7,7 @@ use carom_model::link::Reuse;
 use carom_model::link::history::Author;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Echo, EntryId};
 use carom_model::testing::link;
 use carom_shards::{CoreId, Policy};
@@ -79,7 +80,7 @@ fn every_state_decides_every_request_of_a_node_alone() {
     let fresh = State::Link(Arc::new(link("abc", Origin::Custom)));
     let (custom, issued) = (state(Origin::Custom, 0, 0), state(Origin::Issued, 0, 0));
     let buried = issued.deleted(NOW);
-    let damaged = Tombstone { deleted_ms: NOW, origin: Origin::Issued, version: Version::default() };
+    let damaged = Tombstone { deleted_ms: NOW, ..carom_model::testing::tombstone() };
     for (stored, on_create, on_delete) in [
         (CodeState::Absent, (Created, Some(Some(fresh))), (NotFound, None)),
         (CodeState::Held(custom), (Taken, None), (Deleted, Some(None))),
@@ -131,8 +132,9 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     assert_eq!(decide(&mut outbox, &CodeState::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
     assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
     let to = StreamPosition { id: echo(5).id, check: 0 };
-    let told = StreamChange { code: code(), state: mine.clone(), displaced: None };
-    let followed = WriterOrder::Followed(StreamBatch { partition: HERE, entries: vec![(to, Some(told))], to });
+    let told = StreamChange { code: code(), state: ReceivedState::Known(mine.clone()), displaced: None };
+    let entries = vec![(to, Some(told))];
+    let followed = WriterOrder::Followed(StreamBatch { partition: HERE, entries, is_newer: false, to });
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
     plan.add(followed, |_| CodeState::Held(mine.clone()));
     assert!(!plan.needs_sync(), "nobody waits for it");
@@ -355,4 +357,58 @@ fn what_others_did_is_noted_and_what_time_did_is_not() {
     assert_eq!(noted(&until(None), until(None).deleted(NOW)).len(), 1);
     let ended = until(Some(NOW));
     assert_eq!(noted(&ended, ended.deleted(NOW)), [""; 0]);
+}
+
+/// A state of a link after so many changes, in a kind that this version does not know.
+fn newer(mine: &State, edit: u32) -> Arc<[u8]> {
+    let mut text = mine.with_version(Version { edit, ..mine.version() }).to_text(&code());
+    text[0] = b'Z';
+    text.into()
+}
+
+#[test]
+fn a_state_of_a_later_version_is_set_aside() {
+    let mine = state(Origin::Custom, 1, 7);
+    let text = newer(&mine, 1);
+    let mark = |outbox: &mut Outbox, stored: &CodeState, text: &Arc<[u8]>| {
+        let mut plan = CommitPlanner::new(outbox, NOW);
+        plan.add(WriterOrder::Unread(vec![(code(), Arc::clone(text))]), |_| stored.clone());
+        plan.finish()
+    };
+    let (writes, effects) = mark(&mut Outbox::default(), &CodeState::Held(mine.clone()), &text);
+    assert_eq!((writes.states, writes.unread_more), (vec![(code(), None)], 1));
+    assert_eq!(writes.unread, [(code(), Some(Arc::clone(&text)))]);
+    assert!(writes.ended.is_empty(), "its visits go on");
+    assert!(matches!(effects[..], [CommitEffect::Apply { change: LinkChange::Remove(_), .. }]));
+    // A state that this node has yet to deliver, and a newer one, stay.
+    let later = CodeState::Held(mine.with_version(Version { edit: 2, ..mine.version() }));
+    assert!(mark(&mut Outbox::default(), &later, &text).0.is_empty());
+    let mut outbox = Outbox::default();
+    outbox.note(code(), None);
+    assert!(mark(&mut outbox, &CodeState::Held(mine.clone()), &text).0.states.is_empty());
+    // A mark stays until a state comes that is not older.
+    let marked = CodeState::Unread(newer(&mine, 3));
+    let adopt = |state: State| {
+        let mut outbox = Outbox::default();
+        let mut plan = CommitPlanner::new(&mut outbox, NOW);
+        plan.add(WriterOrder::Found(vec![(code(), state)]), |_| marked.clone());
+        plan.finish().0
+    };
+    assert!(adopt(mine.clone()).is_empty());
+    let last = mine.with_version(Version { edit: 4, ..mine.version() });
+    let writes = adopt(last.clone());
+    assert_eq!(
+        (writes.states, writes.unread, writes.unread_more),
+        (vec![(code(), Some(last))], vec![(code(), None)], -1)
+    );
+}
+
+#[test]
+fn a_marked_code_is_neither_given_nor_changed_nor_deleted() {
+    let mine = state(Origin::Custom, 1, 7);
+    let marked = CodeState::Unread(newer(&mine, 3));
+    let alone = || FleetDecision::NoReply { asked: false, alone: true };
+    let mut outbox = Outbox::default();
+    let (answer, written) = decide(&mut outbox, &marked, create_on(alone(), &mine));
+    assert_eq!((answer, written, outbox.len()), (Some(StoreAnswer::Refused(NEWER)), None, 0));
 }

@@ -1,5 +1,7 @@
 //! The input and the result of a commit: stored states, writes, and effects.
 
+use std::sync::Arc;
+
 use carom_shards::Code;
 
 use crate::bridge::{LinkChange, StoreAnswer, Ticket};
@@ -9,6 +11,8 @@ use carom_model::link::history::Edit;
 use carom_model::link::{DueEvent, UrlEntry, Version};
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::OutboxWrites;
+use carom_model::replication::rules;
+use carom_model::replication::state::StateHead;
 use carom_model::replication::{Partition, State};
 use carom_store::links::EndKind;
 
@@ -23,6 +27,8 @@ pub enum CodeState {
     Damaged,
     /// Unknown: the read failed for a reason that may pass.
     Unknown,
+    /// A state that only a later version can decode, as Redis has it. The code is marked, and the node has no record.
+    Unread(Arc<[u8]>),
 }
 
 impl CodeState {
@@ -30,7 +36,15 @@ impl CodeState {
     pub fn state(&self) -> Option<&State> {
         match self {
             CodeState::Held(state) => Some(state),
-            CodeState::Absent | CodeState::Damaged | CodeState::Unknown => None,
+            CodeState::Absent | CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) => None,
+        }
+    }
+
+    /// True if a node with this state adopts one that came from Redis.
+    pub(super) fn adopts(&self, theirs: &State) -> bool {
+        match self {
+            CodeState::Unread(text) => rules::follows(StateHead::of(text).as_ref(), theirs),
+            state => rules::adopts(state.state(), theirs),
         }
     }
 
@@ -39,7 +53,7 @@ impl CodeState {
         match self {
             CodeState::Held(State::Link(link)) => link.policy.max_visits.is_some(),
             CodeState::Absent | CodeState::Held(State::Gone(_)) => false,
-            CodeState::Damaged | CodeState::Unknown => true,
+            CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) => true,
         }
     }
 }
@@ -111,9 +125,27 @@ pub struct Writes {
     pub created_with: Vec<(IdempotencyHash, u64, Code)>,
     /// Entries for the history of links.
     pub edits: Vec<(Code, Edit)>,
+    /// Codes to mark, with the text of the state that this version cannot decode; `None` clears a mark.
+    pub unread: Vec<(Code, Option<Arc<[u8]>>)>,
+    /// Number of marks that the commit adds, or removes if it is negative.
+    pub unread_more: i64,
+    /// Partitions to compare after an upgrade.
+    pub compare_later: Vec<Partition>,
 }
 
 impl Writes {
+    /// Notes that a code is to be marked, or that its mark is to be cleared.
+    pub(super) fn note_unread(&mut self, code: Code, before: &CodeState, after: &CodeState) {
+        let was_marked = matches!(before, CodeState::Unread(_));
+        if let CodeState::Unread(text) = after {
+            self.unread.push((code, Some(Arc::clone(text))));
+            self.unread_more += i64::from(!was_marked);
+        } else if was_marked {
+            self.unread.push((code, None));
+            self.unread_more -= 1;
+        }
+    }
+
     /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
@@ -123,5 +155,7 @@ impl Writes {
             && self.outbox == OutboxWrites::default()
             && self.positions.is_empty()
             && self.compare.is_empty()
+            && self.unread.is_empty()
+            && self.compare_later.is_empty()
     }
 }

@@ -3,6 +3,7 @@
 use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Policy, RedirectStatus};
 
+use super::unknown::UnknownFields;
 use super::{HEAD_LEN, Tombstone, VERSION, VERSION_STRICT, checksum, tag};
 use crate::link::{Link, Origin, Version};
 
@@ -69,6 +70,7 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
         writer.field(tag::TAGS, link.labels.tags.joined().as_bytes());
     }
     writer.field(tag::TARGET, link.target.as_bytes());
+    writer.unknown(&link.labels.unknown);
     writer.finish(key);
 }
 
@@ -81,6 +83,7 @@ pub fn encode_tombstone(key: &[u8], tombstone: &Tombstone, out: &mut Vec<u8>) {
         writer.field(tag::ORIGIN, &[origin_number(tombstone.origin)]);
     }
     writer.version(tombstone.version);
+    writer.unknown(&tombstone.unknown);
     writer.finish(key);
 }
 
@@ -122,8 +125,18 @@ impl<'o> Writer<'o> {
         }
     }
 
-    pub(super) fn finish(self, key: &[u8]) {
-        let sum = checksum(key, self.out[self.start], &self.out[self.start + HEAD_LEN..]);
-        self.out[self.start + 1..self.start + HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
+    /// Appends the fields of a later version. They are the last ones in every version.
+    fn unknown(&mut self, fields: &UnknownFields) {
+        self.out.extend_from_slice(fields.as_bytes());
     }
+
+    pub(super) fn finish(self, key: &[u8]) {
+        seal(key, &mut self.out[self.start..]);
+    }
+}
+
+/// Writes the checksum of a record.
+pub(super) fn seal(key: &[u8], record: &mut [u8]) {
+    let sum = checksum(key, record[0], &record[HEAD_LEN..]);
+    record[1..HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
 }

@@ -1,0 +1,133 @@
+//! The agreement between the nodes of a fleet, by their heartbeats: the format that they write, and settings that must be
+//! the same.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::redis::HeartbeatReply;
+use super::{FleetContext, FleetSetup};
+use carom_model::replication::formats;
+use carom_settings::Settings;
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::NodeStats;
+
+/// The settings that must be the same on all nodes, by the name of their group, each as a fingerprint.
+pub type SettingFingerprints = BTreeMap<&'static str, String>;
+
+/// The groups of settings that must be the same, with their keys for people.
+const GROUPS: [(&str, &str); 4] = [
+    ("domains", "base_url, domains.serve and domains.fallback"),
+    ("dedupe", "links.dedupe"),
+    ("expiry", "links.default_ttl, links.keep_expired and links.recycle_after"),
+    ("codeSecret", "the code secret"),
+];
+
+/// Returns the fingerprints of the settings that must be the same on all nodes. `secret` is the fingerprint of the code
+/// secret, from which the secret cannot be derived (see [`carom_shards::CodeSecret::fingerprint`]).
+pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
+    let millis = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), |time| time.as_millis().to_string());
+    let mut domains: Vec<String> =
+        settings.domains.serve.iter().map(|domain| format!("{}={}", domain.name.as_str(), domain.base_url)).collect();
+    domains.sort();
+    let base_url = settings.base_url.as_ref().map_or("-", |base_url| base_url.as_str());
+    let expiry = &settings.expiry;
+    let texts = [
+        ("domains", format!("{base_url} {} {}", settings.domains.fallback, domains.join(" "))),
+        ("dedupe", millis(settings.dedupe)),
+        ("expiry", [settings.default_ttl, expiry.keep, expiry.recycle_after].map(millis).join(" ")),
+    ];
+    let hashed = texts.into_iter().map(|(group, text)| (group, format!("{:016x}", xxh3_64(text.as_bytes()))));
+    hashed.chain([("codeSecret", secret.to_owned())]).collect()
+}
+
+/// Returns what this node says of itself in its heartbeat, as JSON. `restoring` is the number of partitions in which
+/// Redis may lack links of this node.
+pub(super) fn about(setup: &FleetSetup, stats: &NodeStats, restoring: u64) -> String {
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "formats": {"reads": formats::newest(), "writes": stats.fleet.format.get().max(u64::from(formats::FIRST))},
+        "settings": setup.agreed,
+        "ready": stats.ready.load(Ordering::Relaxed),
+        "draining": stats.draining.load(Ordering::Relaxed),
+        "outbox": stats.fleet.outbox.get(),
+        "unread": stats.fleet.unread.get(),
+        "lagMillis": stats.fleet.lag_ms.get(),
+        "restoring": restoring,
+    })
+    .to_string()
+}
+
+/// Compares this node with the other live ones: decides which format it writes from now on, and raises an alarm if a
+/// setting differs.
+pub(super) fn compare(fleet: &FleetContext, heard: &HeartbeatReply) {
+    let live = live(heard, &fleet.settings.node);
+    let reads = |about: &Value| about["formats"]["reads"].as_u64().and_then(|reads| u32::try_from(reads).ok());
+    let format = formats::agreed(live.iter().map(|(_, about)| reads(about)));
+    #[cfg(feature = "next-format")]
+    carom_model::replication::formats::next::agree(format);
+    let before = fleet.stats.fleet.format.get();
+    fleet.stats.fleet.format.set(u64::from(format));
+    if before != u64::from(format) {
+        tracing::info!(format, newest = formats::newest(), "the format in which this node writes to Redis");
+    }
+    match difference(&fleet.settings.agreed, &fleet.settings.node, &live) {
+        Some(text) => fleet.stats.alarms.raise(Alarm::SettingsDiffer, text),
+        None => fleet.stats.alarms.clear(Alarm::SettingsDiffer),
+    }
+}
+
+/// Returns the nodes that were heard of lately, this one among them, with what they say of themselves. Both times are by
+/// the clock of Redis.
+fn live<'h>(heard: &'h HeartbeatReply, me: &str) -> Vec<(&'h str, Value)> {
+    let now = heard.beats.iter().find(|(node, _)| node == me).map_or(0, |(_, beat)| *beat);
+    let counts_for = formats::COUNTS_FOR.as_millis() as u64;
+    let live = heard.beats.iter().filter(|(_, beat)| now.saturating_sub(*beat) < counts_for);
+    let about = |node: &str| heard.about.iter().find(|(of, _)| of == node).map(|(_, about)| about.as_str());
+    let parsed = |node: &str| about(node).and_then(|about| serde_json::from_str(about).ok()).unwrap_or(Value::Null);
+    live.map(|(node, _)| (node.as_str(), parsed(node))).collect()
+}
+
+/// Names the settings that differ, and the nodes. A node of a version that says nothing of a setting is left out.
+fn difference(ours: &SettingFingerprints, me: &str, live: &[(&str, Value)]) -> Option<String> {
+    let mut parts = Vec::new();
+    for (group, keys) in GROUPS {
+        let differs = |about: &Value| {
+            about["settings"][group].as_str().is_some_and(|theirs| Some(theirs) != ours.get(group).map(String::as_str))
+        };
+        let nodes: Vec<&str> =
+            live.iter().filter(|(node, about)| *node != me && differs(about)).map(|(node, _)| *node).collect();
+        if !nodes.is_empty() {
+            parts.push(format!("{keys} (here, on {me}, not as on {})", nodes.join(", ")));
+        }
+    }
+    (!parts.is_empty()).then(|| format!("settings that must be the same on all nodes differ: {}", parts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_and_the_nodes_are_named() {
+        let ours: SettingFingerprints = [("dedupe", "a".to_owned()), ("expiry", "b".to_owned())].into();
+        let node = |dedupe: &str| json!({"settings": {"dedupe": dedupe, "expiry": "b"}});
+        let live = [("n0", node("x")), ("n1", node("a")), ("n2", node("c")), ("n3", Value::Null), ("n4", node("d"))];
+        let text = difference(&ours, "n0", &live).unwrap();
+        assert!(text.contains("links.dedupe (here, on n0, not as on n2, n4)"), "{text}");
+        assert!(!text.contains("keep_expired"), "{text}");
+        assert_eq!(difference(&ours, "n0", &live[..2]), None);
+    }
+
+    #[test]
+    fn silent_nodes_do_not_count() {
+        let counts_for = formats::COUNTS_FOR.as_millis() as u64;
+        let beats = [("n0", counts_for + 5), ("n1", 5), ("n2", 6)].map(|(node, beat)| (node.to_owned(), beat));
+        let heard = HeartbeatReply { beats: beats.to_vec(), ..HeartbeatReply::default() };
+        let live: Vec<&str> = live(&heard, "n0").into_iter().map(|(node, _)| node).collect();
+        assert_eq!(live, ["n0", "n2"]);
+    }
+}

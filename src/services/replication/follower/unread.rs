@@ -1,0 +1,113 @@
+//! Reads the states of marked codes again: those that this version could not decode when they came.
+//!
+//! At the start, which may follow an upgrade, the kept texts are decoded once more, without Redis. From then on Redis is
+//! asked from time to time: it may have a later state by now, or a good one for a damaged stream entry.
+
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+
+use super::{ANSWER_TIME, Follower, Stopped};
+use carom_model::replication::State;
+use carom_model::replication::state::ReceivedState;
+use carom_store::links::UnreadState;
+use carom_telemetry::alarms::Alarm;
+
+/// Interval between two passes over the marked codes.
+const AGAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// Number of marked codes in one piece.
+const PIECE: usize = 256;
+
+/// The progress of the passes over marked codes.
+#[derive(Debug, Default)]
+pub(super) struct Rereading {
+    /// The last code that the present pass has asked for.
+    behind: Option<Code>,
+    /// Number of codes with a state of a later version that the present pass has met.
+    newer: u64,
+    /// The end of the last pass.
+    rested: Option<Instant>,
+}
+
+impl Follower {
+    /// Decodes the kept texts of all marked codes, as far as this version can.
+    pub(super) fn decode_kept(&self) -> Result<(), Stopped> {
+        let mut behind = None;
+        loop {
+            let page = match self.fleet.links.unread_page(behind.as_ref(), PIECE) {
+                Ok(page) => page,
+                Err(error) => {
+                    tracing::error!(%error, "the marked codes cannot be read");
+                    return Ok(());
+                }
+            };
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            self.fleet.view.note_marks();
+            behind = Some(*last);
+            self.send_found(page.into_iter().filter_map(decoded).collect())?;
+        }
+    }
+
+    /// Reads some marked codes again. Returns true if more are left.
+    pub(super) fn read_again(&mut self) -> Result<bool, Stopped> {
+        let fleet = &self.fleet;
+        if fleet.stats.fleet.unread.get() == 0 {
+            fleet.stats.alarms.clear(Alarm::NewerFormat);
+            return Ok(false);
+        }
+        if self.rereading.rested.is_some_and(|rested| rested.elapsed() < AGAIN_EVERY) {
+            return Ok(false);
+        }
+        let page = match fleet.links.unread_page(self.rereading.behind.as_ref(), PIECE) {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::error!(%error, "the marked codes cannot be read");
+                self.rereading.rested = Some(Instant::now());
+                return Ok(false);
+            }
+        };
+        self.rereading.behind = page.last().map(|(code, _)| *code);
+        let more = page.len() == PIECE;
+        let codes: Vec<Code> = page.iter().map(|(code, _)| *code).collect();
+        let mut found = Vec::new();
+        for ((code, text), answer) in page.into_iter().zip(self.redis.states(&codes, ANSWER_TIME)) {
+            match self.leave_out(answer)?.flatten() {
+                Some(ReceivedState::Unread(theirs)) => {
+                    self.rereading.newer += 1;
+                    if *theirs != *text {
+                        found.push((code, ReceivedState::Unread(theirs)));
+                    }
+                }
+                Some(state) => found.push((code, state)),
+                // Redis has lost it. Nodes that can decode it bring it back.
+                None => {}
+            }
+        }
+        self.send_found(found)?;
+        if !more {
+            let newer = std::mem::take(&mut self.rereading.newer);
+            self.rereading.behind = None;
+            self.rereading.rested = Some(Instant::now());
+            self.report(newer);
+        }
+        Ok(more)
+    }
+
+    /// Raises the alarm if so many codes have a state of a later version.
+    fn report(&self, newer: u64) {
+        let alarms = &self.fleet.stats.alarms;
+        if newer == 0 {
+            return alarms.clear(Alarm::NewerFormat);
+        }
+        let text = format!(
+            "{newer} codes have a state that only a newer version of carom can decode; they get 503 until this node is upgraded"
+        );
+        alarms.raise(Alarm::NewerFormat, text);
+    }
+}
+
+/// Returns the state of a marked code, if this version can decode the kept text.
+fn decoded((code, text): UnreadState) -> Option<(Code, ReceivedState)> {
+    State::from_text(code, &text).ok().map(|state| (code, ReceivedState::Known(state)))
+}

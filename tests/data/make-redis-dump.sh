@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Writes redis-VERSION.rdb: what Redis holds of a fleet whose only node has the links of data-dir-VERSION.tar.gz. Run it
+# once for a release, with the binary of that release, after make-data-dir.sh: make-redis-dump.sh target/release/carom
+set -euo pipefail
+
+carom=$(realpath "$1")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+version=$("$carom" --version | awk '{ print $2 }')
+work=$(mktemp -d)
+pids=()
+trap 'kill "${pids[@]}" || true; wait; rm -rf "$work"' EXIT
+mkdir "$work/data" "$work/redis"
+tar -xzf "$here/data-dir-$version.tar.gz" -C "$work/data"
+
+redis-server --port 18997 --bind 127.0.0.1 --save '' --dir "$work/redis" --rdbcompression no >"$work/redis.log" &
+pids+=($!)
+until redis-cli -p 18997 PING >/dev/null 2>&1; do sleep 0.1; done
+CAROM_BASE_URL=http://carom.test CAROM_DOMAINS_SERVE=http://go.test CAROM_LINKS_DEFAULT_TTL=off \
+    CAROM_LINKS_KEEP_EXPIRED=forever CAROM_LOG_LEVEL=warn CAROM_FLEET_NODE=old \
+    "$carom" serve --cores 1 --data-dir "$work/data" --listen 127.0.0.1:18999 --admin-listen 127.0.0.1:18998 \
+    --redis redis://127.0.0.1:18997 >"$work/out" &
+pids+=($!)
+is_synced() {
+    curl -fsS http://127.0.0.1:18998/status -H 'Accept: application/json' |
+        jq -e '.redis.connected and .fleet.comparing == 0 and .fleet.outbox == 0' >/dev/null
+}
+until is_synced 2>/dev/null; do sleep 0.1; done
+redis-cli -p 18997 SAVE
+cp "$work/redis/dump.rdb" "$here/redis-$version.rdb"
+ls -l "$here/redis-$version.rdb"
