@@ -6,7 +6,7 @@ use carom::bridge::{StreamChange, WriterOrder};
 use carom_model::replication::follow::{Read, StreamEntry, StreamPosition, judge};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
-use carom_model::replication::{EntryId, Partition, State};
+use carom_model::replication::{EntryId, Partition};
 
 use crate::adapter;
 use crate::codes::{Index, code_at};

@@ -68,12 +68,12 @@ fn fleet_is_upgraded_under_load() {
     let (mut made, mut deleted) = (Vec::new(), Vec::new());
     create(&nodes[2], "before", &mut made);
     assert_eq!(kind(&server, &format!("before-{KIND_TAG}")), 'C', "other nodes could not read the new kind");
-    for number in 0..2 {
+    for (number, setup) in setups.iter().enumerate().take(2) {
         let old = nodes.remove(number);
         let others: Vec<_> = nodes.iter().map(|node| node.public).collect();
         let (seen, upgraded) = fleet_clients::run(&others, 2, Duration::from_millis(5), &[], || {
             old.terminate();
-            let upgraded = next(setups[number].clone()).start();
+            let upgraded = next(setup.clone()).start();
             settle(&upgraded);
             create(&upgraded, &format!("during-{number}"), &mut made);
             upgraded
