@@ -224,8 +224,8 @@ fn kills_count_no_visit_twice() {
             follow(node, "kept", 50);
             made += 50;
         }
-        // Before its own batches are sent, before those of the other node have come, and after.
-        std::thread::sleep(Duration::from_millis(300 + 900 * round));
+        // A kill may take the counts of the last second, so these are older; batches are on their way all the time.
+        std::thread::sleep(Duration::from_millis(1_500 + 600 * round));
         let killed = nodes.remove(0).kill();
         nodes.push(killed.start());
         settle(&nodes[1]);
