@@ -101,7 +101,7 @@ pub(crate) fn run(
         }
         session.idle()
     })?;
-    if let Ok(control) = pair.client.run(|| Ok(std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")?)) {
+    if let Ok(control) = pair.client.run(|| std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")) {
         results.notes.push(format!("Congestion control of the kernel's TCP: {}.", control.trim()));
     }
     let retransmissions = results.retransmissions;

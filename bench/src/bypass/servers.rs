@@ -5,9 +5,10 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::namespaces::{Namespace, SERVER_INTERFACE, SERVER_IP};
+use crate::namespaces::{SERVER_INTERFACE, SERVER_IP, command_in};
 use crate::peers::{self, BenchDirs};
 use crate::process::Server;
+use carom_netns::Namespace;
 
 /// Names of the subjects, in the order of reports.
 pub(crate) const OVER_BYPASS: &str = "carom over bypass";
@@ -39,7 +40,7 @@ impl Candidate {
     /// Starts the server in a namespace, on a CPU. The calling thread must be able to reach [`PLAIN`].
     pub(super) fn start(&self, namespace: &Namespace, cpu: usize, place: &BenchDirs) -> Result<Server> {
         let log = place.scratch.join(format!("{}.log", self.name.replace(' ', "-")));
-        Server::start(&namespace.command(self.command.clone()), &cpu.to_string(), PLAIN, &log)
+        Server::start(&command_in(namespace, self.command.clone()), &cpu.to_string(), PLAIN, &log)
     }
 }
 

@@ -166,7 +166,7 @@ fn check_config_names_obstacles() {
     assert_eq!(code, 23, "{said}");
     assert!(said.contains("set bypass.zero_copy to auto or off"), "{said}");
     // The offloads of a veth, and fewer queues than cores.
-    pair.server.command("ethtool", "-K s0 tx on");
+    pair.server.command("ethtool", "-K s0 tx on").unwrap();
     let (code, said) = check_config(&pair, "cores = 2\n[bypass]\ninterface = \"s0\"\nrequired = true");
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("run `ethtool -K s0 tx off`, and the same at the other end"), "{said}");
@@ -192,9 +192,9 @@ fn interface_that_is_down_raises_its_alarm() {
     let node = pair.start(&setup);
     visit(&pair);
     assert!(alarms(&pair.status(&node)).is_empty());
-    pair.server.command("ip", "link set s0 down");
+    pair.server.command("ip", "link set s0 down").unwrap();
     pair.server.run(|| is_seen(&node, "bypass_interface_down"));
-    pair.server.command("ip", "link set s0 up");
+    pair.server.command("ip", "link set s0 up").unwrap();
     wait_until("a cleared alarm", || !has_alarm(&pair, &node, "bypass_interface_down"));
     pair.client.run(|| assert_eq!(open().get("/abc").location(), TARGET));
     assert!(alarms(&pair.status(&node)).is_empty());
@@ -207,7 +207,7 @@ fn removed_interface_raises_the_alarm() {
     let dir = tempfile::tempdir().unwrap();
     let node = pair.start(&pair.setup(&dir.path().join("data")).expect("alarm=\"bypass_off\""));
     visit(&pair);
-    pair.server.command("ip", "link del s0");
+    pair.server.command("ip", "link del s0").unwrap();
     pair.server.run(|| is_seen(&node, "bypass_off"));
     let status = pair.status(&node);
     assert_eq!(status["bypass"]["active"], false);

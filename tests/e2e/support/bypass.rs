@@ -1,15 +1,12 @@
 //! Two network namespaces with a link between them: a node in one, clients in the other.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use carom_netns::Namespace;
 use serde_json::Value;
 use socket2::SockRef;
 
@@ -30,80 +27,21 @@ thread_local! {
     static OF_THREAD: RefCell<Option<(Arc<Namespace>, u8)>> = const { RefCell::new(None) };
 }
 
-/// A network namespace. It goes with its interfaces when this value does, and when the test ends.
-#[derive(Debug)]
-pub(crate) struct Namespace {
-    file: File,
-    holder: Child,
-}
-
-impl Namespace {
-    fn new() -> Namespace {
-        // `cat` ends with the pipe, and the pipe with this process.
-        let mut holder = Command::new("unshare")
-            .args(["--net", "sh", "-c", "echo ready; exec cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("util-linux is installed");
-        let mut line = String::new();
-        let output = holder.stdout.take().expect("it is piped");
-        BufReader::new(output).read_line(&mut line).expect("a pipe can be read");
-        assert_eq!(line, "ready\n", "root can make a namespace");
-        let file = File::open(format!("/proc/{}/ns/net", holder.id())).expect("the holder runs");
-        Namespace { file, holder }
-    }
-
-    /// Runs a function on a thread in the namespace. Processes that it starts stay there.
-    pub(crate) fn run<T: Send>(&self, function: impl FnOnce() -> T + Send) -> T {
-        let run = || {
-            move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root can enter");
-            function()
-        };
-        thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    /// Runs a command, which succeeds.
-    pub(crate) fn command(&self, program: &str, arguments: &str) {
-        self.run(|| {
-            let output = Command::new(program).args(arguments.split_whitespace()).output();
-            let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-            assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        });
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
-
-/// True if this user may make network namespaces. Otherwise prints why the test is skipped; where `E2E_NAMESPACES` is
-/// `required`, as in CI, the test fails instead.
-fn may_make_namespaces() -> bool {
-    let made = Command::new("unshare").args(["--net", "true"]).output().expect("util-linux is installed");
-    if made.status.success() {
-        return true;
-    }
-    let reason = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-    let is_required = std::env::var_os("E2E_NAMESPACES").is_some_and(|value| value == "required");
-    assert!(!is_required, "network namespaces are required here: {reason}");
-    println!("skipped: this user cannot make network namespaces: {reason}");
-    false
+/// True if this user cannot make namespaces; the reason is printed.
+fn is_skipped() -> bool {
+    carom_netns::reason_to_skip().inspect(|reason| println!("skipped: {reason}")).is_some()
 }
 
 /// Moves this thread into a namespace of clients, if all tests are to run over bypass.
 pub(crate) fn enter() {
     let is_entered = OF_THREAD.with_borrow(|entered| entered.is_some());
     let is_wanted = std::env::var_os(DATAPATH).is_some_and(|datapath| datapath == "bypass");
-    if is_entered || !is_wanted || !may_make_namespaces() {
+    if is_entered || !is_wanted || is_skipped() {
         return;
     }
-    let client = Namespace::new();
-    client.command("ip", "link set lo up");
-    move_into_link_name_space(client.file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root can enter");
+    let client = Namespace::new().unwrap();
+    client.command("ip", "link set lo up").unwrap();
+    client.enter().unwrap();
     OF_THREAD.set(Some((Arc::new(client), 0)));
 }
 
@@ -118,10 +56,10 @@ pub(crate) struct Pair {
 impl Pair {
     /// Makes a pair; `None` for users who may not.
     pub(crate) fn new() -> Option<Pair> {
-        if !may_make_namespaces() {
+        if is_skipped() {
             return None;
         }
-        let pair = Pair::link(Arc::new(Namespace::new()), 0);
+        let pair = Pair::link(Arc::new(Namespace::new().unwrap()), 0);
         pair.set_queues("1");
         Some(pair)
     }
@@ -136,22 +74,23 @@ impl Pair {
 
     /// Makes a server in a namespace of its own, linked with the client.
     fn link(client: Arc<Namespace>, subnet: u8) -> Pair {
-        let pair = Pair { client, server: Namespace::new(), subnet };
-        let (of_server, here) = (pair.server.holder.id(), format!("c{subnet}"));
+        let pair = Pair { client, server: Namespace::new().unwrap(), subnet };
+        let (of_server, here) = (pair.server.pid(), format!("c{subnet}"));
         let queues = format!("numrxqueues {QUEUES} numtxqueues {QUEUES}");
         pair.client
-            .command("ip", &format!("link add {here} {queues} type veth peer name s0 {queues} netns {of_server}"));
+            .command("ip", &format!("link add {here} {queues} type veth peer name s0 {queues} netns {of_server}"))
+            .unwrap();
         for (namespace, name, last) in [(&*pair.client, here.as_str(), 1), (&pair.server, "s0", 2)] {
-            namespace.command("ip", "link set lo up");
-            namespace.command("ip", &format!("addr add 10.78.{subnet}.{last}/24 dev {name}"));
-            namespace.command("ip", &format!("link set {name} up"));
+            namespace.command("ip", "link set lo up").unwrap();
+            namespace.command("ip", &format!("addr add 10.78.{subnet}.{last}/24 dev {name}")).unwrap();
+            namespace.command("ip", &format!("link set {name} up")).unwrap();
             // Frames of a veth have no checksum otherwise, and may be larger than the MTU.
             for offload in ["tx", "gso", "tso", "gro"] {
-                namespace.command("ethtool", &format!("-K {name} {offload} off"));
+                namespace.command("ethtool", &format!("-K {name} {offload} off")).unwrap();
             }
         }
         // More addresses of the client, for tests that use several of loopback.
-        pair.client.command("ip", &format!("route add local 10.78.{subnet}.128/25 dev lo"));
+        pair.client.command("ip", &format!("route add local 10.78.{subnet}.128/25 dev lo")).unwrap();
         pair
     }
 

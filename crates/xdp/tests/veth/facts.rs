@@ -6,14 +6,14 @@ use carom_xdp::interface::{InterfaceFacts, InterfaceState};
 use carom_xdp::preflight::{BypassPlan, FindingSeverity, findings, read_machine};
 use carom_xdp::program::{AttachMode, Decapsulation};
 
-use crate::pair::{Pair, SERVER_MAC};
+use crate::pair::{Pair, SERVER_MAC, interface, ip};
 
 #[test]
 fn veth_is_described() {
     let Some(pair) = Pair::new() else { return };
     let read = || pair.server.run(|| InterfaceFacts::read("s0").unwrap());
     let facts = read();
-    assert_eq!((facts.index, facts.mac, facts.mtu), (pair.server.interface("s0"), SERVER_MAC, 1_500));
+    assert_eq!((facts.index, facts.mac, facts.mtu), (interface(&pair.server, "s0"), SERVER_MAC, 1_500));
     assert!(facts.is_veth() && facts.is_up && !facts.has_program, "{facts:?}");
     assert_eq!((facts.driver.as_deref(), facts.queues), (Some("veth"), Some(1)));
     assert_eq!((facts.offloads.tx_checksum, facts.offloads.lro), (Some(true), Some(false)));
@@ -24,12 +24,12 @@ fn veth_is_described() {
     assert_eq!(state(), Some(InterfaceState { is_up: true, program: None }));
     let program = pair.attach(AttachMode::Native, Decapsulation::None);
     assert_eq!(state(), Some(InterfaceState { is_up: true, program: Some(program.id()) }));
-    pair.server.ip("link set s0 down");
+    ip(&pair.server, "link set s0 down");
     assert_eq!(state(), Some(InterfaceState { is_up: false, program: Some(program.id()) }));
     let changed = read();
     assert!(changed.has_program && !changed.is_up, "{changed:?}");
     assert!(pair.server.run(|| InterfaceFacts::read("s1").is_err()));
-    pair.server.ip("link del s0");
+    ip(&pair.server, "link del s0");
     assert_eq!(state(), None);
 }
 

@@ -8,7 +8,7 @@ use carom_xdp::program::{AttachMode, Decapsulation, XdpProgram};
 use carom_xdp::socket::{Kick, XdpSocket};
 
 use crate::frames::{ethernet, is_to_port, matching};
-use crate::pair::{PATIENCE, PORT, Pair, SERVER, SILENCE, inject, received, wait_for};
+use crate::pair::{PATIENCE, PORT, Pair, SERVER, SILENCE, inject, interface, ip, received, wait_for};
 
 /// Set for the process that `killed_process_leaves_the_kernel` starts; holds the number of the interface.
 const VICTIM: &str = "CAROM_XDP_VICTIM";
@@ -31,7 +31,7 @@ fn killed_process_leaves_the_kernel() {
     let Some(pair) = Pair::new() else { return };
     let to = SocketAddr::new(SERVER.into(), PORT);
     let _listener = pair.server.run(|| TcpListener::bind(to).unwrap());
-    let interface = pair.server.interface("s0");
+    let interface = interface(&pair.server, "s0");
     let mut victim = pair.server.run(|| {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "faults::victim", "--nocapture"])
@@ -56,11 +56,11 @@ fn link_down_and_up_is_survived() {
     let mut program = pair.attach(AttachMode::Native, Decapsulation::None);
     let mut socket = pair.socket();
     program.register(&socket).unwrap();
-    pair.server.ip("link set s0 down");
+    ip(&pair.server, "link set s0 down");
     let frame = socket.take().unwrap();
     assert!(socket.send(frame, 0, 60));
     assert_eq!(socket.kick().unwrap(), Kick::Down);
-    pair.server.ip("link set s0 up");
+    ip(&pair.server, "link set s0 up");
     let mut completed = Vec::new();
     wait_for("completion", || {
         socket.kick().unwrap();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use carom_xdp::next_hops::{ResolvedHop, RouteLookup, RouteTables};
 
-use crate::pair::{CLIENT, CLIENT_MAC, CLIENT_V6, Pair, SERVER, SERVER_MAC, SERVER_V6, wait_for};
+use crate::pair::{CLIENT, CLIENT_MAC, CLIENT_V6, Pair, SERVER, SERVER_MAC, SERVER_V6, interface, ip, wait_for};
 
 /// Looks up until the answer is as wanted.
 fn settles(hops: &mut RouteTables, local: IpAddr, remote: IpAddr, wanted: impl Fn(RouteLookup) -> bool) {
@@ -25,7 +25,7 @@ fn is_by(mac: [u8; 6]) -> impl Fn(RouteLookup) -> bool {
 fn kernel_resolves_unknown_neighbours() {
     let Some(pair) = Pair::new() else { return };
     let mut hops = pair.server.run(|| RouteTables::open().unwrap());
-    let interface = pair.server.interface("s0");
+    let interface = interface(&pair.server, "s0");
     for (local, remote) in [(IpAddr::V4(SERVER), IpAddr::V4(CLIENT)), (IpAddr::V6(SERVER_V6), IpAddr::V6(CLIENT_V6))] {
         assert_eq!(hops.look_up(local, remote, Instant::now()), RouteLookup::Resolving);
         let expected = ResolvedHop { interface, source_mac: SERVER_MAC, mac: CLIENT_MAC, mtu: 1_500 };
@@ -40,9 +40,9 @@ fn changed_neighbour_is_followed() {
     let Some(pair) = Pair::new() else { return };
     let mut hops = pair.server.run(|| RouteTables::open().unwrap());
     settles(&mut hops, SERVER.into(), CLIENT.into(), is_by(CLIENT_MAC));
-    pair.server.ip("neigh replace 10.77.0.1 lladdr 02:00:00:00:00:99 dev s0 nud permanent");
+    ip(&pair.server, "neigh replace 10.77.0.1 lladdr 02:00:00:00:00:99 dev s0 nud permanent");
     settles(&mut hops, SERVER.into(), CLIENT.into(), is_by([2, 0, 0, 0, 0, 0x99]));
-    pair.server.ip("neigh del 10.77.0.1 dev s0");
+    ip(&pair.server, "neigh del 10.77.0.1 dev s0");
     settles(&mut hops, SERVER.into(), CLIENT.into(), is_by(CLIENT_MAC));
 }
 
@@ -51,21 +51,21 @@ fn gateway_and_its_change_are_followed() {
     let Some(pair) = Pair::new() else { return };
     let mut hops = pair.server.run(|| RouteTables::open().unwrap());
     let remote = "203.0.113.9".parse().unwrap();
-    pair.server.ip("route add default via 10.77.0.1 mtu 1400");
+    ip(&pair.server, "route add default via 10.77.0.1 mtu 1400");
     settles(
         &mut hops,
         SERVER.into(),
         remote,
         |found| matches!(found, RouteLookup::Found(hop) if hop.mac == CLIENT_MAC && hop.mtu == 1_400),
     );
-    pair.server.ip("neigh add 10.77.0.7 lladdr 02:00:00:00:00:07 dev s0 nud permanent");
-    pair.server.ip("route replace default via 10.77.0.7");
+    ip(&pair.server, "neigh add 10.77.0.7 lladdr 02:00:00:00:00:07 dev s0 nud permanent");
+    ip(&pair.server, "route replace default via 10.77.0.7");
     settles(&mut hops, SERVER.into(), remote, is_by([2, 0, 0, 0, 0, 7]));
-    pair.server.ip("route add 203.0.113.0/24 via 10.77.0.1");
+    ip(&pair.server, "route add 203.0.113.0/24 via 10.77.0.1");
     settles(&mut hops, SERVER.into(), remote, is_by(CLIENT_MAC));
-    pair.server.ip("route del 203.0.113.0/24");
+    ip(&pair.server, "route del 203.0.113.0/24");
     settles(&mut hops, SERVER.into(), remote, is_by([2, 0, 0, 0, 0, 7]));
-    pair.server.ip("route del default");
+    ip(&pair.server, "route del default");
     settles(&mut hops, SERVER.into(), remote, |found| found == RouteLookup::Unreachable);
 }
 
@@ -73,18 +73,18 @@ fn gateway_and_its_change_are_followed() {
 fn link_and_mtu_are_followed() {
     let Some(pair) = Pair::new() else { return };
     let mut hops = pair.server.run(|| RouteTables::open().unwrap());
-    let interface = pair.server.interface("s0");
+    let interface = interface(&pair.server, "s0");
     settles(&mut hops, SERVER.into(), CLIENT.into(), is_by(CLIENT_MAC));
-    pair.server.ip("link set s0 mtu 1300");
+    ip(&pair.server, "link set s0 mtu 1300");
     settles(
         &mut hops,
         SERVER.into(),
         CLIENT.into(),
         |found| matches!(found, RouteLookup::Found(hop) if hop.mtu == 1_300),
     );
-    pair.server.ip("link set s0 down");
+    ip(&pair.server, "link set s0 down");
     settles(&mut hops, SERVER.into(), CLIENT.into(), |found| found == RouteLookup::Unreachable);
     assert!(!hops.link(interface).unwrap().is_up);
-    pair.server.ip("link set s0 up");
+    ip(&pair.server, "link set s0 up");
     settles(&mut hops, SERVER.into(), CLIENT.into(), is_by(CLIENT_MAC));
 }

@@ -1,17 +1,13 @@
 //! Two network namespaces with a pair of virtual interfaces between them: `c0` for the client, `s0` for the server.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carom_netns::Namespace;
 use carom_xdp::config::{SocketConfig, ZeroCopy};
 use carom_xdp::program::{AttachMode, Decapsulation, XdpProgram};
 use carom_xdp::socket::{ReceivedFrame, XdpSocket};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
@@ -29,74 +25,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The wait for something that must not come.
 pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 
-/// A network namespace. It goes with its interfaces when this value does, and when the test ends.
-pub(crate) struct Namespace {
-    file: File,
-    holder: Child,
+/// Runs `ip` in a namespace.
+pub(crate) fn ip(namespace: &Namespace, arguments: &str) {
+    namespace.command("ip", arguments).expect("iproute2 is installed, and the command is right");
 }
 
-impl Namespace {
-    fn new() -> Namespace {
-        // `cat` ends with the pipe, and the pipe with this process.
-        let mut holder = Command::new("unshare")
-            .args(["--net", "sh", "-c", "echo ready; exec cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("util-linux is installed");
-        let mut line = String::new();
-        let output = holder.stdout.take().expect("it is piped");
-        BufReader::new(output).read_line(&mut line).expect("a pipe can be read");
-        assert_eq!(line, "ready\n", "root can make a namespace");
-        let file = File::open(format!("/proc/{}/ns/net", holder.id())).expect("the holder runs");
-        Namespace { file, holder }
-    }
-
-    /// Runs a function on a thread in the namespace.
-    pub(crate) fn run<T: Send>(&self, function: impl FnOnce() -> T + Send) -> T {
-        let run = || {
-            move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root can enter");
-            function()
-        };
-        thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    /// Runs `ip` in the namespace.
-    pub(crate) fn ip(&self, arguments: &str) {
-        self.run(|| command("ip", arguments));
-    }
-
-    /// Returns the number of an interface.
-    pub(crate) fn interface(&self, name: &str) -> u32 {
-        let any = || rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None);
-        self.run(|| rustix::net::netdevice::name_to_index(any().unwrap(), name)).expect("there is the interface")
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
-
-fn command(program: &str, arguments: &str) {
-    let output = Command::new(program).args(arguments.split_whitespace()).output().expect("the program is installed");
-    assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// True if this user may make network namespaces. Otherwise prints why the test is skipped; where `E2E_NAMESPACES` is
-/// `required`, as in CI, the test fails instead.
-fn may_make_namespaces() -> bool {
-    let made = Command::new("unshare").args(["--net", "true"]).output().expect("util-linux is installed");
-    if made.status.success() {
-        return true;
-    }
-    let reason = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-    let is_required = std::env::var_os("E2E_NAMESPACES").is_some_and(|value| value == "required");
-    assert!(!is_required, "network namespaces are required here: {reason}");
-    println!("skipped: this user cannot make network namespaces: {reason}");
-    false
+/// Returns the number of an interface in a namespace.
+pub(crate) fn interface(namespace: &Namespace, name: &str) -> u32 {
+    let any = || rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None);
+    namespace.run(|| rustix::net::netdevice::name_to_index(any().unwrap(), name)).expect("there is the interface")
 }
 
 /// A client and a server with a link between them.
@@ -108,25 +45,29 @@ pub(crate) struct Pair {
 impl Pair {
     /// Makes a pair; `None` for users who may not.
     pub(crate) fn new() -> Option<Pair> {
-        if !may_make_namespaces() {
+        if let Some(reason) = carom_netns::reason_to_skip() {
+            println!("skipped: {reason}");
             return None;
         }
-        let pair = Pair { client: Namespace::new(), server: Namespace::new() };
-        let of_server = pair.server.holder.id();
+        let pair = Pair { client: Namespace::new().unwrap(), server: Namespace::new().unwrap() };
+        let of_server = pair.server.pid();
         let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
-        pair.client.ip(&format!(
-            "link add c0 address {} numtxqueues 1 numrxqueues 1 type veth peer name s0 address {} numtxqueues 1 \
+        ip(
+            &pair.client,
+            &format!(
+                "link add c0 address {} numtxqueues 1 numrxqueues 1 type veth peer name s0 address {} numtxqueues 1 \
              numrxqueues 1 netns {of_server}",
-            mac(CLIENT_MAC),
-            mac(SERVER_MAC)
-        ));
+                mac(CLIENT_MAC),
+                mac(SERVER_MAC)
+            ),
+        );
         for (namespace, name, v4, v6) in
             [(&pair.client, "c0", CLIENT, CLIENT_V6), (&pair.server, "s0", SERVER, SERVER_V6)]
         {
-            namespace.ip("link set lo up");
-            namespace.ip(&format!("link set {name} up"));
-            namespace.ip(&format!("addr add {v4}/24 dev {name}"));
-            namespace.ip(&format!("addr add {v6}/64 dev {name} nodad"));
+            ip(namespace, "link set lo up");
+            ip(namespace, &format!("link set {name} up"));
+            ip(namespace, &format!("addr add {v4}/24 dev {name}"));
+            ip(namespace, &format!("addr add {v6}/64 dev {name} nodad"));
         }
         Some(pair)
     }
@@ -134,7 +75,7 @@ impl Pair {
     /// Attaches the program to the server's interface for [`PORT`] of both its addresses.
     pub(crate) fn attach(&self, mode: AttachMode, decapsulation: Decapsulation) -> XdpProgram {
         let destinations = [SocketAddr::new(SERVER.into(), PORT), SocketAddr::new(SERVER_V6.into(), PORT)];
-        let interface = self.server.interface("s0");
+        let interface = interface(&self.server, "s0");
         let attach = || XdpProgram::attach(interface, mode, &destinations, decapsulation);
         self.server.run(attach).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -156,7 +97,7 @@ impl Pair {
 }
 
 fn open(namespace: &Namespace, name: &str, frames: u32, ring_len: u32) -> XdpSocket {
-    let interface = namespace.interface(name);
+    let interface = interface(namespace, name);
     let config = SocketConfig { frames, ring_len, zero_copy: ZeroCopy::Auto, ..SocketConfig::new(interface, 0) };
     namespace.run(|| XdpSocket::open(&config)).unwrap_or_else(|error| panic!("{error}"))
 }

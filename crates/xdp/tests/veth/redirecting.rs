@@ -10,7 +10,7 @@ use carom_xdp::program::{AttachMode, Decapsulation};
 use carom_xdp::socket::XdpSocket;
 
 use crate::frames::{IPIP, IPV6, TCP, UDP, ethernet, ipv4, ipv6, is_to_port, matching, syn, tagged, udp};
-use crate::pair::{PORT, Pair, SERVER, SERVER_V6, SILENCE, inject, next_frame, received, wait_for};
+use crate::pair::{PORT, Pair, SERVER, SERVER_V6, SILENCE, inject, interface, next_frame, received, wait_for};
 
 /// Connects from the client's kernel, and returns whether the server's kernel has accepted.
 fn connects(pair: &Pair, to: SocketAddr) -> bool {
@@ -159,7 +159,7 @@ fn busy_polled_socket_gets_frames() {
     let Some(pair) = Pair::new() else { return };
     let mut program = pair.attach(AttachMode::Native, Decapsulation::None);
     let busy_poll = Some(BusyPoll { micros: 20, budget: 64 });
-    let config = SocketConfig { busy_poll, ..SocketConfig::new(pair.server.interface("s0"), 0) };
+    let config = SocketConfig { busy_poll, ..SocketConfig::new(interface(&pair.server, "s0"), 0) };
     let mut socket = pair.server.run(|| XdpSocket::open(&config)).unwrap();
     program.register(&socket).unwrap();
     let mut injector = pair.injector();
