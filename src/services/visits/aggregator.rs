@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carom_shards::Code;
 
-use self::fleet::{FleetCounts, OwnBatches};
+use self::fleet::{FleetCounts, OriginBatches};
 use self::recovery::{Recovered, recover};
 use super::fold::{FOLD_STEP, Fold, Period};
 use super::intake::Intake;
@@ -54,7 +54,7 @@ pub(super) struct Unsynced {
     /// Links whose end it notes.
     ended: Vec<Ended>,
     /// The batches that it has for other nodes.
-    batches: OwnBatches,
+    batches: OriginBatches,
 }
 
 impl Unsynced {
@@ -63,7 +63,7 @@ impl Unsynced {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn sync(self) -> Result<OwnBatches, StoreError> {
+    pub(super) fn sync(self) -> Result<OriginBatches, StoreError> {
         self.file.sync_data().map_err(|error| StoreError::Failed(error.to_string()))?;
         if !self.ended.is_empty() {
             let mut batch = self.links.batch();
@@ -289,7 +289,7 @@ impl VisitAggregator {
     }
 
     /// Notes the result of a sync.
-    pub(super) fn synced(&mut self, synced: Result<OwnBatches, StoreError>) {
+    pub(super) fn synced(&mut self, synced: Result<OriginBatches, StoreError>) {
         match synced {
             Ok(batches) => self.fleet.add_synced(batches),
             Err(error) => self.fail(&error),

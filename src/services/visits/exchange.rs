@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::VisitReader;
-use super::aggregator::fleet::{Application, OwnBatch};
+use super::aggregator::fleet::{Application, VisitBatch};
 use super::snapshots::{Giving, Taking};
 use crate::services::replication::redis::{Redis, RedisError, VisitNotes};
 use carom_limits::{VISITS_ENTRY_BYTES, VISITS_STREAM_BYTES, VISITS_UNSENT_BYTES};
@@ -67,7 +67,7 @@ pub(super) struct Exchange {
     pub(super) visits: VisitReader,
     stats: Arc<NodeStats>,
     /// Batches of this node: those that Redis has, so that they can be published again, then those that it lacks.
-    window: VecDeque<OwnBatch>,
+    window: VecDeque<VisitBatch>,
     window_bytes: usize,
     /// The number of the last batch that Redis has.
     published: u64,
@@ -345,8 +345,7 @@ impl Exchange {
 
     /// Returns the number of the last batch of an origin that counts here.
     pub(super) fn counted(&self, id: OriginId) -> u64 {
-        let known = self.visits.aggregator().known_origins();
-        known.into_iter().find(|origin| origin.id == id).map_or(0, |origin| origin.counted)
+        self.visits.aggregator().counted_of(id)
     }
 
     /// Applies the batches of one origin, up to `number` at least. Returns false if one of them is missing.
@@ -418,7 +417,7 @@ fn node_of(about: &str) -> &str {
 }
 
 /// Appends a batch to an entry.
-fn push_batch(batch: &OwnBatch, entry: &mut Vec<u8>) {
+fn push_batch(batch: &VisitBatch, entry: &mut Vec<u8>) {
     push_number(batch.number, entry);
     push_number(u64::from(batch.hour), entry);
     push_number(batch.content.len() as u64, entry);
@@ -426,12 +425,12 @@ fn push_batch(batch: &OwnBatch, entry: &mut Vec<u8>) {
 }
 
 /// Returns the batches of an entry; `None` if it is malformed.
-fn batches_of(mut entry: &[u8]) -> Option<Vec<OwnBatch>> {
+fn batches_of(mut entry: &[u8]) -> Option<Vec<VisitBatch>> {
     let mut batches = Vec::new();
     while !entry.is_empty() {
         let number = take_number(&mut entry)?;
         let hour = u32::try_from(take_number(&mut entry)?).ok()?;
-        batches.push(OwnBatch { number, hour, content: take_bytes(&mut entry)?.to_vec() });
+        batches.push(VisitBatch { number, hour, content: take_bytes(&mut entry)?.to_vec() });
     }
     Some(batches)
 }

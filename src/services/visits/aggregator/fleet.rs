@@ -6,7 +6,7 @@
 //!
 //! A snapshot fills a slot whose rows do not count yet. One commit then lets them count and drops the rows before.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 
 use carom_shards::Code;
@@ -26,9 +26,9 @@ use carom_telemetry::alarms::Alarm;
 /// an hour that is over here, and one fold takes many of them.
 const HOUR_FOLD_MS: u64 = 60_000;
 
-/// A batch of counts of this node.
+/// A batch of counts of one origin.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::services::visits) struct OwnBatch {
+pub(in crate::services::visits) struct VisitBatch {
     /// The number, from 1 and without gaps.
     pub(in crate::services::visits) number: u64,
     /// The hour, counted from 1970 UTC.
@@ -37,8 +37,8 @@ pub(in crate::services::visits) struct OwnBatch {
     pub(in crate::services::visits) content: Vec<u8>,
 }
 
-/// Batches of this node, with its slot when they were written.
-pub(in crate::services::visits) type OwnBatches = (OriginSlot, Vec<OwnBatch>);
+/// Batches of this node, with the slot of its origin when they were written.
+pub(in crate::services::visits) type OriginBatches = (OriginSlot, Vec<VisitBatch>);
 
 /// The origins of the counts, and how far the batches of each have come.
 pub(super) struct FleetCounts {
@@ -48,16 +48,16 @@ pub(super) struct FleetCounts {
     /// The number of the last batch of each slot in the log that is being written.
     reached: HashMap<OriginSlot, u64>,
     /// Batches of this node that are in the log but not synced.
-    unsynced: Vec<OwnBatch>,
+    unsynced: Vec<VisitBatch>,
     /// Synced batches of this node, for other nodes.
-    ready: VecDeque<OwnBatch>,
+    ready: VecDeque<VisitBatch>,
     ready_bytes: usize,
     /// The number of the last synced batch of this node.
     synced: u64,
     fold_begun_ms: u64,
     is_fold_asked: bool,
-    /// Dropped slots: true once a search for their rows has begun.
-    searched: HashMap<OriginSlot, bool>,
+    /// Dropped slots whose rows the search under way removes.
+    searched: HashSet<OriginSlot>,
     /// The number of the log in which a dropped slot may still have pieces.
     dropped_in: HashMap<OriginSlot, u32>,
     /// Links that have ended since a snapshot was begun.
@@ -82,7 +82,7 @@ impl FleetCounts {
             synced,
             fold_begun_ms: 0,
             is_fold_asked: false,
-            searched: HashMap::new(),
+            searched: HashSet::new(),
             dropped_in: HashMap::new(),
             ended: Vec::new(),
             building: None,
@@ -102,7 +102,7 @@ impl FleetCounts {
             self.synced = self.synced.max(batch.number);
             if piece.batch.is_some() {
                 let content = piece.content.clone();
-                self.add_synced((batch.slot, vec![OwnBatch { number: batch.number, hour: piece.hour, content }]));
+                self.add_synced((batch.slot, vec![VisitBatch { number: batch.number, hour: piece.hour, content }]));
             }
         }
         Some(batch.slot)
@@ -157,17 +157,17 @@ impl FleetCounts {
     pub(super) fn add_own(&mut self, hour: u32, content: Vec<u8>) {
         let Some(batch) = self.next_own() else { return };
         self.note(batch);
-        self.unsynced.push(OwnBatch { number: batch.number, hour, content });
+        self.unsynced.push(VisitBatch { number: batch.number, hour, content });
     }
 
     /// Takes the batches of this node that are in the log but not synced.
-    pub(super) fn take_unsynced(&mut self) -> OwnBatches {
+    pub(super) fn take_unsynced(&mut self) -> OriginBatches {
         (self.own_slot(), std::mem::take(&mut self.unsynced))
     }
 
     /// Adds synced batches to those for other nodes. If too many wait, the oldest are dropped: other nodes notice the gap
     /// and ask for a snapshot.
-    pub(super) fn add_synced(&mut self, (slot, batches): OwnBatches) {
+    pub(super) fn add_synced(&mut self, (slot, batches): OriginBatches) {
         if slot != self.own_slot() {
             return;
         }
@@ -222,14 +222,14 @@ impl FleetCounts {
     pub(super) fn begin_search(&mut self, folded: u32) {
         for slot in self.table.dropped() {
             if self.dropped_in.get(&slot).is_some_and(|log| *log <= folded) {
-                self.searched.insert(slot, true);
+                self.searched.insert(slot);
             }
         }
     }
 
     /// Frees the slots whose rows a whole search has removed. Returns true if there were any.
     pub(super) fn free_searched(&mut self) -> bool {
-        let freed: Vec<OriginSlot> = self.table.dropped().filter(|slot| self.searched.contains_key(slot)).collect();
+        let freed: Vec<OriginSlot> = self.table.dropped().filter(|slot| self.searched.contains(slot)).collect();
         freed.iter().for_each(|slot| self.table.free(*slot));
         self.searched.clear();
         !freed.is_empty()
@@ -324,7 +324,7 @@ impl VisitAggregator {
     }
 
     /// Takes the batches of this node that were synced since the last call.
-    pub(in crate::services::visits) fn take_ready(&mut self) -> Vec<OwnBatch> {
+    pub(in crate::services::visits) fn take_ready(&mut self) -> Vec<VisitBatch> {
         self.fleet.ready_bytes = 0;
         self.fleet.ready.drain(..).collect()
     }
@@ -339,6 +339,11 @@ impl VisitAggregator {
         known.collect()
     }
 
+    /// Returns the number of the last batch of an origin that counts here, or 0 for an unknown origin.
+    pub(in crate::services::visits) fn counted_of(&self, id: OriginId) -> u64 {
+        self.fleet.table.slot_of(id).map_or(0, |slot| self.fleet.logged_of(slot))
+    }
+
     /// Applies a batch of another origin.
     ///
     /// # Errors
@@ -346,10 +351,10 @@ impl VisitAggregator {
     pub(in crate::services::visits) fn apply(
         &mut self,
         (id, node): (OriginId, &str),
-        batch: &OwnBatch,
+        batch: &VisitBatch,
     ) -> Result<Application, StoreError> {
         let slot = self.fleet.table.slot_of(id);
-        let counted = slot.map_or(0, |slot| self.fleet.logged_of(slot));
+        let counted = self.counted_of(id);
         if batch.number <= counted || id == self.fleet.table.own().id {
             return Ok(Application::Done);
         }

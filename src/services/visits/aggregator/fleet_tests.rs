@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use super::super::parts::Apps;
-use super::fleet::{Application, OwnBatch};
+use super::fleet::{Application, VisitBatch};
 use super::*;
 use crate::services::testing::KEY;
 use carom_model::visits::origins::OriginId;
@@ -36,7 +36,7 @@ fn code(text: &str) -> Code {
 
 impl Node {
     /// Counts visits in an hour, and returns the synced batches.
-    fn visit(&mut self, name: &str, times: usize, hour: u64) -> Vec<OwnBatch> {
+    fn visit(&mut self, name: &str, times: usize, hour: u64) -> Vec<VisitBatch> {
         let visitor = self.sender.visitor(b"curl/8", b"https://a.example/");
         (0..times).for_each(|_| {
             assert_eq!(self.sender.record(&Visit { code: Some(code(name)), visitor }), RecordOutcome::Whole);
@@ -51,7 +51,7 @@ impl Node {
         self.aggregator.collect(490_000 * HOUR_MS);
     }
 
-    fn sync(&mut self) -> Vec<OwnBatch> {
+    fn sync(&mut self) -> Vec<VisitBatch> {
         self.aggregator.write_log();
         if let Some(unsynced) = self.aggregator.take_unsynced() {
             let synced = unsynced.sync();
@@ -60,7 +60,7 @@ impl Node {
         self.aggregator.take_ready()
     }
 
-    fn take(&mut self, of: &Node, batches: &[OwnBatch]) -> Vec<Application> {
+    fn take(&mut self, of: &Node, batches: &[VisitBatch]) -> Vec<Application> {
         let node = format!("n{}", of.id.0);
         batches.iter().map(|batch| self.aggregator.apply((of.id, &node), batch).unwrap()).collect()
     }
@@ -83,7 +83,7 @@ impl Node {
 #[test]
 fn batch_counts_once_whenever_it_comes_and_the_process_is_killed() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut sent, mut hour): (Vec<OwnBatch>, u64) = (Vec::new(), 490_000);
+    let (mut sent, mut hour): (Vec<VisitBatch>, u64) = (Vec::new(), 490_000);
     for steps in [0, 1, 2, 3, 0, 1, 4, 2, 9] {
         let (mut a, mut b) = (open(dir.path(), 1), open(dir.path(), 2));
         for step in 0..=steps {
@@ -97,7 +97,7 @@ fn batch_counts_once_whenever_it_comes_and_the_process_is_killed() {
                     .collect::<Vec<_>>(),
             );
             // All batches arrive again each time, and one arrives too early.
-            let early = OwnBatch { number: sent.len() as u64 + 2, ..sent[0].clone() };
+            let early = VisitBatch { number: sent.len() as u64 + 2, ..sent[0].clone() };
             assert_eq!(b.take(&a, &[early]), [Application::Gap]);
             assert!(b.take(&a, &sent).iter().all(|applied| *applied == Application::Done));
             b.aggregator.collect((hour + step % 2) * HOUR_MS);
@@ -239,7 +239,7 @@ fn another_directory_is_another_origin() {
     // What the former identity has published since the backup comes back as from another node.
     std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
     let former = Node { id: OriginId(1), ..open(&dir.path().join("elsewhere"), 9) };
-    let later = OwnBatch { number: 2, ..first[0].clone() };
+    let later = VisitBatch { number: 2, ..first[0].clone() };
     assert_eq!(renewed.take(&former, &[first[0].clone(), later]), [Application::Done; 2]);
     assert_eq!(renewed.total("abc"), 8);
     drop(renewed);
