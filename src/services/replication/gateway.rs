@@ -31,8 +31,9 @@ use carom_telemetry::clock::unix_ms;
 /// Longest delay of a new request while others wait for Redis.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The decision on a change or delete of a link that neither this node nor Redis has, and that another node may have.
-const UNCONFIRMED: FleetDecision = FleetDecision::NoReply { asked: false, alone: false };
+/// The decision on a request for a code whose state this node does not know: another node may have the link, or only a
+/// later version can decode the state. Nothing was done, and this node must not do anything by itself.
+const UNKNOWN: FleetDecision = FleetDecision::NoReply { asked: false, alone: false };
 
 /// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(
@@ -238,19 +239,19 @@ impl Gateway {
             },
             (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
             (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
-                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, NEWER),
+                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, UNKNOWN),
                 // The timeout of the offer starts here, however long the store takes.
                 Ok(state) => self.change(request, Instant::now() + self.fleet.settings.answer_time, known(state)),
                 Err(error @ RedisError::Refused(_)) => self.decide(request, Err(error), None),
                 Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
             },
             (None, StoreRequest::Delete { code, .. }) => match answer.state(*code) {
-                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, NEWER),
+                Ok(Some(ReceivedState::Unread(_))) => self.send_to_writer(request, UNKNOWN),
                 Ok(Some(ReceivedState::Known(State::Link(link)))) if !is_within(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
                 Ok(None) if self.mine(code).is_none() && !self.fleet.view.is_denied(code) => {
-                    self.send_to_writer(request, UNCONFIRMED)
+                    self.send_to_writer(request, UNKNOWN)
                 }
                 Ok(state) => {
                     let claim = claim_to_remove(known(state), || self.mine(code));
@@ -284,7 +285,7 @@ impl Gateway {
             }
             // The link is gone or the change does not apply: the writer tells the client why.
             (Some(state), None) => self.send_to_writer(request, FleetDecision::Held(state)),
-            (None, _) if !self.fleet.view.is_denied(code) => self.send_to_writer(request, UNCONFIRMED),
+            (None, _) if !self.fleet.view.is_denied(code) => self.send_to_writer(request, UNKNOWN),
             (None, _) => self.send_to_writer(request, FleetDecision::Absent),
         }
     }
@@ -323,10 +324,6 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
     if let StoreRequest::Delete { by, .. } = request { by.has(link) } else { true }
 }
 
-/// The decision on a request for a code whose state only a later version can decode: nothing was done, and this node
-/// must not do anything by itself.
-const NEWER: FleetDecision = FleetDecision::NoReply { asked: false, alone: false };
-
 /// Returns the state, if this version can decode it.
 fn known(received: Option<ReceivedState>) -> Option<State> {
     received.and_then(|received| if let ReceivedState::Known(state) = received { Some(state) } else { None })
@@ -355,7 +352,7 @@ pub(super) fn decision_of(
             }
             FleetDecision::Held(state)
         }
-        Ok(Changed { verdict: Verdict::HeldUnread(_), .. }) => NEWER,
+        Ok(Changed { verdict: Verdict::HeldUnread(_), .. }) => UNKNOWN,
         Ok(Changed { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
         Ok(Changed { echo: None, .. }) => FleetDecision::NoReply { asked: true, alone },
         Err(error) => {
