@@ -11,7 +11,7 @@ use serde_json::Value;
 use socket2::SockRef;
 
 use crate::support::http::Wire;
-use crate::support::node::{Node, Setup, wait_until};
+use crate::support::node::{Node, SLOW, Setup, wait_until};
 
 /// The address of the node.
 pub(crate) const SERVER: &str = "10.78.0.2:8080";
@@ -141,7 +141,8 @@ impl Pair {
 
     /// Settings of a node that serves over bypass.
     pub(crate) fn setup(&self, data_dir: &std::path::Path) -> Setup {
-        self.setup_over_kernel(data_dir).env("CAROM_BYPASS_INTERFACE", "s0").env("CAROM_BYPASS_REQUIRED", "true")
+        let setup = self.setup_over_kernel(data_dir).expect(SLOW);
+        setup.env("CAROM_BYPASS_INTERFACE", "s0").env("CAROM_BYPASS_REQUIRED", "true")
     }
 
     /// Settings of a node at the same address that serves over the kernel.
