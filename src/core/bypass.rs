@@ -246,7 +246,7 @@ impl Datapath {
         self.sent.clear();
     }
 
-    /// Hands the next received frame to the stack. Returns false if there is none.
+    /// Hands the next received frame to the stack. Returns false once all received frames were handed over.
     fn receive(&mut self, inbox: &mut Inbox) -> bool {
         let Some(received) = self.frames.0.receive() else { return false };
         let (start, len) = (received.offset as usize, received.len as usize);

@@ -151,7 +151,7 @@ pub struct InterfaceState {
 }
 
 impl InterfaceState {
-    /// Asks the kernel about the interface with that number. `None` if there is none.
+    /// Reads the state of the interface with that number from the kernel. Returns `None` if the interface was removed.
     ///
     /// # Errors
     /// If the kernel refuses the question.

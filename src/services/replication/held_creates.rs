@@ -39,7 +39,7 @@ impl HeldCreates {
         Some(WriterOrder::Client(request, decision))
     }
 
-    /// Returns the time until the next create is due; `None` if none waits.
+    /// Returns the time until the next create is due, or `None` while no create waits.
     pub(super) fn next_in(&self) -> Option<Duration> {
         self.0.front().map(|(due, ..)| due.saturating_duration_since(Instant::now()))
     }

@@ -2,8 +2,9 @@
 //!
 //! The cores of a node share the counts, without locks: only a miss touches them, and a hit reads one flag. Memory is
 //! bounded for any number of addresses: the table is set-associative, and a new address replaces the one of its set that
-//! has been idle longest. So no address is mistaken for another in the table. A client with more addresses than slots gains no more than that many separate clients would. Of an IPv6
-//! address only the first 64 bits count, because one client usually has all addresses below them.
+//! has been idle longest. Two addresses never share a slot. A client with more addresses than slots gains no more than
+//! that many separate clients would. Of an IPv6 address only the first 64 bits count, because one client usually has all
+//! addresses below them.
 //!
 //! If hits were still answered, a limit on misses would not slow down guessing. So an address over its limit gets 429
 //! for every request until it may miss again. An address of a private network may be a load balancer for all clients:

@@ -49,7 +49,7 @@ pub struct StateHead {
 }
 
 impl StateHead {
-    /// Reads the head of a state; `None` if there is none.
+    /// Reads the head of a state. Returns `None` if the text does not begin with one.
     pub fn of(text: &[u8]) -> Option<StateHead> {
         let (head, _) = text.split_at_checked(HEAD_LEN)?;
         let is_link = match head[0] {

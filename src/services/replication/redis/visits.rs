@@ -58,7 +58,7 @@ impl Redis {
         answers.remove(0).map(|_| ())
     }
 
-    /// Returns the last batch in the stream of an origin; 0 if there is none.
+    /// Returns the number of the last batch in the stream of an origin, or 0 for an empty stream.
     ///
     /// # Errors
     /// [`RedisError`] if Redis did not answer, or refused.
@@ -166,7 +166,7 @@ impl Redis {
         answers.remove(0).map(|_| ())
     }
 
-    /// Takes the next chunk of a snapshot; `None` if there is none yet.
+    /// Removes and returns the next chunk of a snapshot. Returns `None` until the sender has added one.
     ///
     /// # Errors
     /// [`RedisError`]; the chunk may be lost then.

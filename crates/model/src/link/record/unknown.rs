@@ -19,12 +19,12 @@ pub struct UnknownFields(Option<Arc<FieldBytes>>);
 struct FieldBytes(Box<[u8]>);
 
 impl UnknownFields {
-    /// Returns the fields as a record has them; empty if there are none.
+    /// Returns the fields as a record has them. The slice is empty for a link without unknown fields.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |fields| &fields.0)
     }
 
-    /// True if there are none.
+    /// True for a link without unknown fields.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
