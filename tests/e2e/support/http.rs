@@ -277,16 +277,19 @@ impl Wire {
 
     fn receive(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 * 1024];
-        match self.stream.read(&mut piece)? {
-            0 => {
-                let text = format!("closed after {:?}", String::from_utf8_lossy(&self.rest));
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
+        // A read with a time-out ends with EINTR when the process was frozen and thawed, though nobody handles a signal.
+        let len = loop {
+            match self.stream.read(&mut piece) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => break read?,
             }
-            len => {
-                self.rest.extend_from_slice(&piece[..len]);
-                Ok(())
-            }
+        };
+        if len == 0 {
+            let text = format!("closed after {:?}", String::from_utf8_lossy(&self.rest));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
+        self.rest.extend_from_slice(&piece[..len]);
+        Ok(())
     }
 
     /// Asks for a path.
