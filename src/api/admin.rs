@@ -167,7 +167,7 @@ async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse
         "/status" | "/shorturl_status" => {
             let status = status::gather(services).await;
             let answer = if accepts_html(request) {
-                status::page(&services.counters().pages, &status)
+                status::page(&services.context().pages, &status)
             } else {
                 json(StatusCode::OK, &status)
             };
@@ -185,7 +185,7 @@ async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse
 }
 
 fn readiness(services: &ServiceHandle) -> ApiResponse {
-    let node = &services.counters().node;
+    let node = &services.context().node;
     if node.draining.load(Ordering::Relaxed) {
         text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
     } else if node.ready.load(Ordering::Relaxed) {

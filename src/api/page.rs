@@ -22,7 +22,7 @@ pub(super) fn as_html(status: StatusCode, html: String) -> ApiResponse {
 impl Context {
     /// Returns the pages of the service.
     pub(super) fn pages(&self) -> &Pages {
-        &self.services.counters().pages
+        &self.services.context().pages
     }
 
     /// Returns a notice in the format that the client prefers.

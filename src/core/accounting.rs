@@ -61,7 +61,7 @@ pub(super) struct ConnClient<'c> {
 impl MissLimit for ConnClient<'_> {
     #[inline]
     fn is_limited(&mut self) -> bool {
-        self.services.guard().is_throttling() && self.conn.is_barred(self.services)
+        self.services.miss_limiter().is_throttling() && self.conn.is_barred(self.services)
     }
 
     #[inline]
@@ -115,7 +115,7 @@ mod tests {
             let (sender, visits) = ring();
             let services = recording_handle(case.domains.clone(), sender);
             services.block(Arc::new(case.blocked()));
-            let stats = Arc::clone(&services.counters().cores[0]);
+            let stats = Arc::clone(&services.context().cores[0]);
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
             let data = Data::new(shard, weave(count).swap_remove(0));
@@ -313,7 +313,7 @@ mod tests {
             if let Some(link) = link_of(&case, at_domain) {
                 world.work.redirects.data.as_mut().unwrap().shard.apply(&LinkChange::Put(Arc::new(link)), 1);
             }
-            case.client.guess(world.work.services.guard());
+            case.client.guess(world.work.services.miss_limiter());
             world.ask(&case, &code);
             prop_assert_eq!(world.outcome(), expected(&case));
         }
@@ -325,7 +325,7 @@ mod tests {
             let (code, at_domain) = world.code_of(&case, CoreId(1));
             world.ask(&case, &code);
             // Its misses are used up while it waits.
-            case.client.guess(world.work.services.guard());
+            case.client.guess(world.work.services.miss_limiter());
             let token = world.work.conns.get(world.slot).unwrap().token();
             let mut resumed = Vec::new();
             world.work.take_answer(token, &case.lookup.borrowed(), true, &mut resumed);

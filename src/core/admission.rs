@@ -58,13 +58,13 @@ impl ConnectionLimiter {
         let is_evicted = matches!(conn.state, ConnState::Closed { is_evicted: true, .. });
         debug_assert!(!is_evicted || self.leaving > 0, "each evicted connection was counted");
         self.leaving -= usize::from(is_evicted);
-        let Some(place) = conn.counted else { return };
-        assert!(self.of_address.contains_key(&place.hash()), "the connection does not count for its address");
-        if let Some(count) = self.of_address.get_mut(&place.hash()) {
+        let Some(client_key) = conn.counted else { return };
+        assert!(self.of_address.contains_key(&client_key.hash()), "the connection does not count for its address");
+        if let Some(count) = self.of_address.get_mut(&client_key.hash()) {
             debug_assert!(*count > 0, "an address without connections has no entry");
             *count -= 1;
             if *count == 0 {
-                self.of_address.remove(&place.hash());
+                self.of_address.remove(&client_key.hash());
             }
         }
     }
@@ -109,19 +109,19 @@ impl Work {
         let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
         assert!(conn.counted.is_none(), "the connection would count twice, and be forgotten once");
         let Some(address) = conn.known_address() else { return true };
-        let place = self.services.guard().place(address);
+        let client_key = self.services.miss_limiter().client_key(address);
         // A proxy stands for many clients.
-        if self.trust.proxies.has(address) || place.is_private() && !self.limits.counts_private {
+        if self.trust.proxies.has(address) || client_key.is_private() && !self.limits.counts_private {
             return true;
         }
-        let count = self.crowd.of_address.entry(place.hash()).or_default();
+        let count = self.crowd.of_address.entry(client_key.hash()).or_default();
         if *count >= most {
             self.stats.shed.add(1);
             self.break_off(slot);
             return false;
         }
         *count += 1;
-        conn.counted = Some(place);
+        conn.counted = Some(client_key);
         true
     }
 

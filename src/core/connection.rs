@@ -123,7 +123,7 @@ struct ClientAddress {
     /// True if the connection began with a PROXY header that names no client.
     is_nameless: bool,
     /// The key of the address in the miss limit.
-    place: Option<ClientKey>,
+    client_key: Option<ClientKey>,
 }
 
 /// A request for a short code that waits for another core, the store or Redis.
@@ -281,7 +281,7 @@ impl Conn {
     /// Sets the client that a PROXY header names. If it names none, header fields of requests cannot name one either,
     /// because their author is unknown.
     pub(super) fn come_from(&mut self, client: Option<IpAddr>) {
-        self.client = ClientAddress { told: client, peer: client, is_nameless: client.is_none(), place: None };
+        self.client = ClientAddress { told: client, peer: client, is_nameless: client.is_none(), client_key: None };
     }
 
     /// Returns the address that requests come from, before a header field names another.
@@ -298,7 +298,7 @@ impl Conn {
         let client =
             self.client.peer.map(|peer| if self.client.is_nameless { peer } else { trust.client(peer, field) });
         if client != self.client.told {
-            (self.client.told, self.client.place) = (client, None);
+            (self.client.told, self.client.client_key) = (client, None);
         }
     }
 
@@ -309,7 +309,7 @@ impl Conn {
 
     /// Waits for the answer to a look-up, for a request with that head.
     pub(super) fn look_up(&mut self, services: &ServiceHandle, pending: PendingLookup, head: &[u8]) {
-        let noted = services.picks().then(|| access::note(services, self, &pending.request, head));
+        let noted = services.samples_request().then(|| access::note(services, self, &pending.request, head));
         self.enter(ConnState::LookingUp(PendingLookup { noted, ..pending }));
     }
 
@@ -338,22 +338,22 @@ impl Conn {
     /// True if the client is over the rate limit for misses, and gets 429 for now.
     #[cold]
     pub(super) fn is_barred(&mut self, services: &ServiceHandle) -> bool {
-        self.place(services).is_some_and(|place| services.guard().retry_after(place).is_some())
+        self.client_key(services).is_some_and(|client_key| services.miss_limiter().retry_after(client_key).is_some())
     }
 
     /// Counts a miss of the client. Returns true if that exceeds the rate limit.
     #[inline]
     pub(super) fn misses_too_often(&mut self, services: &ServiceHandle) -> bool {
-        services.guard().counts_misses()
-            && self.place(services).is_some_and(|place| services.guard().miss(place).is_err())
+        services.miss_limiter().counts_misses()
+            && self.client_key(services).is_some_and(|client_key| services.miss_limiter().miss(client_key).is_err())
     }
 
     /// Returns the key of the client's address in the miss limiter.
-    pub(super) fn place(&mut self, services: &ServiceHandle) -> Option<ClientKey> {
-        if self.client.place.is_none() {
-            self.client.place = self.address().map(|address| services.guard().place(address));
+    pub(super) fn client_key(&mut self, services: &ServiceHandle) -> Option<ClientKey> {
+        if self.client.client_key.is_none() {
+            self.client.client_key = self.address().map(|address| services.miss_limiter().client_key(address));
         }
-        self.client.place
+        self.client.client_key
     }
 
     /// Adds `len` bytes to the progress of a body of unlimited length. Each `least` bytes restart its timeout.
@@ -481,13 +481,13 @@ impl Conns {
             self.slots.push(Slot { generation: 0, conn: None });
             (self.slots.len() - 1) as u32
         });
-        let place = &mut self.slots[slot as usize];
-        assert!(place.conn.is_none(), "the slot has a connection, whose descriptor would be closed");
+        let entry = &mut self.slots[slot as usize];
+        assert!(entry.conn.is_none(), "the slot has a connection, whose descriptor would be closed");
         // Completions of the slot's last connection carry another generation. 24 bits fit the ring's user data.
-        place.generation = (place.generation + 1) & 0x00ff_ffff;
-        let tag = Tag { slot, generation: place.generation };
-        debug_assert!(place.conn.is_none(), "a slot has one connection");
-        place.conn = Some(Box::new(Conn::new(transport, tag, machine, (tick, queued_max))));
+        entry.generation = (entry.generation + 1) & 0x00ff_ffff;
+        let tag = Tag { slot, generation: entry.generation };
+        debug_assert!(entry.conn.is_none(), "a slot has one connection");
+        entry.conn = Some(Box::new(Conn::new(transport, tag, machine, (tick, queued_max))));
         self.open += 1;
         assert_eq!(self.open + self.free.len(), self.slots.len(), "a slot is neither free nor in use");
         slot

@@ -63,19 +63,19 @@ pub(super) struct LookupQueues {
 }
 
 impl LookupQueues {
-    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &NodeContext) -> LookupQueues {
-        let (store, redis) = (counters.fetches.clone(), counters.look_ups.clone());
+    pub(super) fn new(me: CoreId, hasher: CodeHasher, context: &NodeContext) -> LookupQueues {
+        let (store, redis) = (context.fetches.clone(), context.look_ups.clone());
         let remembers = store.is_some() || redis.is_some();
         LookupQueues {
             me,
             hasher,
             store,
             redis,
-            allowances: counters.allowances.clone(),
-            view: counters.fleet_view.clone(),
+            allowances: context.allowances.clone(),
+            view: context.fleet_view.clone(),
             unknown: vec![(0, 0); if remembers { PLACES } else { 0 }].into(),
-            stats: Arc::clone(&counters.cores[me.index()]),
-            node: Arc::clone(&counters.node),
+            stats: Arc::clone(&context.cores[me.index()]),
+            node: Arc::clone(&context.node),
         }
     }
 

@@ -63,9 +63,9 @@ impl Core {
             ToCore::Identity(identity) => self.work.secure.take(identity),
             ToCore::Keys(keys) => services.take_keys(keys),
             ToCore::CodesReady => services.bring_codes(),
-            ToCore::Lend(ticket) => services.counters().post.answer(ticket, LentCodes(services.lend_codes())),
+            ToCore::Lend(ticket) => services.context().mailboxes.answer(ticket, LentCodes(services.lend_codes())),
             ToCore::Report(ticket) => {
-                services.counters().post.answer(ticket, Box::new(redirects.latencies.summary()));
+                services.context().mailboxes.answer(ticket, Box::new(redirects.latencies.summary()));
             }
             ToCore::Open => self.open()?,
             ToCore::Drain { within } => self.begin_drain(within),
@@ -87,7 +87,7 @@ impl Core {
         if ticket.core == services.core() {
             services.bring(ticket.token, Reply::Stored(answer));
         } else {
-            services.counters().post.answer(ticket, answer);
+            services.context().mailboxes.answer(ticket, answer);
         }
     }
 }

@@ -76,9 +76,9 @@ impl Redirects {
         trust: &Arc<Trust>,
         unix_ms: u64,
     ) -> Redirects {
-        let context = services.counters();
+        let context = services.context();
         let answers = [None, hsts]
-            .map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.guard.misses_per_second(), hsts));
+            .map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.miss_limiter.misses_per_second(), hsts));
         Redirects {
             looks: data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), context)),
             data,
@@ -116,7 +116,7 @@ impl Redirects {
             Field::XForwardedFor => conn.follow(&self.trust, request.x_forwarded_for.of(head)),
         }
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
         let (decision, code) = if (ConnClient { conn, services: &self.services }).is_limited() {
             (Decision::limited(), request.code)
         } else {
@@ -159,7 +159,7 @@ impl Redirects {
         count_response(&self.stats, response);
         self.services.record_visit(decision.visit, code, || visitor_of(&self.services, request, head));
         self.answers[conn.scheme_index()].write(&mut conn.out, request, request.query.of(head), response, now.unix_ms);
-        if self.services.picks() {
+        if self.services.samples_request() {
             access::log(&self.services, conn, (request, head), response, now.instant);
         }
         !end_or_wait(conn, request, is_last)
@@ -236,7 +236,7 @@ impl Redirects {
     /// Decides on the result of a look-up, writes the response, and records it.
     fn respond(&mut self, conn: &mut Conn, pending: PendingLookup, found: BorrowedLookup<'_>, now: &Now) {
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
         let PendingLookup { request, domain, code, since, visitor, query, noted, .. } = pending;
         let mut client = ConnClient { conn, services: &self.services };
         let Decision { response, visit } = decide(&policies, Some(domain), request.head_only, found, &mut client);
@@ -246,7 +246,7 @@ impl Redirects {
         let took = now.instant - since;
         self.latencies.record(took);
         if let Some(noted) = noted {
-            self.services.log_noted(noted, response.status(), took);
+            self.services.log_pending(noted, response.status(), took);
         }
     }
 

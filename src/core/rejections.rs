@@ -21,7 +21,7 @@ impl Work {
         }
         let in_body = conn.machine.expects(0).is_body();
         let unconsumed = std::mem::take(&mut conn.unconsumed);
-        let noted = self.services.picks().then(|| {
+        let noted = self.services.samples_request().then(|| {
             let head = if head.is_empty() { &unconsumed } else { head };
             access::note_rejected(&self.services, conn, if in_body { b"" } else { head })
         });
@@ -47,7 +47,7 @@ impl Work {
         let ticks = self.now.tick.wrapping_sub(conn.wait.since);
         let took = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)) * ticks;
         if let Some(noted) = noted {
-            self.services.log_noted(noted, rejection.number(), took);
+            self.services.log_pending(noted, rejection.number(), took);
         }
     }
 }

@@ -55,7 +55,7 @@ pub struct CoreParts {
     /// The core's end of its mailbox.
     pub mail: Receiver<ToCore>,
     /// Queues, mailboxes and counters that all cores share.
-    pub counters: NodeContext,
+    pub context: NodeContext,
     /// The share of its links that the core keeps in memory.
     pub share: MemoryBudget,
     /// Limits and timeouts of connections.
@@ -67,7 +67,7 @@ pub struct CoreParts {
     /// The core's segment of fresh codes.
     pub codes: Box<dyn Codes + Send>,
     /// Recorders of visits and of the access log.
-    pub told: Recorders,
+    pub recorders: Recorders,
     /// Makes the service that answers all requests but redirects on this core.
     pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
     /// Receives the events of the core's life.
@@ -162,15 +162,15 @@ impl Core {
         let tick = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND));
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0, followed: FollowedMark::default() };
         let driver = Driver::new(parts.bell, parts.listeners, parts.bypass, (now.instant, tick))?;
-        let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
+        let stats = Arc::clone(&parts.context.cores[parts.core.index()]);
         driver.publish(&stats.bypass);
         let data = mesh.map(|mesh| {
             mesh.announce(driver.descriptor());
-            let node = Arc::clone(&parts.counters.node);
+            let node = Arc::clone(&parts.context.node);
             let shard = Shard::new(parts.core, cores, hasher, parts.share, Arc::clone(&stats), node);
             Box::new(Data::new(shard, mesh))
         });
-        let services = Rc::new(ServiceHandle::new(parts.core, parts.counters, parts.codes, parts.told));
+        let services = Rc::new(ServiceHandle::new(parts.core, parts.context, parts.codes, parts.recorders));
         let service = (parts.service)(Rc::clone(&services));
         Ok(Core {
             driver,
@@ -224,7 +224,7 @@ impl Core {
     fn turn(&mut self) -> io::Result<bool> {
         self.work.now.instant = Instant::now();
         self.work.now.unix_ms = unix_ms();
-        if let Some(view) = &self.work.services.counters().fleet_view {
+        if let Some(view) = &self.work.services.context().fleet_view {
             self.work.now.followed = view.followed();
         }
         self.work.stats.turns.add(1);
@@ -464,7 +464,7 @@ impl Core {
             if let Some(data) = &self.work.redirects.data
                 && data.mesh.finish()
             {
-                self.work.services.counters().post.all().iter().for_each(crate::bridge::Mailbox::ring);
+                self.work.services.context().mailboxes.all().iter().for_each(crate::bridge::Mailbox::ring);
             }
         }
     }

@@ -389,7 +389,7 @@ impl Work {
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
             PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
             PeerMessage::Recall { owner, number, .. } => {
-                self.services.counters().post.to(owner).post(ToCore::Dropped { number });
+                self.services.context().mailboxes.to(owner).post(ToCore::Dropped { number });
                 None
             }
         });

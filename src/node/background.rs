@@ -52,7 +52,7 @@ pub(super) fn start_certificates(
 ) -> Result<(Option<TlsIdentity>, Option<Reload>), Exit> {
     let Some(certificates) = certificates else { return Ok((None, None)) };
     let identity = certificates.identity();
-    let thread = certificates::start(certificates, base.post.clone(), base.cores, Arc::clone(&base.stats))
+    let thread = certificates::start(certificates, base.mailboxes.clone(), base.cores, Arc::clone(&base.stats))
         .map_err(|error| thread_exit("the certificate thread", &error))?;
     let reload = thread.reload();
     supervisor.register(Phase::Upkeep, "certificates", move || thread.stop());
@@ -80,7 +80,7 @@ pub(super) fn load_and_start(
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
     let Base { links, catalog, stats, .. } = base;
-    let image = loading::load(settings, links, &base.post, base.hasher, stats)?;
+    let image = loading::load(settings, links, &base.mailboxes, base.hasher, stats)?;
     supervisor.register(Phase::Upkeep, "map image", move || image.stop());
     // The cores need the links first; lists can do without counts for a while.
     let counting = search::start_counting(catalog).map_err(|error| thread_exit("the list counter", &error))?;
@@ -112,7 +112,7 @@ pub(super) fn load_and_start(
         settings,
         CodeFilterSetup {
             links: links.clone(),
-            post: base.post.clone(),
+            mailboxes: base.mailboxes.clone(),
             hasher: base.hasher,
             cores: base.cores,
             core_stats: Arc::clone(&base.core_stats),

@@ -43,7 +43,7 @@ pub(super) fn start(
     access: Vec<AccessReceiver>,
     supervisor: &mut Supervisor,
 ) -> Result<StoreServices, Exit> {
-    let Base { links, post, stats, .. } = base;
+    let Base { links, mailboxes, stats, .. } = base;
     start_access_log(settings, base, access, supervisor)?;
     let counted = visits::start(&settings.data_dir, links, visits, stats, fleet::visits(settings)?)
         .map_err(|error| thread_exit("the visit counter", &error))?;
@@ -51,7 +51,7 @@ pub(super) fn start(
     supervisor.register(Phase::Store, "visit counter", move || counting.stop());
     let (allowances, thread) = allowances::start(AllowanceSetup {
         links: links.clone(),
-        post: post.clone(),
+        mailboxes: mailboxes.clone(),
         stats: Arc::clone(stats),
         visits: counted.visits.clone(),
         shared: fleet::shared_visits(settings)?,
@@ -63,7 +63,7 @@ pub(super) fn start(
     let (writer, thread) = writer::start(writer::WriterSetup {
         links: links.clone(),
         catalog: Arc::clone(&base.catalog),
-        post: post.clone(),
+        mailboxes: mailboxes.clone(),
         hasher: base.hasher,
         cores: base.cores,
         stats: Arc::clone(stats),
@@ -78,22 +78,22 @@ pub(super) fn start(
     })
     .map_err(|error| thread_exit("the store's writer", &error))?;
     supervisor.register_threads(Phase::Queues, "writer", vec![thread]);
-    let (reader, threads) = record_readers::start(links, post, stats, &counted.visits)
+    let (reader, threads) = record_readers::start(links, mailboxes, stats, &counted.visits)
         .map_err(|error| thread_exit("the store's readers", &error))?;
     supervisor.register_threads(Phase::Queues, "record readers", threads);
     let counts = Arc::new(counted.visits);
-    let (page_reader, threads) = export_reader::start(links, post, stats, Arc::clone(&counts) as Arc<_>)
+    let (page_reader, threads) = export_reader::start(links, mailboxes, stats, Arc::clone(&counts) as Arc<_>)
         .map_err(|error| thread_exit("the export threads", &error))?;
     supervisor.register_threads(Phase::Queues, "export readers", threads);
     let (lists, threads) = query_workers::start(&ListerSetup {
         catalog: Arc::clone(&base.catalog),
         visits: counts,
-        post: post.clone(),
+        mailboxes: mailboxes.clone(),
         stats: Arc::clone(stats),
     })
     .map_err(|error| thread_exit("the threads for lists", &error))?;
     supervisor.register_threads(Phase::Queues, "query workers", threads);
-    let (jobs, threads) = workers::start(post).map_err(|error| thread_exit("the worker threads", &error))?;
+    let (jobs, threads) = workers::start(mailboxes).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
     Ok(StoreServices { writer, allowances, reader, page_reader, lists, jobs, swept, deliveries })
 }

@@ -53,7 +53,7 @@ pub struct AllowanceSetup {
     /// The store of links and of what is left of their visits.
     pub links: Links,
     /// The mailboxes of the cores, which receive the answers.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
     /// The counts of visits so far.
@@ -315,7 +315,7 @@ impl Allowances {
 
     fn reply(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
         let VisitRequest { code, core, token, .. } = *visit;
-        self.setup.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
+        self.setup.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
     }
 
     /// Stores what is left of the shares of some links, and drops these links from memory. No request may wait for any

@@ -55,7 +55,7 @@ pub struct AppsSetup {
     /// The Redis that the fleet shares; `None` for a single node.
     pub redis: Option<Redis>,
     /// The mailboxes of all cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The alarms and counters of the node.
     pub stats: Arc<NodeStats>,
 }
@@ -106,7 +106,7 @@ impl Keeper {
             match orders.recv_timeout(LOOK_EVERY) {
                 Ok(AppsOrder { request, ticket }) => {
                     let answer = self.serve(request);
-                    self.setup.post.answer(ticket, answer);
+                    self.setup.mailboxes.answer(ticket, answer);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -227,7 +227,7 @@ impl Keeper {
             true => Arc::new(Keyring::unsure()),
             false => Arc::new(Keyring::of(&self.setup.registry, about)),
         };
-        for mailbox in self.setup.post.all() {
+        for mailbox in self.setup.mailboxes.all() {
             mailbox.post(ToCore::Keys(Arc::clone(&keys)));
         }
     }
@@ -310,7 +310,7 @@ mod tests {
             registry: Registry::default(),
             is_unsure: false,
             redis: None,
-            post: node.post.clone(),
+            mailboxes: node.mailboxes.clone(),
             stats: Arc::clone(&node.stats),
         };
         (Keeper::new(setup), node)

@@ -59,7 +59,7 @@ pub struct WriterSetup {
     /// The indexes of the store, for lists.
     pub catalog: Arc<Catalog>,
     /// The mailboxes of the cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.
@@ -121,11 +121,11 @@ struct Writer {
 
 impl Writer {
     fn new(setup: WriterSetup) -> io::Result<Writer> {
-        assert!(setup.post.all().len() >= setup.cores.get(), "a core that owns links has no mailbox");
+        assert!(setup.mailboxes.all().len() >= setup.cores.get(), "a core that owns links has no mailbox");
         Ok(Writer {
             disk: DiskGuard::new(setup.data_dir.clone()),
             health: Health::Good,
-            bundles: setup.post.all().iter().map(|_| Vec::new()).collect(),
+            bundles: setup.mailboxes.all().iter().map(|_| Vec::new()).collect(),
             record: Vec::new(),
             outbox: outbox_of(&setup.links).map_err(io::Error::other)?,
             unsynced: true,
@@ -351,7 +351,7 @@ impl Writer {
 
     /// Sends a fence to all cores, behind the changes that came before it.
     fn send_fence(&self, fence: &Arc<FollowFence>) {
-        self.setup.post.all().iter().for_each(|mailbox| mailbox.post(ToCore::Fence(Arc::clone(fence))));
+        self.setup.mailboxes.all().iter().for_each(|mailbox| mailbox.post(ToCore::Fence(Arc::clone(fence))));
     }
 
     fn reply_to_sweeper(&self, swept: Option<SweepResult>) {
@@ -399,8 +399,8 @@ impl Writer {
     }
 
     fn post_bundles(&mut self) {
-        assert_eq!(self.bundles.len(), self.setup.post.all().len(), "the answers of some clients have no mailbox");
-        for (mailbox, bundle) in self.setup.post.all().iter().zip(&mut self.bundles) {
+        assert_eq!(self.bundles.len(), self.setup.mailboxes.all().len(), "the answers of some clients have no mailbox");
+        for (mailbox, bundle) in self.setup.mailboxes.all().iter().zip(&mut self.bundles) {
             if !bundle.is_empty() {
                 mailbox.post_all(bundle.drain(..));
             }

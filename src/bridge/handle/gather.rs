@@ -246,17 +246,17 @@ impl ServiceHandle {
             return Err(super::LOADING);
         }
         let order = WriterOrder::Client(request, FleetDecision::Alone);
-        self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
+        self.context.writer.try_send(order).map_err(|error| super::refusal(&error))
     }
 
     /// Puts a read into the queue of the readers.
     pub(super) fn send_read(&self, request: ReadRequest) -> Result<(), &'static str> {
-        self.counters.reader.try_send(request).map_err(|error| super::refusal(&error))
+        self.context.reader.try_send(request).map_err(|error| super::refusal(&error))
     }
 
     /// Returns the number of deleted codes that all cores remember until all links are loaded.
     fn removed_while_loading(&self) -> u64 {
-        self.counters.cores.iter().map(|core| core.removed_while_loading.get()).sum()
+        self.context.cores.iter().map(|core| core.removed_while_loading.get()).sum()
     }
 }
 
@@ -296,12 +296,12 @@ pub(super) mod tests {
     pub(in crate::bridge::handle) fn handle_of(
         core: CoreId,
         codes: Box<dyn Codes>,
-        post: Mailboxes,
+        mailboxes: Mailboxes,
         len: usize,
     ) -> (Rc<ServiceHandle>, Receiver<WriterOrder>) {
         let (writer, orders) = sync_channel(len);
         let domains = Domains::new("https://s.test", &[], false, UnknownHost::NotFound);
-        let counters = NodeContext {
+        let context = NodeContext {
             domains: Arc::new(domains),
             writer,
             reader: sync_channel(1).0,
@@ -314,14 +314,14 @@ pub(super) mod tests {
             allowances: AllowanceQueue::new().0,
             fetches: None,
             apps: sync_channel(1).0,
-            guard: miss_limiter(0),
-            post,
+            miss_limiter: miss_limiter(0),
+            mailboxes,
             clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),
         };
-        (Rc::new(ServiceHandle::new(core, counters, codes, Recorders::default())), orders)
+        (Rc::new(ServiceHandle::new(core, context, codes, Recorders::default())), orders)
     }
 
     fn link(at: usize, origin: Origin) -> Arc<Link> {
@@ -388,12 +388,12 @@ pub(super) mod tests {
     #[test]
     fn while_links_are_loaded_only_so_many_may_be_deleted() {
         let (services, orders) = services(9);
-        services.counters().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
+        services.context().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
         let answers = poll(&mut ask(&services, 1)).unwrap();
         assert_eq!(answers, [StoreAnswer::Refused(super::super::LOADING)]);
         assert!(orders.try_recv().is_err());
         // All links are loaded.
-        services.counters().cores[1].removed_while_loading.set(0);
+        services.context().cores[1].removed_while_loading.set(0);
         assert_eq!(poll(&mut ask(&services, 1)), None);
     }
 

@@ -11,12 +11,12 @@ use carom_limits::{CODE_LOAN_REST, CODES_LENT};
 impl ServiceHandle {
     /// Asks a core for some of its codes. Rests if it has none to lend; then the next core is asked, or this one again.
     pub(super) async fn borrow_codes(&self, deadline: Instant) {
-        let cores = self.counters.cores.len() - 1;
+        let cores = self.context.cores.len() - 1;
         let lender = self.next_lender.get() % cores;
         self.next_lender.set(lender + 1);
-        let place = self.expect_within(deadline.saturating_duration_since(Instant::now()));
-        self.counters.post.to(CoreId(lender as u16)).post(ToCore::Lend(place.ticket()));
-        let LentCodes(codes) = place.answer().await.unwrap_or_default();
+        let waiter = self.expect_within(deadline.saturating_duration_since(Instant::now()));
+        self.context.mailboxes.to(CoreId(lender as u16)).post(ToCore::Lend(waiter.ticket()));
+        let LentCodes(codes) = waiter.answer().await.unwrap_or_default();
         if codes.is_empty() {
             self.rest(CODE_LOAN_REST).await;
         }

@@ -184,7 +184,7 @@ impl Worker {
             }
         }
         if moved {
-            self.setup.post.to(supply.core).post(ToCore::CodesReady);
+            self.setup.mailboxes.to(supply.core).post(ToCore::CodesReady);
         }
         Ok(())
     }

@@ -168,9 +168,9 @@ impl CodeLookup {
                 Lookup::Missing => LinkAnswer::NotFound,
                 _ => LinkAnswer::Refused(UNCONFIRMED),
             };
-            return self.fleet.post.answer(Ticket::new(core, token), answer);
+            return self.fleet.mailboxes.answer(Ticket::new(core, token), answer);
         }
-        self.fleet.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone(), is_allowance: false });
+        self.fleet.mailboxes.to(core).post(ToCore::LookedUp { code, token, found: found.clone(), is_allowance: false });
     }
 }
 

@@ -267,7 +267,7 @@ impl Follower {
     fn note_followed(&mut self, begun: Duration) -> Result<(), Stopped> {
         let view = &self.fleet.view;
         if !self.is_fenced {
-            let fence = Arc::new(FollowFence::new(Arc::clone(view), begun, self.fleet.post.all().len()));
+            let fence = Arc::new(FollowFence::new(Arc::clone(view), begun, self.fleet.mailboxes.all().len()));
             self.send_to_writer(WriterOrder::Fence(Arc::clone(&fence)))?;
             (self.fence, self.is_fenced) = (Some(fence), true);
         } else if self.fence.as_ref().is_none_or(|fence| fence.is_passed()) {
