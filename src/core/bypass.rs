@@ -238,7 +238,7 @@ impl Datapath {
         (datapath, parts.entry)
     }
 
-    /// Begins a turn.
+    /// Layers a turn.
     fn begin(&mut self, now: Instant) {
         self.now_us = now.saturating_duration_since(self.began).as_micros() as u64;
         self.routes.now = now;

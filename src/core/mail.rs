@@ -60,7 +60,7 @@ impl Core {
             ToCore::Fence(fence) => fence.pass(),
             ToCore::Hosts(hosts) => services.allow(hosts),
             ToCore::Blocked(hosts) => services.block(hosts),
-            ToCore::Identity(identity) => self.work.secure.take(identity),
+            ToCore::Identity(identity) => self.work.tls.take(identity),
             ToCore::Keys(keys) => services.take_keys(keys),
             ToCore::CodesReady => services.bring_codes(),
             ToCore::Lend(ticket) => services.context().mailboxes.answer(ticket, LentCodes(services.lend_codes())),

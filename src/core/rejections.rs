@@ -26,7 +26,7 @@ impl Work {
             access::note_rejected(&self.services, conn, if in_body { b"" } else { head })
         });
         Self::touch(&mut self.dirty, conn);
-        match &conn.slow {
+        match &conn.hyper {
             Some(stream) => {
                 stream.end(if in_body { Ending::Cut } else { Ending::Followed });
                 conn.enter(ConnState::Rejecting(PendingRejection { rejection, noted }));

@@ -260,10 +260,11 @@ impl Core {
             return;
         }
         self.prefetched.clear();
-        let places = &self.work.redirects.places;
+        let hosts = &self.work.redirects.hosts;
         for bytes in self.driver.received() {
             let Some(code) = carom_http::peek(bytes) else { continue };
-            let code = if places.are_many() { places.of_host(code, carom_http::peek_host(bytes)).1 } else { code };
+            let code =
+                if hosts.has_several_domains() { hosts.of_host(code, carom_http::peek_host(bytes)).1 } else { code };
             let (hash, owner) = data.shard.resolve(&code);
             if owner == data.shard.me {
                 self.prefetched.push(hash);
@@ -307,14 +308,14 @@ impl Core {
 
     /// Takes a new connection in. Returns its slot, unless it was closed at once.
     pub(super) fn admit(&mut self, transport: Transport, listener: usize) -> Option<u32> {
-        let begins = self.driver.begins(listener);
+        let layers = self.driver.layers(listener);
         if !self.work.has_room() {
             // Closing it at once is the quickest answer. It tells a balancer to go elsewhere.
             drop(transport);
             self.pause_if_crowded();
             return None;
         }
-        if begins.proxied {
+        if layers.proxied {
             match transport.peer() {
                 Some(peer) if self.work.trust.proxies.has(peer) => {}
                 // Only trusted proxies may name the client, but others can reach the listener too.
@@ -326,7 +327,7 @@ impl Core {
                 None => return None,
             }
         }
-        let slot = self.work.open(transport, begins);
+        let slot = self.work.open(transport, layers);
         if let Some(conn) = self.work.conns.get(slot) {
             Work::touch(&mut self.work.dirty, conn);
         }
@@ -340,7 +341,7 @@ impl Core {
 
     /// Pauses accepting until the next tick if too many new connections were closed since the last one.
     fn pause_if_crowded(&mut self) {
-        if self.work.crowd.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
+        if self.work.limiter.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
             self.driver.pause_accepts();
         }
     }
@@ -408,13 +409,13 @@ impl Core {
         self.work.stats.codes_remaining.set(self.work.services.codes_remaining() as u64);
         self.driver.publish(&self.work.stats.bypass);
         self.work.sweep();
-        self.work.crowd.tick();
+        self.work.limiter.tick();
         self.is_pausing = false;
         self.arm_accepts();
         self.go_on_draining();
     }
 
-    /// Begins a drain, if none has begun. It ends within that time.
+    /// Layers a drain, if none has begun. It ends within that time.
     pub(super) fn begin_drain(&mut self, within: Duration) {
         if self.phase != Phase::Serving {
             return;

@@ -136,16 +136,16 @@ impl Stream {
     pub(in crate::core) fn start(
         slot: u32,
         heads: u32,
-        manner: ConnectionInfo,
+        info: ConnectionInfo,
         services: Rc<ServiceHandle>,
         service: HttpService,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
-        let (is_http2, queued_max) = (manner.is_http2, manner.limits.queued_len);
-        let (progress_len, tasks) = (manner.limits.progress_len(), manner.tasks.clone());
+        let (is_http2, queued_max) = (info.is_http2, info.limits.queued_len);
+        let (progress_len, tasks) = (info.limits.progress_len(), info.tasks.clone());
         let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, services, tasks, state });
-        (Rc::clone(&stream), super::drive(stream, manner, service))
+        (Rc::clone(&stream), super::drive(stream, info, service))
     }
 
     // For the loop.
@@ -258,7 +258,7 @@ impl Stream {
     }
 
     /// True if the message that broke off was answered before its end came.
-    pub(in crate::core) fn answered_the_cut(&self) -> bool {
+    pub(in crate::core) fn answered_before_cut(&self) -> bool {
         self.state.borrow().cut == Some(Answered(true))
     }
 
