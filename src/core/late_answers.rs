@@ -21,8 +21,8 @@ use crate::bridge::{AllowanceQueue, LookupQueue, LookupRequest, VisitRequest};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
-/// Size of the table of unknown codes. Each code has one place, which its hash gives it.
-const PLACES: usize = 8_192;
+/// Size of the table of unknown codes. Each code has one slot, which its hash gives it.
+const UNKNOWN_SLOTS: usize = 8_192;
 
 /// Ticks for which an unknown code is remembered.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
@@ -56,7 +56,7 @@ pub(super) struct LookupQueues {
     allowances: AllowanceQueue,
     /// The knowledge about the fleet; `None` if the node is not in one.
     view: Option<Arc<FleetView>>,
-    /// For each place, part of the hash of the code that was last not found, and the tick until which that is believed.
+    /// For each slot, part of the hash of the code that was last not found, and the tick until which that is believed.
     unknown: Box<[(u32, u32)]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
@@ -73,7 +73,7 @@ impl LookupQueues {
             redis,
             allowances: context.allowances.clone(),
             view: context.fleet_view.clone(),
-            unknown: vec![(0, 0); if remembers { PLACES } else { 0 }].into(),
+            unknown: vec![(0, 0); if remembers { UNKNOWN_SLOTS } else { 0 }].into(),
             stats: Arc::clone(&context.cores[me.index()]),
             node: Arc::clone(&context.node),
         }
@@ -164,8 +164,8 @@ impl LookupQueues {
     }
 
     fn was_unknown(&self, code: &Code, tick: u32) -> bool {
-        let (place, tag) = place_of(self.hasher.hash(code));
-        self.unknown.get(place).is_some_and(|&(unknown, until)| unknown == tag && tick < until)
+        let (slot, tag) = slot_of(self.hasher.hash(code));
+        self.unknown.get(slot).is_some_and(|&(unknown, until)| unknown == tag && tick < until)
     }
 
     /// Remembers that a code was found nowhere, if it can get no link later: a generated code is used once.
@@ -173,16 +173,16 @@ impl LookupQueues {
         if !self.view.as_ref().is_none_or(|view| view.may_be_generated(code)) {
             return;
         }
-        let (place, tag) = place_of(self.hasher.hash(code));
-        if let Some(unknown) = self.unknown.get_mut(place) {
+        let (slot, tag) = slot_of(self.hasher.hash(code));
+        if let Some(unknown) = self.unknown.get_mut(slot) {
             *unknown = (tag, tick + REMEMBERED_TICKS);
         }
     }
 }
 
-/// Returns the place and the tag of a hash. The tag is never zero.
-fn place_of(hash: CodeHash) -> (usize, u32) {
-    (hash.0 as usize % PLACES, (hash.0 >> 20) as u32 | 1)
+/// Returns the slot and the tag of a hash. The tag is never zero.
+fn slot_of(hash: CodeHash) -> (usize, u32) {
+    (hash.0 as usize % UNKNOWN_SLOTS, (hash.0 >> 20) as u32 | 1)
 }
 
 #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
         redis: Option<LookupQueue>,
     ) -> (LookupQueues, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
         let (allowances, asked) = AllowanceQueue::new();
-        let unknown = vec![(0, 0); PLACES].into();
+        let unknown = vec![(0, 0); UNKNOWN_SLOTS].into();
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
         let (stats, node) = (Arc::default(), Arc::default());
         let view = redis.as_ref().map(|_| Arc::new(FleetView::new(space())));

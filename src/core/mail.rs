@@ -46,7 +46,7 @@ impl Core {
             ToCore::Load(batch) => self.with_shard(|shard| shard.load(&batch)),
             ToCore::LoadPage(loaded) => self.with_shard(|shard| shard.load_page(*loaded)),
             ToCore::LoadShared(loaded) => self.with_shard(|shard| shard.load_own(&loaded)),
-            ToCore::LoadDamaged(ranges) => self.with_shard(|shard| shard.doubt(ranges)),
+            ToCore::LoadDamaged(ranges) => self.with_shard(|shard| shard.set_unreadable_ranges(ranges)),
             ToCore::StoredCodes(codes) => self.with_shard(|shard| shard.take_codes(codes)),
             ToCore::Fetched { code, link, as_of } => {
                 self.with_shard(|shard| shard.keep(&code, link.as_deref(), as_of));

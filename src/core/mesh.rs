@@ -25,7 +25,7 @@ const RING_LEN: usize = 1_024;
 const QUESTIONS_TOGETHER: usize = 16;
 
 /// Bytes of a destination that one answer carries. Most URLs fit one message, which is three cache lines.
-const PART_LEN: usize = super::hot_copies::TARGET_BYTES_MAX;
+const PART_LEN: usize = super::hot_copies::COPY_DESTINATION_LEN_MAX;
 
 /// Messages that the longest destination takes.
 const PARTS_MAX: usize = carom_limits::TARGET_LEN_MAX.div_ceil(PART_LEN);

@@ -11,13 +11,13 @@ use std::task::Poll;
 use carom_shards::Code;
 
 use super::access;
-use super::accounting::{ConnClient, block_or_continue, end_or_wait, visitor_of};
 use super::answers::Answers;
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::data::{Data, Remote};
 use super::late_answers::{AskedAt, LookupQueues};
 use super::latencies::CoreLatencies;
 use super::mesh::Question;
+use super::request_rules::{ConnClient, block_or_continue, end_or_wait, visitor_of};
 use super::vhosts::HostRouter;
 use super::work::Now;
 use crate::bridge::fleet_view::FollowedMark;

@@ -56,8 +56,8 @@ pub struct CoreParts {
     pub mail: Receiver<ToCore>,
     /// Queues, mailboxes and counters that all cores share.
     pub context: NodeContext,
-    /// The share of its links that the core keeps in memory.
-    pub share: MemoryBudget,
+    /// The memory that the core has for links.
+    pub memory_budget: MemoryBudget,
     /// Limits and timeouts of connections.
     pub limits: ConnectionLimits,
     /// Certificate and key of the service, if it speaks TLS.
@@ -167,7 +167,7 @@ impl Core {
         let data = mesh.map(|mesh| {
             mesh.announce(driver.descriptor());
             let node = Arc::clone(&parts.context.node);
-            let shard = Shard::new(parts.core, cores, hasher, parts.share, Arc::clone(&stats), node);
+            let shard = Shard::new(parts.core, cores, hasher, parts.memory_budget, Arc::clone(&stats), node);
             Box::new(Data::new(shard, mesh))
         });
         let services = Rc::new(ServiceHandle::new(parts.core, parts.context, parts.codes, parts.recorders));

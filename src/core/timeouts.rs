@@ -1,8 +1,8 @@
 //! The timeouts of a core's connections, and how connections end in a drain.
 
-use super::accounting::may_step;
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::hyper_bridge::{Ending, Verdict};
+use super::request_rules::may_step;
 use super::work::{TICKS_PER_SECOND, Work};
 use carom_http::Rejection;
 use carom_http::connection::Expects;

@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::accounting::may_step;
 use super::admission::ConnectionLimiter;
 use super::connection::{Conn, ConnState, Conns};
 use super::data::Data;
@@ -19,6 +18,7 @@ use super::hyper_bridge::{ConnectionInfo, Ending, HttpService, Stream};
 use super::listen::Layers;
 use super::mesh::PeerMessage;
 use super::redirects::{Late, Redirects, is_of_task};
+use super::request_rules::may_step;
 use super::tasks::Tasks;
 use super::tls::TlsConnections;
 use crate::bridge::fleet_view::FollowedMark;

@@ -81,7 +81,7 @@ impl CorePlan<'_> {
                 bell,
                 mail,
                 context: self.context.clone(),
-                share: match self.settings.residency {
+                memory_budget: match self.settings.residency {
                     #[cfg(feature = "faults")]
                     _ if crate::services::faults::Faults::from_env().little_memory => MemoryBudget::Tiny,
                     Residency::All => MemoryBudget::All,
