@@ -57,7 +57,7 @@ use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 pub struct NoCode;
 
 /// A source of fresh codes that never blocks: the reading end of the core's segment. It requests more by itself.
-pub trait Codes {
+pub trait FreshCodes {
     /// Returns a fresh code, if one is available.
     fn take(&mut self) -> Option<Code>;
     /// Returns the number of available codes.
@@ -160,7 +160,7 @@ pub struct ServiceHandle {
     look_up_times: RefCell<Vec<Duration>>,
     /// Connections whose stream has something for the loop.
     notified: RefCell<Vec<u32>>,
-    codes: RefCell<Box<dyn Codes>>,
+    codes: RefCell<Box<dyn FreshCodes>>,
     /// Recorders of visits and of the access log.
     recorders: RefCell<Recorders>,
     /// The hosts that new links may lead to; `None` if any host is allowed.
@@ -215,7 +215,7 @@ pub fn miss_limiter(misses_per_second: u32) -> Arc<MissLimiter> {
 
 impl ServiceHandle {
     /// Returns the handle of core `me`.
-    pub fn new(me: CoreId, context: NodeContext, codes: Box<dyn Codes>, recorders: Recorders) -> ServiceHandle {
+    pub fn new(me: CoreId, context: NodeContext, codes: Box<dyn FreshCodes>, recorders: Recorders) -> ServiceHandle {
         ServiceHandle {
             me,
             context,
@@ -549,29 +549,29 @@ impl ServiceHandle {
     }
 
     /// Delivers an answer.
-    pub fn bring(&self, token: u64, reply: Reply) {
+    pub fn deliver(&self, token: u64, reply: Reply) {
         match reply {
             Reply::Stored(answer) if is_of_batch(token) => {
-                let spare = self.writes.borrow_mut().bring(token, answer);
+                let spare = self.writes.borrow_mut().deliver(token, answer);
                 self.spare_codes.borrow_mut().extend(spare);
             }
-            Reply::Link(answer) if is_of_batch(token) => _ = self.reads.borrow_mut().bring(token, answer),
+            Reply::Link(answer) if is_of_batch(token) => _ = self.reads.borrow_mut().deliver(token, answer),
             reply => {
                 if let Reply::Stored(_) = reply {
                     self.pending_creates.borrow_mut().remove(&token);
                 }
-                self.waiting.borrow_mut().bring(token, reply);
+                self.waiting.borrow_mut().deliver(token, reply);
             }
         }
     }
 
     /// Delivers the result of a look-up.
-    pub fn bring_looked(&self, token: u64, looked: OwnedLookup) {
-        self.bring(token, Reply::Looked(looked));
+    pub fn deliver_lookup(&self, token: u64, looked: OwnedLookup) {
+        self.deliver(token, Reply::Looked(looked));
     }
 
     /// Wakes the tasks that wait for a code, because new codes are available.
-    pub fn bring_codes(&self) {
+    pub fn wake_code_waiters(&self) {
         self.code_batch.set(self.code_batch.get() + 1);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }

@@ -38,7 +38,7 @@ impl Core {
                 let done = redirects.data.as_mut().and_then(|data| data.dropped(number));
                 self.acknowledge(done);
             }
-            ToCore::Reply { token, reply } => services.bring(token, reply),
+            ToCore::Reply { token, reply } => services.deliver(token, reply),
             ToCore::LookedUp { code, token, found, is_allowance } => {
                 self.work.take_look_up(&code, token, &found, is_allowance);
             }
@@ -62,7 +62,7 @@ impl Core {
             ToCore::Blocked(hosts) => services.block(hosts),
             ToCore::Identity(identity) => self.work.tls.take(identity),
             ToCore::Keys(keys) => services.take_keys(keys),
-            ToCore::CodesReady => services.bring_codes(),
+            ToCore::CodesReady => services.wake_code_waiters(),
             ToCore::Lend(ticket) => services.context().mailboxes.answer(ticket, LentCodes(services.lend_codes())),
             ToCore::Report(ticket) => {
                 services.context().mailboxes.answer(ticket, Box::new(redirects.latencies.summary()));
@@ -85,7 +85,7 @@ impl Core {
         let Some((ticket, answer)) = done else { return };
         let services = &self.work.services;
         if ticket.core == services.core() {
-            services.bring(ticket.token, Reply::Stored(answer));
+            services.deliver(ticket.token, Reply::Stored(answer));
         } else {
             services.context().mailboxes.answer(ticket, answer);
         }

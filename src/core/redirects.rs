@@ -262,7 +262,7 @@ impl Redirects {
     /// Layers the look-up of a code for the task with that token.
     pub(super) fn find_for_task(&mut self, token: u64, code: Code, now: &Now) {
         let (Some(data), Some(lookup_queues)) = (&mut self.data, &mut self.lookup_queues) else {
-            return self.services.bring_looked(token, Lookup::Missing);
+            return self.services.deliver_lookup(token, Lookup::Missing);
         };
         match data.find(&code, now.unix_ms) {
             Ok(found) => {
@@ -275,7 +275,7 @@ impl Redirects {
                     AskedAt::this_turn(now),
                 );
                 if let Poll::Ready(found) = then {
-                    self.services.bring_looked(token, found.to_owned());
+                    self.services.deliver_lookup(token, found.to_owned());
                 }
             }
             Err(Remote { owner, hash, .. }) => {
@@ -297,7 +297,7 @@ impl Redirects {
             };
             found = then;
         }
-        self.services.bring_looked(token & !TASK_TOKEN, found.to_owned());
+        self.services.deliver_lookup(token & !TASK_TOKEN, found.to_owned());
     }
 
     /// Takes the result of a look-up in the store or in Redis. Pending: a link with a visit limit was found, and its

@@ -25,7 +25,7 @@ use super::tls::TlsConnections;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
 use crate::bridge::fleet_view::FollowedMark;
-use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
+use crate::bridge::handle::{FreshCodes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
@@ -65,7 +65,7 @@ pub struct CoreParts {
     /// The `max-age` of `Strict-Transport-Security`, if it is sent.
     pub hsts: Option<Duration>,
     /// The core's segment of fresh codes.
-    pub codes: Box<dyn Codes + Send>,
+    pub codes: Box<dyn FreshCodes + Send>,
     /// Recorders of visits and of the access log.
     pub recorders: Recorders,
     /// Makes the service that answers all requests but redirects on this core.

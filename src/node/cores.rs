@@ -10,7 +10,7 @@ use super::events::{Event, forward_events};
 use super::listeners::Bound;
 use super::supervisor::thread_exit;
 use crate::api::{self, Site};
-use crate::bridge::handle::{Codes, NodeContext, Recorders};
+use crate::bridge::handle::{FreshCodes, NodeContext, Recorders};
 use crate::bridge::{Mailbox, Mailboxes, ToCore};
 use crate::core::bypass::BypassParts;
 use crate::core::{self, CoreParts, MemoryBudget, Seeds};
@@ -137,7 +137,7 @@ pub(super) fn make_mailboxes(cores: CoreCount) -> Result<Mail, Exit> {
 /// A core's segment of fresh codes; the admin listener has none.
 struct Segment(Option<CodeSource>);
 
-impl Codes for Segment {
+impl FreshCodes for Segment {
     fn take(&mut self) -> Option<Code> {
         self.0.as_mut()?.take().map(|code| code.to_code())
     }

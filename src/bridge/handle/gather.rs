@@ -127,7 +127,7 @@ impl<A: BatchAnswer> AnswerSlot<A> {
 
 impl<A: BatchAnswer> Gathers<A> {
     /// Takes an answer. Returns the code that becomes free with it, if the task has stopped waiting.
-    pub(super) fn bring(&mut self, token: u64, answer: A) -> Option<Code> {
+    pub(super) fn deliver(&mut self, token: u64, answer: A) -> Option<Code> {
         let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
         let gather = self.by_number.get_mut(&number)?;
         let place = gather.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
@@ -263,7 +263,7 @@ impl ServiceHandle {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::bridge::handle::{Codes, NodeContext, Recorders, miss_limiter};
+    use crate::bridge::handle::{FreshCodes, NodeContext, Recorders, miss_limiter};
     use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes, Reply};
     use crate::pages::Pages;
     use carom_model::access::idempotency::PendingCreates;
@@ -277,7 +277,7 @@ pub(super) mod tests {
 
     pub(in crate::bridge::handle) struct NoCodes;
 
-    impl Codes for NoCodes {
+    impl FreshCodes for NoCodes {
         fn take(&mut self) -> Option<Code> {
             None
         }
@@ -295,7 +295,7 @@ pub(super) mod tests {
     /// Returns a handle like [`services`], of a core (0, or 1 for the admin listener), with these codes and mailboxes.
     pub(in crate::bridge::handle) fn handle_of(
         core: CoreId,
-        codes: Box<dyn Codes>,
+        codes: Box<dyn FreshCodes>,
         mailboxes: Mailboxes,
         len: usize,
     ) -> (Rc<ServiceHandle>, Receiver<WriterOrder>) {
@@ -342,7 +342,7 @@ pub(super) mod tests {
         else {
             panic!("no request")
         };
-        services.bring(ticket.token, Reply::Stored(StoreAnswer::Existing { link, spare }));
+        services.deliver(ticket.token, Reply::Stored(StoreAnswer::Existing { link, spare }));
     }
 
     fn poll<A: BatchAnswer>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
@@ -425,7 +425,7 @@ pub(super) mod tests {
             let (services, orders) = services(9);
             let mut gathered = ask(&services, 2);
             while let Ok(WriterOrder::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
-                services.bring(ticket.token, Reply::Stored(answer.clone()));
+                services.deliver(ticket.token, Reply::Stored(answer.clone()));
             }
             assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
             drop(gathered);

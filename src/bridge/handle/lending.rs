@@ -39,14 +39,14 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::bridge::handle::Codes;
+    use crate::bridge::handle::FreshCodes;
     use crate::bridge::handle::gather::tests::handle_of;
     use crate::bridge::{Mailbox, Mailboxes, Reply};
 
     /// A segment with this many codes.
     struct Few(usize);
 
-    impl Codes for Few {
+    impl FreshCodes for Few {
         fn take(&mut self) -> Option<Code> {
             self.0 = self.0.checked_sub(1)?;
             Code::parse(format!("c{}", self.0).as_bytes()).ok()
@@ -86,11 +86,11 @@ mod tests {
         };
         for _ in 0..3 {
             let token = asked();
-            services.bring(token, Reply::Lent(LentCodes::default()));
+            services.deliver(token, Reply::Lent(LentCodes::default()));
         }
         let token = asked();
         let lent = Code::parse(b"lent").unwrap();
-        services.bring(token, Reply::Lent(LentCodes(vec![lent])));
+        services.deliver(token, Reply::Lent(LentCodes(vec![lent])));
         let Poll::Ready(Ok(taken)) = code.as_mut().poll(&mut context) else { panic!("no code") };
         assert_eq!(taken, lent);
     }
