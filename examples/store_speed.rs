@@ -172,7 +172,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         deliveries: None,
         allowances: carom::bridge::AllowanceQueue::new().0,
         ended: std::sync::mpsc::channel().0,
-        sweeper: std::sync::mpsc::channel().0,
+        expiry: std::sync::mpsc::channel().0,
         #[cfg(feature = "faults")]
         faults: carom::services::faults::Faults::from_env(),
     };

@@ -184,7 +184,7 @@ impl Node {
             recorders: senders,
         };
         start_cores(plan, ends, sources, &base, &mut supervisor)?;
-        let ends = ExpiryEnds { writer: store.writer, swept: store.swept, segments, fleet: fleet_expiry };
+        let ends = ExpiryEnds { writer: store.writer, removals: store.removals, segments, fleet: fleet_expiry };
         background::load_and_start(settings, &base, fleet, ends, &mut supervisor)?;
         Ok(Node {
             cores: base.cores,

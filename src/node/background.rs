@@ -12,7 +12,7 @@ use carom_tls::identity::TlsIdentity;
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{cores, loading};
-use crate::bridge::{SweepResult, WriterQueue};
+use crate::bridge::{RemovalResult, WriterQueue};
 use crate::services::certificates::{self, Certificates, Reload};
 use crate::services::expiry::{self, ExpirySetup};
 use crate::services::maintenance::activity_sampler;
@@ -63,7 +63,7 @@ pub(super) fn start_certificates(
 pub(super) struct ExpiryEnds {
     /// The writer itself, also in a fleet.
     pub(super) writer: WriterQueue,
-    pub(super) swept: Receiver<SweepResult>,
+    pub(super) removals: Receiver<RemovalResult>,
     pub(super) segments: Sender<Vec<GeneratedCode>>,
     pub(super) fleet: Option<FleetExpiry>,
 }
@@ -98,7 +98,7 @@ pub(super) fn load_and_start(
         links: links.clone(),
         stats: Arc::clone(stats),
         writer: ends.writer,
-        swept: ends.swept,
+        removals: ends.removals,
         keep: settings.expiry.keep,
         per_second: settings.expiry.per_second,
         recycle_after: settings.expiry.recycle_after,

@@ -12,7 +12,7 @@ use super::base::Base;
 use super::fleet;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::bridge::access_log::AccessReceiver;
-use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, SweepResult, WriterQueue};
+use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, RemovalResult, WriterQueue};
 use crate::services::allowances::{self, AllowanceSetup};
 use crate::services::readers::{export_reader, record_readers};
 use crate::services::search::query_workers::{self, ListerSetup};
@@ -27,7 +27,7 @@ pub(super) struct StoreServices {
     pub(super) lists: ListQueues,
     pub(super) jobs: JobQueues,
     /// Reports of the writer to the expiry thread.
-    pub(super) swept: Receiver<SweepResult>,
+    pub(super) removals: Receiver<RemovalResult>,
     /// States that the writer has committed and that Redis may not have.
     pub(super) deliveries: Receiver<Delivery>,
 }
@@ -58,7 +58,7 @@ pub(super) fn start(
     })
     .map_err(|error| thread_exit("the thread for visit limits", &error))?;
     supervisor.register_threads(Phase::Queues, "visit limits", vec![thread]);
-    let (sweeper, swept) = channel();
+    let (expiry, removals) = channel();
     let (deliver, deliveries) = channel();
     let (writer, thread) = writer::start(writer::WriterSetup {
         links: links.clone(),
@@ -72,7 +72,7 @@ pub(super) fn start(
         deliveries: settings.fleet.redis.is_some().then_some(deliver),
         allowances: allowances.clone(),
         ended: counted.ended,
-        sweeper,
+        expiry,
         #[cfg(feature = "faults")]
         faults: crate::services::faults::Faults::from_env(),
     })
@@ -95,7 +95,7 @@ pub(super) fn start(
     supervisor.register_threads(Phase::Queues, "query workers", threads);
     let (jobs, threads) = workers::start(mailboxes).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
-    Ok(StoreServices { writer, allowances, reader, page_reader, lists, jobs, swept, deliveries })
+    Ok(StoreServices { writer, allowances, reader, page_reader, lists, jobs, removals, deliveries })
 }
 
 fn start_access_log(

@@ -63,7 +63,7 @@ impl TestNode {
             deliveries: None,
             allowances: AllowanceQueue::new().0,
             ended: std::sync::mpsc::channel().0,
-            sweeper: std::sync::mpsc::channel().0,
+            expiry: std::sync::mpsc::channel().0,
             #[cfg(feature = "faults")]
             faults: super::faults::Faults::default(),
         }

@@ -153,7 +153,7 @@ impl CodeLookup {
         self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
             // A busy writer will get these links from the stream.
-            let _ = self.writer.try_send(WriterOrder::LookedUp(states));
+            let _ = self.writer.try_send(WriterOrder::LookedUpStates(states));
         }
     }
 

@@ -162,7 +162,7 @@ impl Follower {
             if self.take_places().is_err() {
                 return Ok(Pace::Away);
             }
-            if self.send_to_writer(WriterOrder::Resume).is_err() {
+            if self.send_to_writer(WriterOrder::Resumed).is_err() {
                 return Err(Ended);
             }
         }
@@ -339,7 +339,7 @@ impl Follower {
             if let Some(compare) = &mut self.compare {
                 compare.again(partition);
             }
-            self.send_to_writer(WriterOrder::Gap { partition, at })?;
+            self.send_to_writer(WriterOrder::PositionLost { partition, at })?;
         }
         Ok(())
     }
