@@ -21,7 +21,7 @@ use carom_tls::identity::{CertificateError, Pair, Tickets, TlsIdentity};
 
 /// Interval between two checks of the files. A failed renewal has no other retry: the next check reads the files again,
 /// and raises an alarm if it finds the same error.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_FILES_EVERY: Duration = Duration::from_secs(2);
 
 /// Largest size of a certificate file, in bytes. A chain is under 10 KB.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -154,7 +154,7 @@ pub fn start(
     let (until, requested) = (Arc::clone(&stop), Arc::clone(&reload_requested));
     let run = move || {
         loop {
-            std::thread::park_timeout(LOOK_EVERY);
+            std::thread::park_timeout(CHECK_FILES_EVERY);
             if until.load(Ordering::Acquire) {
                 return;
             }

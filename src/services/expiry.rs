@@ -39,8 +39,8 @@ use carom_store::links::{EndKind, Links};
 use carom_telemetry::clock::{unix_ms, unix_nanos};
 use carom_telemetry::stats::NodeStats;
 
-/// Interval between two looks at the index while nothing is due.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Interval between two reads of the index of ends while nothing is due.
+const READ_DUE_EVERY: Duration = Duration::from_millis(250);
 
 /// Pause after work that could not be done.
 const REST: Duration = Duration::from_secs(1);
@@ -201,7 +201,7 @@ impl ExpiryWorker {
         if !self.discard() {
             return REST;
         }
-        let Some(keep) = self.setup.keep else { return LOOK_EVERY };
+        let Some(keep) = self.setup.keep else { return READ_DUE_EVERY };
         self.look_back();
         let now_ms = unix_ms();
         let until_ms = now_ms.saturating_sub(keep.as_millis() as u64);
@@ -309,9 +309,9 @@ impl ExpiryWorker {
     /// what one removes.
     fn pause(&self) -> Duration {
         if self.setup.fleet.is_none() {
-            return LOOK_EVERY;
+            return READ_DUE_EVERY;
         }
-        LOOK_EVERY + LOOK_EVERY * (getrandom::u32().unwrap_or(0) % 1_000) / 1_000
+        READ_DUE_EVERY + READ_DUE_EVERY * (getrandom::u32().unwrap_or(0) % 1_000) / 1_000
     }
 
     /// Counts due links for the status page.

@@ -21,7 +21,7 @@ use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
 /// Interval between two checks whether a core wants the codes.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_CORES_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause of the thread while enough codes are on their way to the cores: the time of a few batches.
 const WAIT: Duration = Duration::from_micros(500);
@@ -69,7 +69,7 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
         let_cores_go_first();
         while !until.load(Ordering::Acquire) {
             setup.look(&until);
-            std::thread::park_timeout(LOOK_EVERY);
+            std::thread::park_timeout(CHECK_CORES_EVERY);
         }
     };
     let thread = std::thread::Builder::new().name("code-filter".to_owned()).spawn(run)?;

@@ -27,8 +27,8 @@ pub(crate) const CAROM: &str = env!("CARGO_BIN_EXE_carom");
 /// Longest wait for anything that should come by itself. Generous: machines that test are busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks at a condition.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Interval between two checks of a condition.
+const CHECK_CONDITION_EVERY: Duration = Duration::from_millis(2);
 
 /// A part of the warning about more cores than CPUs, which depends on the machine.
 const CROWDED: &str = "which slows redirects down";
@@ -50,7 +50,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
             return found;
         }
         assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_CONDITION_EVERY);
     }
 }
 
@@ -476,7 +476,7 @@ fn wait_for_end(child: &mut Child) -> ExitStatus {
             let _ = child.wait();
             panic!("the process did not end");
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_CONDITION_EVERY);
     }
 }
 
