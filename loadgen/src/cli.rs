@@ -261,9 +261,10 @@ impl Arguments {
         for target in targets.iter().flatten() {
             wrong.take("bind", reachable_from(&self.bind, target));
         }
-        let pace = match self.closed {
-            true => Loop::Closed,
-            false => Loop::Open { arrival: self.arrival.into(), rate: rate.unwrap_or(1.0) },
+        let pace = if self.closed {
+            Loop::Closed
+        } else {
+            Loop::Open { arrival: self.arrival.into(), rate: rate.unwrap_or(1.0) }
         };
         if !wrong.0.is_empty() {
             return Err(wrong.0);

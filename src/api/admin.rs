@@ -102,10 +102,7 @@ impl Context {
     /// # Errors
     /// The errors of [`Context::admit`].
     fn may_manage<B>(&self, console: &Console, request: &Request<B>) -> Result<(), Problem> {
-        match self.is_trusted(request) {
-            true => Ok(()),
-            false => self.admit(console, request).map(|_| ()),
-        }
+        if self.is_trusted(request) { Ok(()) } else { self.admit(console, request).map(|_| ()) }
     }
 
     /// Serves the REST API to the console. Its paths are those of the public listener, but the caller must be

@@ -29,9 +29,10 @@ impl Context {
     pub(super) fn notice<B>(&self, request: &Request<B>, notice: Notice) -> ApiResponse {
         let status = StatusCode::from_u16(notice.number()).expect("every notice has the number of a status");
         let drawn = self.pages().notice(notice);
-        let answer = match accepts_html(request) {
-            true => as_html(status, drawn.html.clone()),
-            false => answer(status, "text/plain; charset=utf-8", drawn.text.clone()),
+        let answer = if accepts_html(request) {
+            as_html(status, drawn.html.clone())
+        } else {
+            answer(status, "text/plain; charset=utf-8", drawn.text.clone())
         };
         let answer = with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer");
         match notice.retry_after() {

@@ -134,20 +134,20 @@ impl Work {
             let is_idle = !conn.is_busy() && conn.awaits_request();
             // Idle since a later tick than the heap knew, or not idle now.
             let idle_since = if is_idle { conn.wait.since } else { self.now.tick + 1 };
-            match is_idle && idle_since == since {
-                true if self.now.tick.wrapping_sub(since) < idle_for => {
-                    self.limiter.idle.push(Reverse((since, slot, generation)));
-                    return false;
+            if !is_idle || idle_since != since {
+                if !conn.state.is_closed() {
+                    self.limiter.idle.push(Reverse((idle_since, slot, generation)));
                 }
-                true => {
-                    self.limiter.leaving += 1;
-                    self.stats.evicted.add(1);
-                    self.close(slot, true);
-                    return true;
-                }
-                false if conn.state.is_closed() => {}
-                false => self.limiter.idle.push(Reverse((idle_since, slot, generation))),
+                continue;
             }
+            if self.now.tick.wrapping_sub(since) < idle_for {
+                self.limiter.idle.push(Reverse((since, slot, generation)));
+                return false;
+            }
+            self.limiter.leaving += 1;
+            self.stats.evicted.add(1);
+            self.close(slot, true);
+            return true;
         }
         false
     }

@@ -314,9 +314,10 @@ mod tests {
                 None => None,
                 Some(Mail::Dropped(number)) => self.cores[core].dropped(number),
                 Some(Mail::Apply { code: number, version, commit, number: token }) => {
-                    let change = match is_link(version) {
-                        true => LinkChange::Put(Arc::new(link(number, version))),
-                        false => LinkChange::Remove(code(number)),
+                    let change = if is_link(version) {
+                        LinkChange::Put(Arc::new(link(number, version)))
+                    } else {
+                        LinkChange::Remove(code(number))
                     };
                     let ticket = Ticket::new(CoreId(0), token);
                     self.cores[core].change(&change, commit, Some((ticket, StoreAnswer::Created)))
@@ -328,9 +329,10 @@ mod tests {
                 Some(Mail::LookedUp { asked, version }) => {
                     self.fetched += 1;
                     let target = target(version);
-                    let found = match is_link(version) {
-                        true => Lookup::Live(Destination { policy: Policy::default(), target: target.as_bytes() }),
-                        false => Lookup::Missing,
+                    let found = if is_link(version) {
+                        Lookup::Live(Destination { policy: Policy::default(), target: target.as_bytes() })
+                    } else {
+                        Lookup::Missing
                     };
                     is_right(&found, asked, self.stored[asked.code]);
                     None

@@ -25,9 +25,10 @@ impl HostRouter {
     /// The domain of a request, and its code there; no domain if the service does not serve the host.
     #[inline]
     pub(super) fn resolve(&self, request: &RedirectRequest, head: &[u8]) -> (Option<DomainIndex>, Code) {
-        match self.has_several_domains() {
-            true => self.of_host(request.code, request.host.of(head)),
-            false => (Some(DomainIndex::default()), request.code),
+        if self.has_several_domains() {
+            self.of_host(request.code, request.host.of(head))
+        } else {
+            (Some(DomainIndex::default()), request.code)
         }
     }
 

@@ -163,11 +163,10 @@ fn destinations(listening: &[SocketAddr], chosen: &[IpAddr], interface: u32) -> 
     let own = if chosen.is_empty() { of_interface()? } else { chosen.to_vec() };
     let found = matching(listening, chosen, &own);
     if found.is_empty() {
-        return Err(match chosen.is_empty() {
-            true => "no address of listen can be reached through it; listen on an address of the interface".to_owned(),
-            false => {
-                "no address of bypass.addresses is in listen; add it there, or listen on 0.0.0.0 or [::]".to_owned()
-            }
+        return Err(if chosen.is_empty() {
+            "no address of listen can be reached through it; listen on an address of the interface".to_owned()
+        } else {
+            "no address of bypass.addresses is in listen; add it there, or listen on 0.0.0.0 or [::]".to_owned()
         });
     }
     Ok(found)

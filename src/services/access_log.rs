@@ -157,10 +157,7 @@ impl Writer {
     /// pending lines it only makes sure that the file exists.
     fn flush(&mut self) {
         let lines = count_lines(&self.written);
-        let (went_out, done) = match self.gives_up {
-            true => (0, Ok(())),
-            false => self.target.write(&self.written),
-        };
+        let (went_out, done) = if self.gives_up { (0, Ok(())) } else { self.target.write(&self.written) };
         let out = count_lines(&self.written[..went_out]);
         self.stats.access_log.lines.add(out);
         self.stats.access_log.dropped.add_shared(lines - out);

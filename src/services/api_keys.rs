@@ -223,9 +223,10 @@ impl KeyWorker {
         let apps = &mut self.apps;
         let about =
             |name: &AppName| Arc::clone(apps.entry(name.clone()).or_insert_with(|| Arc::new(App::new(name.clone()))));
-        let keys = match self.setup.is_unsure && !self.setup.registry.had_keys() {
-            true => Arc::new(Keyring::unsure()),
-            false => Arc::new(Keyring::of(&self.setup.registry, about)),
+        let keys = if self.setup.is_unsure && !self.setup.registry.had_keys() {
+            Arc::new(Keyring::unsure())
+        } else {
+            Arc::new(Keyring::of(&self.setup.registry, about))
         };
         for mailbox in self.setup.mailboxes.all() {
             mailbox.post(ToCore::Keys(Arc::clone(&keys)));

@@ -363,10 +363,8 @@ impl Writer {
     fn refuse_effects(&mut self, effects: &[CommitEffect], reason: &'static str) {
         assert_eq!(self.health, Health::Failed, "the writer would continue after a commit that it has not confirmed");
         for (ticket, answer) in effects.iter().filter_map(CommitEffect::answer) {
-            let answer = match answer.is_of_write() {
-                true => StoreAnswer::Unconfirmed(reason),
-                false => StoreAnswer::Refused(reason),
-            };
+            let answer =
+                if answer.is_of_write() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) };
             self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();

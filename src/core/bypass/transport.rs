@@ -76,9 +76,10 @@ impl StackTransport {
         let mut datapath = self.datapath.borrow_mut();
         let Datapath { stack, frames, now_us, .. } = &mut *datapath;
         let rest = &self.buffer[self.taken..];
-        let taken = match self.is_last {
-            true => stack.send_last(*now_us, self.id, rest, frames),
-            false => stack.send(*now_us, self.id, rest, frames),
+        let taken = if self.is_last {
+            stack.send_last(*now_us, self.id, rest, frames)
+        } else {
+            stack.send(*now_us, self.id, rest, frames)
         };
         self.taken += taken;
         self.total += taken as u64;

@@ -277,10 +277,12 @@ impl Stream {
     pub(super) fn begin(self: &Rc<Stream>, request: &Request<Incoming>, most: u32) -> InFlightRequest {
         let may_be_long = request.body().size_hint().upper().is_none_or(|len| len > SHORT_BODY_LEN);
         let mut state = self.state.borrow_mut();
-        let body = match self.is_http2 && may_be_long {
-            false => BodyKind::Short,
-            true if state.long_bodies >= LONG_BODIES_MAX => BodyKind::OneTooMany,
-            true => BodyKind::Long,
+        let body = if !(self.is_http2 && may_be_long) {
+            BodyKind::Short
+        } else if state.long_bodies >= LONG_BODIES_MAX {
+            BodyKind::OneTooMany
+        } else {
+            BodyKind::Long
         };
         state.in_flight += 1;
         state.asked_heads = state.asked_heads.wrapping_add(1);

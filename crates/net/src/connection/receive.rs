@@ -66,16 +66,18 @@ impl Connection {
             return self.refuse(context, segment, DropReason::Paws);
         }
         if !self.is_acceptable(segment) {
-            return match is_reset {
-                true => self.dropped(context, DropReason::OutOfWindow),
-                false => self.refuse(context, segment, DropReason::OutOfWindow),
+            return if is_reset {
+                self.dropped(context, DropReason::OutOfWindow)
+            } else {
+                self.refuse(context, segment, DropReason::OutOfWindow)
             };
         }
         // Second: a reset counts only at the exact place (RFC 5961, 3.2).
         if is_reset {
-            return match segment.seq == self.rcv_nxt {
-                true => Some(Connection::reset_by_peer(&mut context.shared.counters)),
-                false => self.challenge(context, DropReason::UnexpectedFlags),
+            return if segment.seq == self.rcv_nxt {
+                Some(Connection::reset_by_peer(&mut context.shared.counters))
+            } else {
+                self.challenge(context, DropReason::UnexpectedFlags)
             };
         }
         // Fourth: a SYN within a connection (RFC 5961, 4.2).
