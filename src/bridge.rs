@@ -228,7 +228,8 @@ pub enum WriterOrder {
         /// True if the codes may be recycled later.
         recycles: bool,
     },
-    /// Delete those of these links whose scheduled deletion is unchanged, if it is due. Answered with [`RemovalResult`].
+    /// Delete those of these links whose scheduled deletion is unchanged, if it is due. Answered with
+    /// [`RemovalResult`].
     DeleteScheduled {
         /// The scheduled deletions, from the index of ends, and the authors who requested them.
         deletions: Vec<(DueEvent, Author)>,

@@ -391,7 +391,8 @@ impl Invalid {
         Invalid { field: field.into(), reason: reason.into() }
     }
 
-    /// A field whose value is wrong. The reason repeats a short value, but never a destination, which may contain a password.
+    /// A field whose value is wrong. The reason repeats a short value, but never a destination, which may contain a
+    /// password.
     pub(super) fn value(field: &str, reason: &str, value: &Value) -> Invalid {
         let shown = value.to_string();
         if field != "longUrl" && shown.len() <= VALUE_LEN_MAX {

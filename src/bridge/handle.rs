@@ -291,8 +291,8 @@ impl ServiceHandle {
         waiter.answer().await.unwrap_or(StoreAnswer::Unconfirmed(LATE))
     }
 
-    /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up in
-    /// Redis; its visits are not known here.
+    /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up
+    /// in Redis; its visits are not known here.
     pub async fn read_link(&self, code: Code) -> LinkAnswer {
         let followed = self.context.fleet_view.as_ref().map(|view| (view, view.followed()));
         let answer = self.read(|ticket| ReadRequest::Link { code, ticket }).await;

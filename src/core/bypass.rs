@@ -1,8 +1,8 @@
 //! The datapath past the kernel's TCP: the AF_XDP socket of one receive queue, and the TCP/IP stack on top of it.
 //!
-//! [`Datapath`] belongs to one core. Its connections are [`StackTransport`]s, which share it: a transport sends, ends and
-//! closes through it, as a socket does through the kernel. What the stack reports is collected in an [`Inbox`], and the
-//! loop delivers it while the datapath is not borrowed (`turn`).
+//! [`Datapath`] belongs to one core. Its connections are [`StackTransport`]s, which share it: a transport sends, ends
+//! and closes through it, as a socket does through the kernel. What the stack reports is collected in an [`Inbox`], and
+//! the loop delivers it while the datapath is not borrowed (`turn`).
 
 mod transport;
 mod turn;

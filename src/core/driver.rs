@@ -474,9 +474,9 @@ impl Driver {
 
     // Connections.
 
-    /// Sends bytes on a connection that sends nothing yet. Returns the buffer, empty, if all of them were taken at once:
-    /// then no [`Event::Sent`] follows. After the last bytes of a connection, the stack sends the end with them; on a
-    /// socket it follows later.
+    /// Sends bytes on a connection that sends nothing yet. Returns the buffer, empty, if all of them were taken at
+    /// once: then no [`Event::Sent`] follows. After the last bytes of a connection, the stack sends the end with them;
+    /// on a socket it follows later.
     #[inline]
     pub(super) fn send(
         &mut self,

@@ -120,8 +120,8 @@ fn attach(
     Ok(NodeBypass { program: Some(program), parts })
 }
 
-/// Waits until the program of a process that was killed a moment ago has left the interface. The kernel frees it after the
-/// process has ended.
+/// Waits until the program of a process that was killed a moment ago has left the interface. The kernel frees it after
+/// the process has ended.
 fn wait_for_release(name: &str) {
     for _ in 0..RELEASE_LOOKS_MAX {
         if !InterfaceFacts::read(name).is_ok_and(|facts| facts.has_program) {
@@ -155,8 +155,8 @@ fn check(plan: &BypassPlan) -> Result<(), String> {
     if obstacles.is_empty() { Ok(()) } else { Err(obstacles.join(". ")) }
 }
 
-/// Returns the addresses and ports whose frames go past the kernel's TCP: those of the listeners, as far as `chosen` has
-/// them. A wildcard address means every chosen address, or every address of the interface.
+/// Returns the addresses and ports whose frames go past the kernel's TCP: those of the listeners, as far as `chosen`
+/// has them. A wildcard address means every chosen address, or every address of the interface.
 fn destinations(listening: &[SocketAddr], chosen: &[IpAddr], interface: u32) -> Result<Vec<SocketAddr>, String> {
     let of_interface =
         || interface::addresses(interface).map_err(|error| format!("its addresses cannot be read: {error}"));

@@ -108,7 +108,8 @@ pub(crate) mod testing {
     use std::rc::Rc;
     use std::sync::Arc;
 
-    /// A handle of core 0 of a service with these domains, which records visits and lets each address miss once a second.
+    /// A handle of core 0 of a service with these domains, which records visits and lets each address miss once a
+    /// second.
     pub(crate) fn recording_handle(domains: Domains, visits: VisitSender) -> Rc<ServiceHandle> {
         let context = services(1).0.context().clone();
         let (domains, miss_limiter) = (Arc::new(domains), miss_limiter(1));

@@ -1,8 +1,8 @@
 //! Threads that read links which are not in memory from the store, on a node that keeps only the links in use there.
 //!
 //! Both the client's core and the owner of the code get the link. The owner caches it, unless it was changed during the
-//! read: the message carries the number of commits that had ended before (see `core::link_memory`). In a fleet, Redis is
-//! asked for links that the store does not have or cannot read.
+//! read: the message carries the number of commits that had ended before (see `core::link_memory`). In a fleet, Redis
+//! is asked for links that the store does not have or cannot read.
 
 use std::io;
 use std::sync::Arc;

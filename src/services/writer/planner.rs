@@ -3,9 +3,9 @@
 //! Orders are decided as they arrive. Each is decided against what is stored and what earlier orders of the same commit
 //! will have changed. A deleted link with a generated code leaves a tombstone, so that its code is never issued again;
 //! only codes of expired links may be reused (see `ends`). A custom slug is free again after a delete, but in a fleet
-//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked before ([`FleetDecision`]), or
-//! changes of other nodes come in through the streams, and [`carom_model::replication`] resolves conflicts. Nothing here writes or
-//! answers; see [`super::writer`].
+//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked before
+//! ([`FleetDecision`]), or changes of other nodes come in through the streams, and [`carom_model::replication`]
+//! resolves conflicts. Nothing here writes or answers; see [`super::writer`].
 
 mod answers;
 mod ends;

@@ -116,7 +116,8 @@ impl Setup {
         self
     }
 
-    /// Serves over the kernel's TCP, even if all tests run over bypass: this one is about the kernel, or needs loopback.
+    /// Serves over the kernel's TCP, even if all tests run over bypass: this one is about the kernel, or needs
+    /// loopback.
     pub(crate) fn over_kernel(mut self) -> Setup {
         self.pair = None;
         self
@@ -169,8 +170,8 @@ impl Setup {
         &self.data_dir
     }
 
-    /// The link that the node serves over, if all tests run over bypass. A test that names its own listener means one of
-    /// the kernel.
+    /// The link that the node serves over, if all tests run over bypass. A test that names its own listener means one
+    /// of the kernel.
     fn bypass(&self) -> Option<&Arc<Pair>> {
         self.pair.as_ref().filter(|_| !self.arguments.iter().any(|argument| argument == "--listen"))
     }

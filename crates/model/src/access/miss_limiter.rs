@@ -1,10 +1,10 @@
 //! Rate limits for addresses that guess codes or keys.
 //!
 //! The cores of a node share the counts, without locks: only a miss touches them, and a hit reads one flag. Memory is
-//! bounded for any number of addresses: the table is set-associative, and a new address replaces the one of its set that
-//! has been idle longest. Two addresses never share a slot. A client with more addresses than slots gains no more than
-//! that many separate clients would. Of an IPv6 address only the first 64 bits count, because one client usually has all
-//! addresses below them.
+//! bounded for any number of addresses: the table is set-associative, and a new address replaces the one of its set
+//! that has been idle longest. Two addresses never share a slot. A client with more addresses than slots gains no more
+//! than that many separate clients would. Of an IPv6 address only the first 64 bits count, because one client usually
+//! has all addresses below them.
 //!
 //! If hits were still answered, a limit on misses would not slow down guessing. So an address over its limit gets 429
 //! for every request until it may miss again. An address of a private network may be a load balancer for all clients:
@@ -153,8 +153,8 @@ struct Alert {
 
 impl MissLimiter {
     /// Creates limits that allow each address this many misses a second, and ten seconds' worth of them at once; 0 for
-    /// no limit. A random `seed` keeps clients from choosing addresses that share a set. `clock` returns microseconds since
-    /// a fixed instant and never goes back.
+    /// no limit. A random `seed` keeps clients from choosing addresses that share a set. `clock` returns microseconds
+    /// since a fixed instant and never goes back.
     pub fn new(misses_per_second: u32, seed: u64, clock: fn() -> u64) -> MissLimiter {
         let step = if misses_per_second == 0 { 0 } else { (1_000_000 / u64::from(misses_per_second)).max(1) };
         MissLimiter {

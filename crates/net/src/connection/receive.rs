@@ -99,8 +99,8 @@ impl Connection {
         Some(Verdict::Continues)
     }
 
-    /// Drops a segment and answers with the current state. Segments without data get an answer twice a second, so that two
-    /// ends never answer each other without end.
+    /// Drops a segment and answers with the current state. Segments without data get an answer twice a second, so that
+    /// two ends never answer each other without end.
     fn refuse<P: FramePool>(
         &mut self,
         context: &mut Context<'_, P>,
@@ -114,8 +114,8 @@ impl Connection {
         self.challenge(context, reason)
     }
 
-    /// Drops a segment that may be an attacker's, and lets the peer confirm its state (RFC 5961). The limit is kept for each
-    /// connection, so that it shows nothing about others (CVE-2016-5696).
+    /// Drops a segment that may be an attacker's, and lets the peer confirm its state (RFC 5961). The limit is kept for
+    /// each connection, so that it shows nothing about others (CVE-2016-5696).
     fn challenge<P: FramePool>(&mut self, context: &mut Context<'_, P>, reason: DropReason) -> Option<Verdict> {
         let now_ms = context.now_ms();
         if now_ms.wrapping_sub(self.last_challenge_ms) >= CHALLENGE_MS {
@@ -126,7 +126,8 @@ impl Connection {
         self.dropped(context, reason)
     }
 
-    /// Protection against wrapped sequence numbers (RFC 7323, 5.3). A segment without the agreed option is too old as well.
+    /// Protection against wrapped sequence numbers (RFC 7323, 5.3). A segment without the agreed option is too old as
+    /// well.
     fn is_too_old(&self, now_ms: u32, segment: &Segment<'_>) -> bool {
         segment.options.timestamps.is_none_or(|timestamps| {
             is_before(timestamps.value, self.ts_recent) && now_ms.wrapping_sub(self.ts_recent_ms) < TIMESTAMP_AGE_MAX_MS
@@ -144,8 +145,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if a segment touches the window (RFC 9293, 3.4). With a window of zero, one in its place is acceptable
-    /// for its acknowledgement; its data is cut off.
+    /// Returns true if a segment touches the window (RFC 9293, 3.4). With a window of zero, one in its place is
+    /// acceptable for its acknowledgement; its data is cut off.
     fn is_acceptable(&self, segment: &Segment<'_>) -> bool {
         let (seq, len) = (segment.seq, segment.len());
         if seq == self.rcv_nxt {

@@ -81,7 +81,8 @@ impl Events for Server {
 }
 
 impl Server {
-    /// Runs `act` on the session of a connection. Notes a violation if the connection has no session, or if `act` returns false.
+    /// Runs `act` on the session of a connection. Notes a violation if the connection has no session, or if `act`
+    /// returns false.
     fn session(&mut self, id: ConnectionId, act: impl FnOnce(&mut Session) -> bool) {
         let session =
             self.sessions.get_mut(id.index as usize).and_then(Option::as_mut).filter(|session| session.id == id);

@@ -1,4 +1,5 @@
-//! A catalog with a model of the links in it, which says what each list must hold; and random links, filters and orders.
+//! A catalog with a model of the links in it, which says what each list must hold; and random links, filters and
+//! orders.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
