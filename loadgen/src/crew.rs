@@ -409,11 +409,12 @@ impl Crew {
         session.take(&mut client.out);
         let is_handshaking = session.is_handshaking();
         if let Err(reason) = result {
-            return if was_handshaking {
-                self.connect_failed(slot, &reason, now_ns)
+            if was_handshaking {
+                self.connect_failed(slot, &reason, now_ns);
             } else {
-                self.fail(slot, Fault::Malformed, now_ns)
-            };
+                self.fail(slot, Fault::Malformed, now_ns);
+            }
+            return;
         }
         if was_handshaking && !is_handshaking {
             self.open(slot, now_ns);
