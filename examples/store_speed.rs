@@ -106,14 +106,14 @@ fn run_export(dir: &Path, file: &str) {
 }
 
 struct Node {
-    post: Mailboxes,
+    mailboxes: Mailboxes,
     mail: Vec<std::sync::mpsc::Receiver<ToCore>>,
 }
 
 fn node(cores: usize) -> Node {
     let bell = Arc::new(File::options().write(true).open("/dev/null").unwrap());
     let (boxes, mail) = (0..cores).map(|_| Mailbox::new(Arc::clone(&bell))).unzip();
-    Node { post: Mailboxes::new(boxes), mail }
+    Node { mailboxes: Mailboxes::new(boxes), mail }
 }
 
 fn run_load(dir: &Path, cores: usize) {
@@ -143,7 +143,7 @@ fn run_load(dir: &Path, cores: usize) {
         })
         .collect();
     let cores = CoreCount::new(cores).unwrap();
-    let report = loader::load(&links, &node.post, CodeHasher::new(1), cores, &NodeStats::default(), dir).unwrap();
+    let report = loader::load(&links, &node.mailboxes, CodeHasher::new(1), cores, &NodeStats::default(), dir).unwrap();
     let bytes: usize = decoders.into_iter().map(|decoder| decoder.join().unwrap()).sum();
     let time = start.elapsed().as_secs_f64();
     println!("{} records, {} MB in {time:.2} s, {:.0}/s", report.records, bytes >> 20, report.records as f64 / time);
@@ -163,7 +163,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     let setup = writer::WriterSetup {
         links,
         catalog,
-        post: node.post.clone(),
+        mailboxes: node.mailboxes.clone(),
         hasher: CodeHasher::new(1),
         cores: CoreCount::new(1).unwrap(),
         stats: Arc::clone(&stats),
@@ -172,7 +172,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         deliveries: None,
         allowances: carom::bridge::AllowanceQueue::new().0,
         ended: std::sync::mpsc::channel().0,
-        sweeper: std::sync::mpsc::channel().0,
+        expiry: std::sync::mpsc::channel().0,
         #[cfg(feature = "faults")]
         faults: carom::services::faults::Faults::from_env(),
     };

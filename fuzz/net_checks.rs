@@ -1,4 +1,5 @@
-//! Properties of the TCP/IP stack that hold for any frames. The fuzz target `net` and the tests of `crates/net` check them.
+//! Properties of the TCP/IP stack that hold for any frames. The fuzz target `net` and the tests of `crates/net` check
+//! them.
 
 use carom_net::{CloseReason, ConnectionId, Events, MemoryPool, Reflect, Stack, StackConfig};
 
@@ -40,8 +41,8 @@ impl Events for Echo {
 
 /// Feeds frames to a stack: no frame panics, and no frame of the pool is lost.
 ///
-/// The input is a list of a step, two bytes of length, and a frame. The low bits of a step are time; the high one puts the
-/// acknowledgement into the frame that the stack waits for, so that a fuzzer gets past the handshake.
+/// The input is a list of a step, two bytes of length, and a frame. The low bits of a step are time; the high one puts
+/// the acknowledgement into the frame that the stack waits for, so that a fuzzer gets past the handshake.
 pub(crate) fn check_frames(input: &[u8]) {
     let mut now_us = 1_000_000_000;
     let mut config =

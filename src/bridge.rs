@@ -201,15 +201,15 @@ pub enum WriterOrder {
     /// Changes of other nodes, from a stream.
     Followed(StreamBatch),
     /// States that were found in Redis by a full comparison or for a marked code, or that Redis kept against an offer.
-    Found(Vec<(Code, State)>),
+    ComparedStates(Vec<(Code, State)>),
     /// States in Redis that this version cannot decode.
     Unread(Vec<(Code, Arc<[u8]>)>),
     /// States that a look-up found in Redis.
-    LookedUp(Vec<(Code, State)>),
+    LookedUpStates(Vec<(Code, State)>),
     /// The answers of Redis to the outbox.
     Delivered(Vec<OutboxReply>),
     /// The position in a stream is lost. The node has moved to the end, and must compare everything of the partition.
-    Gap {
+    PositionLost {
         /// The partition.
         partition: Partition,
         /// The end of the partition's stream.
@@ -219,7 +219,7 @@ pub enum WriterOrder {
     Compared(Partition),
     /// Everything that the streams had at one instant was sent before this. The fence goes to all cores.
     Fence(Arc<FollowFence>),
-    /// Remove those of these links whose end is unchanged. Answered with [`SweepResult`].
+    /// Remove those of these links whose end is unchanged. Answered with [`RemovalResult`].
     Expire {
         /// The links and their ends, from the index of ends.
         ends: Vec<DueEvent>,
@@ -228,15 +228,16 @@ pub enum WriterOrder {
         /// True if the codes may be recycled later.
         recycles: bool,
     },
-    /// Delete those of these links whose scheduled deletion is unchanged, if it is due. Answered with [`SweepResult`].
-    Discard {
+    /// Delete those of these links whose scheduled deletion is unchanged, if it is due. Answered with
+    /// [`RemovalResult`].
+    DeleteScheduled {
         /// The scheduled deletions, from the index of ends, and the authors who requested them.
         deletions: Vec<(DueEvent, Author)>,
         /// Links with a later deletion stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
     /// Release these quarantined codes, unless something has happened to them since their links were removed. Answered
-    /// with [`SweepResult`].
+    /// with [`RemovalResult`].
     ReleaseCodes {
         /// The codes, and the instants from which they are in quarantine.
         quarantined: Vec<DueEvent>,
@@ -246,12 +247,12 @@ pub enum WriterOrder {
     /// Some seconds have passed.
     Tick,
     /// The follower of the streams has read the node's positions again, after it skipped something.
-    Resume,
+    Resumed,
 }
 
 /// The result of an order to remove links or to release codes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SweepResult {
+pub struct RemovalResult {
     /// True if the order was carried out. Otherwise the store accepts no writes at present.
     pub is_done: bool,
     /// Number of links removed.

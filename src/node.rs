@@ -115,7 +115,7 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
 
 struct Node {
     cores: CoreCount,
-    post: Mailboxes,
+    mailboxes: Mailboxes,
     stats: Arc<NodeStats>,
     supervisor: Supervisor,
     certificates: Option<Reload>,
@@ -150,7 +150,7 @@ impl Node {
         let announcement = announce(settings, &ends.bound.listening, ends.bound.admin_address, &domains);
         background::start_upkeep(settings, &base, &mut supervisor)?;
         let (identity, reload) = background::start_certificates(certificates, &base, &mut supervisor)?;
-        let counters = NodeContext {
+        let context = NodeContext {
             domains: Arc::clone(&domains),
             writer: gateway,
             fetches: supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?,
@@ -158,13 +158,13 @@ impl Node {
             fleet_view,
             allowances: store.allowances,
             apps,
-            guard: miss_limiter(settings.limits.misses_per_second),
+            miss_limiter: miss_limiter(settings.limits.misses_per_second),
             reader: store.reader,
             pages: Arc::clone(&base.pages),
             page_reader: store.page_reader,
             lists: store.lists,
             jobs: store.jobs,
-            post: base.post.clone(),
+            mailboxes: base.mailboxes.clone(),
             clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),
             cores: Arc::clone(&base.core_stats),
@@ -176,19 +176,19 @@ impl Node {
             identity,
             settings,
             events,
-            counters,
+            context,
             site: Arc::new(site(settings, &base, &domains, &ends.bound.listening)?),
             hasher: base.hasher,
             cores: base.cores,
             trust: Arc::new(settings.trust.clone()),
-            told: senders,
+            recorders: senders,
         };
         start_cores(plan, ends, sources, &base, &mut supervisor)?;
-        let ends = ExpiryEnds { writer: store.writer, swept: store.swept, segments, fleet: fleet_expiry };
+        let ends = ExpiryEnds { writer: store.writer, removals: store.removals, segments, fleet: fleet_expiry };
         background::load_and_start(settings, &base, fleet, ends, &mut supervisor)?;
         Ok(Node {
             cores: base.cores,
-            post: base.post,
+            mailboxes: base.mailboxes,
             stats: base.stats,
             supervisor,
             certificates: reload,
@@ -216,7 +216,7 @@ impl Node {
                 Event::Core(CoreEvent::Loaded(core)) if core.index() < self.cores.get() => {
                     loading -= 1;
                     if loading == 0 && !self.stats.draining.load(Ordering::Relaxed) {
-                        self.cores.cores().for_each(|core| self.post.to(core).post(ToCore::Open));
+                        self.cores.cores().for_each(|core| self.mailboxes.to(core).post(ToCore::Open));
                     }
                 }
                 Event::Core(CoreEvent::Loaded(_)) => {}
@@ -273,7 +273,7 @@ impl Node {
 
     fn drain(&self) {
         for core in self.cores.cores() {
-            self.post.to(core).post(ToCore::Drain { within: DRAIN_TIME_MAX });
+            self.mailboxes.to(core).post(ToCore::Drain { within: DRAIN_TIME_MAX });
         }
     }
 }
@@ -309,10 +309,10 @@ fn start_cores(
 ) -> Result<(), Exit> {
     let NodeBypass { program, parts } = bypass::start(plan.settings, &ends.bound, &plan.limits, base)?;
     let running = plan.start_all(ends, sources, parts)?;
-    let (post, admin) = (base.post.clone(), CoreId(base.cores.get() as u16));
-    post.to(admin).post(ToCore::Open);
+    let (mailboxes, admin) = (base.mailboxes.clone(), CoreId(base.cores.get() as u16));
+    mailboxes.to(admin).post(ToCore::Open);
     supervisor.register(Phase::Cores, "cores", move || {
-        post.to(admin).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
+        mailboxes.to(admin).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
         for core in running {
             // A core that failed has said so itself.
             let _ = core.join();

@@ -1,8 +1,8 @@
-//! The steps before a node or an offline command can work: the log, the checks of the machine and of kernel bypass, the code
-//! secret, and the
-//! data directory with its lock, its API keys and its store.
+//! The steps before a node or an offline command can work: the log, the checks of the machine and of kernel bypass, the
+//! code secret, and the data directory with its lock, its API keys and its store.
 //!
-//! Everything here runs on the main thread, and every failure is an [`Exit`](carom_settings::exit::Exit) with its number.
+//! Everything here runs on the main thread, and every failure is an [`Exit`](carom_settings::exit::Exit) with its
+//! number.
 
 pub(crate) mod brand;
 pub(crate) mod bypass;

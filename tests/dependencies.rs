@@ -73,7 +73,8 @@ fn second_versions_are_listed_and_exist() {
     assert_eq!(wrong_versions(&packages(), &skips), Vec::<String>::new());
 }
 
-/// Returns what is wrong with the versions of packages: second ones that are not listed, and entries that nothing needs.
+/// Returns what is wrong with the versions of packages: second ones that are not listed, and entries that nothing
+/// needs.
 fn wrong_versions(packages: &[Package], skips: &[Skip]) -> Vec<String> {
     let mut by_name: BTreeMap<&str, Vec<&Package>> = BTreeMap::new();
     packages.iter().for_each(|package| by_name.entry(&package.name).or_default().push(package));

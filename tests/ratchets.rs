@@ -1,7 +1,7 @@
 //! Rules with a list of today's exceptions: each list may only shrink.
 //!
-//! An entry that no longer breaks its rule fails the test as well, so the lists stay true. What a list holds today is work
-//! to do, and no reason to add to it.
+//! An entry that no longer breaks its rule fails the test as well, so the lists stay true. What a list holds today is
+//! work to do, and no reason to add to it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Rules of the source tree: the shape of files, the direction of dependencies, and links that resolve.
 //!
-//! Each rule is a function of a path and a text, so that planted violations can show that it bites. The tables at the top
-//! are the architecture; a change of them is a decision.
+//! Each rule is a function of a path and a text, so that planted violations can show that it bites. The tables at the
+//! top are the architecture; a change of them is a decision.
 
 #[path = "tidy/cycles.rs"]
 mod cycles;
@@ -30,8 +30,8 @@ const README_LINES_MAX: usize = 260;
 /// Entries of a release in the changelog.
 const RELEASE_ENTRIES_MAX: usize = 25;
 
-/// The rooms of `src/` from top to bottom, each with those that it may use. Cargo orders the crates; these rooms are one crate, so
-/// that the compiler can inline across them.
+/// The rooms of `src/` from top to bottom, each with those that it may use. Cargo orders the crates; these rooms are
+/// one crate, so that the compiler can inline across them.
 const ROOMS: &[(&str, &[&str])] = &[
     ("main", &["commands", "node", "startup"]),
     ("node", &["api", "bridge", "core", "pages", "services", "startup"]),
@@ -47,8 +47,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 /// Most modules at the root of `src/`.
 const ROOT_MODULES_MAX: usize = 8;
 
-/// The door of each third-party crate: files, or folders with a slash at the end. A crate of the workspace that a library
-/// enters has no other door for it.
+/// The door of each third-party crate: files, or folders with a slash at the end. A crate of the workspace that a
+/// library enters has no other door for it.
 const DOORS: &[(&str, &[&str])] = &[
     ("glommio", &["src/core/executor.rs"]),
     (

@@ -1,7 +1,7 @@
 //! Plain words: a list of phrases that no text for people may use, and short commit subjects.
 //!
-//! The surfaces are the rendered help of every command, settings, alarms, metrics and exit reasons; the texts in the sources of
-//! server, load generator, console and pages; the description of the API; and the documentation.
+//! The surfaces are the rendered help of every command, settings, alarms, metrics and exit reasons; the texts in the
+//! sources of server, load generator, console and pages; the description of the API; and the documentation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,8 @@ use carom_settings::keys::SETTINGS;
 use carom_telemetry::alarms::Alarm;
 use clap::CommandFactory;
 
-/// Phrases that come from literal translation, each with a plain equivalent. A phrase matches in any case and across line breaks.
+/// Phrases that come from literal translation, each with a plain equivalent. A phrase matches in any case and across
+/// line breaks.
 const DENIED: &[(&str, &str)] = &[
     ("holds no more", "is expired, is revoked"),
     ("anew", "again; restart"),
@@ -140,8 +141,8 @@ fn denied(text: &Text) -> Vec<String> {
     found
 }
 
-/// The words of a text in small letters, each with the number of line breaks before it. Marks of comments at the start of a line
-/// do not part a phrase, any other punctuation does.
+/// The words of a text in small letters, each with the number of line breaks before it. Marks of comments at the start
+/// of a line do not part a phrase, any other punctuation does.
 fn words(text: &str) -> Vec<(String, usize)> {
     let mut words = Vec::new();
     for (line, content) in text.lines().enumerate() {
@@ -205,7 +206,8 @@ fn below(paths: &[&str], endings: &[&str]) -> Vec<Text> {
     texts
 }
 
-/// The texts of a file that people read: of Rust the strings outside tests, of scripts in the console everything but comments.
+/// The texts of a file that people read: of Rust the strings outside tests, of scripts in the console everything but
+/// comments.
 fn texts_of(place: &str, text: &str) -> Vec<Text> {
     let whole = |text: String| vec![Text { place: place.to_owned(), line: Some(1), text }];
     if place.ends_with("uplot.js") || place.ends_with("tests.rs") {
@@ -225,7 +227,8 @@ fn texts_of(place: &str, text: &str) -> Vec<Text> {
     whole(text.to_owned())
 }
 
-/// The string literals of Rust code, each with its line. A line break after a backslash is left out, as the compiler does.
+/// The string literals of Rust code, each with its line. A line break after a backslash is left out, as the compiler
+/// does.
 fn strings(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let (mut rest, mut line) = (code, 1);

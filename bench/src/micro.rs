@@ -129,7 +129,7 @@ fn parse(bytes: &'static [u8]) -> Work {
 
 fn step(bytes: Vec<u8>, actions: usize) -> Work {
     Box::new(move |_| {
-        let (mut connection, mut at) = (Connection::fast(), 0);
+        let (mut connection, mut at) = (Connection::for_redirects(), 0);
         for _ in 0..actions {
             // Without this, the compiler leaves out the parts of the request that nothing here reads.
             let step = black_box(connection.step(black_box(&bytes[at..])));

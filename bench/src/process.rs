@@ -26,7 +26,7 @@ const IDLE_SPAN: Duration = Duration::from_secs(1);
 const IDLE_SHARE_MAX: f64 = 0.1;
 
 /// Interval between two checks.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const CHECK_PROCESS_EVERY: Duration = Duration::from_millis(2);
 
 /// Ticks of `/proc/PID/stat` per second: `USER_HZ`, which is 100 on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -82,7 +82,7 @@ impl Server {
             if begin.elapsed() > START_TIME_MAX {
                 bail!("waited {START_TIME_MAX:?} in vain");
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_PROCESS_EVERY);
         }
         // Another process may listen there, for which reason this one may have failed.
         std::thread::sleep(SETTLE_TIME);
@@ -159,7 +159,7 @@ impl Drop for Server {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_PROCESS_EVERY);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

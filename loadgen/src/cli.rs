@@ -16,16 +16,17 @@ use crate::traffic::{Mix, RequestKind};
 use crate::units;
 use crate::verdict::Objective;
 
-/// Measures a redirect server: sends requests at times planned before the run, checks every answer, and reports the latency
-/// that clients would see.
+/// Measures a redirect server: sends requests at times planned before the run, checks every answer, and reports the
+/// latency that clients would see.
 ///
 /// Latency counts from the planned send time, so a stall of the server is charged to every request that it delayed (no
-/// coordinated omission). `--closed` measures the highest throughput instead, and `--find-rate` finds the highest rate that
-/// meets the objectives.
+/// coordinated omission). `--closed` measures the highest throughput instead, and `--find-rate` finds the highest rate
+/// that meets the objectives.
 #[derive(Parser, Debug)]
 #[command(name = "carom-loadgen", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// Server: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Can be repeated; connections are spread over all targets.
+    /// Server: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Can be repeated; connections are spread over all
+    /// targets.
     #[arg(long, value_name = "ADDR", required = true)]
     target: Vec<String>,
     /// Links to request, as written by `carom export`: one JSON object with shortCode and longUrl per line.
@@ -261,9 +262,10 @@ impl Arguments {
         for target in targets.iter().flatten() {
             wrong.take("bind", reachable_from(&self.bind, target));
         }
-        let pace = match self.closed {
-            true => Loop::Closed,
-            false => Loop::Open { arrival: self.arrival.into(), rate: rate.unwrap_or(1.0) },
+        let pace = if self.closed {
+            Loop::Closed
+        } else {
+            Loop::Open { arrival: self.arrival.into(), rate: rate.unwrap_or(1.0) }
         };
         if !wrong.0.is_empty() {
             return Err(wrong.0);

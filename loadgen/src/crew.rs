@@ -409,10 +409,12 @@ impl Crew {
         session.take(&mut client.out);
         let is_handshaking = session.is_handshaking();
         if let Err(reason) = result {
-            return match was_handshaking {
-                true => self.connect_failed(slot, &reason, now_ns),
-                false => self.fail(slot, Fault::Malformed, now_ns),
-            };
+            if was_handshaking {
+                self.connect_failed(slot, &reason, now_ns);
+            } else {
+                self.fail(slot, Fault::Malformed, now_ns);
+            }
+            return;
         }
         if was_handshaking && !is_handshaking {
             self.open(slot, now_ns);

@@ -142,9 +142,12 @@ fn prepare_links(order: &RunOptions, stop: &Arc<AtomicBool>, console: &Console) 
                 }
                 !stop.load(Ordering::Relaxed)
             };
-            Links::read(path, show).map_err(|reason| match stop.load(Ordering::Relaxed) {
-                true => Failure { code: INTERRUPTED, text: "interrupted".to_owned() },
-                false => Failure::usage(format!("--codes: {reason}")),
+            Links::read(path, show).map_err(|reason| {
+                if stop.load(Ordering::Relaxed) {
+                    Failure { code: INTERRUPTED, text: "interrupted".to_owned() }
+                } else {
+                    Failure::usage(format!("--codes: {reason}"))
+                }
             })
         }
         LinkSource::Create(count) => create(order, *count, stop, console),
@@ -182,9 +185,10 @@ fn create(order: &RunOptions, count: u64, stop: &Arc<AtomicBool>, console: &Cons
         let answered = record.created.len();
         let faults = Fault::ALL.into_iter().filter(|&fault| record.fault(fault) > 0);
         let faults: Vec<String> = faults.map(|fault| format!("{} {}", fault.name(), record.fault(fault))).collect();
-        let hint = match record.fault(Fault::Status) > 0 {
-            true => ". Does the target serve carom's API, and does it require --api-key?",
-            false => "",
+        let hint = if record.fault(Fault::Status) > 0 {
+            ". Does the target serve carom's API, and does it require --api-key?"
+        } else {
+            ""
         };
         return Err(Failure {
             code: 1,

@@ -472,7 +472,8 @@ impl CpuTimes {
 fn busy_ticks(stat: &str) -> u64 {
     let all = stat.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = all.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    // proc(5): user, nice, system, idle, iowait, irq, softirq. A hypervisor's share, which follows, is not this machine's.
+    // proc(5): user, nice, system, idle, iowait, irq, softirq. A hypervisor's share, which follows, is not this
+    // machine's.
     ticks.iter().take(7).enumerate().filter(|(at, _)| !matches!(at, 3 | 4)).map(|(_, ticks)| ticks).sum()
 }
 

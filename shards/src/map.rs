@@ -34,7 +34,7 @@ use crate::code::{Code, CodeHash, CodeHasher};
 use crate::link::MapEntry;
 
 pub use self::cached::CachedLinks;
-pub use self::record::{INSTANT_MS_MAX, TARGET_LEN_MAX};
+pub use self::record::{DESTINATION_LEN_MAX, INSTANT_MS_MAX};
 
 /// Bytes of a page that one change may walk while it empties it. A change leaves at most 2.2 KiB of hole, and a page
 /// that is emptied consists of holes by a seventh at least, so this keeps ahead of any sequence of changes of large
@@ -155,7 +155,7 @@ impl LinkMap {
     /// [`MapFull`], with the map unchanged.
     ///
     /// # Panics
-    /// If a target has no or more than [`TARGET_LEN_MAX`] bytes, or an instant is beyond [`INSTANT_MS_MAX`]: both
+    /// If a target has no or more than [`DESTINATION_LEN_MAX`] bytes, or an instant is beyond [`INSTANT_MS_MAX`]: both
     /// are checked where links come in.
     pub fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<Put, MapFull> {
         debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");

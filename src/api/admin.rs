@@ -102,10 +102,7 @@ impl Context {
     /// # Errors
     /// The errors of [`Context::admit`].
     fn may_manage<B>(&self, console: &Console, request: &Request<B>) -> Result<(), Problem> {
-        match self.is_trusted(request) {
-            true => Ok(()),
-            false => self.admit(console, request).map(|_| ()),
-        }
+        if self.is_trusted(request) { Ok(()) } else { self.admit(console, request).map(|_| ()) }
     }
 
     /// Serves the REST API to the console. Its paths are those of the public listener, but the caller must be
@@ -167,7 +164,7 @@ async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse
         "/status" | "/shorturl_status" => {
             let status = status::gather(services).await;
             let answer = if accepts_html(request) {
-                status::page(&services.counters().pages, &status)
+                status::page(&services.context().pages, &status)
             } else {
                 json(StatusCode::OK, &status)
             };
@@ -185,7 +182,7 @@ async fn route<B>(services: &ServiceHandle, request: &Request<B>) -> ApiResponse
 }
 
 fn readiness(services: &ServiceHandle) -> ApiResponse {
-    let node = &services.counters().node;
+    let node = &services.context().node;
     if node.draining.load(Ordering::Relaxed) {
         text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
     } else if node.ready.load(Ordering::Relaxed) {

@@ -65,7 +65,7 @@ impl Context {
         let now_ms = self.services.unix_ms();
         let Some((entry, app)) = keys.find(text, now_ms) else {
             // Valid keys pass in any case: many clients may share an address, and nobody guesses 160 bits.
-            let failed = source.map_or(Ok(()), |source| self.services.guard().key_failed(source.address));
+            let failed = source.map_or(Ok(()), |source| self.services.miss_limiter().key_failed(source.address));
             return Err(failed.map_or_else(Problem::too_many_failed_keys, |()| Problem::wrong_key()));
         };
         app.note(now_ms, version.as_deref());

@@ -39,11 +39,12 @@ impl Context {
     /// # Errors
     /// 403 if a browser sent the request.
     pub(super) fn refuse_browser<B>(&self, request: &Request<B>) -> Result<(), Problem> {
-        match self.is_open() && is_of_a_browser(request) {
-            true => Err(Problem::forbidden(
+        if self.is_open() && is_of_a_browser(request) {
+            Err(Problem::forbidden(
                 "Browser requests are refused here while no API key exists. Create a key with `carom app add`.",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -82,12 +82,13 @@ impl Admitted {
                 console.sessions.end_others(self.session.as_ref().map_or("", |session| &session.id));
                 empty(StatusCode::NO_CONTENT)
             }
-            ["sessions", id] => match console.sessions.end(id) {
-                true => empty(StatusCode::NO_CONTENT),
-                false => {
+            ["sessions", id] => {
+                if console.sessions.end(id) {
+                    empty(StatusCode::NO_CONTENT)
+                } else {
                     Problem::no_route().because("This session does not exist, or has already ended.").into_answer()
                 }
-            },
+            }
             ["events"] => self.events(console),
             ["usage"] => context.usage(query).await,
             ["history", code] => context.history_of_link(&percent_decoded(code), query).await,

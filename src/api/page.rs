@@ -22,16 +22,17 @@ pub(super) fn as_html(status: StatusCode, html: String) -> ApiResponse {
 impl Context {
     /// Returns the pages of the service.
     pub(super) fn pages(&self) -> &Pages {
-        &self.services.counters().pages
+        &self.services.context().pages
     }
 
     /// Returns a notice in the format that the client prefers.
     pub(super) fn notice<B>(&self, request: &Request<B>, notice: Notice) -> ApiResponse {
         let status = StatusCode::from_u16(notice.number()).expect("every notice has the number of a status");
         let drawn = self.pages().notice(notice);
-        let answer = match accepts_html(request) {
-            true => as_html(status, drawn.html.clone()),
-            false => answer(status, "text/plain; charset=utf-8", drawn.text.clone()),
+        let answer = if accepts_html(request) {
+            as_html(status, drawn.html.clone())
+        } else {
+            answer(status, "text/plain; charset=utf-8", drawn.text.clone())
         };
         let answer = with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer");
         match notice.retry_after() {

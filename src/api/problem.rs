@@ -391,12 +391,14 @@ impl Invalid {
         Invalid { field: field.into(), reason: reason.into() }
     }
 
-    /// A field whose value is wrong. The reason repeats a short value, but never a destination, which may contain a password.
+    /// A field whose value is wrong. The reason repeats a short value, but never a destination, which may contain a
+    /// password.
     pub(super) fn value(field: &str, reason: &str, value: &Value) -> Invalid {
         let shown = value.to_string();
-        match field != "longUrl" && shown.len() <= VALUE_LEN_MAX {
-            true => Invalid::new(field, format!("{reason} (got {shown})")),
-            false => Invalid::new(field, reason),
+        if field != "longUrl" && shown.len() <= VALUE_LEN_MAX {
+            Invalid::new(field, format!("{reason} (got {shown})"))
+        } else {
+            Invalid::new(field, reason)
         }
     }
 }

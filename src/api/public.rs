@@ -115,7 +115,7 @@ impl Context {
     }
 
     fn is_serving(&self) -> bool {
-        let node = &self.services.counters().node;
+        let node = &self.services.context().node;
         node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
     }
 
@@ -191,26 +191,28 @@ impl Context {
 pub(super) struct HttpClient<'c> {
     services: &'c ServiceHandle,
     /// The address of the client, if it is known.
-    place: Option<ClientKey>,
+    client_key: Option<ClientKey>,
 }
 
 impl MissLimit for HttpClient<'_> {
     fn is_limited(&mut self) -> bool {
-        let guard = self.services.guard();
-        guard.is_throttling() && self.place.is_some_and(|place| guard.retry_after(place).is_some())
+        let limiter = self.services.miss_limiter();
+        limiter.is_throttling() && self.client_key.is_some_and(|client_key| limiter.retry_after(client_key).is_some())
     }
 
     fn misses_too_often(&mut self) -> bool {
-        self.place.is_some_and(|place| self.services.guard().miss(place).is_err())
+        self.client_key.is_some_and(|client_key| self.services.miss_limiter().miss(client_key).is_err())
     }
 }
 
 impl Context {
     /// The client that sent a request.
     pub(super) fn client_of<B>(&self, request: &Request<B>) -> HttpClient<'_> {
-        let place =
-            request.extensions().get::<RequestOrigin>().map(|source| self.services.guard().place(source.address));
-        HttpClient { services: &self.services, place }
+        let client_key = request
+            .extensions()
+            .get::<RequestOrigin>()
+            .map(|source| self.services.miss_limiter().client_key(source.address));
+        HttpClient { services: &self.services, client_key }
     }
 
     /// The answer to a client over the miss limit; counts it.
@@ -221,7 +223,7 @@ impl Context {
 
     fn too_many_page<B>(&self, request: &Request<B>) -> ApiResponse {
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
-        let limit = self.services.guard().misses_per_second();
+        let limit = self.services.miss_limiter().misses_per_second();
         with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))
     }
 }
@@ -241,7 +243,7 @@ mod tests {
         let (sender, visits) = ring();
         let services = recording_handle(case.domains.clone(), sender);
         services.block(Arc::new(case.blocked()));
-        case.client.guess(services.guard());
+        case.client.guess(services.miss_limiter());
         let site = Site {
             own: Vec::new(),
             default_ttl: None,

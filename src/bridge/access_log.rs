@@ -253,7 +253,7 @@ pub fn ring(one_in: u32, wants_addresses: bool, seed: u64) -> (AccessSender, Acc
 
 impl AccessSender {
     /// Returns true if this request is in the sample, and thus logged.
-    pub fn picks(&mut self) -> bool {
+    pub fn samples_request(&mut self) -> bool {
         // The upper half of the product is below `one_in`, and each value is equally likely.
         self.one_in == 1 || (u64::from(self.chance.next_u32()) * u64::from(self.one_in)) >> 32 == 0
     }
@@ -267,7 +267,7 @@ impl AccessSender {
     }
 
     /// Adds a request that was noted before. Returns false if the ring is full.
-    pub fn send_noted(&mut self, mut noted: PendingEntry, outcome: RequestOutcome) -> bool {
+    pub fn send_pending(&mut self, mut noted: PendingEntry, outcome: RequestOutcome) -> bool {
         outcome.write(&mut noted.0);
         self.ring.push_entire_slice(&noted.0).is_ok()
     }
@@ -339,7 +339,7 @@ mod tests {
             for (index, entry) in entries.iter().enumerate() {
                 let told = match index % 2 {
                     0 => sender.send(entry),
-                    _ => sender.send_noted(PendingEntry::new(&entry.request), entry.outcome),
+                    _ => sender.send_pending(PendingEntry::new(&entry.request), entry.outcome),
                 };
                 prop_assert!(told);
             }
@@ -380,7 +380,7 @@ mod tests {
     fn the_share_that_is_picked_is_the_one_that_was_asked_for() {
         for one_in in [1, 2, 10, 1_000] {
             let (mut sender, _receiver) = ring(one_in, true, 3);
-            let picked = (0..100_000).filter(|_| sender.picks()).count();
+            let picked = (0..100_000).filter(|_| sender.samples_request()).count();
             let expected = 100_000 / one_in as usize;
             assert!(picked.abs_diff(expected) <= expected / 4, "one in {one_in}: {picked}");
         }

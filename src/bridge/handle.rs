@@ -57,7 +57,7 @@ use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 pub struct NoCode;
 
 /// A source of fresh codes that never blocks: the reading end of the core's segment. It requests more by itself.
-pub trait Codes {
+pub trait FreshCodes {
     /// Returns a fresh code, if one is available.
     fn take(&mut self) -> Option<Code>;
     /// Returns the number of available codes.
@@ -88,13 +88,13 @@ pub struct NodeContext {
     /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
     /// The rate limit for misses and failed keys, which all cores share.
-    pub guard: Arc<MissLimiter>,
+    pub miss_limiter: Arc<MissLimiter>,
     /// Queue to the thread that grants the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Queue to the threads that read links which are not in memory; `None` if all are.
     pub fetches: Option<LookupQueue>,
     /// The mailboxes of all cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The time of day for handlers.
     pub clock: Clock,
     /// Creates in flight that have an idempotency key.
@@ -144,7 +144,7 @@ impl<A: Answer> WaiterGuard<'_, A> {
 /// The interface of one core to the services.
 pub struct ServiceHandle {
     me: CoreId,
-    counters: NodeContext,
+    context: NodeContext,
     waiting: RefCell<Waiting>,
     /// Batches of changes, and batches of reads.
     writes: RefCell<Gathers<StoreAnswer>>,
@@ -160,9 +160,9 @@ pub struct ServiceHandle {
     look_up_times: RefCell<Vec<Duration>>,
     /// Connections whose stream has something for the loop.
     notified: RefCell<Vec<u32>>,
-    codes: RefCell<Box<dyn Codes>>,
+    codes: RefCell<Box<dyn FreshCodes>>,
     /// Recorders of visits and of the access log.
-    told: RefCell<Recorders>,
+    recorders: RefCell<Recorders>,
     /// The hosts that new links may lead to; `None` if any host is allowed.
     allowed: RefCell<Option<Arc<HostSet>>>,
     /// The hosts on the block list; `None` if it is empty.
@@ -215,10 +215,10 @@ pub fn miss_limiter(misses_per_second: u32) -> Arc<MissLimiter> {
 
 impl ServiceHandle {
     /// Returns the handle of core `me`.
-    pub fn new(me: CoreId, counters: NodeContext, codes: Box<dyn Codes>, told: Recorders) -> ServiceHandle {
+    pub fn new(me: CoreId, context: NodeContext, codes: Box<dyn FreshCodes>, recorders: Recorders) -> ServiceHandle {
         ServiceHandle {
             me,
-            counters,
+            context,
             blocked: RefCell::default(),
             keys: RefCell::default(),
             waiting: RefCell::default(),
@@ -231,7 +231,7 @@ impl ServiceHandle {
             look_up_times: RefCell::default(),
             notified: RefCell::default(),
             codes: RefCell::new(codes),
-            told: RefCell::new(told),
+            recorders: RefCell::new(recorders),
             allowed: RefCell::default(),
             spare_codes: RefCell::default(),
             code_waiters: RefCell::default(),
@@ -249,22 +249,22 @@ impl ServiceHandle {
 
     /// True for the handle of the admin listener, whose core is the last one.
     pub fn is_of_admin(&self) -> bool {
-        self.me.index() + 1 == self.counters.cores.len()
+        self.me.index() + 1 == self.context.cores.len()
     }
 
     /// Returns the counters, queues and mailboxes that all cores share.
-    pub fn counters(&self) -> &NodeContext {
-        &self.counters
+    pub fn context(&self) -> &NodeContext {
+        &self.context
     }
 
     /// Returns the present instant in milliseconds since 1970 UTC.
     pub fn unix_ms(&self) -> u64 {
-        self.counters.clock.unix_ms()
+        self.context.clock.unix_ms()
     }
 
     /// Returns this core's own counters.
     fn stats(&self) -> &CoreStats {
-        &self.counters.cores[self.me.index()]
+        &self.context.cores[self.me.index()]
     }
 
     // For tasks.
@@ -281,22 +281,22 @@ impl ServiceHandle {
         pending: Option<&Rc<PendingCreate>>,
         request: impl FnOnce(Ticket) -> StoreRequest,
     ) -> StoreAnswer {
-        let place = self.expect_within(ANSWER_TIME_MAX);
-        if let Err(reason) = self.send(request(place.ticket())) {
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        if let Err(reason) = self.send(request(waiter.ticket())) {
             return StoreAnswer::Refused(reason);
         }
         if let Some(pending) = pending {
-            self.pending_creates.borrow_mut().insert(place.token, Rc::clone(pending));
+            self.pending_creates.borrow_mut().insert(waiter.token, Rc::clone(pending));
         }
-        place.answer().await.unwrap_or(StoreAnswer::Unconfirmed(LATE))
+        waiter.answer().await.unwrap_or(StoreAnswer::Unconfirmed(LATE))
     }
 
-    /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up in
-    /// Redis; its visits are not known here.
+    /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up
+    /// in Redis; its visits are not known here.
     pub async fn read_link(&self, code: Code) -> LinkAnswer {
-        let followed = self.counters.fleet_view.as_ref().map(|view| (view, view.followed()));
+        let followed = self.context.fleet_view.as_ref().map(|view| (view, view.followed()));
         let answer = self.read(|ticket| ReadRequest::Link { code, ticket }).await;
-        match (answer.unwrap_or_else(LinkAnswer::Refused), &self.counters.look_ups, followed) {
+        match (answer.unwrap_or_else(LinkAnswer::Refused), &self.context.look_ups, followed) {
             (LinkAnswer::NotFound, Some(queue), Some((view, mark))) if !view.is_absent(&code, mark) => {
                 self.read_in_fleet(queue, code).await
             }
@@ -305,13 +305,13 @@ impl ServiceHandle {
     }
 
     async fn read_in_fleet(&self, queue: &LookupQueue, code: Code) -> LinkAnswer {
-        let place = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
+        let waiter = self.expect_within::<LinkAnswer>(ANSWER_TIME_MAX);
         let question =
-            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, place.token, Instant::now()) };
+            LookupRequest { is_for_record: true, ..LookupRequest::new(code, self.me, waiter.token, Instant::now()) };
         if let Err(error) = queue.try_send(question) {
             return LinkAnswer::Refused(refusal(&error));
         }
-        place.answer().await.unwrap_or(LinkAnswer::Refused(LATE))
+        waiter.answer().await.unwrap_or(LinkAnswer::Refused(LATE))
     }
 
     /// Reads all visit statistics of a link, of all links, or of requests for missing codes. Returns `None` if there is
@@ -332,9 +332,9 @@ impl ServiceHandle {
     }
 
     async fn read<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ReadRequest) -> Result<A, &'static str> {
-        let place = self.expect_within(ANSWER_TIME_MAX);
-        self.send_read(request(place.ticket()))?;
-        place.answer().await.ok_or(LATE)
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        self.send_read(request(waiter.ticket()))?;
+        waiter.answer().await.ok_or(LATE)
     }
 
     /// Runs a list query.
@@ -342,21 +342,21 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.
     pub async fn list(&self, request: ListRequest) -> Result<ListAnswer, &'static str> {
-        let place = self.expect_within(ANSWER_TIME_MAX);
-        let ListQueues { pages, searches } = &self.counters.lists;
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let ListQueues { pages, searches } = &self.context.lists;
         let queue = if request.may_take_long() { searches } else { pages };
-        queue.try_send((request, place.ticket())).map_err(|error| refusal(&error))?;
-        place.answer().await.ok_or(LATE)
+        queue.try_send((request, waiter.ticket())).map_err(|error| refusal(&error))?;
+        waiter.answer().await.ok_or(LATE)
     }
 
     /// Looks a code up: in the memory of its owner, then in the store and Redis. Returns [`Lookup::NotResident`] on
     /// timeout.
     pub async fn look_up(&self, code: Code) -> OwnedLookup {
-        let place = self.expect_within::<OwnedLookup>(FETCH_TIME_MAX);
-        self.look_ups.borrow_mut().push_back((place.token, code));
+        let waiter = self.expect_within::<OwnedLookup>(FETCH_TIME_MAX);
+        self.look_ups.borrow_mut().push_back((waiter.token, code));
         self.call_loop();
         let begin = Instant::now();
-        let looked = place.answer().await;
+        let looked = waiter.answer().await;
         self.look_up_times.borrow_mut().push(begin.elapsed());
         looked.unwrap_or(Lookup::NotResident)
     }
@@ -413,23 +413,23 @@ impl ServiceHandle {
 
     /// Reads a page of the store: the links of `filter` behind the key `behind`. `None` when no answer came in time.
     pub async fn page(&self, behind: Vec<u8>, filter: Arc<Filter>) -> Option<Page> {
-        let place = self.expect_within(ANSWER_TIME_MAX);
-        let request = PageRequest { behind, filter, ticket: place.ticket() };
-        self.counters.page_reader.try_send(request).ok()?;
-        place.answer().await
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let request = PageRequest { behind, filter, ticket: waiter.ticket() };
+        self.context.page_reader.try_send(request).ok()?;
+        waiter.answer().await
     }
 
     /// Asks every core but the admin's for its latency quantiles; `None` for each one that does not answer within
     /// `within`.
     pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
-        let cores = self.counters.cores.len() - 1;
-        let places: Vec<WaiterGuard<'_, _>> = (0..cores).map(|_| self.expect_within(within)).collect();
-        for (mailbox, place) in self.counters.post.all().iter().zip(&places) {
-            mailbox.post(ToCore::Report(place.ticket()));
+        let cores = self.context.cores.len() - 1;
+        let waiters: Vec<WaiterGuard<'_, _>> = (0..cores).map(|_| self.expect_within(within)).collect();
+        for (mailbox, waiter) in self.context.mailboxes.all().iter().zip(&waiters) {
+            mailbox.post(ToCore::Report(waiter.ticket()));
         }
         let mut latencies = Vec::with_capacity(cores);
-        for place in places {
-            latencies.push(place.answer().await.map(|latency| *latency));
+        for waiter in waiters {
+            latencies.push(waiter.answer().await.map(|latency| *latency));
         }
         latencies
     }
@@ -466,10 +466,10 @@ impl ServiceHandle {
     /// # Errors
     /// The reason why that cannot be done now, in words for the client.
     pub async fn change_apps(&self, request: AppsRequest) -> Result<AppsAnswer, &'static str> {
-        let place = self.expect_within(ANSWER_TIME_MAX);
-        let order = AppsOrder { request, ticket: place.ticket() };
-        self.counters.apps.try_send(order).map_err(|error| refusal(&error))?;
-        place.answer().await.ok_or("the keys were not stored in time")
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let order = AppsOrder { request, ticket: waiter.ticket() };
+        self.context.apps.try_send(order).map_err(|error| refusal(&error))?;
+        waiter.answer().await.ok_or("the keys were not stored in time")
     }
 
     /// Returns the API keys.
@@ -481,8 +481,8 @@ impl ServiceHandle {
 
     /// Returns the rate limit for misses and failed keys.
     #[inline]
-    pub fn guard(&self) -> &MissLimiter {
-        &self.counters.guard
+    pub fn miss_limiter(&self) -> &MissLimiter {
+        &self.context.miss_limiter
     }
 
     /// Counts the response to a request for a code that a task has answered.
@@ -549,29 +549,29 @@ impl ServiceHandle {
     }
 
     /// Delivers an answer.
-    pub fn bring(&self, token: u64, reply: Reply) {
+    pub fn deliver(&self, token: u64, reply: Reply) {
         match reply {
             Reply::Stored(answer) if is_of_batch(token) => {
-                let spare = self.writes.borrow_mut().bring(token, answer);
+                let spare = self.writes.borrow_mut().deliver(token, answer);
                 self.spare_codes.borrow_mut().extend(spare);
             }
-            Reply::Link(answer) if is_of_batch(token) => _ = self.reads.borrow_mut().bring(token, answer),
+            Reply::Link(answer) if is_of_batch(token) => _ = self.reads.borrow_mut().deliver(token, answer),
             reply => {
                 if let Reply::Stored(_) = reply {
                     self.pending_creates.borrow_mut().remove(&token);
                 }
-                self.waiting.borrow_mut().bring(token, reply);
+                self.waiting.borrow_mut().deliver(token, reply);
             }
         }
     }
 
     /// Delivers the result of a look-up.
-    pub fn bring_looked(&self, token: u64, looked: OwnedLookup) {
-        self.bring(token, Reply::Looked(looked));
+    pub fn deliver_lookup(&self, token: u64, looked: OwnedLookup) {
+        self.deliver(token, Reply::Looked(looked));
     }
 
     /// Wakes the tasks that wait for a code, because new codes are available.
-    pub fn bring_codes(&self) {
+    pub fn wake_code_waiters(&self) {
         self.code_batch.set(self.code_batch.get() + 1);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }

@@ -125,7 +125,7 @@ impl<A> Waiters<A> {
         }
     }
 
-    fn bring(&mut self, token: u64, answer: A) {
+    fn deliver(&mut self, token: u64, answer: A) {
         // A task that was dropped, or whose deadline has passed, has no waiter.
         if let Some(waiter) = self.0.get_mut(&token) {
             waiter.answer = Some(answer);
@@ -166,9 +166,9 @@ macro_rules! answers {
 
         impl Waiting {
             /// Brings a reply to its waiter, and wakes the task.
-            pub(super) fn bring(&mut self, token: u64, reply: Reply) {
+            pub(super) fn deliver(&mut self, token: u64, reply: Reply) {
                 match reply {
-                    $(Reply::$variant(answer) => self.$field.bring(token, answer),)*
+                    $(Reply::$variant(answer) => self.$field.deliver(token, answer),)*
                 }
             }
 

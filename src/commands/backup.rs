@@ -300,9 +300,10 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
             return Err(damaged(MANIFEST_FILE, &format!("lists {name:?}, which is not a file of a backup")));
         }
         let path = dir.join(name);
-        let found = match name == STORE_FILE {
-            true => fs::metadata(&path).map(|meta| FileSum { bytes: meta.len(), sum: 0 }),
-            false => fs::read(&path).map(|bytes| FileSum::of(&bytes)),
+        let found = if name == STORE_FILE {
+            fs::metadata(&path).map(|meta| FileSum { bytes: meta.len(), sum: 0 })
+        } else {
+            fs::read(&path).map(|bytes| FileSum::of(&bytes))
         };
         match found {
             Ok(found) if found.bytes != expected.bytes => {
@@ -403,10 +404,8 @@ fn log_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Result<(
         return Ok(());
     }
     let now_ms = unix_ms();
-    let change = |registry: &mut Registry| match revoke_keys {
-        true => registry.revoke_all(now_ms),
-        false => registry.valid(now_ms),
-    };
+    let change =
+        |registry: &mut Registry| if revoke_keys { registry.revoke_all(now_ms) } else { registry.valid(now_ms) };
     let changed = apps_file::update(data_dir, false, change).map_err(|error| keys_exit(data_dir, &error))?;
     let text = match (revoke_keys, changed.0) {
         (_, 0) => return Ok(()),

@@ -211,7 +211,8 @@ pub enum AppCommand {
         /// Links that the app may create per second on all nodes together [default: limits.creates_per_second]
         #[arg(long, value_name = "N", value_parser = rate)]
         creates_per_second: Option<NonZeroU32>,
-        /// Limit the key to a domain of domains.serve, or to DEFAULT, the default domain; can be repeated [default: all]
+        /// Limit the key to a domain of domains.serve, or to DEFAULT, the default domain; can be repeated [default:
+        /// all]
         #[arg(long = "domain", value_name = "HOST")]
         domains: Vec<String>,
         /// The data directory.

@@ -19,7 +19,7 @@ pub(super) fn note_read<B>(
     request: &hyper::Request<B>,
     is_secure: bool,
 ) -> Option<PendingEntry> {
-    if !services.picks() {
+    if !services.samples_request() {
         return None;
     }
     let field = |name| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();

@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use super::connection::{Conn, ConnState};
 use super::driver::Tag;
-use super::listen::Begins;
+use super::listen::Layers;
 use super::work::Work;
 use carom_limits::ConnectionLimits;
 
@@ -43,7 +43,7 @@ impl ConnectionLimiter {
         ConnectionLimiter { full_from: limits.connections * 19 / 20, ..ConnectionLimiter::default() }
     }
 
-    /// Begins the next tick.
+    /// Layers the next tick.
     pub(super) fn tick(&mut self) {
         self.shed = 0;
     }
@@ -58,13 +58,13 @@ impl ConnectionLimiter {
         let is_evicted = matches!(conn.state, ConnState::Closed { is_evicted: true, .. });
         debug_assert!(!is_evicted || self.leaving > 0, "each evicted connection was counted");
         self.leaving -= usize::from(is_evicted);
-        let Some(place) = conn.counted else { return };
-        assert!(self.of_address.contains_key(&place.hash()), "the connection does not count for its address");
-        if let Some(count) = self.of_address.get_mut(&place.hash()) {
+        let Some(client_key) = conn.counted else { return };
+        assert!(self.of_address.contains_key(&client_key.hash()), "the connection does not count for its address");
+        if let Some(count) = self.of_address.get_mut(&client_key.hash()) {
             debug_assert!(*count > 0, "an address without connections has no entry");
             *count -= 1;
             if *count == 0 {
-                self.of_address.remove(&place.hash());
+                self.of_address.remove(&client_key.hash());
             }
         }
     }
@@ -73,32 +73,32 @@ impl ConnectionLimiter {
 impl Work {
     /// Returns true if one more connection may open. Evicts an idle connection for it if needed.
     pub(super) fn has_room(&mut self) -> bool {
-        debug_assert!(self.crowd.leaving <= self.conns.len(), "connections that leave are still there");
-        let count = self.conns.len() - self.crowd.leaving;
-        if count >= self.crowd.full_from {
+        debug_assert!(self.limiter.leaving <= self.conns.len(), "connections that leave are still there");
+        let count = self.conns.len() - self.limiter.leaving;
+        if count >= self.limiter.full_from {
             // Below the limit, connections that have only just come are kept.
             let idle_for = if count < self.limits.connections { 2 } else { 0 };
             self.evict(idle_for);
         }
-        let has_room = self.conns.len() - self.crowd.leaving < self.limits.connections;
+        let has_room = self.conns.len() - self.limiter.leaving < self.limits.connections;
         if !has_room {
             self.stats.shed.add(1);
-            self.crowd.shed += 1;
+            self.limiter.shed += 1;
         }
         has_room
     }
 
     /// Registers a new connection, and counts it for its address if that is known.
-    pub(super) fn meet(&mut self, slot: u32, begins: Begins) {
+    pub(super) fn register(&mut self, slot: u32, layers: Layers) {
         let Some(conn) = self.conns.get(slot) else { return };
-        self.crowd.idle.push(Reverse((conn.wait.since, conn.tag.slot, conn.tag.generation)));
-        if self.crowd.idle.len() > 2 * self.conns.len() + LOOKED_AT {
+        self.limiter.idle.push(Reverse((conn.wait.since, conn.tag.slot, conn.tag.generation)));
+        if self.limiter.idle.len() > 2 * self.conns.len() + LOOKED_AT {
             let conns = &mut self.conns;
-            self.crowd.idle.retain(|Reverse((_, slot, generation))| {
+            self.limiter.idle.retain(|Reverse((_, slot, generation))| {
                 conns.of(Tag { slot: *slot, generation: *generation }).is_some()
             });
         }
-        if !begins.proxied {
+        if !layers.proxied {
             self.count_address(slot);
         }
     }
@@ -109,19 +109,19 @@ impl Work {
         let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
         assert!(conn.counted.is_none(), "the connection would count twice, and be forgotten once");
         let Some(address) = conn.known_address() else { return true };
-        let place = self.services.guard().place(address);
+        let client_key = self.services.miss_limiter().client_key(address);
         // A proxy stands for many clients.
-        if self.trust.proxies.has(address) || place.is_private() && !self.limits.counts_private {
+        if self.trust.proxies.has(address) || client_key.is_private() && !self.limits.counts_private {
             return true;
         }
-        let count = self.crowd.of_address.entry(place.hash()).or_default();
+        let count = self.limiter.of_address.entry(client_key.hash()).or_default();
         if *count >= most {
             self.stats.shed.add(1);
             self.break_off(slot);
             return false;
         }
         *count += 1;
-        conn.counted = Some(place);
+        conn.counted = Some(client_key);
         true
     }
 
@@ -129,25 +129,25 @@ impl Work {
     /// there was one.
     pub(super) fn evict(&mut self, idle_for: u32) -> bool {
         for _ in 0..LOOKED_AT {
-            let Some(Reverse((since, slot, generation))) = self.crowd.idle.pop() else { return false };
+            let Some(Reverse((since, slot, generation))) = self.limiter.idle.pop() else { return false };
             let Some(conn) = self.conns.of(Tag { slot, generation }) else { continue };
             let is_idle = !conn.is_busy() && conn.awaits_request();
             // Idle since a later tick than the heap knew, or not idle now.
             let idle_since = if is_idle { conn.wait.since } else { self.now.tick + 1 };
-            match is_idle && idle_since == since {
-                true if self.now.tick.wrapping_sub(since) < idle_for => {
-                    self.crowd.idle.push(Reverse((since, slot, generation)));
-                    return false;
+            if !is_idle || idle_since != since {
+                if !conn.state.is_closed() {
+                    self.limiter.idle.push(Reverse((idle_since, slot, generation)));
                 }
-                true => {
-                    self.crowd.leaving += 1;
-                    self.stats.evicted.add(1);
-                    self.close(slot, true);
-                    return true;
-                }
-                false if conn.state.is_closed() => {}
-                false => self.crowd.idle.push(Reverse((idle_since, slot, generation))),
+                continue;
             }
+            if self.now.tick.wrapping_sub(since) < idle_for {
+                self.limiter.idle.push(Reverse((since, slot, generation)));
+                return false;
+            }
+            self.limiter.leaving += 1;
+            self.stats.evicted.add(1);
+            self.close(slot, true);
+            return true;
         }
         false
     }

@@ -1,8 +1,8 @@
 //! The datapath past the kernel's TCP: the AF_XDP socket of one receive queue, and the TCP/IP stack on top of it.
 //!
-//! [`Datapath`] belongs to one core. Its connections are [`StackTransport`]s, which share it: a transport sends, ends and
-//! closes through it, as a socket does through the kernel. What the stack reports is collected in an [`Inbox`], and the
-//! loop delivers it while the datapath is not borrowed (`turn`).
+//! [`Datapath`] belongs to one core. Its connections are [`StackTransport`]s, which share it: a transport sends, ends
+//! and closes through it, as a socket does through the kernel. What the stack reports is collected in an [`Inbox`], and
+//! the loop delivers it while the datapath is not borrowed (`turn`).
 
 mod transport;
 mod turn;
@@ -244,7 +244,7 @@ impl Datapath {
         (datapath, parts.entry)
     }
 
-    /// Begins a turn.
+    /// Layers a turn.
     fn begin(&mut self, now: Instant) {
         self.now_us = now.saturating_duration_since(self.began).as_micros() as u64;
         self.routes.now = now;

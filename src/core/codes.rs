@@ -13,7 +13,7 @@ use carom_shards::{CodeFilter, CodeHash};
 
 /// An approximate set of the codes of a core. It may report codes that do not exist.
 #[derive(Debug)]
-pub(super) struct Codes {
+pub(super) struct KnownCodes {
     /// `None` if it would take more than `bytes_max`: then any code may exist.
     filter: Option<CodeFilter>,
     /// The filter under construction.
@@ -22,18 +22,18 @@ pub(super) struct Codes {
     bytes_max: u64,
     /// The smallest number of codes that a filter is sized for.
     len_min: usize,
-    /// Codes that the filter held when it was given up.
+    /// KnownCodes that the filter held when it was given up.
     len_given_up: usize,
     /// Links removed since the filter was begun.
     removed: usize,
 }
 
-impl Codes {
+impl KnownCodes {
     /// Returns an empty set for about `codes` codes, with filters of at most `bytes_max` bytes.
-    pub(super) fn for_about(codes: usize, len_min: usize, bytes_max: u64) -> Codes {
+    pub(super) fn for_about(codes: usize, len_min: usize, bytes_max: u64) -> KnownCodes {
         let filter = (bytes_for(codes, len_min) <= bytes_max).then(|| CodeFilter::for_about(room_for(codes, len_min)));
         let len_given_up = if filter.is_none() { codes } else { 0 };
-        Codes { filter, next: None, bytes_max, len_min, len_given_up, removed: 0 }
+        KnownCodes { filter, next: None, bytes_max, len_min, len_given_up, removed: 0 }
     }
 
     /// True if the code of a hash may exist.
@@ -96,7 +96,7 @@ impl Codes {
         (self.filter.as_ref().map_or(0, CodeFilter::memory_bytes) + bytes <= self.bytes_max).then_some(bytes)
     }
 
-    /// Begins to build the next filter, if at least a quarter of the codes is gone.
+    /// Layers to build the next filter, if at least a quarter of the codes is gone.
     pub(super) fn begin(&mut self) {
         if self.next.is_some() || self.removed == 0 || 4 * self.removed < self.len() || self.bytes_of_next().is_none() {
             return;
@@ -128,7 +128,7 @@ impl Codes {
         self.filter.iter().chain(&self.next).map(bytes_wanted).sum()
     }
 
-    /// Codes in the filter, or in it when it was given up.
+    /// KnownCodes in the filter, or in it when it was given up.
     fn len(&self) -> usize {
         self.filter.as_ref().map_or(self.len_given_up, CodeFilter::len)
     }
@@ -198,7 +198,7 @@ mod tests {
 
     /// A core's codes, its mailbox, the store, and the thread that reads it.
     struct World {
-        codes: Codes,
+        codes: KnownCodes,
         mail: VecDeque<Mail>,
         stored: HashSet<u64>,
         /// Links that the core has received.
@@ -262,7 +262,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_code_that_exists_is_never_unknown(steps in proptest::collection::vec(any_step(), 1..300)) {
-            let codes = Codes::for_about(0, 0, 1 << 20);
+            let codes = KnownCodes::for_about(0, 0, 1 << 20);
             let (stored, known) = (HashSet::new(), HashSet::new());
             let mut world = World { codes, mail: VecDeque::new(), stored, known, part: None, built: 0 };
             steps.iter().for_each(|step| world.take(step));
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn removed_codes_are_forgotten_with_the_next_filter() {
-        let mut codes = Codes::for_about(0, 0, 1 << 20);
+        let mut codes = KnownCodes::for_about(0, 0, 1 << 20);
         (0..4_000).for_each(|code| codes.insert(hash(code)));
         assert!(!codes.is_worn(), "all of them exist");
         (0..3_000).for_each(|_| codes.note_removed());
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_filter_that_was_given_up_comes_back_when_enough_links_are_gone() {
         // Room for some 9,000 codes.
-        let mut codes = Codes::for_about(0, 0, 28 << 10);
+        let mut codes = KnownCodes::for_about(0, 0, 28 << 10);
         (0..20_000).for_each(|code| codes.insert(hash(code)));
         assert!(!codes.is_known() && codes.may_hold(hash(99_999)));
         let held = codes.len();

@@ -78,7 +78,7 @@ pub(super) enum Awaits {
     /// The store, Redis or the visit allowance, which may take longer than clients should wait.
     Storage,
     /// Nobody yet: the code of the default domain is looked up next, because the domain has no such link.
-    Turn,
+    Fallback,
 }
 
 /// A rejection that waits for the answers before it.
@@ -123,7 +123,7 @@ struct ClientAddress {
     /// True if the connection began with a PROXY header that names no client.
     is_nameless: bool,
     /// The key of the address in the miss limit.
-    place: Option<ClientKey>,
+    client_key: Option<ClientKey>,
 }
 
 /// A request for a short code that waits for another core, the store or Redis.
@@ -165,7 +165,7 @@ impl PendingLookup {
             code,
             since: now.instant,
             followed: now.followed,
-            awaits: Awaits::Turn,
+            awaits: Awaits::Fallback,
             unconfirmed: false,
             visitor,
             query: request.query.of(head).to_vec(),
@@ -187,7 +187,7 @@ pub(super) struct Conn {
     pub(super) unconsumed: Vec<u8>,
     /// Bytes to send next. Keeps at most 512 bytes of memory while idle.
     pub(super) out: Vec<u8>,
-    pub(super) slow: Option<Rc<Stream>>,
+    pub(super) hyper: Option<Rc<Stream>>,
     pub(super) wait: Wait,
     pub(super) sends: SendProgress,
     /// True if the client has ended its side.
@@ -213,7 +213,7 @@ impl Conn {
             state: ConnState::Open,
             unconsumed: Vec::new(),
             out: Vec::new(),
-            slow: None,
+            hyper: None,
             wait: Wait { since: tick, heads: 0, expects: Expects::Request, progress: 0 },
             sends: SendProgress { since: tick, acknowledged: 0, unread_since: None },
             peer_ended: false,
@@ -237,13 +237,13 @@ impl Conn {
             ConnState::Open => assert!(self.state.is_live(), "no end is taken back"),
             ConnState::LookingUp(_) => {
                 assert!(
-                    matches!(self.state, ConnState::Open) && self.slow.is_none(),
-                    "one look-up at a time, on the fast way"
+                    matches!(self.state, ConnState::Open) && self.hyper.is_none(),
+                    "one look-up at a time, on the fast path"
                 );
             }
             ConnState::Rejecting(_) => {
                 assert!(
-                    matches!(self.state, ConnState::Open) && self.slow.is_some(),
+                    matches!(self.state, ConnState::Open) && self.hyper.is_some(),
                     "without hyper nothing is waited for"
                 );
             }
@@ -280,8 +280,8 @@ impl Conn {
 
     /// Sets the client that a PROXY header names. If it names none, header fields of requests cannot name one either,
     /// because their author is unknown.
-    pub(super) fn come_from(&mut self, client: Option<IpAddr>) {
-        self.client = ClientAddress { told: client, peer: client, is_nameless: client.is_none(), place: None };
+    pub(super) fn set_proxied_client(&mut self, client: Option<IpAddr>) {
+        self.client = ClientAddress { told: client, peer: client, is_nameless: client.is_none(), client_key: None };
     }
 
     /// Returns the address that requests come from, before a header field names another.
@@ -291,14 +291,14 @@ impl Conn {
     }
 
     /// Sets the client of the next request to the one that the proxies name in `field`.
-    pub(super) fn follow(&mut self, trust: &Trust, field: &[u8]) {
+    pub(super) fn apply_forwarded(&mut self, trust: &Trust, field: &[u8]) {
         if self.client.peer.is_none() {
             self.client.peer = self.source().map(|source| source.address);
         }
         let client =
             self.client.peer.map(|peer| if self.client.is_nameless { peer } else { trust.client(peer, field) });
         if client != self.client.told {
-            (self.client.told, self.client.place) = (client, None);
+            (self.client.told, self.client.client_key) = (client, None);
         }
     }
 
@@ -309,7 +309,7 @@ impl Conn {
 
     /// Waits for the answer to a look-up, for a request with that head.
     pub(super) fn look_up(&mut self, services: &ServiceHandle, pending: PendingLookup, head: &[u8]) {
-        let noted = services.picks().then(|| access::note(services, self, &pending.request, head));
+        let noted = services.samples_request().then(|| access::note(services, self, &pending.request, head));
         self.enter(ConnState::LookingUp(PendingLookup { noted, ..pending }));
     }
 
@@ -337,23 +337,23 @@ impl Conn {
 
     /// True if the client is over the rate limit for misses, and gets 429 for now.
     #[cold]
-    pub(super) fn is_barred(&mut self, services: &ServiceHandle) -> bool {
-        self.place(services).is_some_and(|place| services.guard().retry_after(place).is_some())
+    pub(super) fn is_throttled(&mut self, services: &ServiceHandle) -> bool {
+        self.client_key(services).is_some_and(|client_key| services.miss_limiter().retry_after(client_key).is_some())
     }
 
     /// Counts a miss of the client. Returns true if that exceeds the rate limit.
     #[inline]
     pub(super) fn misses_too_often(&mut self, services: &ServiceHandle) -> bool {
-        services.guard().counts_misses()
-            && self.place(services).is_some_and(|place| services.guard().miss(place).is_err())
+        services.miss_limiter().counts_misses()
+            && self.client_key(services).is_some_and(|client_key| services.miss_limiter().miss(client_key).is_err())
     }
 
     /// Returns the key of the client's address in the miss limiter.
-    pub(super) fn place(&mut self, services: &ServiceHandle) -> Option<ClientKey> {
-        if self.client.place.is_none() {
-            self.client.place = self.address().map(|address| services.guard().place(address));
+    pub(super) fn client_key(&mut self, services: &ServiceHandle) -> Option<ClientKey> {
+        if self.client.client_key.is_none() {
+            self.client.client_key = self.address().map(|address| services.miss_limiter().client_key(address));
         }
-        self.client.place
+        self.client.client_key
     }
 
     /// Adds `len` bytes to the progress of a body of unlimited length. Each `least` bytes restart its timeout.
@@ -371,8 +371,8 @@ impl Conn {
 
     /// Hands bytes to hyper, and ends its input after the last ones.
     pub(super) fn pass(&self, bytes: &[u8]) {
-        debug_assert!(self.state.is_live() || self.slow.is_none(), "nothing is passed on after the end");
-        let Some(stream) = &self.slow else { return };
+        debug_assert!(self.state.is_live() || self.hyper.is_none(), "nothing is passed on after the end");
+        let Some(stream) = &self.hyper else { return };
         stream.put(bytes, self.machine.heads());
         if self.machine.is_ended() {
             stream.end(Ending::Last);
@@ -384,13 +384,13 @@ impl Conn {
         matches!(self.state, ConnState::LookingUp(_))
             || self.transport.is_sending()
             || !self.out.is_empty()
-            || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
+            || self.hyper.as_ref().is_some_and(|stream| stream.is_busy())
     }
 
     /// True if something may have waited for the end of a send that was taken whole at once.
     #[inline]
     pub(super) fn waits_for_room(&self) -> bool {
-        let is_plain = matches!(self.state, ConnState::Open) && self.slow.is_none();
+        let is_plain = matches!(self.state, ConnState::Open) && self.hyper.is_none();
         !is_plain || !self.unconsumed.is_empty() || self.peer_ended
     }
 
@@ -421,7 +421,7 @@ impl Conn {
 
     /// True if it speaks HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
-        self.slow.as_ref().is_some_and(|slow| slow.is_http2())
+        self.hyper.as_ref().is_some_and(|stream| stream.is_http2())
     }
 
     /// Returns the index of this connection's response writer in `Redirects::answers`: 0 without TLS, 1 with it.
@@ -481,13 +481,13 @@ impl Conns {
             self.slots.push(Slot { generation: 0, conn: None });
             (self.slots.len() - 1) as u32
         });
-        let place = &mut self.slots[slot as usize];
-        assert!(place.conn.is_none(), "the slot has a connection, whose descriptor would be closed");
+        let entry = &mut self.slots[slot as usize];
+        assert!(entry.conn.is_none(), "the slot has a connection, whose descriptor would be closed");
         // Completions of the slot's last connection carry another generation. 24 bits fit the ring's user data.
-        place.generation = (place.generation + 1) & 0x00ff_ffff;
-        let tag = Tag { slot, generation: place.generation };
-        debug_assert!(place.conn.is_none(), "a slot has one connection");
-        place.conn = Some(Box::new(Conn::new(transport, tag, machine, (tick, queued_max))));
+        entry.generation = (entry.generation + 1) & 0x00ff_ffff;
+        let tag = Tag { slot, generation: entry.generation };
+        debug_assert!(entry.conn.is_none(), "a slot has one connection");
+        entry.conn = Some(Box::new(Conn::new(transport, tag, machine, (tick, queued_max))));
         self.open += 1;
         assert_eq!(self.open + self.free.len(), self.slots.len(), "a slot is neither free nor in use");
         slot

@@ -1,14 +1,14 @@
 //! Everything that a core can answer from: its own links, copies of other cores' hot links, and the mesh to the owners
 //! of the rest.
 //!
-//! This module keeps the copies correct; see also [`super::hot_copies`] and [`super::invalidation`].
+//! This module keeps the copies correct; see also [`super::hot_copies`] and [`super::recalls`].
 
 use carom_shards::{Code, CodeHash, CoreId};
 
-use super::hot_copies::{HotLinks, Sightings};
-use super::invalidation::PendingInvalidations;
+use super::hot_copies::{LinkCopies, RecentRequests};
 use super::link_memory::Placed;
 use super::mesh::{Mesh, PeerMessage};
+use super::recalls::PendingRecalls;
 use super::shard::Shard;
 use crate::bridge::{LinkChange, StoreAnswer, Ticket};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
@@ -19,9 +19,9 @@ pub(super) struct Data {
     pub(super) shard: Shard,
     pub(super) mesh: Mesh,
     /// Copies of other cores' links, and candidates for one. `None` without other cores.
-    hot: Option<(HotLinks, Sightings)>,
+    copies: Option<(LinkCopies, RecentRequests)>,
     /// Changes of this core's links that wait until other cores have dropped their copies.
-    recalls: PendingInvalidations,
+    recalls: PendingRecalls,
 }
 
 /// The core to ask for a code that this one does not own, and has no copy of.
@@ -35,8 +35,8 @@ pub(super) struct Remote {
 
 impl Data {
     pub(super) fn new(shard: Shard, mesh: Mesh) -> Data {
-        let hot = (mesh.peers() > 0).then(|| (HotLinks::new(), Sightings::new()));
-        Data { shard, mesh, hot, recalls: PendingInvalidations::default() }
+        let copies = (mesh.peers() > 0).then(|| (LinkCopies::new(), RecentRequests::new()));
+        Data { shard, mesh, copies, recalls: PendingRecalls::default() }
     }
 
     /// Looks for a code, as far as that is possible without asking another core: in this core's own links, and in its
@@ -47,10 +47,10 @@ impl Data {
     #[inline]
     pub(super) fn find(&mut self, code: &Code, now_ms: u64) -> Result<BorrowedLookup<'_>, Remote> {
         let (hash, owner) = self.shard.resolve(code);
-        let Some((hot, seen)) = self.hot.as_mut().filter(|_| owner != self.shard.me) else {
+        let Some((copies, seen)) = self.copies.as_mut().filter(|_| owner != self.shard.me) else {
             return Ok(self.shard.find(code, hash, now_ms));
         };
-        match hot.find(code, hash, now_ms) {
+        match copies.find(code, hash, now_ms) {
             Some(found) => {
                 self.shard.stats.hot_hits.add(1);
                 Ok(found)
@@ -66,7 +66,7 @@ impl Data {
         now_ms: u64,
         mut take: impl FnMut(PeerMessage<'_>) -> Option<Code>,
     ) -> (usize, bool) {
-        let Data { shard, mesh, hot, .. } = self;
+        let Data { shard, mesh, copies, .. } = self;
         let answered = mesh.answer_questions(
             shard,
             |shard, questions| shard.prefetch(questions.iter().map(|question| question.hash)),
@@ -75,17 +75,17 @@ impl Data {
         let taken = mesh.take_answers(|arrived| match arrived {
             PeerMessage::Answer { token, found } => {
                 let wanted = take(PeerMessage::Answer { token, found });
-                if let (Some(code), Lookup::Live(Destination { policy, target }), Some((hot, _))) =
-                    (wanted, found, &mut *hot)
+                if let (Some(code), Lookup::Live(Destination { policy, target }), Some((copies, _))) =
+                    (wanted, found, &mut *copies)
                 {
                     debug_assert_ne!(shard.resolve(&code).1, shard.me, "nobody recalls a copy of an own link");
-                    hot.keep(&code, shard.resolve(&code).0, policy, target);
+                    copies.keep(&code, shard.resolve(&code).0, policy, target);
                 }
             }
             PeerMessage::Recall { owner, number, hash } => {
                 debug_assert_ne!(owner, shard.me, "a core recalls its own links itself");
-                if let Some((hot, _)) = hot {
-                    hot.forget(hash);
+                if let Some((copies, _)) = copies {
+                    copies.forget(hash);
                 }
                 take(PeerMessage::Recall { owner, number, hash });
             }
@@ -108,11 +108,11 @@ impl Data {
         };
         let peers = self.mesh.peers();
         // A link that replaces one whose delete still waits must wait for the copies of that one.
-        if peers == 0 || !(replaced || self.recalls.concern(hash)) {
+        if peers == 0 || !(replaced || self.recalls.has(hash)) {
             return notify;
         }
         self.mesh.recall(self.recalls.begin(hash, peers, notify), hash);
-        debug_assert!(self.recalls.concern(hash), "a later change would be acknowledged before this one");
+        debug_assert!(self.recalls.has(hash), "a later change would be acknowledged before this one");
         None
     }
 
@@ -218,9 +218,9 @@ mod tests {
     }
 
     impl Node {
-        fn new(share: MemoryBudget) -> Node {
+        fn new(memory_budget: MemoryBudget) -> Node {
             let (count, hasher) = (CoreCount::new(CORES).unwrap(), CodeHasher::new(9));
-            let shard = |core| Shard::new(CoreId(core), count, hasher, share, Arc::default(), Arc::default());
+            let shard = |core| Shard::new(CoreId(core), count, hasher, memory_budget, Arc::default(), Arc::default());
             Node {
                 cores: weave(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect(),
                 mail: (0..CORES).map(|_| VecDeque::new()).collect(),
@@ -314,9 +314,10 @@ mod tests {
                 None => None,
                 Some(Mail::Dropped(number)) => self.cores[core].dropped(number),
                 Some(Mail::Apply { code: number, version, commit, number: token }) => {
-                    let change = match is_link(version) {
-                        true => LinkChange::Put(Arc::new(link(number, version))),
-                        false => LinkChange::Remove(code(number)),
+                    let change = if is_link(version) {
+                        LinkChange::Put(Arc::new(link(number, version)))
+                    } else {
+                        LinkChange::Remove(code(number))
                     };
                     let ticket = Ticket::new(CoreId(0), token);
                     self.cores[core].change(&change, commit, Some((ticket, StoreAnswer::Created)))
@@ -328,9 +329,10 @@ mod tests {
                 Some(Mail::LookedUp { asked, version }) => {
                     self.fetched += 1;
                     let target = target(version);
-                    let found = match is_link(version) {
-                        true => Lookup::Live(Destination { policy: Policy::default(), target: target.as_bytes() }),
-                        false => Lookup::Missing,
+                    let found = if is_link(version) {
+                        Lookup::Live(Destination { policy: Policy::default(), target: target.as_bytes() })
+                    } else {
+                        Lookup::Missing
                     };
                     is_right(&found, asked, self.stored[asked.code]);
                     None
@@ -467,7 +469,7 @@ mod tests {
         let changed = code(stored[0]);
         // The neighbour has a copy.
         let (hash, _) = cores[0].shard.resolve(&changed);
-        cores[1].hot.as_mut().unwrap().0.keep(&changed, hash, Policy::default(), b"https://example.org/1");
+        cores[1].copies.as_mut().unwrap().0.keep(&changed, hash, Policy::default(), b"https://example.org/1");
         let ticket = Ticket::new(CoreId(0), 7);
         let put = LinkChange::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
         assert_eq!(
@@ -511,11 +513,11 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_is_answered_what_was_over_when_they_asked(steps in proptest::collection::vec(any_step(), 1..400)) {
-            for share in [MemoryBudget::All, MemoryBudget::Bytes(512 << 10)] {
-                let mut node = Node::new(share);
+            for memory_budget in [MemoryBudget::All, MemoryBudget::Bytes(512 << 10)] {
+                let mut node = Node::new(memory_budget);
                 steps.iter().for_each(|step| node.take(step));
                 node.settle();
-                assert!(share != MemoryBudget::All || node.fetched == 0);
+                assert!(memory_budget != MemoryBudget::All || node.fetched == 0);
             }
         }
     }

@@ -15,7 +15,7 @@ use carom_ring::{Ring, reset_on_close, unacknowledged_len};
 use carom_telemetry::stats::BypassStats;
 
 use super::bypass::{Bypass, BypassParts, StackTransport};
-use super::listen::{self, Begins, Listener, Socket};
+use super::listen::{self, Layers, Listener, Socket};
 
 /// Something that has happened to a listener or a connection.
 pub(super) enum Event {
@@ -252,7 +252,7 @@ pub(super) struct Driver {
     /// Each listener, until it is closed.
     listeners: Vec<Option<Listener>>,
     /// Protocol layers before HTTP on each listener.
-    begins: Vec<Begins>,
+    layers: Vec<Layers>,
     /// For each listener, true if its accept is armed.
     accepting: Vec<bool>,
     is_open: bool,
@@ -277,7 +277,7 @@ impl Driver {
             ring,
             bypass,
             accepting: vec![false; listeners.len()],
-            begins: listeners.iter().map(|listener| listener.begins).collect(),
+            layers: listeners.iter().map(|listener| listener.layers).collect(),
             listeners: listeners.into_iter().map(Some).collect(),
             is_open: false,
             completions: Vec::new(),
@@ -396,8 +396,8 @@ impl Driver {
     // Listeners.
 
     /// Returns the protocol layers before HTTP on a listener.
-    pub(super) fn begins(&self, listener: usize) -> Begins {
-        self.begins[listener]
+    pub(super) fn layers(&self, listener: usize) -> Layers {
+        self.layers[listener]
     }
 
     /// Listens on all sockets, and accepts clients.
@@ -487,9 +487,9 @@ impl Driver {
 
     // Connections.
 
-    /// Sends bytes on a connection that sends nothing yet. Returns the buffer, empty, if all of them were taken at once:
-    /// then no [`Event::Sent`] follows. After the last bytes of a connection, the stack sends the end with them; on a
-    /// socket it follows later.
+    /// Sends bytes on a connection that sends nothing yet. Returns the buffer, empty, if all of them were taken at
+    /// once: then no [`Event::Sent`] follows. After the last bytes of a connection, the stack sends the end with them;
+    /// on a socket it follows later.
     #[inline]
     pub(super) fn send(
         &mut self,

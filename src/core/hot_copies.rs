@@ -1,11 +1,11 @@
 //! Copies of frequently requested links of other cores. A copy saves a round trip to the owner.
 //!
 //! The table has a fixed number of slots, and twelve bits of the hash choose the slot of a link. A link becomes a
-//! candidate when it is requested twice with no request for another link of the same slot of [`Sightings`] in between.
-//! Evenly spread traffic therefore leaves the table alone. A candidate replaces the copy in its slot only if that copy
-//! was not requested since the previous candidate.
+//! candidate when it is requested twice with no request for another link of the same slot of [`RecentRequests`] in
+//! between. Evenly spread traffic therefore leaves the table alone. A candidate replaces the copy in its slot only if
+//! that copy was not requested since the previous candidate.
 //!
-//! An owner recalls every copy before it acknowledges a change of its link ([`super::invalidation`]). A copy expires
+//! An owner recalls every copy before it acknowledges a change of its link ([`super::recalls`]). A copy expires
 //! with its link. The table keeps no unknown codes and no links with a visit limit.
 
 use carom_shards::{Code, CodeHash, Policy};
@@ -13,37 +13,37 @@ use carom_shards::{Code, CodeHash, Policy};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Bytes of the longest destination that the table keeps: one message of the mesh holds it.
-pub(super) const TARGET_BYTES_MAX: usize = 144;
+pub(super) const COPY_DESTINATION_LEN_MAX: usize = 144;
 
-const _: () = assert!(TARGET_BYTES_MAX <= u8::MAX as usize, "a place keeps the length in one byte");
+const _: () = assert!(COPY_DESTINATION_LEN_MAX <= u8::MAX as usize, "a slot keeps the length in one byte");
 
 /// Slots of the table. By Zipf's law, with ten million links, they serve half of all requests. They take 1 MiB.
-const PLACES: usize = 4_096;
+const SLOTS: usize = 4_096;
 
 /// Entries of the table of recently requested codes.
-const SEEN: usize = 4 * PLACES;
+const SEEN: usize = 4 * SLOTS;
 
 /// One core's copies of other cores' links.
 #[derive(Debug)]
-pub(super) struct HotLinks {
-    /// One tag for each place: part of the link's hash, or zero if the place is empty.
+pub(super) struct LinkCopies {
+    /// One tag for each slot: part of the link's hash, or zero if the slot is empty.
     tags: Box<[u32]>,
-    places: Box<[HotSlot]>,
+    slots: Box<[CopySlot]>,
 }
 
 #[derive(Clone, Debug)]
-struct HotSlot {
+struct CopySlot {
     code: Code,
     policy: Policy,
     target_len: u8,
-    /// True if a request came for it since another link last wanted its place.
+    /// True if a request came for it since another link last wanted its slot.
     asked: bool,
-    target: [u8; TARGET_BYTES_MAX],
+    target: [u8; COPY_DESTINATION_LEN_MAX],
 }
 
-/// Returns the place of a hash. Owners are chosen by the upper bits of a hash, so this uses the lower ones.
-fn place_of(hash: CodeHash) -> usize {
-    hash.0 as usize % PLACES
+/// Returns the slot of a hash. Owners are chosen by the upper bits of a hash, so this uses the lower ones.
+fn slot_of(hash: CodeHash) -> usize {
+    hash.0 as usize % SLOTS
 }
 
 /// Returns the tag of a hash, which is never zero.
@@ -51,55 +51,55 @@ fn tag_of(hash: CodeHash) -> u32 {
     (hash.0 >> 16) as u32 | 1
 }
 
-impl HotLinks {
-    pub(super) fn new() -> HotLinks {
-        let nothing = HotSlot {
+impl LinkCopies {
+    pub(super) fn new() -> LinkCopies {
+        let nothing = CopySlot {
             code: Code::parse(b"0").expect("a code"),
             policy: Policy::default(),
             target_len: 0,
             asked: false,
-            target: [0; TARGET_BYTES_MAX],
+            target: [0; COPY_DESTINATION_LEN_MAX],
         };
-        HotLinks { tags: vec![0; PLACES].into(), places: vec![nothing; PLACES].into() }
+        LinkCopies { tags: vec![0; SLOTS].into(), slots: vec![nothing; SLOTS].into() }
     }
 
     /// Returns the copy of a link, if the table has one that has not expired at `now_ms`.
     #[inline]
     pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Option<BorrowedLookup<'_>> {
-        let at = place_of(hash);
-        if self.tags[at] != tag_of(hash) || self.places[at].code != *code {
+        let at = slot_of(hash);
+        if self.tags[at] != tag_of(hash) || self.slots[at].code != *code {
             return None;
         }
-        let place = &mut self.places[at];
-        if place.policy.valid_until_ms.is_some_and(|until| until <= now_ms) {
+        let slot = &mut self.slots[at];
+        if slot.policy.valid_until_ms.is_some_and(|until| until <= now_ms) {
             self.tags[at] = 0;
             return None;
         }
-        debug_assert!(place.policy.max_visits.is_none(), "only the owner may grant a limited visit");
-        place.asked = true;
-        let target = &place.target[..usize::from(place.target_len)];
-        Some(Lookup::Live(Destination { policy: place.policy, target }))
+        debug_assert!(slot.policy.max_visits.is_none(), "only the owner may grant a limited visit");
+        slot.asked = true;
+        let target = &slot.target[..usize::from(slot.target_len)];
+        Some(Lookup::Live(Destination { policy: slot.policy, target }))
     }
 
-    /// Keeps a copy of a link, unless the copy in its place is in use, the destination is too long, or visits are
+    /// Keeps a copy of a link, unless the copy in its slot is in use, the destination is too long, or visits are
     /// limited.
     pub(super) fn keep(&mut self, code: &Code, hash: CodeHash, policy: Policy, target: &[u8]) {
-        let at = place_of(hash);
-        let place = &mut self.places[at];
-        let may_be_kept = target.len() <= TARGET_BYTES_MAX && policy.max_visits.is_none();
-        if !may_be_kept || (self.tags[at] != 0 && std::mem::take(&mut place.asked)) {
+        let at = slot_of(hash);
+        let slot = &mut self.slots[at];
+        let may_be_kept = target.len() <= COPY_DESTINATION_LEN_MAX && policy.max_visits.is_none();
+        if !may_be_kept || (self.tags[at] != 0 && std::mem::take(&mut slot.asked)) {
             return;
         }
-        (place.code, place.policy, place.asked) = (*code, policy, false);
-        place.target_len = target.len() as u8;
-        place.target[..target.len()].copy_from_slice(target);
+        (slot.code, slot.policy, slot.asked) = (*code, policy, false);
+        slot.target_len = target.len() as u8;
+        slot.target[..target.len()].copy_from_slice(target);
         self.tags[at] = tag_of(hash);
         debug_assert!(self.tags[at] != 0, "the copy would count as none");
     }
 
     /// Drops the copy of a link, if the table has one.
     pub(super) fn forget(&mut self, hash: CodeHash) {
-        let at = place_of(hash);
+        let at = slot_of(hash);
         if self.tags[at] == tag_of(hash) {
             self.tags[at] = 0;
         }
@@ -108,14 +108,14 @@ impl HotLinks {
 
 /// A small table of the other cores' codes that this core was asked for recently.
 #[derive(Debug)]
-pub(super) struct Sightings {
+pub(super) struct RecentRequests {
     /// For each value of some bits of the hash, another part of the hash that was seen last.
     last: Box<[u16]>,
 }
 
-impl Sightings {
-    pub(super) fn new() -> Sightings {
-        Sightings { last: vec![0; SEEN].into() }
+impl RecentRequests {
+    pub(super) fn new() -> RecentRequests {
+        RecentRequests { last: vec![0; SEEN].into() }
     }
 
     /// Records a request for a code without a copy. Returns true if its link should be kept when it arrives.
@@ -138,13 +138,13 @@ mod tests {
 
     /// A core's table. Whatever it lacks comes from the owner, and is kept if it is wanted.
     struct Asker {
-        hot: HotLinks,
-        seen: Sightings,
+        hot: LinkCopies,
+        seen: RecentRequests,
     }
 
     impl Asker {
         fn new() -> Asker {
-            Asker { hot: HotLinks::new(), seen: Sightings::new() }
+            Asker { hot: LinkCopies::new(), seen: RecentRequests::new() }
         }
 
         /// Returns true if the table had a copy.
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn evenly_spread_requests_leave_it_alone() {
         let mut asker = Asker::new();
-        // Enough codes that several share the few bits of each place.
+        // Enough codes that several share the few bits of each slot.
         let hits = (0..3 * 500_000).filter(|number| asker.ask(number % 500_000)).count();
         let kept = asker.hot.tags.iter().filter(|&&tag| tag != 0).count();
         assert!(hits + kept < 200, "{hits} hits, {kept} kept");
@@ -199,17 +199,17 @@ mod tests {
 
     #[test]
     fn long_targets_are_left_to_their_owners() {
-        let mut hot = HotLinks::new();
+        let mut hot = LinkCopies::new();
         let (code, hash) = code(1);
-        hot.keep(&code, hash, Policy::default(), &[b'x'; TARGET_BYTES_MAX + 1]);
+        hot.keep(&code, hash, Policy::default(), &[b'x'; COPY_DESTINATION_LEN_MAX + 1]);
         assert_eq!(hot.find(&code, hash, 0), None);
-        hot.keep(&code, hash, Policy::default(), &[b'x'; TARGET_BYTES_MAX]);
+        hot.keep(&code, hash, Policy::default(), &[b'x'; COPY_DESTINATION_LEN_MAX]);
         assert!(hot.find(&code, hash, 0).is_some());
     }
 
     #[test]
     fn a_copy_ends_with_its_link_and_none_is_made_of_what_is_counted() {
-        let mut hot = HotLinks::new();
+        let mut hot = LinkCopies::new();
         let (code, hash) = code(1);
         let policy = Policy { valid_until_ms: Some(10), ..Policy::default() };
         hot.keep(&code, hash, policy, b"https://example.org/");

@@ -132,7 +132,7 @@ fn respond(
         }
         flight.answer();
         if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
-            stream.services.log_noted(noted, answer.status().as_u16(), since.elapsed());
+            stream.services.log_pending(noted, answer.status().as_u16(), since.elapsed());
         }
         let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
         if let Some(hsts) = hsts {

@@ -21,8 +21,8 @@ use crate::bridge::{AllowanceQueue, LookupQueue, LookupRequest, VisitRequest};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
-/// Size of the table of unknown codes. Each code has one place, which its hash gives it.
-const PLACES: usize = 8_192;
+/// Size of the table of unknown codes. Each code has one slot, which its hash gives it.
+const UNKNOWN_SLOTS: usize = 8_192;
 
 /// Ticks for which an unknown code is remembered.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
@@ -56,32 +56,32 @@ pub(super) struct LookupQueues {
     allowances: AllowanceQueue,
     /// The knowledge about the fleet; `None` if the node is not in one.
     view: Option<Arc<FleetView>>,
-    /// For each place, part of the hash of the code that was last not found, and the tick until which that is believed.
+    /// For each slot, part of the hash of the code that was last not found, and the tick until which that is believed.
     unknown: Box<[(u32, u32)]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
 }
 
 impl LookupQueues {
-    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &NodeContext) -> LookupQueues {
-        let (store, redis) = (counters.fetches.clone(), counters.look_ups.clone());
+    pub(super) fn new(me: CoreId, hasher: CodeHasher, context: &NodeContext) -> LookupQueues {
+        let (store, redis) = (context.fetches.clone(), context.look_ups.clone());
         let remembers = store.is_some() || redis.is_some();
         LookupQueues {
             me,
             hasher,
             store,
             redis,
-            allowances: counters.allowances.clone(),
-            view: counters.fleet_view.clone(),
-            unknown: vec![(0, 0); if remembers { PLACES } else { 0 }].into(),
-            stats: Arc::clone(&counters.cores[me.index()]),
-            node: Arc::clone(&counters.node),
+            allowances: context.allowances.clone(),
+            view: context.fleet_view.clone(),
+            unknown: vec![(0, 0); if remembers { UNKNOWN_SLOTS } else { 0 }].into(),
+            stats: Arc::clone(&context.cores[me.index()]),
+            node: Arc::clone(&context.node),
         }
     }
 
     /// Continues a look-up after memory. Returns `Pending` if another thread was asked: its answer carries `token`.
     #[inline]
-    pub(super) fn go_on<'a>(
+    pub(super) fn continue_lookup<'a>(
         &mut self,
         found: BorrowedLookup<'a>,
         code: Code,
@@ -164,8 +164,8 @@ impl LookupQueues {
     }
 
     fn was_unknown(&self, code: &Code, tick: u32) -> bool {
-        let (place, tag) = place_of(self.hasher.hash(code));
-        self.unknown.get(place).is_some_and(|&(unknown, until)| unknown == tag && tick < until)
+        let (slot, tag) = slot_of(self.hasher.hash(code));
+        self.unknown.get(slot).is_some_and(|&(unknown, until)| unknown == tag && tick < until)
     }
 
     /// Remembers that a code was found nowhere, if it can get no link later: a generated code is used once.
@@ -173,16 +173,16 @@ impl LookupQueues {
         if !self.view.as_ref().is_none_or(|view| view.may_be_generated(code)) {
             return;
         }
-        let (place, tag) = place_of(self.hasher.hash(code));
-        if let Some(unknown) = self.unknown.get_mut(place) {
+        let (slot, tag) = slot_of(self.hasher.hash(code));
+        if let Some(unknown) = self.unknown.get_mut(slot) {
             *unknown = (tag, tick + REMEMBERED_TICKS);
         }
     }
 }
 
-/// Returns the place and the tag of a hash. The tag is never zero.
-fn place_of(hash: CodeHash) -> (usize, u32) {
-    (hash.0 as usize % PLACES, (hash.0 >> 20) as u32 | 1)
+/// Returns the slot and the tag of a hash. The tag is never zero.
+fn slot_of(hash: CodeHash) -> (usize, u32) {
+    (hash.0 as usize % UNKNOWN_SLOTS, (hash.0 >> 20) as u32 | 1)
 }
 
 #[cfg(test)]
@@ -197,9 +197,11 @@ mod tests {
         Code::parse(text.as_bytes()).unwrap()
     }
 
-    fn looks(redis: Option<LookupQueue>) -> (LookupQueues, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
+    fn lookup_queues(
+        redis: Option<LookupQueue>,
+    ) -> (LookupQueues, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
         let (allowances, asked) = AllowanceQueue::new();
-        let unknown = vec![(0, 0); PLACES].into();
+        let unknown = vec![(0, 0); UNKNOWN_SLOTS].into();
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
         let (stats, node) = (Arc::default(), Arc::default());
         let view = redis.as_ref().map(|_| Arc::new(FleetView::new(space())));
@@ -222,63 +224,77 @@ mod tests {
     #[test]
     fn a_generated_code_that_is_gone_is_not_asked_for_again_at_once() {
         let (queue, asked) = sync_channel(2);
-        let (mut looks, _allowances) = looks(Some(queue));
+        let (mut lookup_queues, _allowances) = lookup_queues(Some(queue));
         let [a, b, c] = [1, 2, 3].map(generated);
-        let ask = |looks: &mut LookupQueues, code: Code, tick: u32| {
-            looks.go_on(Lookup::Missing, code, 7, at(tick)).is_pending()
+        let ask = |lookup_queues: &mut LookupQueues, code: Code, tick: u32| {
+            lookup_queues.continue_lookup(Lookup::Missing, code, 7, at(tick)).is_pending()
         };
-        assert!(ask(&mut looks, a, 10));
+        assert!(ask(&mut lookup_queues, a, 10));
         assert_eq!(asked.recv().unwrap().code, a);
-        looks.not_found(&a, 10);
-        assert!(!ask(&mut looks, a, 11));
-        assert!(ask(&mut looks, b, 11), "another code is");
-        assert!(ask(&mut looks, a, 10 + REMEMBERED_TICKS));
+        lookup_queues.not_found(&a, 10);
+        assert!(!ask(&mut lookup_queues, a, 11));
+        assert!(ask(&mut lookup_queues, b, 11), "another code is");
+        assert!(ask(&mut lookup_queues, a, 10 + REMEMBERED_TICKS));
         assert_eq!(
-            looks.go_on(Lookup::Missing, c, 7, at(11)),
+            lookup_queues.continue_lookup(Lookup::Missing, c, 7, at(11)),
             Poll::Ready(Lookup::Unconfirmed),
             "the queue is full: another node may have the link"
         );
-        assert_eq!(looks.go_on(Lookup::Missing, b, 7, at(11)), Poll::Ready(Lookup::Unconfirmed));
-        looks.not_found(&b, 11);
-        assert_eq!(looks.go_on(Lookup::Missing, b, 7, at(12)), Poll::Ready(Lookup::Missing), "it is gone for good");
-        assert_eq!((looks.stats.looked_up.get(), looks.node.fleet.look_ups_left_out.get()), (3, 2));
+        assert_eq!(lookup_queues.continue_lookup(Lookup::Missing, b, 7, at(11)), Poll::Ready(Lookup::Unconfirmed));
+        lookup_queues.not_found(&b, 11);
+        assert_eq!(
+            lookup_queues.continue_lookup(Lookup::Missing, b, 7, at(12)),
+            Poll::Ready(Lookup::Missing),
+            "it is gone for good"
+        );
+        assert_eq!((lookup_queues.stats.looked_up.get(), lookup_queues.node.fleet.look_ups_left_out.get()), (3, 2));
     }
 
     #[test]
     fn a_missing_slug_is_asked_for_each_time() {
         let (queue, _asked) = sync_channel(8);
-        let (mut looks, _allowances) = looks(Some(queue));
+        let (mut lookup_queues, _allowances) = lookup_queues(Some(queue));
         for tick in 10..13 {
-            assert!(looks.go_on(Lookup::Missing, code("slug"), 7, at(tick)).is_pending());
-            looks.not_found(&code("slug"), tick);
+            assert!(lookup_queues.continue_lookup(Lookup::Missing, code("slug"), 7, at(tick)).is_pending());
+            lookup_queues.not_found(&code("slug"), tick);
         }
     }
 
     #[test]
     fn a_guess_beyond_the_counter_reaches_no_queue() {
         let (queue, asked) = sync_channel(2);
-        let (mut looks, _allowances) = looks(Some(queue));
-        let view = looks.view.clone().unwrap();
+        let (mut lookup_queues, _allowances) = lookup_queues(Some(queue));
+        let view = lookup_queues.view.clone().unwrap();
         view.hear([(CodeLength::DEFAULT, 1_000)], false, since_boot());
         view.follow(since_boot());
         let guess = generated(CodeLength::DEFAULT.codes() - 1);
         let followed = AskedAt { tick: 10, followed: view.followed() };
-        assert_eq!(looks.go_on(Lookup::Missing, guess, 7, followed), Poll::Ready(Lookup::Missing));
+        assert_eq!(lookup_queues.continue_lookup(Lookup::Missing, guess, 7, followed), Poll::Ready(Lookup::Missing));
         assert!(asked.try_recv().is_err());
-        assert!(looks.go_on(Lookup::Missing, guess, 7, at(10)).is_pending(), "a new slug may look like this");
-        assert!(looks.go_on(Lookup::Missing, generated(500), 7, followed).is_pending(), "it may be leased");
+        assert!(
+            lookup_queues.continue_lookup(Lookup::Missing, guess, 7, at(10)).is_pending(),
+            "a new slug may look like this"
+        );
+        assert!(
+            lookup_queues.continue_lookup(Lookup::Missing, generated(500), 7, followed).is_pending(),
+            "it may be leased"
+        );
     }
 
     #[test]
     fn a_limited_link_is_never_answered_without_being_asked_about() {
-        let (mut looks, allowances) = looks(None);
+        let (mut lookup_queues, allowances) = lookup_queues(None);
         let link = |max_visits| {
             let policy = Policy { max_visits: NonZeroU32::new(max_visits), ..Policy::default() };
             Lookup::Live(Destination { policy, target: &b"https://example.org/"[..] })
         };
-        assert_eq!(looks.go_on(link(0), code("a"), 1, at(0)), Poll::Ready(link(0)));
-        assert_eq!(looks.go_on(link(1), code("a"), 1, at(0)), Poll::Pending);
+        assert_eq!(lookup_queues.continue_lookup(link(0), code("a"), 1, at(0)), Poll::Ready(link(0)));
+        assert_eq!(lookup_queues.continue_lookup(link(1), code("a"), 1, at(0)), Poll::Pending);
         drop(allowances);
-        assert_eq!(looks.go_on(link(1), code("a"), 1, at(0)), Poll::Ready(Lookup::NotResident), "nobody can say");
+        assert_eq!(
+            lookup_queues.continue_lookup(link(1), code("a"), 1, at(0)),
+            Poll::Ready(Lookup::NotResident),
+            "nobody can say"
+        );
     }
 }

@@ -13,10 +13,10 @@
 use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, LinkMap, MapEntry, MapFull};
 
 use super::all_links::AllLinks;
-use super::codes::Codes;
+use super::codes::KnownCodes;
 use carom_model::redirect::{BorrowedLookup, Lookup};
 
-/// The share of its links that a core may keep in memory.
+/// The memory that a core has for links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryBudget {
     /// Every link.
@@ -32,10 +32,10 @@ pub enum MemoryBudget {
 /// changes happen during a read: almost never.
 const SLOTS: usize = 4_096;
 
-/// Bytes of the share for each code that the filter is sized for. A link and its index entry take twice as much.
+/// Bytes of the budget for each code that the filter is sized for. A link and its index entry take twice as much.
 const BYTES_PER_CODE: u64 = 64;
 
-/// Divisor of the share that bounds the filter: at most half of it.
+/// Divisor of the budget that bounds the filter: at most half of it.
 const FILTER_SHARE: u64 = 2;
 
 /// The links of a core that are in memory.
@@ -51,10 +51,10 @@ pub(super) enum LinkMemory {
 #[derive(Debug)]
 pub(super) struct HotSet {
     hasher: CodeHasher,
-    share: u64,
+    budget: u64,
     links: CachedLinks,
     /// Every code of the core.
-    codes: Codes,
+    codes: KnownCodes,
     /// For each slot, the number of the last commit that changed a code of it.
     changed: Box<[u64]>,
 }
@@ -69,8 +69,8 @@ pub(super) struct Placed {
 }
 
 impl LinkMemory {
-    pub(super) fn new(hasher: CodeHasher, share: MemoryBudget) -> LinkMemory {
-        match share {
+    pub(super) fn new(hasher: CodeHasher, memory_budget: MemoryBudget) -> LinkMemory {
+        match memory_budget {
             MemoryBudget::All => LinkMemory::All(AllLinks::new(LinkMap::new(hasher))),
             MemoryBudget::Bytes(bytes) => LinkMemory::Hot(HotSet::new(hasher, bytes, 0)),
             #[cfg(any(test, feature = "faults"))]
@@ -130,7 +130,7 @@ impl LinkMemory {
         match self {
             LinkMemory::All(all) => all.expect(links),
             LinkMemory::Hot(hot) if hot.changed.iter().all(|&commit| commit == 0) => {
-                *hot = HotSet::new(hot.hasher, hot.share, links);
+                *hot = HotSet::new(hot.hasher, hot.budget, links);
             }
             LinkMemory::Hot(_) => {}
         }
@@ -196,7 +196,7 @@ impl LinkMemory {
         matches!(self, LinkMemory::Hot(hot) if hot.codes.is_worn() && hot.has_room_for_codes())
     }
 
-    /// Begins another filter, before the codes of the store come.
+    /// Layers another filter, before the codes of the store come.
     pub(super) fn begin_codes(&mut self) {
         if let LinkMemory::Hot(hot) = self
             && hot.has_room_for_codes()
@@ -257,18 +257,18 @@ impl LinkMemory {
 }
 
 impl HotSet {
-    fn new(hasher: CodeHasher, share: u64, codes: usize) -> HotSet {
+    fn new(hasher: CodeHasher, budget: u64, codes: usize) -> HotSet {
         let changed = vec![0; SLOTS].into_boxed_slice();
-        let room = share.saturating_sub(size_of_val(&*changed) as u64);
-        let filter_max = (share / FILTER_SHARE).min(room.saturating_sub(CachedLinks::LIMIT_BYTES_MIN));
-        let codes = Codes::for_about(codes, (share / BYTES_PER_CODE) as usize, filter_max);
+        let room = budget.saturating_sub(size_of_val(&*changed) as u64);
+        let filter_max = (budget / FILTER_SHARE).min(room.saturating_sub(CachedLinks::LIMIT_BYTES_MIN));
+        let codes = KnownCodes::for_about(codes, (budget / BYTES_PER_CODE) as usize, filter_max);
         let links = CachedLinks::new(hasher, room.saturating_sub(codes.memory_bytes()));
-        HotSet { hasher, share, links, codes, changed }
+        HotSet { hasher, budget, links, codes, changed }
     }
 
-    /// Bytes of the share that links and codes may take.
+    /// Bytes of the budget that links and codes may take.
     fn room(&self) -> u64 {
-        self.share.saturating_sub(size_of_val(&*self.changed) as u64)
+        self.budget.saturating_sub(size_of_val(&*self.changed) as u64)
     }
 
     /// True if another filter of the codes would fit now.
@@ -366,17 +366,17 @@ mod tests {
 
     #[test]
     fn a_code_is_in_memory_or_in_the_store_or_nowhere() {
-        let mut residents = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
-        residents.expect(20_000);
+        let mut links = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
+        links.expect(20_000);
         let target = "x".repeat(200);
         for number in 0..20_000 {
             let (code, hash) = code(number);
-            residents.put(&code, hash, entry(&target), 1);
-            assert!(residents.memory_bytes() <= 1 << 20);
+            links.put(&code, hash, entry(&target), 1);
+            assert!(links.memory_bytes() <= 1 << 20);
         }
         let kinds = (0..20_000).map(|number| {
             let (code, hash) = code(number);
-            match residents.get(&code, hash) {
+            match links.get(&code, hash) {
                 found @ Lookup::Live(_) => usize::from(found == entry(&target).into()),
                 Lookup::NotResident => 0,
                 other => panic!("{number} is forgotten: {other:?}"),
@@ -387,7 +387,7 @@ mod tests {
         let nowhere = (20_000..40_000)
             .filter(|&number| {
                 let (code, hash) = code(number);
-                residents.get(&code, hash) == Lookup::Missing
+                links.get(&code, hash) == Lookup::Missing
             })
             .count();
         assert!(nowhere > 19_700, "{nowhere}");
@@ -395,69 +395,69 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_change_is_not_kept() {
-        let mut residents = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
+        let mut links = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
         let (code, hash) = code(1);
-        residents.keep(&code, hash, entry("http://a/1"), 4);
-        assert_eq!(residents.get(&code, hash), entry("http://a/1").into());
-        assert!(!residents.remove(&code, hash, 6), "the filter has not heard of it");
-        residents.keep(&code, hash, entry("http://a/1"), 5);
-        assert_eq!(residents.get(&code, hash), Lookup::Missing);
-        residents.put(&code, hash, entry("http://a/2"), 7);
-        residents.keep(&code, hash, entry("http://a/1"), 7);
-        assert_eq!(residents.get(&code, hash), entry("http://a/2").into(), "what is here stays");
-        assert!(residents.remove(&code, hash, 8));
-        residents.keep(&code, hash, entry("http://a/2"), 7);
-        assert_eq!(residents.get(&code, hash), Lookup::NotResident);
+        links.keep(&code, hash, entry("http://a/1"), 4);
+        assert_eq!(links.get(&code, hash), entry("http://a/1").into());
+        assert!(!links.remove(&code, hash, 6), "the filter has not heard of it");
+        links.keep(&code, hash, entry("http://a/1"), 5);
+        assert_eq!(links.get(&code, hash), Lookup::Missing);
+        links.put(&code, hash, entry("http://a/2"), 7);
+        links.keep(&code, hash, entry("http://a/1"), 7);
+        assert_eq!(links.get(&code, hash), entry("http://a/2").into(), "what is here stays");
+        assert!(links.remove(&code, hash, 8));
+        links.keep(&code, hash, entry("http://a/2"), 7);
+        assert_eq!(links.get(&code, hash), Lookup::NotResident);
     }
 
     #[test]
     fn links_that_come_and_go_leave_no_codes_behind() {
-        let mut residents = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
-        residents.expect(1_000);
+        let mut links = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(1 << 20));
+        links.expect(1_000);
         let lasting = 0..1_000;
         for number in lasting.clone() {
             let (code, hash) = code(number);
-            residents.put(&code, hash, entry("https://example.org/lasting"), 1);
+            links.put(&code, hash, entry("https://example.org/lasting"), 1);
         }
         let mut built = 0;
         for number in 1_000..1_000_000 {
             let (code, hash) = code(number);
-            residents.put(&code, hash, entry("https://example.org/"), 2);
-            residents.remove(&code, hash, 2);
-            if residents.wants_codes() {
+            links.put(&code, hash, entry("https://example.org/"), 2);
+            links.remove(&code, hash, 2);
+            if links.wants_codes() {
                 // As the thread that reads the store does.
-                residents.begin_codes();
+                links.begin_codes();
                 let stored: Vec<CodeHash> = lasting.clone().map(|number| self::code(number).1).collect();
-                residents.take_codes(&stored);
-                residents.end_codes(true);
+                links.take_codes(&stored);
+                links.end_codes(true);
                 built += 1;
             }
-            assert!(residents.memory_bytes() <= 1 << 20);
+            assert!(links.memory_bytes() <= 1 << 20);
         }
-        assert!(residents.knows_codes(), "after {built} filters");
-        let is_known = |residents: &mut LinkMemory, number| {
+        assert!(links.knows_codes(), "after {built} filters");
+        let is_known = |links: &mut LinkMemory, number| {
             let (code, hash) = code(number);
-            residents.get(&code, hash) == Lookup::Missing
+            links.get(&code, hash) == Lookup::Missing
         };
-        let nowhere = (2_000_000..2_010_000).filter(|&number| is_known(&mut residents, number)).count();
+        let nowhere = (2_000_000..2_010_000).filter(|&number| is_known(&mut links, number)).count();
         assert!(nowhere > 9_800, "{nowhere}");
         for number in lasting {
-            assert!(!is_known(&mut residents, number), "{number} exists");
+            assert!(!is_known(&mut links, number), "{number} exists");
         }
         assert!((20..200).contains(&built), "{built} filters for a million links");
     }
 
     #[test]
     fn more_codes_than_expected_take_room_from_links_and_too_many_are_not_known_at_all() {
-        let mut residents = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(2 << 20));
+        let mut links = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(2 << 20));
         for number in 0..2_000_000 {
             let (code, hash) = code(number);
-            residents.put(&code, hash, entry("https://example.org/"), 1);
-            assert!(residents.memory_bytes() <= 2 << 20, "{} after {number}", residents.memory_bytes());
-            assert!(residents.knows_codes() || number > 300_000, "{number}");
+            links.put(&code, hash, entry("https://example.org/"), 1);
+            assert!(links.memory_bytes() <= 2 << 20, "{} after {number}", links.memory_bytes());
+            assert!(links.knows_codes() || number > 300_000, "{number}");
         }
-        assert!(residents.len() > 1_000 && !residents.knows_codes());
-        // The smallest share that a core can work with.
+        assert!(links.len() > 1_000 && !links.knows_codes());
+        // The smallest budget that a core can work with.
         let mut small = LinkMemory::new(CodeHasher::new(3), MemoryBudget::Bytes(512 << 10));
         for codes in [0, 100_000, 139_000, 1_000_000] {
             small.expect(codes);

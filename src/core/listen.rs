@@ -17,7 +17,7 @@ pub struct Listener {
     /// The socket, bound and not yet listening.
     pub socket: Socket,
     /// Protocol layers before HTTP.
-    pub begins: Begins,
+    pub layers: Layers,
     /// True if the service manager also holds it, for the next process. Clients in its queue stay there when this
     /// process ends.
     pub is_handed: bool,
@@ -25,11 +25,11 @@ pub struct Listener {
 
 /// Protocol layers before HTTP on the connections of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Begins {
+pub struct Layers {
     /// True if a PROXY header comes first.
     pub proxied: bool,
     /// True if TLS follows, after any PROXY header.
-    pub secure: bool,
+    pub tls: bool,
 }
 
 /// Returns the listening sockets that a service manager has handed over (`sd_listen_fds(3)`), each with its address.

@@ -38,7 +38,7 @@ impl Core {
                 let done = redirects.data.as_mut().and_then(|data| data.dropped(number));
                 self.acknowledge(done);
             }
-            ToCore::Reply { token, reply } => services.bring(token, reply),
+            ToCore::Reply { token, reply } => services.deliver(token, reply),
             ToCore::LookedUp { code, token, found, is_allowance } => {
                 self.work.take_look_up(&code, token, &found, is_allowance);
             }
@@ -46,7 +46,7 @@ impl Core {
             ToCore::Load(batch) => self.with_shard(|shard| shard.load(&batch)),
             ToCore::LoadPage(loaded) => self.with_shard(|shard| shard.load_page(*loaded)),
             ToCore::LoadShared(loaded) => self.with_shard(|shard| shard.load_own(&loaded)),
-            ToCore::LoadDamaged(ranges) => self.with_shard(|shard| shard.doubt(ranges)),
+            ToCore::LoadDamaged(ranges) => self.with_shard(|shard| shard.set_unreadable_ranges(ranges)),
             ToCore::StoredCodes(codes) => self.with_shard(|shard| shard.take_codes(codes)),
             ToCore::Fetched { code, link, as_of } => {
                 self.with_shard(|shard| shard.keep(&code, link.as_deref(), as_of));
@@ -60,12 +60,12 @@ impl Core {
             ToCore::Fence(fence) => fence.pass(),
             ToCore::Hosts(hosts) => services.allow(hosts),
             ToCore::Blocked(hosts) => services.block(hosts),
-            ToCore::Identity(identity) => self.work.secure.take(identity),
+            ToCore::Identity(identity) => self.work.tls.take(identity),
             ToCore::Keys(keys) => services.take_keys(keys),
-            ToCore::CodesReady => services.bring_codes(),
-            ToCore::Lend(ticket) => services.counters().post.answer(ticket, LentCodes(services.lend_codes())),
+            ToCore::CodesReady => services.wake_code_waiters(),
+            ToCore::Lend(ticket) => services.context().mailboxes.answer(ticket, LentCodes(services.lend_codes())),
             ToCore::Report(ticket) => {
-                services.counters().post.answer(ticket, Box::new(redirects.latencies.summary()));
+                services.context().mailboxes.answer(ticket, Box::new(redirects.latencies.summary()));
             }
             ToCore::Open => self.open()?,
             ToCore::Drain { within } => self.begin_drain(within),
@@ -85,9 +85,9 @@ impl Core {
         let Some((ticket, answer)) = done else { return };
         let services = &self.work.services;
         if ticket.core == services.core() {
-            services.bring(ticket.token, Reply::Stored(answer));
+            services.deliver(ticket.token, Reply::Stored(answer));
         } else {
-            services.counters().post.answer(ticket, answer);
+            services.context().mailboxes.answer(ticket, answer);
         }
     }
 }

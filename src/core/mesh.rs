@@ -25,10 +25,10 @@ const RING_LEN: usize = 1_024;
 const QUESTIONS_TOGETHER: usize = 16;
 
 /// Bytes of a destination that one answer carries. Most URLs fit one message, which is three cache lines.
-const PART_LEN: usize = super::hot_copies::TARGET_BYTES_MAX;
+const PART_LEN: usize = super::hot_copies::COPY_DESTINATION_LEN_MAX;
 
 /// Messages that the longest destination takes.
-const PARTS_MAX: usize = carom_limits::TARGET_LEN_MAX.div_ceil(PART_LEN);
+const PARTS_MAX: usize = carom_limits::DESTINATION_LEN_MAX.div_ceil(PART_LEN);
 
 /// A question to a peer about a code that the peer owns.
 #[derive(Clone, Copy, Debug)]
@@ -291,7 +291,7 @@ impl Mesh {
                     }
                 };
                 debug_assert!(
-                    target.len() + usize::from(part.left) <= carom_limits::TARGET_LEN_MAX,
+                    target.len() + usize::from(part.left) <= carom_limits::DESTINATION_LEN_MAX,
                     "the parts of two answers are mixed"
                 );
                 let here = usize::from(part.left).min(PART_LEN);
@@ -397,9 +397,11 @@ mod tests {
     fn targets_of_every_length_cross_whole() {
         let mut meshes = weave(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
-        for len in
-            (1..=carom_limits::TARGET_LEN_MAX).step_by(7).chain([PART_LEN, PART_LEN + 1, carom_limits::TARGET_LEN_MAX])
-        {
+        for len in (1..=carom_limits::DESTINATION_LEN_MAX).step_by(7).chain([
+            PART_LEN,
+            PART_LEN + 1,
+            carom_limits::DESTINATION_LEN_MAX,
+        ]) {
             let target: Vec<u8> = (0..len).map(|at| b'a' + (at % 26) as u8).collect();
             one.ask(CoreId(1), question(len as u64));
             one.hand_over(|_| ());
@@ -428,7 +430,7 @@ mod tests {
     fn a_full_mesh_makes_askers_wait_and_loses_nothing() {
         let mut meshes = weave(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
-        let target = vec![b'x'; carom_limits::TARGET_LEN_MAX];
+        let target = vec![b'x'; carom_limits::DESTINATION_LEN_MAX];
         let (mut asked, mut answered) = (0u64, 0u64);
         while answered < 5_000 {
             let more = (asked + 700).min(5_000);

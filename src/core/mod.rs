@@ -7,13 +7,13 @@
 //! - `driver`: everything that touches the ring of the kernel (crate `carom-ring`), and the transport of a connection.
 //! - `bypass`: the datapath past the kernel's TCP: AF_XDP (crate `carom-xdp`) and the stack (crate `carom-net`).
 //! - `work`: what a core does with the bytes of its connections; `redirects`: look-ups and the responses to them, with
-//!   `accounting`, the rules that fast and late responses share, and `latencies`, their measured times.
+//!   `request_rules`, the rules that fast and late responses share, and `latencies`, their measured times.
 //! - `timeouts`: timeouts and the drain; `admission`: connection limits and eviction; `rejections`: rejected requests.
 //! - `connection`: the state of one connection; `tls`: TLS connections; `hyper_bridge`: connections that hyper drives.
 //! - `data`: everything that a core can answer from. `shard` has the links that it owns and `link_memory` those of them
 //!   in memory. `all_links` serves a node that keeps every link, and `codes` filters unknown codes where it does not.
 //! - `late_answers`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot_copies`: copies of other
-//!   cores' links; `invalidation`: how an owner has those copies dropped.
+//!   cores' links; `recalls`: how an owner has those copies dropped.
 //! - `answers`: prebuilt responses to redirects, and their error pages.
 //! - `vhosts`: virtual hosts; `listen`: listening sockets; `access`: entries of the access log.
 //! - `executor`: glommio; `tasks`: the time-bounded work beside the loop.
@@ -22,7 +22,6 @@
 //! log or a service.
 
 mod access;
-mod accounting;
 mod admission;
 mod all_links;
 mod answers;
@@ -35,15 +34,16 @@ pub mod executor;
 mod gathering;
 mod hot_copies;
 mod hyper_bridge;
-mod invalidation;
 mod late_answers;
 mod latencies;
 mod link_memory;
 pub mod listen;
 mod mail;
 mod mesh;
+mod recalls;
 mod redirects;
 mod rejections;
+mod request_rules;
 mod run_loop;
 mod settle;
 mod shard;

@@ -11,13 +11,13 @@ use std::task::Poll;
 use carom_shards::Code;
 
 use super::access;
-use super::accounting::{ConnClient, end_or_wait, go_on, visitor_of};
 use super::answers::Answers;
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::data::{Data, Remote};
 use super::late_answers::{AskedAt, LookupQueues};
 use super::latencies::CoreLatencies;
 use super::mesh::Question;
+use super::request_rules::{ConnClient, block_or_continue, end_or_wait, visitor_of};
 use super::vhosts::HostRouter;
 use super::work::Now;
 use crate::bridge::fleet_view::FollowedMark;
@@ -53,12 +53,12 @@ pub(super) struct Redirects {
     /// The links of the core and the way to those of others; `None` for the core of the admin listener.
     pub(super) data: Option<Box<Data>>,
     /// Look-ups in the store and in Redis; `None` without a shard.
-    looks: Option<LookupQueues>,
+    lookup_queues: Option<LookupQueues>,
     /// Codes that tasks of the core have asked other cores for, by token.
     forwarded: HashMap<u64, (Code, FollowedMark)>,
     /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
     pub(super) answers: [Answers; 2],
-    pub(super) places: HostRouter,
+    pub(super) hosts: HostRouter,
     pub(super) latencies: CoreLatencies,
     services: Rc<ServiceHandle>,
     stats: Arc<CoreStats>,
@@ -76,15 +76,15 @@ impl Redirects {
         trust: &Arc<Trust>,
         unix_ms: u64,
     ) -> Redirects {
-        let context = services.counters();
+        let context = services.context();
         let answers = [None, hsts]
-            .map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.guard.misses_per_second(), hsts));
+            .map(|hsts| Answers::new(&context.pages, unix_ms / 1_000, context.miss_limiter.misses_per_second(), hsts));
         Redirects {
-            looks: data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), context)),
+            lookup_queues: data.as_ref().map(|data| LookupQueues::new(services.core(), data.shard.hasher(), context)),
             data,
             forwarded: HashMap::new(),
             answers,
-            places: HostRouter::new(&context.domains),
+            hosts: HostRouter::new(&context.domains),
             latencies: CoreLatencies::new(),
             services: Rc::clone(services),
             stats: Arc::clone(&context.cores[services.core().index()]),
@@ -108,19 +108,19 @@ impl Redirects {
         (head, is_last): (&[u8], bool),
     ) -> bool {
         debug_assert!(matches!(conn.state, ConnState::Open), "one request at a time");
-        let data = self.data.as_mut().expect("only cores with a shard have fast connections");
+        let data = self.data.as_mut().expect("only cores with a shard have redirects");
         match self.trust.field {
             Field::Off => {}
-            field if request.is_split => conn.follow(&self.trust, &all_of(head, field.as_str())),
-            Field::Forwarded => conn.follow(&self.trust, request.forwarded.of(head)),
-            Field::XForwardedFor => conn.follow(&self.trust, request.x_forwarded_for.of(head)),
+            field if request.is_split => conn.apply_forwarded(&self.trust, &all_of(head, field.as_str())),
+            Field::Forwarded => conn.apply_forwarded(&self.trust, request.forwarded.of(head)),
+            Field::XForwardedFor => conn.apply_forwarded(&self.trust, request.x_forwarded_for.of(head)),
         }
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
         let (decision, code) = if (ConnClient { conn, services: &self.services }).is_limited() {
             (Decision::limited(), request.code)
         } else {
-            let (domain, mut code) = self.places.resolve(request, head);
+            let (domain, mut code) = self.hosts.resolve(request, head);
             let (mut found, mut unconfirmed) = (Lookup::Missing, false);
             while let Some(domain) = domain {
                 let pending = || PendingLookup::new(&self.services, request, head, (domain, code), now);
@@ -135,16 +135,21 @@ impl Redirects {
                         return false;
                     }
                 };
-                let looks = self.looks.as_mut().expect("a core with a shard has these");
-                let Poll::Ready(then) =
-                    go_on(&self.services, looks, found, code, conn.token(), AskedAt::this_turn(now))
-                else {
+                let lookup_queues = self.lookup_queues.as_mut().expect("a core with a shard has these");
+                let Poll::Ready(then) = block_or_continue(
+                    &self.services,
+                    lookup_queues,
+                    found,
+                    code,
+                    conn.token(),
+                    AskedAt::this_turn(now),
+                ) else {
                     let awaits = Awaits::Storage;
                     conn.look_up(&self.services, PendingLookup { awaits, unconfirmed, ..pending() }, head);
                     return false;
                 };
                 found = then.as_fallback(unconfirmed);
-                match self.places.fallback_of(&code) {
+                match self.hosts.fallback_of(&code) {
                     Some(other) if found.allows_fallback() => {
                         (code, unconfirmed) = (other, found == Lookup::Unconfirmed);
                     }
@@ -159,7 +164,7 @@ impl Redirects {
         count_response(&self.stats, response);
         self.services.record_visit(decision.visit, code, || visitor_of(&self.services, request, head));
         self.answers[conn.scheme_index()].write(&mut conn.out, request, request.query.of(head), response, now.unix_ms);
-        if self.services.picks() {
+        if self.services.samples_request() {
             access::log(&self.services, conn, (request, head), response, now.instant);
         }
         !end_or_wait(conn, request, is_last)
@@ -175,18 +180,20 @@ impl Redirects {
         now: &Now,
     ) -> Option<Late> {
         let mut pending = conn.take_look_up()?;
-        if may_look_up && let Some(looks) = &mut self.looks {
+        if may_look_up && let Some(lookup_queues) = &mut self.lookup_queues {
             let asked = AskedAt { tick: now.tick, followed: pending.followed };
-            let Poll::Ready(then) = go_on(&self.services, looks, found, pending.code, conn.token(), asked) else {
+            let Poll::Ready(then) =
+                block_or_continue(&self.services, lookup_queues, found, pending.code, conn.token(), asked)
+            else {
                 conn.enter(ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
                 return Some(Late::Waits);
             };
             found = then;
         }
         found = found.as_fallback(pending.unconfirmed);
-        if let (true, Some(code)) = (found.allows_fallback(), self.places.fallback_of(&pending.code)) {
+        if let (true, Some(code)) = (found.allows_fallback(), self.hosts.fallback_of(&pending.code)) {
             pending.unconfirmed = found == Lookup::Unconfirmed;
-            (pending.code, pending.awaits) = (code, Awaits::Turn);
+            (pending.code, pending.awaits) = (code, Awaits::Fallback);
             conn.enter(ConnState::LookingUp(pending));
             return Some(Late::Again);
         }
@@ -201,11 +208,11 @@ impl Redirects {
         Some(Late::Answered(kept))
     }
 
-    /// Looks up the fallback link in the default domain, if the connection waits for that ([`Awaits::Turn`]).
+    /// Looks up the fallback link in the default domain, if the connection waits for that ([`Awaits::Fallback`]).
     pub(super) fn look_up_again(&mut self, conn: &mut Conn, now: &Now) -> Option<Late> {
         let token = conn.token();
         let ConnState::LookingUp(pending) = &mut conn.state else { return None };
-        if pending.awaits != Awaits::Turn {
+        if pending.awaits != Awaits::Fallback {
             return None;
         }
         let code = pending.code;
@@ -236,7 +243,7 @@ impl Redirects {
     /// Decides on the result of a look-up, writes the response, and records it.
     fn respond(&mut self, conn: &mut Conn, pending: PendingLookup, found: BorrowedLookup<'_>, now: &Now) {
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.counters().domains };
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
         let PendingLookup { request, domain, code, since, visitor, query, noted, .. } = pending;
         let mut client = ConnClient { conn, services: &self.services };
         let Decision { response, visit } = decide(&policies, Some(domain), request.head_only, found, &mut client);
@@ -246,22 +253,29 @@ impl Redirects {
         let took = now.instant - since;
         self.latencies.record(took);
         if let Some(noted) = noted {
-            self.services.log_noted(noted, response.status(), took);
+            self.services.log_pending(noted, response.status(), took);
         }
     }
 
     // For tasks.
 
-    /// Begins the look-up of a code for the task with that token.
+    /// Layers the look-up of a code for the task with that token.
     pub(super) fn find_for_task(&mut self, token: u64, code: Code, now: &Now) {
-        let (Some(data), Some(looks)) = (&mut self.data, &mut self.looks) else {
-            return self.services.bring_looked(token, Lookup::Missing);
+        let (Some(data), Some(lookup_queues)) = (&mut self.data, &mut self.lookup_queues) else {
+            return self.services.deliver_lookup(token, Lookup::Missing);
         };
         match data.find(&code, now.unix_ms) {
             Ok(found) => {
-                let then = go_on(&self.services, looks, found, code, token | TASK_TOKEN, AskedAt::this_turn(now));
+                let then = block_or_continue(
+                    &self.services,
+                    lookup_queues,
+                    found,
+                    code,
+                    token | TASK_TOKEN,
+                    AskedAt::this_turn(now),
+                );
                 if let Poll::Ready(found) = then {
-                    self.services.bring_looked(token, found.to_owned());
+                    self.services.deliver_lookup(token, found.to_owned());
                 }
             }
             Err(Remote { owner, hash, .. }) => {
@@ -276,12 +290,14 @@ impl Redirects {
     pub(super) fn answer_task(&mut self, token: u64, mut found: BorrowedLookup<'_>, may_look_up: bool, now: &Now) {
         debug_assert!(is_of_task(token), "connections have tokens without the bit");
         let forwarded = self.forwarded.remove(&(token & !TASK_TOKEN));
-        if let (Some((code, followed)), true, Some(looks)) = (forwarded, may_look_up, &mut self.looks) {
+        if let (Some((code, followed)), true, Some(lookup_queues)) = (forwarded, may_look_up, &mut self.lookup_queues) {
             let asked = AskedAt { tick: now.tick, followed };
-            let Poll::Ready(then) = go_on(&self.services, looks, found, code, token, asked) else { return };
+            let Poll::Ready(then) = block_or_continue(&self.services, lookup_queues, found, code, token, asked) else {
+                return;
+            };
             found = then;
         }
-        self.services.bring_looked(token & !TASK_TOKEN, found.to_owned());
+        self.services.deliver_lookup(token & !TASK_TOKEN, found.to_owned());
     }
 
     /// Takes the result of a look-up in the store or in Redis. Pending: a link with a visit limit was found, and its
@@ -294,11 +310,18 @@ impl Redirects {
         now: &Now,
     ) -> Poll<BorrowedLookup<'a>> {
         let found_now = found.at(now.unix_ms);
-        let Some(looks) = &mut self.looks else { return Poll::Ready(found_now) };
+        let Some(lookup_queues) = &mut self.lookup_queues else { return Poll::Ready(found_now) };
         match found {
-            Lookup::Missing => looks.not_found(code, now.tick),
+            Lookup::Missing => lookup_queues.not_found(code, now.tick),
             Lookup::Live(_) if !is_allowance => {
-                return go_on(&self.services, looks, found_now, *code, token, AskedAt::this_turn(now));
+                return block_or_continue(
+                    &self.services,
+                    lookup_queues,
+                    found_now,
+                    *code,
+                    token,
+                    AskedAt::this_turn(now),
+                );
             }
             Lookup::Live(_)
             | Lookup::NotYetValid

@@ -21,12 +21,12 @@ impl Work {
         }
         let in_body = conn.machine.expects(0).is_body();
         let unconsumed = std::mem::take(&mut conn.unconsumed);
-        let noted = self.services.picks().then(|| {
+        let noted = self.services.samples_request().then(|| {
             let head = if head.is_empty() { &unconsumed } else { head };
             access::note_rejected(&self.services, conn, if in_body { b"" } else { head })
         });
         Self::touch(&mut self.dirty, conn);
-        match &conn.slow {
+        match &conn.hyper {
             Some(stream) => {
                 stream.end(if in_body { Ending::Cut } else { Ending::Followed });
                 conn.enter(ConnState::Rejecting(PendingRejection { rejection, noted }));
@@ -47,7 +47,7 @@ impl Work {
         let ticks = self.now.tick.wrapping_sub(conn.wait.since);
         let took = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)) * ticks;
         if let Some(noted) = noted {
-            self.services.log_noted(noted, rejection.number(), took);
+            self.services.log_pending(noted, rejection.number(), took);
         }
     }
 }

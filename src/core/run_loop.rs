@@ -26,7 +26,7 @@ use super::tls::TlsConnections;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::bridge::ToCore;
 use crate::bridge::fleet_view::FollowedMark;
-use crate::bridge::handle::{Codes, NodeContext, Recorders, ServiceHandle};
+use crate::bridge::handle::{FreshCodes, NodeContext, Recorders, ServiceHandle};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
@@ -59,9 +59,9 @@ pub struct CoreParts {
     /// The core's end of its mailbox.
     pub mail: Receiver<ToCore>,
     /// Queues, mailboxes and counters that all cores share.
-    pub counters: NodeContext,
-    /// The share of its links that the core keeps in memory.
-    pub share: MemoryBudget,
+    pub context: NodeContext,
+    /// The memory that the core has for links.
+    pub memory_budget: MemoryBudget,
     /// Limits and timeouts of connections.
     pub limits: ConnectionLimits,
     /// Certificate and key of the service, if it speaks TLS.
@@ -69,9 +69,9 @@ pub struct CoreParts {
     /// The `max-age` of `Strict-Transport-Security`, if it is sent.
     pub hsts: Option<Duration>,
     /// The core's segment of fresh codes.
-    pub codes: Box<dyn Codes + Send>,
+    pub codes: Box<dyn FreshCodes + Send>,
     /// Recorders of visits and of the access log.
-    pub told: Recorders,
+    pub recorders: Recorders,
     /// Makes the service that answers all requests but redirects on this core.
     pub service: Box<dyn FnOnce(Rc<ServiceHandle>) -> HttpService + Send>,
     /// Receives the events of the core's life.
@@ -169,15 +169,15 @@ impl Core {
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0, followed: FollowedMark::default() };
         let driver = Driver::new(parts.bell, parts.listeners, parts.bypass, (now.instant, tick))?;
         let gathering = driver.can_gather().then(Gathering::default);
-        let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
+        let stats = Arc::clone(&parts.context.cores[parts.core.index()]);
         driver.publish(&stats.bypass);
         let data = mesh.map(|mesh| {
             mesh.announce(driver.descriptor());
-            let node = Arc::clone(&parts.counters.node);
-            let shard = Shard::new(parts.core, cores, hasher, parts.share, Arc::clone(&stats), node);
+            let node = Arc::clone(&parts.context.node);
+            let shard = Shard::new(parts.core, cores, hasher, parts.memory_budget, Arc::clone(&stats), node);
             Box::new(Data::new(shard, mesh))
         });
-        let services = Rc::new(ServiceHandle::new(parts.core, parts.counters, parts.codes, parts.told));
+        let services = Rc::new(ServiceHandle::new(parts.core, parts.context, parts.codes, parts.recorders));
         let service = (parts.service)(Rc::clone(&services));
         Ok(Core {
             driver,
@@ -232,7 +232,7 @@ impl Core {
     fn turn(&mut self) -> io::Result<bool> {
         self.work.now.instant = Instant::now();
         self.work.now.unix_ms = unix_ms();
-        if let Some(view) = &self.work.services.counters().fleet_view {
+        if let Some(view) = &self.work.services.context().fleet_view {
             self.work.now.followed = view.followed();
         }
         self.work.stats.turns.add(1);
@@ -301,14 +301,14 @@ impl Core {
 
     /// Takes a new connection in. Returns its slot, unless it was closed at once.
     pub(super) fn admit(&mut self, transport: Transport, listener: usize) -> Option<u32> {
-        let begins = self.driver.begins(listener);
+        let layers = self.driver.layers(listener);
         if !self.work.has_room() {
             // Closing it at once is the quickest answer. It tells a balancer to go elsewhere.
             drop(transport);
             self.pause_if_crowded();
             return None;
         }
-        if begins.proxied {
+        if layers.proxied {
             match transport.peer() {
                 Some(peer) if self.work.trust.proxies.has(peer) => {}
                 // Only trusted proxies may name the client, but others can reach the listener too.
@@ -320,7 +320,7 @@ impl Core {
                 None => return None,
             }
         }
-        let slot = self.work.open(transport, begins);
+        let slot = self.work.open(transport, layers);
         if let Some(conn) = self.work.conns.get(slot) {
             Work::touch(&mut self.work.dirty, conn);
         }
@@ -334,7 +334,7 @@ impl Core {
 
     /// Pauses accepting until the next tick if too many new connections were closed since the last one.
     fn pause_if_crowded(&mut self) {
-        if self.work.crowd.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
+        if self.work.limiter.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
             self.driver.pause_accepts();
         }
     }
@@ -413,7 +413,7 @@ impl Core {
         if let Some(gathering) = &mut self.gathering {
             gathering.tick();
         }
-        self.work.crowd.tick();
+        self.work.limiter.tick();
         self.is_pausing = false;
         self.arm_accepts();
         self.go_on_draining();
@@ -469,7 +469,7 @@ impl Core {
             if let Some(data) = &self.work.redirects.data
                 && data.mesh.finish()
             {
-                self.work.services.counters().post.all().iter().for_each(crate::bridge::Mailbox::ring);
+                self.work.services.context().mailboxes.all().iter().for_each(crate::bridge::Mailbox::ring);
             }
         }
     }
@@ -495,10 +495,10 @@ impl Core {
 pub(super) fn prefetch<'a>(work: &Work, hashes: &mut Vec<CodeHash>, requests: impl Iterator<Item = &'a [u8]>) {
     let Some(data) = &work.redirects.data else { return };
     hashes.clear();
-    let places = &work.redirects.places;
+    let hosts = &work.redirects.hosts;
     for bytes in requests {
         let Some(code) = carom_http::peek(bytes) else { continue };
-        let code = if places.are_many() { places.of_host(code, carom_http::peek_host(bytes)).1 } else { code };
+        let code = if hosts.has_several_domains() { hosts.of_host(code, carom_http::peek_host(bytes)).1 } else { code };
         let (hash, owner) = data.shard.resolve(&code);
         if owner == data.shard.me {
             hashes.push(hash);

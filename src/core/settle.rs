@@ -70,7 +70,7 @@ impl Core {
                 // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.
                 conn.transport.reset_on_close();
             }
-            self.work.crowd.forget(&conn);
+            self.work.limiter.forget(&conn);
         }
         self.work.stats.connections.set(self.work.conns.len() as u64);
         self.finish_if_empty();
@@ -107,7 +107,7 @@ fn end_if_sent(conn: &mut Conn, tick: u32) -> bool {
         }
         conn.enter(ConnState::Lingering);
         conn.wait.since = tick;
-        conn.slow = None;
+        conn.hyper = None;
     }
     if matches!(conn.state, ConnState::Lingering) && conn.peer_ended && !conn.has_unread() {
         conn.enter(ConnState::Closed { is_cut: false, is_evicted: false });

@@ -44,7 +44,7 @@ impl Shard {
         me: CoreId,
         cores: CoreCount,
         hasher: CodeHasher,
-        share: MemoryBudget,
+        memory_budget: MemoryBudget,
         stats: Arc<CoreStats>,
         node: Arc<NodeStats>,
     ) -> Shard {
@@ -52,7 +52,7 @@ impl Shard {
             me,
             cores,
             hasher,
-            links: LinkMemory::new(hasher, share),
+            links: LinkMemory::new(hasher, memory_budget),
             in_doubt: false,
             damaged: Arc::default(),
             stats,
@@ -186,7 +186,7 @@ impl Shard {
     }
 
     /// Sets the key ranges that could not be read. A code in them without a link may still have one.
-    pub(super) fn doubt(&mut self, ranges: Arc<[DamagedRange]>) {
+    pub(super) fn set_unreadable_ranges(&mut self, ranges: Arc<[DamagedRange]>) {
         self.damaged = ranges;
     }
 
@@ -358,9 +358,9 @@ mod tests {
     }
 
     impl World {
-        fn new(share: MemoryBudget, stored: &[Stored; CODES]) -> World {
+        fn new(memory_budget: MemoryBudget, stored: &[Stored; CODES]) -> World {
             let (cores, hasher) = (CoreCount::new(1).unwrap(), CodeHasher::new(5));
-            let mut shard = Shard::new(CoreId(0), cores, hasher, share, Arc::default(), Arc::default());
+            let mut shard = Shard::new(CoreId(0), cores, hasher, memory_budget, Arc::default(), Arc::default());
             shard.begin_load(CODES);
             let untold = std::collections::VecDeque::new();
             World { shard, stored: *stored, commits: 0, untold, next: 0, sent: Vec::new(), fetched: Vec::new() }
@@ -492,8 +492,8 @@ mod tests {
             stored in proptest::array::uniform12(prop_oneof![4 => any_stored(), 1 => Just(Stored::Damaged)]),
             steps in proptest::collection::vec(any_step(), 1..120),
         ) {
-            for share in [MemoryBudget::All, MemoryBudget::Bytes(512 << 10)] {
-                let mut world = World::new(share, &stored);
+            for memory_budget in [MemoryBudget::All, MemoryBudget::Bytes(512 << 10)] {
+                let mut world = World::new(memory_budget, &stored);
                 steps.iter().for_each(|step| world.take(step));
                 world.end();
             }

@@ -1,8 +1,8 @@
 //! The timeouts of a core's connections, and how connections end in a drain.
 
-use super::accounting::may_step;
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
 use super::hyper_bridge::{Ending, Verdict};
+use super::request_rules::may_step;
 use super::work::{TICKS_PER_SECOND, Work};
 use carom_http::Rejection;
 use carom_http::connection::Expects;
@@ -57,7 +57,7 @@ impl Work {
             // The timeout of a head is over, for the head that this record may hold. A body has its own timeout.
             return self.break_off(slot);
         }
-        if let Some(stream) = conn.slow.as_ref().filter(|stream| stream.is_http2()) {
+        if let Some(stream) = conn.hyper.as_ref().filter(|stream| stream.is_http2()) {
             return match stream.judge(self.now.instant, &self.limits) {
                 Verdict::Wait => {}
                 Verdict::Leave => stream.leave(),
@@ -92,7 +92,7 @@ impl Work {
     pub(super) fn close_idle(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        match &conn.slow {
+        match &conn.hyper {
             Some(stream) if stream.is_http2() => stream.leave(),
             Some(stream) => {
                 conn.machine.end();
@@ -107,19 +107,19 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         conn.enter(ConnState::Draining { said_last: false });
-        if let Some(stream) = conn.slow.take() {
+        if let Some(stream) = conn.hyper.take() {
             stream.take(&mut conn.out);
             stream.break_off();
         }
     }
 
-    /// Begins a drain: every connection ends after its next answer, or the one in progress.
+    /// Layers a drain: every connection ends after its next answer, or the one in progress.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         for slot in 0..self.conns.slots() as u32 {
             let Some(conn) = self.conns.get(slot) else { continue };
             conn.machine.close_after_next();
-            if conn.is_http2() || conn.slow.is_some() && conn.is_busy() && conn.awaits_request() {
+            if conn.is_http2() || conn.hyper.is_some() && conn.is_busy() && conn.awaits_request() {
                 self.close_idle(slot);
             }
         }

@@ -58,7 +58,7 @@ impl TlsConnections {
     }
 
     /// Counts out the handshake of a connection that enters another state, if it has one.
-    pub(super) fn count_out(&mut self, conn: &Conn) {
+    pub(super) fn uncount_handshake(&mut self, conn: &Conn) {
         debug_assert!(!conn.is_handshaking() || self.under_way > 0, "each handshake was counted");
         self.under_way -= usize::from(conn.is_handshaking());
     }
@@ -68,7 +68,7 @@ impl Work {
     /// Makes a new connection speak TLS.
     pub(super) fn begin_handshake(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        match self.secure.identity.as_ref().and_then(Session::new) {
+        match self.tls.identity.as_ref().and_then(Session::new) {
             Some(session) => conn.tls = Some(Box::new(session)),
             None => self.break_off(slot),
         }
@@ -100,7 +100,7 @@ impl Work {
         if let ConnState::Handshaking { is_queued } = &mut conn.state
             && !std::mem::replace(is_queued, true)
         {
-            self.secure.waiting.push_back(conn.tag);
+            self.tls.waiting.push_back(conn.tag);
         }
     }
 
@@ -111,33 +111,33 @@ impl Work {
         if self.conns.get(slot).is_none_or(|conn| !matches!(conn.state, ConnState::Open)) {
             return;
         }
-        if self.secure.under_way >= self.limits.handshakes && !self.evict_handshake() {
+        if self.tls.under_way >= self.limits.handshakes && !self.evict_handshake() {
             self.stats.shed.add(1);
             return self.break_off(slot);
         }
         let Some(conn) = self.conns.get(slot) else { return };
         conn.enter(ConnState::Handshaking { is_queued: false });
         conn.wait.since = tick;
-        self.secure.under_way += 1;
-        self.secure.begun.push_back(conn.tag);
-        if self.secure.begun.len() > 2 * self.limits.handshakes + HANDSHAKES_PER_TURN {
+        self.tls.under_way += 1;
+        self.tls.begun.push_back(conn.tag);
+        if self.tls.begun.len() > 2 * self.limits.handshakes + HANDSHAKES_PER_TURN {
             let conns = &mut self.conns;
-            self.secure.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking()));
+            self.tls.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking()));
         }
     }
 
     /// Ends the oldest handshake that waits for its client, if it is old enough. Returns true if there was one.
     fn evict_handshake(&mut self) -> bool {
         let tick = self.now.tick;
-        while let Some(&tag) = self.secure.begun.front() {
+        while let Some(&tag) = self.tls.begun.front() {
             let Some(Conn { state: ConnState::Handshaking { is_queued }, wait, .. }) = self.conns.of(tag) else {
-                self.secure.begun.pop_front();
+                self.tls.begun.pop_front();
                 continue;
             };
             if *is_queued || tick.wrapping_sub(wait.since) < HANDSHAKE_TICKS {
                 return false;
             }
-            self.secure.begun.pop_front();
+            self.tls.begun.pop_front();
             self.stats.shed.add(1);
             self.break_off(tag.slot);
             return true;
@@ -147,13 +147,13 @@ impl Work {
 
     /// Continues some handshakes. Returns true if others still wait.
     pub(super) fn serve_handshakes(&mut self) -> bool {
-        if self.secure.waiting.is_empty() {
+        if self.tls.waiting.is_empty() {
             return false;
         }
         let mut left = HANDSHAKES_PER_TURN;
         let begin = Instant::now();
         while left > 0 {
-            let Some(tag) = self.secure.waiting.pop_front() else { return false };
+            let Some(tag) = self.tls.waiting.pop_front() else { return false };
             let Some(conn) = self.conns.of(tag) else { continue };
             let ConnState::Handshaking { is_queued } = &mut conn.state else { continue };
             *is_queued = false;
@@ -173,7 +173,7 @@ impl Work {
                 break;
             }
         }
-        !self.secure.waiting.is_empty()
+        !self.tls.waiting.is_empty()
     }
 
     /// Answers a plain HTTP request on a TLS port with a plain HTTP error, which its client understands.
@@ -188,7 +188,7 @@ impl Work {
         let tick = self.now.tick;
         let Some(conn) = self.conns.get(slot) else { return };
         if conn.is_handshaking() {
-            self.secure.count_out(conn);
+            self.tls.uncount_handshake(conn);
             conn.enter(ConnState::Open);
             (conn.wait.since, conn.wait.expects) = (tick, Expects::Request);
         }
@@ -198,7 +198,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         let Some(tls) = conn.tls.as_mut().filter(|_| conn.state.is_live()) else { return };
-        let mut plain = std::mem::take(&mut self.secure.plain);
+        let mut plain = std::mem::take(&mut self.tls.plain);
         let had_part = tls.has_part();
         debug_assert!(plain.is_empty(), "the bytes of one connection reach no other");
         let heard = tls.receive(bytes, &mut plain);
@@ -224,7 +224,7 @@ impl Work {
         }
         plain.clear();
         plain.shrink_to(KEPT_CAPACITY);
-        self.secure.plain = plain;
+        self.tls.plain = plain;
         match heard {
             ReceiveState::Open => {}
             ReceiveState::Closed => self.peer_ended(slot),
@@ -239,12 +239,12 @@ impl Work {
             self.stats.handshake_failures.add(1);
         }
         self.stats.bad_requests.add(1);
-        if let Some(stream) = conn.slow.take() {
+        if let Some(stream) = conn.hyper.take() {
             stream.break_off();
         }
         conn.out.clear();
         conn.machine.end();
-        self.secure.count_out(conn);
+        self.tls.uncount_handshake(conn);
         conn.enter(ConnState::Draining { said_last: false });
     }
 
@@ -256,14 +256,14 @@ impl Work {
         if conn.out.is_empty() && !tls.has_to_say() && !is_last {
             return Vec::new();
         }
-        let mut sealed = std::mem::take(&mut self.secure.spare);
+        let mut sealed = std::mem::take(&mut self.tls.spare);
         debug_assert!(sealed.is_empty(), "each record is sent once");
         tls.seal(&conn.out, is_last, &mut sealed);
         // The buffers rotate: this one becomes the next one to encrypt into, and the sent one comes back for answers.
         let mut plain = std::mem::take(&mut conn.out);
         plain.clear();
         if plain.capacity() <= KEPT_CAPACITY {
-            self.secure.spare = plain;
+            self.tls.spare = plain;
         }
         sealed
     }

@@ -18,16 +18,17 @@ impl HostRouter {
 
     /// True if a request may name one of several domains.
     #[inline]
-    pub(super) fn are_many(&self) -> bool {
+    pub(super) fn has_several_domains(&self) -> bool {
         self.0.is_some()
     }
 
     /// The domain of a request, and its code there; no domain if the service does not serve the host.
     #[inline]
     pub(super) fn resolve(&self, request: &RedirectRequest, head: &[u8]) -> (Option<DomainIndex>, Code) {
-        match self.are_many() {
-            true => self.of_host(request.code, request.host.of(head)),
-            false => (Some(DomainIndex::default()), request.code),
+        if self.has_several_domains() {
+            self.of_host(request.code, request.host.of(head))
+        } else {
+            (Some(DomainIndex::default()), request.code)
         }
     }
 
@@ -36,7 +37,7 @@ impl HostRouter {
     pub(super) fn of_host(&self, code: Code, host: &[u8]) -> (Option<DomainIndex>, Code) {
         let Some(domains) = &self.0 else { return (Some(DomainIndex::default()), code) };
         match domains.of_host(host) {
-            Some(place) => (Some(place), code.within(domains.id_at(place))),
+            Some(domain) => (Some(domain), code.within(domains.id_at(domain))),
             None => (None, code),
         }
     }

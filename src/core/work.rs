@@ -10,15 +10,15 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::accounting::may_step;
 use super::admission::ConnectionLimiter;
 use super::connection::{Conn, ConnState, Conns};
 use super::data::Data;
 use super::driver::Transport;
 use super::hyper_bridge::{ConnectionInfo, Ending, HttpService, Stream};
-use super::listen::Begins;
+use super::listen::Layers;
 use super::mesh::PeerMessage;
 use super::redirects::{Late, Redirects, is_of_task};
+use super::request_rules::may_step;
 use super::tasks::Tasks;
 use super::tls::TlsConnections;
 use crate::bridge::fleet_view::FollowedMark;
@@ -54,8 +54,8 @@ pub(super) struct Work {
     /// Slots to settle in this turn.
     pub(super) dirty: Vec<u32>,
     pub(super) redirects: Redirects,
-    pub(super) secure: TlsConnections,
-    pub(super) crowd: ConnectionLimiter,
+    pub(super) tls: TlsConnections,
+    pub(super) limiter: ConnectionLimiter,
     pub(super) services: Rc<ServiceHandle>,
     pub(super) service: HttpService,
     pub(super) stats: Arc<CoreStats>,
@@ -77,17 +77,17 @@ impl Work {
         service: HttpService,
         stats: Arc<CoreStats>,
         (limits, trust): (ConnectionLimits, Arc<Trust>),
-        secure: TlsConnections,
+        tls: TlsConnections,
     ) -> Work {
-        let hsts = secure.hsts().and_then(|hsts| hsts.to_str().ok());
+        let hsts = tls.hsts().and_then(|hsts| hsts.to_str().ok());
         let redirects = Redirects::new(data, &services, hsts, &trust, now.unix_ms);
         Work {
             now,
             conns: Conns::default(),
             dirty: Vec::new(),
             redirects,
-            secure,
-            crowd: ConnectionLimiter::new(&limits),
+            tls,
+            limiter: ConnectionLimiter::new(&limits),
             services,
             service,
             stats,
@@ -109,12 +109,12 @@ impl Work {
     }
 
     /// Opens a new connection. Returns its slot.
-    pub(super) fn open(&mut self, transport: Transport, begins: Begins) -> u32 {
-        let is_slow = !self.redirects.is_served();
-        let machine = match (is_slow, begins.proxied) {
-            (true, _) => Connection::slow(),
+    pub(super) fn open(&mut self, transport: Transport, layers: Layers) -> u32 {
+        let is_for_hyper = !self.redirects.is_served();
+        let machine = match (is_for_hyper, layers.proxied) {
+            (true, _) => Connection::for_hyper(),
             (false, true) => Connection::proxied(),
-            (false, false) => Connection::fast(),
+            (false, false) => Connection::for_redirects(),
         };
         let ConnectionLimits { head_len: head, body_len: body, requests, queued_len, .. } = self.limits;
         let mut machine = machine.within(Bounds { head, body, requests, stream_path: BULK_PATH });
@@ -124,30 +124,30 @@ impl Work {
         let slot = self.conns.insert(transport, machine, (self.now.tick, queued_len as u32));
         self.stats.accepted.add(1);
         self.stats.connections.set(self.conns.len() as u64);
-        if is_slow {
+        if is_for_hyper {
             self.start_stream(slot);
         }
-        if begins.secure {
+        if layers.tls {
             self.begin_handshake(slot);
         }
-        self.meet(slot, begins);
+        self.register(slot, layers);
         slot
     }
 
     pub(super) fn start_stream(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let manner = ConnectionInfo {
+        let info = ConnectionInfo {
             source: conn.source(),
             trust: Arc::clone(&self.trust),
             is_secure: conn.tls.is_some(),
             is_http2: conn.tls.as_ref().is_some_and(|tls| tls.is_http2()),
-            hsts: conn.tls.as_ref().and_then(|_| self.secure.hsts().cloned()),
+            hsts: conn.tls.as_ref().and_then(|_| self.tls.hsts().cloned()),
             limits: self.limits,
             tasks: self.tasks.clone(),
         };
         let (stream, task) =
-            Stream::start(slot, conn.machine.heads(), manner, Rc::clone(&self.services), Rc::clone(&self.service));
-        conn.slow = Some(stream);
+            Stream::start(slot, conn.machine.heads(), info, Rc::clone(&self.services), Rc::clone(&self.service));
+        conn.hyper = Some(stream);
         self.tasks.spawn(task);
     }
 
@@ -253,7 +253,7 @@ impl Work {
                     }
                 }
                 Action::From(client) => {
-                    conn.come_from(client);
+                    conn.set_proxied_client(client);
                     let is_secure = conn.tls.is_some();
                     if !self.count_address(slot) || is_secure {
                         return at;
@@ -294,13 +294,13 @@ impl Work {
         if !conn.peer_ended || !may_end {
             return;
         }
-        match &conn.slow {
+        match &conn.hyper {
             Some(stream) => {
                 let in_body = conn.machine.expects(conn.unconsumed.len()).is_body();
                 stream.end(if in_body { Ending::Cut } else { Ending::Last });
             }
             None => {
-                self.secure.count_out(conn);
+                self.tls.uncount_handshake(conn);
                 conn.enter(ConnState::Draining { said_last: false });
             }
         }
@@ -316,11 +316,11 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         if !conn.state.is_closed() {
-            self.secure.count_out(conn);
+            self.tls.uncount_handshake(conn);
             conn.enter(ConnState::Closed { is_cut: true, is_evicted });
         }
         conn.peer_ended = true;
-        if let Some(stream) = conn.slow.take() {
+        if let Some(stream) = conn.hyper.take() {
             stream.break_off();
         }
     }
@@ -346,7 +346,7 @@ impl Work {
     /// Takes the bytes that hyper has written for a connection, and checks whether hyper has finished.
     fn pull(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let Some(stream) = conn.slow.clone() else { return };
+        let Some(stream) = conn.hyper.clone() else { return };
         let is_congested = conn.is_congested() && conn.transport.is_sending();
         if is_congested {
             stream.congest();
@@ -355,7 +355,7 @@ impl Work {
         }
         Self::touch(&mut self.dirty, conn);
         if stream.is_finished() && conn.state.is_live() && !(conn.is_congested() && conn.transport.is_sending()) {
-            let rejection = conn.take_rejection().filter(|_| !stream.answered_the_cut());
+            let rejection = conn.take_rejection().filter(|_| !stream.answered_before_cut());
             conn.enter(ConnState::Draining { said_last: false });
             if let Some(rejection) = rejection {
                 self.write_rejection(slot, rejection);
@@ -389,7 +389,7 @@ impl Work {
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
             PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
             PeerMessage::Recall { owner, number, .. } => {
-                self.services.counters().post.to(owner).post(ToCore::Dropped { number });
+                self.services.context().mailboxes.to(owner).post(ToCore::Dropped { number });
                 None
             }
         });

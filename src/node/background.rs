@@ -12,7 +12,7 @@ use carom_tls::identity::TlsIdentity;
 use super::base::Base;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{cores, loading};
-use crate::bridge::{SweepResult, WriterQueue};
+use crate::bridge::{RemovalResult, WriterQueue};
 use crate::services::certificates::{self, Certificates, Reload};
 use crate::services::expiry::{self, ExpirySetup};
 use crate::services::maintenance::activity_sampler;
@@ -52,7 +52,7 @@ pub(super) fn start_certificates(
 ) -> Result<(Option<TlsIdentity>, Option<Reload>), Exit> {
     let Some(certificates) = certificates else { return Ok((None, None)) };
     let identity = certificates.identity();
-    let thread = certificates::start(certificates, base.post.clone(), base.cores, Arc::clone(&base.stats))
+    let thread = certificates::start(certificates, base.mailboxes.clone(), base.cores, Arc::clone(&base.stats))
         .map_err(|error| thread_exit("the certificate thread", &error))?;
     let reload = thread.reload();
     supervisor.register(Phase::Upkeep, "certificates", move || thread.stop());
@@ -63,7 +63,7 @@ pub(super) fn start_certificates(
 pub(super) struct ExpiryEnds {
     /// The writer itself, also in a fleet.
     pub(super) writer: WriterQueue,
-    pub(super) swept: Receiver<SweepResult>,
+    pub(super) removals: Receiver<RemovalResult>,
     pub(super) segments: Sender<Vec<GeneratedCode>>,
     pub(super) fleet: Option<FleetExpiry>,
 }
@@ -80,7 +80,7 @@ pub(super) fn load_and_start(
     supervisor: &mut Supervisor,
 ) -> Result<(), Exit> {
     let Base { links, catalog, stats, .. } = base;
-    let image = loading::load(settings, links, &base.post, base.hasher, stats)?;
+    let image = loading::load(settings, links, &base.mailboxes, base.hasher, stats)?;
     supervisor.register(Phase::Upkeep, "map image", move || image.stop());
     // The cores need the links first; lists can do without counts for a while.
     let counting = search::start_counting(catalog).map_err(|error| thread_exit("the list counter", &error))?;
@@ -98,7 +98,7 @@ pub(super) fn load_and_start(
         links: links.clone(),
         stats: Arc::clone(stats),
         writer: ends.writer,
-        swept: ends.swept,
+        removals: ends.removals,
         keep: settings.expiry.keep,
         per_second: settings.expiry.per_second,
         recycle_after: settings.expiry.recycle_after,
@@ -112,7 +112,7 @@ pub(super) fn load_and_start(
         settings,
         CodeFilterSetup {
             links: links.clone(),
-            post: base.post.clone(),
+            mailboxes: base.mailboxes.clone(),
             hasher: base.hasher,
             cores: base.cores,
             core_stats: Arc::clone(&base.core_stats),

@@ -9,7 +9,7 @@ use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
-use super::cores::{CoreEnds, core_count, make_post};
+use super::cores::{CoreEnds, core_count, make_mailboxes};
 use super::listeners;
 use super::seed::random_seed;
 use crate::bridge::Mailboxes;
@@ -32,7 +32,7 @@ pub(super) struct Base {
     pub(super) stats: Arc<NodeStats>,
     /// One for each core, the admin listener's last.
     pub(super) core_stats: Arc<[Arc<CoreStats>]>,
-    pub(super) post: Mailboxes,
+    pub(super) mailboxes: Mailboxes,
 }
 
 /// Opens the store, binds the listeners and makes the mailboxes.
@@ -58,7 +58,7 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
         stats.alarms.raise(Alarm::StoreDamaged, damage);
     }
     let core_stats = (0..=cores.get()).map(|_| Arc::default()).collect();
-    let (post, bells, mail) = make_post(cores)?;
-    let base = Base { cores, pages, links, key, catalog, hasher, stats, core_stats, post };
+    let (mailboxes, bells, mail) = make_mailboxes(cores)?;
+    let base = Base { cores, pages, links, key, catalog, hasher, stats, core_stats, mailboxes };
     Ok((base, CoreEnds { bound, bells, mail }))
 }

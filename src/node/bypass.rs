@@ -120,8 +120,8 @@ fn attach(
     Ok(NodeBypass { program: Some(program), parts })
 }
 
-/// Waits until the program of a process that was killed a moment ago has left the interface. The kernel frees it after the
-/// process has ended.
+/// Waits until the program of a process that was killed a moment ago has left the interface. The kernel frees it after
+/// the process has ended.
 fn wait_for_release(name: &str) {
     for _ in 0..RELEASE_LOOKS_MAX {
         if !InterfaceFacts::read(name).is_ok_and(|facts| facts.has_program) {
@@ -155,19 +155,18 @@ fn check(plan: &BypassPlan) -> Result<(), String> {
     if obstacles.is_empty() { Ok(()) } else { Err(obstacles.join(". ")) }
 }
 
-/// Returns the addresses and ports whose frames go past the kernel's TCP: those of the listeners, as far as `chosen` has
-/// them. A wildcard address means every chosen address, or every address of the interface.
+/// Returns the addresses and ports whose frames go past the kernel's TCP: those of the listeners, as far as `chosen`
+/// has them. A wildcard address means every chosen address, or every address of the interface.
 fn destinations(listening: &[SocketAddr], chosen: &[IpAddr], interface: u32) -> Result<Vec<SocketAddr>, String> {
     let of_interface =
         || interface::addresses(interface).map_err(|error| format!("its addresses cannot be read: {error}"));
     let own = if chosen.is_empty() { of_interface()? } else { chosen.to_vec() };
     let found = matching(listening, chosen, &own);
     if found.is_empty() {
-        return Err(match chosen.is_empty() {
-            true => "no address of listen can be reached through it; listen on an address of the interface".to_owned(),
-            false => {
-                "no address of bypass.addresses is in listen; add it there, or listen on 0.0.0.0 or [::]".to_owned()
-            }
+        return Err(if chosen.is_empty() {
+            "no address of listen can be reached through it; listen on an address of the interface".to_owned()
+        } else {
+            "no address of bypass.addresses is in listen; add it there, or listen on 0.0.0.0 or [::]".to_owned()
         });
     }
     Ok(found)

@@ -10,7 +10,7 @@ use super::events::{Event, forward_events};
 use super::listeners::Bound;
 use super::supervisor::thread_exit;
 use crate::api::{self, Site};
-use crate::bridge::handle::{Codes, NodeContext, Recorders};
+use crate::bridge::handle::{FreshCodes, NodeContext, Recorders};
 use crate::bridge::{Mailbox, Mailboxes, ToCore};
 use crate::core::bypass::BypassParts;
 use crate::core::{self, CoreParts, MemoryBudget, Seeds};
@@ -36,13 +36,13 @@ pub(super) struct CorePlan<'a> {
     pub(super) identity: Option<TlsIdentity>,
     pub(super) settings: &'a Settings,
     pub(super) events: Sender<Event>,
-    pub(super) counters: NodeContext,
+    pub(super) context: NodeContext,
     pub(super) site: Arc<Site>,
     pub(super) hasher: CodeHasher,
     pub(super) cores: CoreCount,
     pub(super) trust: Arc<Trust>,
     /// The recorders of each core, the admin listener's last.
-    pub(super) told: Vec<Recorders>,
+    pub(super) recorders: Vec<Recorders>,
 }
 
 impl CorePlan<'_> {
@@ -63,12 +63,12 @@ impl CorePlan<'_> {
         let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
         let core_events = forward_events(self.events.clone())?;
         let mut running = Vec::new();
-        let mut told = self.told.into_iter();
+        let mut recorders = self.recorders.into_iter();
         let mut bypass = bypass.into_iter();
         for (index, ((((listeners, bell), mail), codes), cpu)) in
             listeners.zip(bells).zip(mail).zip(codes).zip(cpus).enumerate()
         {
-            self.counters.cores[index].cpu.set(cpu.unwrap_or_default() as u64);
+            self.context.cores[index].cpu.set(cpu.unwrap_or_default() as u64);
             let is_admin = codes.is_none();
             let site = Arc::clone(&self.site);
             let parts = CoreParts {
@@ -80,8 +80,8 @@ impl CorePlan<'_> {
                 trust: if is_admin { Arc::default() } else { Arc::clone(&self.trust) },
                 bell,
                 mail,
-                counters: self.counters.clone(),
-                share: match self.settings.residency {
+                context: self.context.clone(),
+                memory_budget: match self.settings.residency {
                     #[cfg(feature = "faults")]
                     _ if crate::services::faults::Faults::from_env().little_memory => MemoryBudget::Tiny,
                     Residency::All => MemoryBudget::All,
@@ -91,7 +91,7 @@ impl CorePlan<'_> {
                 identity: self.identity.clone(),
                 hsts: self.settings.tls.hsts,
                 codes: Box::new(Segment(codes)),
-                told: told.next().unwrap_or_default(),
+                recorders: recorders.next().unwrap_or_default(),
                 service: Box::new(move |handle| {
                     if is_admin { api::admin::service(handle, site) } else { api::public::service(handle, site) }
                 }),
@@ -117,7 +117,7 @@ pub(super) fn start_code_filters(settings: &Settings, setup: CodeFilterSetup) ->
 type Mail = (Mailboxes, Vec<File>, Vec<Receiver<ToCore>>);
 
 /// Creates a mailbox for each core and for the admin listener.
-pub(super) fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
+pub(super) fn make_mailboxes(cores: CoreCount) -> Result<Mail, Exit> {
     let mut boxes = Vec::new();
     let mut bells = Vec::new();
     let mut mail = Vec::new();
@@ -137,7 +137,7 @@ pub(super) fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
 /// A core's segment of fresh codes; the admin listener has none.
 struct Segment(Option<CodeSource>);
 
-impl Codes for Segment {
+impl FreshCodes for Segment {
     fn take(&mut self) -> Option<Code> {
         self.0.as_mut()?.take().map(|code| code.to_code())
     }

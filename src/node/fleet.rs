@@ -190,7 +190,7 @@ pub(super) fn join(
             agreed: agreement::fingerprints(settings, &base.key.fingerprint()),
         }),
         links: base.links.clone(),
-        post: base.post.clone(),
+        mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),
         lease: Arc::new(Mutex::new(lease)),
         view: Arc::new(FleetView::new(CodeSpace::new(&base.key))),

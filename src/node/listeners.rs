@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::api::Interfaces;
-use crate::core::listen::{self, Begins, Listener, Socket};
+use crate::core::listen::{self, Layers, Listener, Socket};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Api, Settings};
 
@@ -27,17 +27,17 @@ pub(super) fn bind(settings: &Settings, cores: usize) -> Result<Bound, Exit> {
     })?;
     let mut listening = Vec::new();
     let mut public: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
-    let begins = settings.proxied.iter().zip(&settings.tls.secure);
-    for (&address, (&proxied, &secure)) in settings.listen.iter().zip(begins) {
+    let ports = settings.proxied.iter().zip(&settings.tls.secure);
+    for (&address, (&proxied, &secure)) in settings.listen.iter().zip(ports) {
         let (address, sockets, is_handed) = bind_one(&mut handed, address, cores)?;
         listening.push(address);
-        let begins = Begins { proxied, secure };
+        let layers = Layers { proxied, tls: secure };
         for (number, socket) in sockets.into_iter().enumerate() {
-            public[number % cores].push(Listener { socket, begins, is_handed });
+            public[number % cores].push(Listener { socket, layers, is_handed });
         }
     }
     let (admin_address, sockets, is_handed) = bind_one(&mut handed, settings.admin_listen, 1)?;
-    let of_admin = |socket| Listener { socket, begins: Begins::default(), is_handed };
+    let of_admin = |socket| Listener { socket, layers: Layers::default(), is_handed };
     let admin = sockets.into_iter().map(of_admin).collect();
     if let Some((address, _)) = handed.first() {
         let what = format!("the service manager passed a socket for {address}, which is not in listen or admin_listen");

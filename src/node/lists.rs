@@ -19,7 +19,7 @@ pub(super) fn start(
     kind: ListKind,
     settings: &Settings,
     list: &HostListSettings,
-    post: &Mailboxes,
+    mailboxes: &Mailboxes,
     stats: &Arc<NodeStats>,
 ) -> Result<HostList, Exit> {
     let setup = HostListSetup {
@@ -27,7 +27,7 @@ pub(super) fn start(
         hosts: list.hosts.clone(),
         source: list.source.as_ref().map(|source| open(kind, settings, source)).transpose()?,
         data_dir: settings.data_dir.clone(),
-        post: post.clone(),
+        mailboxes: mailboxes.clone(),
         stats: Arc::clone(stats),
     };
     host_lists::start(setup).map_err(|error| thread_exit("a list of hosts", &error))

@@ -17,12 +17,12 @@ use carom_telemetry::stats::NodeStats;
 pub(super) fn load(
     settings: &Settings,
     links: &Links,
-    post: &Mailboxes,
+    mailboxes: &Mailboxes,
     hasher: CodeHasher,
     stats: &NodeStats,
 ) -> Result<ImageMaker, Exit> {
     let (data_dir, changes) = (settings.data_dir.clone(), links.changes());
-    let report = loader::load(links, post, hasher, core_count(settings), stats, &data_dir)
+    let report = loader::load(links, mailboxes, hasher, core_count(settings), stats, &data_dir)
         .map_err(|error| store_exit(&error))?;
     if report.records > 0 {
         let (links, seconds) = (report.records, report.time.as_secs_f64());

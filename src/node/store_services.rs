@@ -12,7 +12,7 @@ use super::base::Base;
 use super::fleet;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::bridge::access_log::AccessReceiver;
-use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, SweepResult, WriterQueue};
+use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, RemovalResult, WriterQueue};
 use crate::services::allowances::{self, AllowanceSetup};
 use crate::services::readers::{export_reader, record_readers};
 use crate::services::search::query_workers::{self, ListerSetup};
@@ -27,7 +27,7 @@ pub(super) struct StoreServices {
     pub(super) lists: ListQueues,
     pub(super) jobs: JobQueues,
     /// Reports of the writer to the expiry thread.
-    pub(super) swept: Receiver<SweepResult>,
+    pub(super) removals: Receiver<RemovalResult>,
     /// States that the writer has committed and that Redis may not have.
     pub(super) deliveries: Receiver<Delivery>,
 }
@@ -43,7 +43,7 @@ pub(super) fn start(
     access: Vec<AccessReceiver>,
     supervisor: &mut Supervisor,
 ) -> Result<StoreServices, Exit> {
-    let Base { links, post, stats, .. } = base;
+    let Base { links, mailboxes, stats, .. } = base;
     start_access_log(settings, base, access, supervisor)?;
     let counted = visits::start(&settings.data_dir, links, visits, stats, fleet::visits(settings)?)
         .map_err(|error| thread_exit("the visit counter", &error))?;
@@ -51,19 +51,19 @@ pub(super) fn start(
     supervisor.register(Phase::Store, "visit counter", move || counting.stop());
     let (allowances, thread) = allowances::start(AllowanceSetup {
         links: links.clone(),
-        post: post.clone(),
+        mailboxes: mailboxes.clone(),
         stats: Arc::clone(stats),
         visits: counted.visits.clone(),
         shared: fleet::shared_visits(settings)?,
     })
     .map_err(|error| thread_exit("the thread for visit limits", &error))?;
     supervisor.register_threads(Phase::Queues, "visit limits", vec![thread]);
-    let (sweeper, swept) = channel();
+    let (expiry, removals) = channel();
     let (deliver, deliveries) = channel();
     let (writer, thread) = writer::start(writer::WriterSetup {
         links: links.clone(),
         catalog: Arc::clone(&base.catalog),
-        post: post.clone(),
+        mailboxes: mailboxes.clone(),
         hasher: base.hasher,
         cores: base.cores,
         stats: Arc::clone(stats),
@@ -72,30 +72,30 @@ pub(super) fn start(
         deliveries: settings.fleet.redis.is_some().then_some(deliver),
         allowances: allowances.clone(),
         ended: counted.ended,
-        sweeper,
+        expiry,
         #[cfg(feature = "faults")]
         faults: crate::services::faults::Faults::from_env(),
     })
     .map_err(|error| thread_exit("the store's writer", &error))?;
     supervisor.register_threads(Phase::Queues, "writer", vec![thread]);
-    let (reader, threads) = record_readers::start(links, post, stats, &counted.visits)
+    let (reader, threads) = record_readers::start(links, mailboxes, stats, &counted.visits)
         .map_err(|error| thread_exit("the store's readers", &error))?;
     supervisor.register_threads(Phase::Queues, "record readers", threads);
     let counts = Arc::new(counted.visits);
-    let (page_reader, threads) = export_reader::start(links, post, stats, Arc::clone(&counts) as Arc<_>)
+    let (page_reader, threads) = export_reader::start(links, mailboxes, stats, Arc::clone(&counts) as Arc<_>)
         .map_err(|error| thread_exit("the export threads", &error))?;
     supervisor.register_threads(Phase::Queues, "export readers", threads);
     let (lists, threads) = query_workers::start(&ListerSetup {
         catalog: Arc::clone(&base.catalog),
         visits: counts,
-        post: post.clone(),
+        mailboxes: mailboxes.clone(),
         stats: Arc::clone(stats),
     })
     .map_err(|error| thread_exit("the threads for lists", &error))?;
     supervisor.register_threads(Phase::Queues, "query workers", threads);
-    let (jobs, threads) = workers::start(post).map_err(|error| thread_exit("the worker threads", &error))?;
+    let (jobs, threads) = workers::start(mailboxes).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
-    Ok(StoreServices { writer, allowances, reader, page_reader, lists, jobs, swept, deliveries })
+    Ok(StoreServices { writer, allowances, reader, page_reader, lists, jobs, removals, deliveries })
 }
 
 fn start_access_log(

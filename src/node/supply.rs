@@ -33,7 +33,7 @@ pub(super) fn start_fetchers(
     base.stats.memory_limit.set(memory_limit);
     let (queue, threads) = link_fetchers::start(FetcherSetup {
         links: base.links.clone(),
-        post: base.post.clone(),
+        mailboxes: base.mailboxes.clone(),
         hasher: base.hasher,
         cores: base.cores,
         stats: Arc::clone(&base.stats),
@@ -68,7 +68,7 @@ pub(super) fn start_replenisher(
         cores: base.cores,
         fleet,
         recycled,
-        post: base.post.clone(),
+        mailboxes: base.mailboxes.clone(),
         core_stats: base.core_stats.iter().take(base.cores.get()).cloned().collect(),
         stats: Arc::clone(&base.stats),
     })
@@ -84,9 +84,9 @@ pub(super) fn start_replenisher(
 /// # Errors
 /// If a source cannot be used, or the operating system refuses a thread.
 pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
-    let allow = lists::start(ListKind::Allow, settings, &settings.allow, &base.post, &base.stats)?;
+    let allow = lists::start(ListKind::Allow, settings, &settings.allow, &base.mailboxes, &base.stats)?;
     supervisor.register(Phase::Upkeep, "allow list", move || allow.stop());
-    let block = lists::start(ListKind::Block, settings, &settings.block, &base.post, &base.stats)?;
+    let block = lists::start(ListKind::Block, settings, &settings.block, &base.mailboxes, &base.stats)?;
     supervisor.register(Phase::Upkeep, "block list", move || block.stop());
     Ok(())
 }
@@ -107,7 +107,7 @@ pub(super) fn start_api_keys(
         registry,
         is_unsure,
         redis: fleet::redis(settings)?.map(|(redis, _)| redis),
-        post: base.post.clone(),
+        mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),
     })
     .map_err(|error| thread_exit("the API key thread", &error))?;

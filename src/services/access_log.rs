@@ -34,7 +34,7 @@ const BUSY: usize = 128 << 10;
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
 /// Interval between two checks that the file is still at its path.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_PATH_EVERY: Duration = Duration::from_secs(1);
 
 /// Time without an error after which the alarm clears.
 const QUIET_BEFORE_CLEAR: Duration = Duration::from_secs(5);
@@ -122,7 +122,7 @@ impl Writer {
         self.flush();
         while !until.load(Ordering::Acquire) {
             let found = self.collect();
-            if looked.elapsed() >= LOOK_EVERY {
+            if looked.elapsed() >= CHECK_PATH_EVERY {
                 looked = Instant::now();
                 self.target.look();
                 self.flush();
@@ -157,10 +157,7 @@ impl Writer {
     /// pending lines it only makes sure that the file exists.
     fn flush(&mut self) {
         let lines = count_lines(&self.written);
-        let (went_out, done) = match self.gives_up {
-            true => (0, Ok(())),
-            false => self.target.write(&self.written),
-        };
+        let (went_out, done) = if self.gives_up { (0, Ok(())) } else { self.target.write(&self.written) };
         let out = count_lines(&self.written[..went_out]);
         self.stats.access_log.lines.add(out);
         self.stats.access_log.dropped.add_shared(lines - out);

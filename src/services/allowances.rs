@@ -35,7 +35,7 @@ use carom_telemetry::stats::NodeStats;
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Interval between two searches for idle links.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const FIND_IDLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Time for which an empty answer of Redis is cached. A higher maximum takes effect at once all the same.
 const SPENT_FOR: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub struct AllowanceSetup {
     /// The store of links and of what is left of their visits.
     pub links: Links,
     /// The mailboxes of the cores, which receive the answers.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
     /// The counts of visits so far.
@@ -101,12 +101,12 @@ impl Allowances {
     fn run(mut self, receiver: &Receiver<AllowanceOrder>) {
         let mut looked = Instant::now();
         loop {
-            match receiver.recv_timeout(LOOK_EVERY) {
+            match receiver.recv_timeout(FIND_IDLE_EVERY) {
                 Ok(first) => self.take_turn(std::iter::once(first).chain(receiver.try_iter().take(ALLOWANCE_BATCH))),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if looked.elapsed() >= LOOK_EVERY {
+            if looked.elapsed() >= FIND_IDLE_EVERY {
                 looked = Instant::now();
                 // While the disk is full the shares stay in memory: they cannot be stored, so dropping them would lose
                 // visits.
@@ -315,7 +315,7 @@ impl Allowances {
 
     fn reply(&self, visit: &VisitRequest, found: Lookup<Arc<Link>>) {
         let VisitRequest { code, core, token, .. } = *visit;
-        self.setup.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
+        self.setup.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: true });
     }
 
     /// Stores what is left of the shares of some links, and drops these links from memory. No request may wait for any

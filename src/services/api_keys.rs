@@ -1,4 +1,4 @@
-//! The keeper of API keys. One thread merges the keys of the data directory ([`file`]), the requests of the admin
+//! The worker of API keys. One thread merges the keys of the data directory ([`file`]), the requests of the admin
 //! listener, and the keys that other nodes of a fleet know. It sends each core the whole set of keys.
 //!
 //! Registries of keys only grow (see [`carom_model::access::registry`]), so a merge adds what each side lacks. Redis is
@@ -30,7 +30,7 @@ use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
 /// Interval between two checks of the file.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const CHECK_FILE_EVERY: Duration = Duration::from_millis(250);
 
 /// Interval between two exchanges with Redis.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub struct AppsSetup {
     /// The Redis that the fleet shares; `None` for a single node.
     pub redis: Option<Redis>,
     /// The mailboxes of all cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The alarms and counters of the node.
     pub stats: Arc<NodeStats>,
 }
@@ -67,13 +67,13 @@ pub struct AppsSetup {
 pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     let (queue, orders) = sync_channel(QUEUE_LEN);
     // No stamp, and not stored: the file may have changed since it was read, and the fleet may have known more.
-    let mut keeper = Keeper::new(setup);
-    keeper.publish();
-    let thread = std::thread::Builder::new().name("apps".to_owned()).spawn(move || keeper.run(&orders))?;
+    let mut worker = KeyWorker::new(setup);
+    worker.publish();
+    let thread = std::thread::Builder::new().name("apps".to_owned()).spawn(move || worker.run(&orders))?;
     Ok((queue, thread))
 }
 
-struct Keeper {
+struct KeyWorker {
     setup: AppsSetup,
     /// The apps with their counters, which survive a change of keys.
     apps: HashMap<AppName, Arc<App>>,
@@ -88,9 +88,9 @@ struct Keeper {
     rates: RateShares,
 }
 
-impl Keeper {
-    fn new(setup: AppsSetup) -> Keeper {
-        Keeper {
+impl KeyWorker {
+    fn new(setup: AppsSetup) -> KeyWorker {
+        KeyWorker {
             setup,
             apps: HashMap::new(),
             stamp: None,
@@ -103,10 +103,10 @@ impl Keeper {
 
     fn run(mut self, orders: &Receiver<AppsOrder>) {
         loop {
-            match orders.recv_timeout(LOOK_EVERY) {
+            match orders.recv_timeout(CHECK_FILE_EVERY) {
                 Ok(AppsOrder { request, ticket }) => {
                     let answer = self.serve(request);
-                    self.setup.post.answer(ticket, answer);
+                    self.setup.mailboxes.answer(ticket, answer);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -223,11 +223,12 @@ impl Keeper {
         let apps = &mut self.apps;
         let about =
             |name: &AppName| Arc::clone(apps.entry(name.clone()).or_insert_with(|| Arc::new(App::new(name.clone()))));
-        let keys = match self.setup.is_unsure && !self.setup.registry.had_keys() {
-            true => Arc::new(Keyring::unsure()),
-            false => Arc::new(Keyring::of(&self.setup.registry, about)),
+        let keys = if self.setup.is_unsure && !self.setup.registry.had_keys() {
+            Arc::new(Keyring::unsure())
+        } else {
+            Arc::new(Keyring::of(&self.setup.registry, about))
         };
-        for mailbox in self.setup.post.all() {
+        for mailbox in self.setup.mailboxes.all() {
             mailbox.post(ToCore::Keys(Arc::clone(&keys)));
         }
     }
@@ -303,17 +304,17 @@ mod tests {
     use carom_model::access::Role;
     use carom_model::access::registry::Grant;
 
-    fn keeper(dir: &std::path::Path) -> (Keeper, TestNode) {
+    fn worker(dir: &std::path::Path) -> (KeyWorker, TestNode) {
         let node = TestNode::new(dir, 1);
         let setup = AppsSetup {
             data_dir: dir.to_owned(),
             registry: Registry::default(),
             is_unsure: false,
             redis: None,
-            post: node.post.clone(),
+            mailboxes: node.mailboxes.clone(),
             stats: Arc::clone(&node.stats),
         };
-        (Keeper::new(setup), node)
+        (KeyWorker::new(setup), node)
     }
 
     fn add(dir: &std::path::Path) {
@@ -325,15 +326,15 @@ mod tests {
     #[test]
     fn what_a_command_does_while_a_node_starts_is_heard_of() {
         let dir = tempfile::tempdir().unwrap();
-        // The registry that the keeper starts with is older than this key.
+        // The registry that the worker starts with is older than this key.
         add(dir.path());
-        let (mut keeper, node) = keeper(dir.path());
-        keeper.look();
-        assert_eq!(keeper.setup.registry.len(), 1);
+        let (mut worker, node) = worker(dir.path());
+        worker.look();
+        assert_eq!(worker.setup.registry.len(), 1);
         assert!(node.mail.iter().all(|mail| matches!(mail.try_recv(), Ok(ToCore::Keys(keys)) if keys.had_keys())));
         add(dir.path());
-        keeper.look();
-        assert_eq!(keeper.setup.registry.len(), 2);
+        worker.look();
+        assert_eq!(worker.setup.registry.len(), 2);
         assert!(!dir.path().join("apps.json.new").exists());
     }
 
@@ -355,13 +356,13 @@ mod tests {
     fn keys_that_become_old_leave_the_file_though_nothing_else_changes() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(file::FILE_NAME), ended_long_ago().to_text()).unwrap();
-        let (mut keeper, _node) = keeper(dir.path());
-        let begun = keeper.pruned;
+        let (mut worker, _node) = worker(dir.path());
+        let begun = worker.pruned;
         // As if the file had been read and written before the key became old.
-        (keeper.stamp, keeper.is_stored) = (file::stamp(dir.path()), true);
+        (worker.stamp, worker.is_stored) = (file::stamp(dir.path()), true);
         for (passed, left) in [(PRUNE_EVERY / 2, 1), (PRUNE_EVERY, 0)] {
-            keeper.doubt_file(begun + passed);
-            keeper.look();
+            worker.doubt_file(begun + passed);
+            worker.look();
             assert_eq!(file::read(dir.path()).unwrap().len(), left, "after {passed:?}");
         }
         assert!(file::read(dir.path()).unwrap().had_keys());
@@ -372,31 +373,31 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let known = ended_long_ago();
         std::fs::write(dir.path().join(file::FILE_NAME), known.to_text()).unwrap();
-        let (mut keeper, _node) = keeper(dir.path());
-        keeper.setup.registry = known;
-        keeper.serve(AppsRequest::Add(grant("shop")));
+        let (mut worker, _node) = worker(dir.path());
+        worker.setup.registry = known;
+        worker.serve(AppsRequest::Add(grant("shop")));
         let names = |registry: &Registry| -> Vec<String> {
             registry.entries().iter().map(|entry| entry.app.to_string()).collect()
         };
         assert_eq!(names(&file::read(dir.path()).unwrap()), ["shop"], "in the file");
-        assert_eq!(names(&keeper.setup.registry), ["shop"], "in memory");
+        assert_eq!(names(&worker.setup.registry), ["shop"], "in memory");
     }
 
     #[test]
     fn a_file_that_could_not_be_read_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut keeper, node) = keeper(dir.path());
-        keeper.look();
+        let (mut worker, node) = worker(dir.path());
+        worker.look();
         add(dir.path());
         // A directory in the place of the lock makes every write fail.
         let lock = dir.path().join("apps.lock");
         std::fs::remove_file(&lock).unwrap();
         std::fs::create_dir(&lock).unwrap();
-        keeper.look();
-        assert_eq!((keeper.setup.registry.len(), node.stats.alarms.list().len()), (0, 1));
+        worker.look();
+        assert_eq!((worker.setup.registry.len(), node.stats.alarms.list().len()), (0, 1));
         std::fs::remove_dir(&lock).unwrap();
-        keeper.look();
-        assert_eq!(keeper.setup.registry.len(), 1);
+        worker.look();
+        assert_eq!(worker.setup.registry.len(), 1);
         assert!(node.stats.alarms.list()[0].cleared_ms.is_some());
     }
 }

@@ -21,7 +21,7 @@ use carom_tls::identity::{CertificateError, Pair, Tickets, TlsIdentity};
 
 /// Interval between two checks of the files. A failed renewal has no other retry: the next check reads the files again,
 /// and raises an alarm if it finds the same error.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_FILES_EVERY: Duration = Duration::from_secs(2);
 
 /// Largest size of a certificate file, in bytes. A chain is under 10 KB.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -143,18 +143,18 @@ impl CertificateThread {
 /// If the operating system cannot start a thread.
 pub fn start(
     certificates: Certificates,
-    post: Mailboxes,
+    mailboxes: Mailboxes,
     cores: CoreCount,
     stats: Arc<NodeStats>,
 ) -> io::Result<CertificateThread> {
     let (stop, reload_requested) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut watcher = CertificateWatcher { certificates, last_error: None, post, cores, stats };
+    let mut watcher = CertificateWatcher { certificates, last_error: None, mailboxes, cores, stats };
     watcher.update_stats();
     watcher.warn_of_expiry();
     let (until, requested) = (Arc::clone(&stop), Arc::clone(&reload_requested));
     let run = move || {
         loop {
-            std::thread::park_timeout(LOOK_EVERY);
+            std::thread::park_timeout(CHECK_FILES_EVERY);
             if until.load(Ordering::Acquire) {
                 return;
             }
@@ -171,7 +171,7 @@ struct CertificateWatcher {
     /// The error of the last check. It raises an alarm only if the next check finds it again, because two files cannot
     /// be replaced at the same instant.
     last_error: Option<String>,
-    post: Mailboxes,
+    mailboxes: Mailboxes,
     cores: CoreCount,
     stats: Arc<NodeStats>,
 }
@@ -196,7 +196,7 @@ impl CertificateWatcher {
                 self.last_error = None;
                 self.stats.alarms.clear(REFUSED);
                 for core in self.cores.cores() {
-                    self.post.to(core).post(ToCore::Identity(identity.clone()));
+                    self.mailboxes.to(core).post(ToCore::Identity(identity.clone()));
                 }
                 (self.certificates.read, self.certificates.identity) = (read, identity);
                 self.stats.tls.renewed.add_shared(1);

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::replication::expiry::FleetExpiry;
-use crate::bridge::{SweepResult, WriterOrder, WriterQueue};
+use crate::bridge::{RemovalResult, WriterOrder, WriterQueue};
 use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
     RECYCLE_WHILE_BELOW,
@@ -39,8 +39,8 @@ use carom_store::links::{EndKind, Links};
 use carom_telemetry::clock::{unix_ms, unix_nanos};
 use carom_telemetry::stats::NodeStats;
 
-/// Interval between two looks at the index while nothing is due.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Interval between two reads of the index of ends while nothing is due.
+const READ_DUE_EVERY: Duration = Duration::from_millis(250);
 
 /// Pause after work that could not be done.
 const REST: Duration = Duration::from_secs(1);
@@ -82,7 +82,7 @@ pub struct ExpirySetup {
     /// The queue of the store's writer.
     pub writer: WriterQueue,
     /// The writer's reports on orders of this thread.
-    pub swept: Receiver<SweepResult>,
+    pub removals: Receiver<RemovalResult>,
     /// Time after its end until a link is removed; `None` keeps it forever.
     pub keep: Option<Duration>,
     /// Largest number of links removed per second, at least 1.
@@ -121,7 +121,7 @@ pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
     assert!(setup.per_second > 0, "the pause after a batch would have no end");
     let stop = Arc::new(AtomicBool::new(false));
     let now = Instant::now();
-    let sweeper = Sweeper {
+    let worker = ExpiryWorker {
         setup,
         stop: Arc::clone(&stop),
         behind: None,
@@ -135,7 +135,7 @@ pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
         keys_looked: None,
         discard_looked: None,
     };
-    let thread = std::thread::Builder::new().name("expire".to_owned()).spawn(move || sweeper.run())?;
+    let thread = std::thread::Builder::new().name("expire".to_owned()).spawn(move || worker.run())?;
     Ok(ExpiryThread { stop, thread })
 }
 
@@ -151,7 +151,7 @@ pub enum Removed {
     NotNow,
 }
 
-struct Sweeper {
+struct ExpiryWorker {
     setup: ExpirySetup,
     stop: Arc<AtomicBool>,
     /// The entry that was looked at last.
@@ -176,7 +176,7 @@ struct Sweeper {
     discard_looked: Option<Instant>,
 }
 
-impl Sweeper {
+impl ExpiryWorker {
     fn run(mut self) {
         while !self.is_stopping() {
             let until = Instant::now() + self.turn();
@@ -201,7 +201,7 @@ impl Sweeper {
         if !self.discard() {
             return REST;
         }
-        let Some(keep) = self.setup.keep else { return LOOK_EVERY };
+        let Some(keep) = self.setup.keep else { return READ_DUE_EVERY };
         self.look_back();
         let now_ms = unix_ms();
         let until_ms = now_ms.saturating_sub(keep.as_millis() as u64);
@@ -281,7 +281,7 @@ impl Sweeper {
             let author =
                 |due: &DueEvent| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
             let deletions = due.into_iter().map(|due| (due, author(&due).unwrap_or_default())).collect();
-            return self.order(WriterOrder::Discard { deletions, until_ms }).is_some();
+            return self.order(WriterOrder::DeleteScheduled { deletions, until_ms }).is_some();
         };
         // Links that are left were changed on other nodes, and the streams will bring these changes.
         self.discard_looked = match fleet.discard(&due, until_ms) {
@@ -309,9 +309,9 @@ impl Sweeper {
     /// what one removes.
     fn pause(&self) -> Duration {
         if self.setup.fleet.is_none() {
-            return LOOK_EVERY;
+            return READ_DUE_EVERY;
         }
-        LOOK_EVERY + LOOK_EVERY * (getrandom::u32().unwrap_or(0) % 1_000) / 1_000
+        READ_DUE_EVERY + READ_DUE_EVERY * (getrandom::u32().unwrap_or(0) % 1_000) / 1_000
     }
 
     /// Counts due links for the status page.
@@ -331,7 +331,7 @@ impl Sweeper {
         }
         let recycles = self.setup.recycle_after.is_some();
         match self.order(WriterOrder::Expire { ends, until_ms, recycles }) {
-            Some(SweepResult { expired, .. }) => {
+            Some(RemovalResult { expired, .. }) => {
                 self.setup.stats.expiry.expired.add(expired);
                 Removed::Done { left: false }
             }
@@ -340,10 +340,13 @@ impl Sweeper {
     }
 
     /// Sends the writer an order and waits for its report. Returns `None` if it was not done.
-    fn order(&self, order: WriterOrder) -> Option<SweepResult> {
-        assert!(self.setup.swept.try_recv().is_err(), "the report on an earlier order would be taken for this one's");
+    fn order(&self, order: WriterOrder) -> Option<RemovalResult> {
+        assert!(
+            self.setup.removals.try_recv().is_err(),
+            "the report on an earlier order would be taken for this one's"
+        );
         self.setup.writer.send(order).ok()?;
-        self.setup.swept.recv().ok().filter(|swept| swept.is_done)
+        self.setup.removals.recv().ok().filter(|removal| removal.is_done)
     }
 
     /// Frees codes that have been unused for long enough, if they fill a segment or have waited long enough for one.
@@ -387,10 +390,10 @@ impl Sweeper {
             let shortest = self.setup.length.get();
             quarantined.retain(|entry| entry.code.len() >= shortest);
             let opened = quarantined.len();
-            let Some(swept) = self.order(WriterOrder::ReleaseCodes { quarantined, until_ms }) else { break };
-            assert!(swept.codes.len() <= opened, "a code was freed that has no entry");
+            let Some(removal) = self.order(WriterOrder::ReleaseCodes { quarantined, until_ms }) else { break };
+            assert!(removal.codes.len() <= opened, "a code was freed that has no entry");
             self.quarantine_behind = Some(last);
-            codes.extend(swept.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
+            codes.extend(removal.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
         }
         codes
     }

@@ -68,9 +68,10 @@ impl Faults {
         while self.sync_on_order && data_dir.join("stall-sync").exists() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        match self.sync_on_order && data_dir.join("fail-sync").exists() {
-            true => Err(StoreError::Failed("Input/output error (by order)".to_owned())),
-            false => Ok(()),
+        if self.sync_on_order && data_dir.join("fail-sync").exists() {
+            Err(StoreError::Failed("Input/output error (by order)".to_owned()))
+        } else {
+            Ok(())
         }
     }
 }

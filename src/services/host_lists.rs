@@ -105,7 +105,7 @@ pub struct HostListSetup {
     /// The data directory, which has the cache.
     pub data_dir: PathBuf,
     /// The mailboxes of the cores and of the admin listener, which create links.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
 }
@@ -134,9 +134,18 @@ impl HostList {
 /// If the operating system cannot start a thread.
 pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let stop = Arc::new(AtomicBool::new(false));
-    let HostListSetup { kind, hosts, source, data_dir, post, stats } = setup;
-    let mut reader =
-        Reader { kind, hosts, valid: None, is_malformed: false, is_kept: false, sent: None, data_dir, post, stats };
+    let HostListSetup { kind, hosts, source, data_dir, mailboxes, stats } = setup;
+    let mut reader = Reader {
+        kind,
+        hosts,
+        valid: None,
+        is_malformed: false,
+        is_kept: false,
+        sent: None,
+        data_dir,
+        mailboxes,
+        stats,
+    };
     let Some((mut source, named)) = source else {
         if !reader.hosts.is_empty() {
             reader.publish();
@@ -193,7 +202,7 @@ struct Reader {
     /// The dynamic part that the cores have.
     sent: Option<Vec<HostPattern>>,
     data_dir: PathBuf,
-    post: Mailboxes,
+    mailboxes: Mailboxes,
     stats: Arc<NodeStats>,
 }
 
@@ -340,7 +349,7 @@ impl Reader {
         }
         let dynamic = dynamic.to_vec();
         let hosts: Arc<HostSet> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
-        self.post.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
+        self.mailboxes.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
         let (fixed, count) = (self.hosts.len(), dynamic.len());
         if self.sent.replace(dynamic).is_some() {
             tracing::info!(fixed, dynamic = count, "the {} has changed", self.kind.name());
@@ -363,7 +372,7 @@ mod tests {
             is_kept: false,
             sent: None,
             data_dir: dir.to_owned(),
-            post: node.post,
+            mailboxes: node.mailboxes,
             stats: Arc::default(),
         }
     }

@@ -89,7 +89,7 @@ pub struct ReplenisherSetup {
     /// The configured length of new codes.
     pub length: CodeLength,
     /// The mailboxes of the cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// Number of cores that use codes.
     pub cores: CoreCount,
     /// The counters and alarms of the node.
@@ -240,7 +240,7 @@ mod tests {
             ids,
             space: CodeSpace::new(&CodeSecret::from_bytes([5; 32])),
             length: CodeLength::new(length).unwrap(),
-            post: node.post.clone(),
+            mailboxes: node.mailboxes.clone(),
             cores: node.cores,
             stats: Arc::clone(&node.stats),
             core_stats: node.cores.cores().map(|_| Arc::default()).collect(),

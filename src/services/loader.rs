@@ -52,7 +52,7 @@ pub struct LoadReport {
 /// If the operating system cannot read. Damage is no error: it is reported, and all other links are served.
 pub fn load(
     links: &Links,
-    post: &Mailboxes,
+    mailboxes: &Mailboxes,
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &NodeStats,
@@ -60,7 +60,7 @@ pub fn load(
 ) -> Result<LoadReport, StoreError> {
     let shared = Shared {
         links,
-        post,
+        mailboxes,
         hasher,
         cores,
         stats,
@@ -69,14 +69,14 @@ pub fn load(
         records: AtomicU64::new(0),
         tombstones: AtomicU64::new(0),
     };
-    assert!(post.all().len() >= cores.get(), "a core that owns links has no mailbox");
+    assert!(mailboxes.all().len() >= cores.get(), "a core that owns links has no mailbox");
     let mut report = shared.load_image(data_dir)?;
     if report.is_none() {
         report = Some(shared.load_store()?);
     }
     let mut report = report.unwrap_or_default();
     let damaged: Arc<[DamagedRange]> = report.damaged.as_slice().into();
-    for mailbox in post.all() {
+    for mailbox in mailboxes.all() {
         if !damaged.is_empty() {
             mailbox.post(ToCore::LoadDamaged(Arc::clone(&damaged)));
         }
@@ -90,7 +90,7 @@ pub fn load(
 /// The state that the loading threads share.
 struct Shared<'a> {
     links: &'a Links,
-    post: &'a Mailboxes,
+    mailboxes: &'a Mailboxes,
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &'a NodeStats,
@@ -159,7 +159,7 @@ impl Shared<'_> {
 
     /// Tells each core about how many links to expect.
     fn begin(&self, links: usize) {
-        for mailbox in self.post.all() {
+        for mailbox in self.mailboxes.all() {
             mailbox.post(ToCore::LoadBegin { links: links / self.cores.get() });
         }
     }
@@ -220,12 +220,12 @@ impl Shared<'_> {
         let credit = LoadCredit::take(&self.in_flight, PAGE_BYTES);
         let loaded = LoadedPage { page, changed: Arc::clone(&source.changed), as_of: source.as_of, credit };
         if source.image.cores == self.cores {
-            self.post.to(core).post(ToCore::LoadPage(Box::new(loaded)));
+            self.mailboxes.to(core).post(ToCore::LoadPage(Box::new(loaded)));
             return Ok(damaged);
         }
         let loaded = Arc::new(loaded);
         for core in self.cores.cores() {
-            self.post.to(core).post(ToCore::LoadShared(Arc::clone(&loaded)));
+            self.mailboxes.to(core).post(ToCore::LoadShared(Arc::clone(&loaded)));
         }
         Ok(damaged)
     }
@@ -322,7 +322,7 @@ impl Shared<'_> {
         self.wait_for_cores();
         self.records.fetch_add(u64::from(batch.records), Ordering::Relaxed);
         batch.credit = Some(LoadCredit::take(&self.in_flight, batch.bytes.capacity()));
-        self.post.to(core).post(ToCore::Load(batch));
+        self.mailboxes.to(core).post(ToCore::Load(batch));
     }
 
     /// Waits while enough bytes are in flight.
@@ -402,7 +402,7 @@ mod tests {
         batch.put(&Code::parse(b"broken").unwrap(), b"no record at all");
         node.links.commit(batch).unwrap();
 
-        let report = load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir.path()).unwrap();
+        let report = load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, dir.path()).unwrap();
         assert_eq!((report.records, report.tombstones, report.damaged.len()), (5_001, 1, 0));
         let (mut seen, mut broken) = (HashSet::new(), 0);
         for (core, mail) in node.mail.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Upkeep of a running node: backups, indexes built in the background, free disk space, the filter of codes, the watch of
-//! kernel bypass, and the samples of recent activity.
+//! Upkeep of a running node: backups, indexes built in the background, free disk space, the filter of codes, the watch
+//! of kernel bypass, and the samples of recent activity.
 
 pub mod activity_sampler;
 pub mod backup;

@@ -74,7 +74,7 @@ pub struct FleetContext {
     /// The store, to read from.
     pub links: Links,
     /// The mailboxes of the cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The counters and alarms of the node.
     pub stats: Arc<NodeStats>,
     /// The lease of this node: while it lasts, leased counter values may be used without asking Redis.

@@ -27,7 +27,7 @@ pub(crate) const KEY: &str = "0123456789abcdef";
 /// A node's mail, and the state that services share.
 pub(crate) struct TestNode {
     pub(crate) links: Links,
-    pub(crate) post: Mailboxes,
+    pub(crate) mailboxes: Mailboxes,
     pub(crate) mail: Vec<Receiver<ToCore>>,
     pub(crate) hasher: CodeHasher,
     pub(crate) cores: CoreCount,
@@ -42,7 +42,7 @@ impl TestNode {
         let (boxes, mail) = (0..=cores).map(|_| Mailbox::new(Arc::clone(&bell))).unzip();
         TestNode {
             links,
-            post: Mailboxes::new(boxes),
+            mailboxes: Mailboxes::new(boxes),
             mail,
             hasher: CodeHasher::new(1),
             cores: CoreCount::new(cores).unwrap(),
@@ -54,7 +54,7 @@ impl TestNode {
         WriterSetup {
             links: self.links.clone(),
             catalog: Arc::new(Catalog::new(self.links.clone(), 0, data_dir).expect("it can be read")),
-            post: self.post.clone(),
+            mailboxes: self.mailboxes.clone(),
             hasher: self.hasher,
             cores: self.cores,
             stats: Arc::clone(&self.stats),
@@ -63,7 +63,7 @@ impl TestNode {
             deliveries: None,
             allowances: AllowanceQueue::new().0,
             ended: std::sync::mpsc::channel().0,
-            sweeper: std::sync::mpsc::channel().0,
+            expiry: std::sync::mpsc::channel().0,
             #[cfg(feature = "faults")]
             faults: super::faults::Faults::default(),
         }
@@ -72,7 +72,7 @@ impl TestNode {
     pub(crate) fn fetcher_setup(&self) -> FetcherSetup {
         FetcherSetup {
             links: self.links.clone(),
-            post: self.post.clone(),
+            mailboxes: self.mailboxes.clone(),
             hasher: self.hasher,
             cores: self.cores,
             stats: Arc::clone(&self.stats),

@@ -12,12 +12,12 @@ use carom_limits::{DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
-pub fn start(post: &Mailboxes) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
+pub fn start(mailboxes: &Mailboxes) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
     let begin = |name: &str, queue_len: usize| {
-        let post = post.clone();
+        let mailboxes = mailboxes.clone();
         pool::start(name, 1, queue_len, let_cores_go_first, move |Job { ticket, run }| {
             run();
-            post.answer(ticket, JobDone);
+            mailboxes.answer(ticket, JobDone);
         })
     };
     let (pictures, mut threads) = begin("pictures", PICTURE_QUEUE_LEN)?;

@@ -28,7 +28,7 @@ use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
 use crate::bridge::fleet_view::FollowFence;
 use crate::bridge::{
-    AllowanceQueue, Mailboxes, StoreAnswer, StoreRequest, SweepResult, ToCore, WriterOrder, WriterQueue,
+    AllowanceQueue, Mailboxes, RemovalResult, StoreAnswer, StoreRequest, ToCore, WriterOrder, WriterQueue,
 };
 use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use carom_model::link::record;
@@ -59,7 +59,7 @@ pub struct WriterSetup {
     /// The indexes of the store, for lists.
     pub catalog: Arc<Catalog>,
     /// The mailboxes of the cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.
@@ -77,7 +77,7 @@ pub struct WriterSetup {
     /// The channel on which the counting threads learn of ended links.
     pub ended: Sender<Vec<Ended>>,
     /// The channel on which the expiry thread waits for reports on its orders.
-    pub sweeper: Sender<SweepResult>,
+    pub expiry: Sender<RemovalResult>,
     /// The promises to break, for tests.
     #[cfg(feature = "faults")]
     pub faults: super::faults::Faults,
@@ -121,11 +121,11 @@ struct Writer {
 
 impl Writer {
     fn new(setup: WriterSetup) -> io::Result<Writer> {
-        assert!(setup.post.all().len() >= setup.cores.get(), "a core that owns links has no mailbox");
+        assert!(setup.mailboxes.all().len() >= setup.cores.get(), "a core that owns links has no mailbox");
         Ok(Writer {
             disk: DiskGuard::new(setup.data_dir.clone()),
             health: Health::Good,
-            bundles: setup.post.all().iter().map(|_| Vec::new()).collect(),
+            bundles: setup.mailboxes.all().iter().map(|_| Vec::new()).collect(),
             record: Vec::new(),
             outbox: outbox_of(&setup.links).map_err(io::Error::other)?,
             unsynced: true,
@@ -181,7 +181,7 @@ impl Writer {
         for order in orders {
             if is_of_fleet(&order) {
                 self.setup.stats.fleet.orders_taken.add(1);
-                self.skips_stream &= !matches!(order, WriterOrder::Resume);
+                self.skips_stream &= !matches!(order, WriterOrder::Resumed);
                 if self.skips_stream {
                     continue;
                 }
@@ -202,7 +202,7 @@ impl Writer {
             );
         }
         let (needs_sync, confirms_existing) = (plan.needs_sync(), plan.confirms_existing());
-        let swept = plan.take_swept();
+        let removal = plan.take_removal();
         report(&self.setup.stats, plan.conflicts());
         let (writes, effects) = plan.finish();
         self.unsynced |= !writes.states.is_empty();
@@ -230,11 +230,11 @@ impl Writer {
             self.setup.stats.commits.record(begun.elapsed());
             self.publish(effects, self.setup.links.commits());
             fences.iter().for_each(|fence| self.send_fence(fence));
-            self.reply_to_sweeper(swept);
+            self.reply_to_expiry(removal);
             self.hand_deliveries_over();
             return;
         }
-        self.reply_to_sweeper(swept.map(|_| SweepResult::default()));
+        self.reply_to_expiry(removal.map(|_| RemovalResult::default()));
         self.refuse_effects(&effects, FAILED);
     }
 
@@ -351,22 +351,20 @@ impl Writer {
 
     /// Sends a fence to all cores, behind the changes that came before it.
     fn send_fence(&self, fence: &Arc<FollowFence>) {
-        self.setup.post.all().iter().for_each(|mailbox| mailbox.post(ToCore::Fence(Arc::clone(fence))));
+        self.setup.mailboxes.all().iter().for_each(|mailbox| mailbox.post(ToCore::Fence(Arc::clone(fence))));
     }
 
-    fn reply_to_sweeper(&self, swept: Option<SweepResult>) {
+    fn reply_to_expiry(&self, removal: Option<RemovalResult>) {
         // Without a receiver the node is shutting down.
-        let _ = swept.map(|swept| self.setup.sweeper.send(swept));
+        let _ = removal.map(|removal| self.setup.expiry.send(removal));
     }
 
     /// Answers the clients of a failed commit: its writes may be on disk all the same.
     fn refuse_effects(&mut self, effects: &[CommitEffect], reason: &'static str) {
         assert_eq!(self.health, Health::Failed, "the writer would continue after a commit that it has not confirmed");
         for (ticket, answer) in effects.iter().filter_map(CommitEffect::answer) {
-            let answer = match answer.is_of_write() {
-                true => StoreAnswer::Unconfirmed(reason),
-                false => StoreAnswer::Refused(reason),
-            };
+            let answer =
+                if answer.is_of_write() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) };
             self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
         }
         self.post_bundles();
@@ -378,9 +376,9 @@ impl Writer {
         for order in orders {
             if matches!(
                 order,
-                WriterOrder::Expire { .. } | WriterOrder::Discard { .. } | WriterOrder::ReleaseCodes { .. }
+                WriterOrder::Expire { .. } | WriterOrder::DeleteScheduled { .. } | WriterOrder::ReleaseCodes { .. }
             ) {
-                self.reply_to_sweeper(Some(SweepResult::default()));
+                self.reply_to_expiry(Some(RemovalResult::default()));
                 continue;
             }
             let WriterOrder::Client(request, decision) = order else {
@@ -399,8 +397,8 @@ impl Writer {
     }
 
     fn post_bundles(&mut self) {
-        assert_eq!(self.bundles.len(), self.setup.post.all().len(), "the answers of some clients have no mailbox");
-        for (mailbox, bundle) in self.setup.post.all().iter().zip(&mut self.bundles) {
+        assert_eq!(self.bundles.len(), self.setup.mailboxes.all().len(), "the answers of some clients have no mailbox");
+        for (mailbox, bundle) in self.setup.mailboxes.all().iter().zip(&mut self.bundles) {
             if !bundle.is_empty() {
                 mailbox.post_all(bundle.drain(..));
             }
@@ -531,7 +529,7 @@ fn is_of_fleet(order: &WriterOrder) -> bool {
         order,
         WriterOrder::Client(..)
             | WriterOrder::Expire { .. }
-            | WriterOrder::Discard { .. }
+            | WriterOrder::DeleteScheduled { .. }
             | WriterOrder::ReleaseCodes { .. }
     )
 }

@@ -43,8 +43,8 @@ pub fn generate() -> Result<CodeSecret, Exit> {
 /// processes cannot create two.
 ///
 /// # Errors
-/// [`Reason::CodeSecret`] if the secret is missing, malformed, or readable by other users; [`Reason::DataNotWritable`] or
-/// [`Reason::DiskFull`] if a new one cannot be stored.
+/// [`Reason::CodeSecret`] if the secret is missing, malformed, or readable by other users; [`Reason::DataNotWritable`]
+/// or [`Reason::DiskFull`] if a new one cannot be stored.
 pub fn obtain(source: &KeySource, data_dir: &Path, holds_links: bool) -> Result<CodeSecret, Exit> {
     match source {
         KeySource::Given(key) => Ok(key.clone()),

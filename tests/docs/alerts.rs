@@ -1,5 +1,5 @@
-//! The alerts in `deploy/prometheus`: each leads to a section of the documentation, is tested both firing and silent, and stands in the
-//! table of the monitoring page. Alarms have the severity there that they have in the code.
+//! The alerts in `deploy/prometheus`: each leads to a section of the documentation, is tested both firing and silent,
+//! and stands in the table of the monitoring page. Alarms have the severity there that they have in the code.
 
 use std::path::Path;
 

@@ -34,7 +34,8 @@ const PARTS: [Part; 5] = [
     ("benchmark bypass", bypass::table),
 ];
 
-/// Figures of `carom-bench growth` that the page of results shows: the name in the result file, what it means, and the decimals.
+/// Figures of `carom-bench growth` that the page of results shows: the name in the result file, what it means, and the
+/// decimals.
 const FIGURES: [(&str, &str, usize); 7] = [
     ("durable creates over HTTP", "creates per second: one core, 64 connections, each answered after its sync", 0),
     ("creates by SET of Redis", "the same, relative to `SET` in Redis with `appendfsync always` on the same disk", 2),

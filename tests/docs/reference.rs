@@ -193,7 +193,7 @@ fn limit_tables() -> Vec<(&'static str, Rows)> {
 
 fn link_limits() -> Rows {
     vec![
-        ("Long URL, in serialised form", bytes(carom_limits::TARGET_LEN_MAX as u64)),
+        ("Long URL, in serialised form", bytes(carom_limits::DESTINATION_LEN_MAX as u64)),
         ("Private short code", format!("{} characters", carom_limits::PRIVATE_CODE_LEN)),
         ("Link data of one core", "32 GiB".to_owned()),
         ("Changes kept in the history of a link", number(carom_limits::EDITS_KEPT as u64)),

@@ -23,7 +23,7 @@ pub(crate) fn followed(
 
 /// The order for the result of a look-up.
 pub(crate) fn looked_up(states: Vec<(Code, State)>) -> WriterOrder {
-    WriterOrder::LookedUp(states)
+    WriterOrder::LookedUpStates(states)
 }
 
 /// The outbox after a restart.

@@ -1,7 +1,8 @@
 //! The codes of the simulated code space: a few slugs, and one issued code for each counter value.
 //!
-//! Their names are chosen so that all of them belong to three partitions. Steps that have to do with each other are then
-//! frequent. Every fourth one is of another domain than the default one. The model speaks of codes by their place in the table.
+//! Their names are chosen so that all of them belong to three partitions. Steps that have to do with each other are
+//! then frequent. Every fourth one is of another domain than the default one. The model speaks of codes by their place
+//! in the table.
 
 use std::sync::OnceLock;
 

@@ -91,7 +91,7 @@ impl Node {
             Read::Gap => {
                 let at = StreamPosition::of(&redis.end(part, now));
                 *follower = Follower { gaps_open: follower.gaps_open + 1, ..Follower::at(Some(at)) };
-                self.followed.push_back(WriterOrder::Gap { partition, at });
+                self.followed.push_back(WriterOrder::PositionLost { partition, at });
             }
         }
         true
@@ -134,7 +134,7 @@ impl Node {
             }
             Comparing::Down(from) => match redis.scan(part, from).cloned() {
                 Some((index, state)) => {
-                    orders.push_back(WriterOrder::Found(vec![(code_at(index), state)]));
+                    orders.push_back(WriterOrder::ComparedStates(vec![(code_at(index), state)]));
                     follower.comparing = Comparing::Down(index + 1);
                 }
                 // What was found must be in the store first, or it would not be brought again should Redis lose it now.
@@ -154,7 +154,7 @@ impl Node {
                     let Some(answer) = ask(redis, &Command::Offer(*index, mine.clone())) else { return false };
                     match (answer.verdict, answer.echo) {
                         (Verdict::Held(state), _) => {
-                            orders.push_back(WriterOrder::Found(vec![(code_at(*index), state)]));
+                            orders.push_back(WriterOrder::ComparedStates(vec![(code_at(*index), state)]));
                         }
                         (_, Some(echo)) => follower.expected.push(echo),
                         _ => {}

@@ -255,9 +255,9 @@ impl Ledger {
         if losses > 0 && self.reported.contains(&Reported { code: create.code, ours: claim }) {
             return Ok(());
         }
-        // What the design cannot tell: after a loss the slug was claimed, deleted and claimed once more before anybody who
-        // knew of this link came by, so that its revision looks like that of a later link; or a second loss brought back
-        // what was there before the first.
+        // What the design cannot tell: after a loss the slug was claimed, deleted and claimed once more before anybody
+        // who knew of this link came by, so that its revision looks like that of a later link; or a second loss brought
+        // back what was there before the first.
         let looks_later = last.is_some_and(|state| state.version().rev > 2);
         if is_slug(create.code) && (losses > 1 || (losses > 0 && looks_later)) {
             return Ok(());

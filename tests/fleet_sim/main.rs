@@ -1,18 +1,20 @@
 //! A fleet in one thread: nodes, Redis and clients take steps in any order, faults happen, and at the end every promise
 //! must hold.
 //!
-//! The decisions are those of the program: the simulator drives `replication::rules`, `replication::follow`, `replication::outbox`,
-//! `replication::lease` and `services::writer::planner` as its threads do. Everything below is a model: the store of a node, with a power
-//! loss that may take some of it (`store.rs`); Redis with lagging replicas, dumps, trimmed streams and clocks that jump
-//! (`redis.rs`); and commands that are lost, late, or sent twice (`world.rs`). A node has three threads that send
-//! orders to its writer, each in its own order: one asks Redis for clients, one follows, delivers and compares
-//! (`follower.rs`), and one looks up unknown codes. The writer takes from them in any order (`node.rs`).
+//! The decisions are those of the program: the simulator drives `replication::rules`, `replication::follow`,
+//! `replication::outbox`, `replication::lease` and `services::writer::planner` as its threads do. Everything below is a
+//! model: the store of a node, with a power loss that may take some of it (`store.rs`); Redis with lagging replicas,
+//! dumps, trimmed streams and clocks that jump (`redis.rs`); and commands that are lost, late, or sent twice
+//! (`world.rs`). A node has three threads that send orders to its writer, each in its own order: one asks Redis for
+//! clients, one follows, delivers and compares (`follower.rs`), and one looks up unknown codes. The writer takes from
+//! them in any order (`node.rs`).
 //!
-//! A schedule is one run of some hundred steps, all of them chosen by a seed. Then everything is well again, and within a
-//! bound all must come to rest (`rest.rs`). The promises (`ledger.rs`):
+//! A schedule is one run of some hundred steps, all of them chosen by a seed. Then everything is well again, and within
+//! a bound all must come to rest (`rest.rs`). The promises (`ledger.rs`):
 //!
 //! 1. No code has two acknowledged links at once, and no counter value is given twice.
-//! 2. No acknowledged link is lost without a delete. Of a slug that Redis forgot, and that somebody else claimed then, one
+//! 2. No acknowledged link is lost without a delete. Of a slug that Redis forgot, and that somebody else claimed then,
+//!    one
 //!    may be, and a conflict is reported.
 //! 3. All nodes end with what Redis has, and nothing waits for anything.
 //! 4. What was deleted stays deleted, and what was refused does not turn up.
@@ -33,9 +35,11 @@
 //! * A command that comes so late that the code has had two other changes in between, or from a server that is gone.
 //! * Two entries of one stream with the same name and the same text, made before and after a loss.
 //! * Two losses so close to each other that no read of a stream falls between them and a piece of a comparison.
-//! * Losses of the counter by which more values are lost unseen than the margin leaves out, and a fleet whose nodes have
+//! * Losses of the counter by which more values are lost unseen than the margin leaves out, and a fleet whose nodes
+//!   have
 //!   never heard of any counter.
-//! * That a slug is claimed, deleted and claimed again after a loss before anybody comes by who knows of the lost link, or
+//! * That a slug is claimed, deleted and claimed again after a loss before anybody comes by who knows of the lost link,
+//!   or
 //!   that a second loss brings back what was there before a first one: then its loss may go unreported.
 //! * Changes of links; imports; damaged records; full disks.
 //! * Of members: clocks that stand still while their machine does, as of a virtual machine that was stored and is run

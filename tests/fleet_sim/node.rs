@@ -160,7 +160,7 @@ impl Node {
                 WriterOrder::Client(StoreRequest::Delete { ticket, .. }, FleetDecision::Accepted { state, .. }) => {
                     removed.push((ticket.token, state.version().claim));
                 }
-                WriterOrder::Gap { partition, .. } => self.followers[partition.index()].gaps_open -= 1,
+                WriterOrder::PositionLost { partition, .. } => self.followers[partition.index()].gaps_open -= 1,
                 _ => {}
             }
             plan.add(order, |code| states.get(index_of(code)).cloned().map_or(CodeState::Absent, CodeState::Held));
@@ -279,7 +279,7 @@ impl Node {
                         }
                     }
                 }
-                (Guard::Undelivered, WriterOrder::Found(states)) => {
+                (Guard::Undelivered, WriterOrder::ComparedStates(states)) => {
                     for (code, state) in states {
                         self.overwrite(index_of(code), code, state, ledger)?;
                     }

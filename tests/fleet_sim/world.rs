@@ -112,8 +112,8 @@ impl World {
         world
     }
 
-    /// A node has followed all streams up to here, and there is nothing yet. New nodes compare everything first, and heal
-    /// much of what others have missed.
+    /// A node has followed all streams up to here, and there is nothing yet. New nodes compare everything first, and
+    /// heal much of what others have missed.
     fn settle(&mut self, node: usize) {
         let end = |part: usize| (Partition(part as u8), StreamPosition::of(&self.redis.end(part, self.now)));
         let writes = Writes { positions: (0..PARTS).map(end).collect(), ..Writes::default() };
@@ -445,7 +445,8 @@ impl World {
         if !self.reaches(node) || !self.nodes[node].compares(part) {
             return false;
         }
-        // The thread has read the stream before each piece: another past of Redis is noticed before it is compared with.
+        // The thread has read the stream before each piece: another past of Redis is noticed before it is compared
+        // with.
         if self.follow_part(node, part, 10) {
             return true;
         }

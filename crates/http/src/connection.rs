@@ -123,7 +123,7 @@ enum Part {
 
 impl Connection {
     /// Returns a connection that starts on the fast path.
-    pub fn fast() -> Connection {
+    pub fn for_redirects() -> Connection {
         Connection {
             bounds: Bounds::default(),
             scan: HeadScan::default(),
@@ -142,12 +142,12 @@ impl Connection {
 
     /// Returns a connection that begins with a PROXY header, and continues on the fast path.
     pub fn proxied() -> Connection {
-        Connection { mode: Mode::Proxy, ..Connection::fast() }
+        Connection { mode: Mode::Proxy, ..Connection::for_redirects() }
     }
 
     /// Returns a connection that hyper drives from its first byte.
-    pub fn slow() -> Connection {
-        Connection { mode: Mode::Slow(Part::Head), ..Connection::fast() }
+    pub fn for_hyper() -> Connection {
+        Connection { mode: Mode::Slow(Part::Head), ..Connection::for_redirects() }
     }
 
     /// Passes every further byte to hyper, which reads HTTP/2 frames from them.
@@ -316,7 +316,7 @@ mod tests {
 
     /// Feeds a stream in the given pieces, as the driver does.
     fn drive(pieces: &[&[u8]]) -> Vec<Seen> {
-        drive_on(Connection::fast(), pieces)
+        drive_on(Connection::for_redirects(), pieces)
     }
 
     fn drive_on(mut connection: Connection, pieces: &[&[u8]]) -> Vec<Seen> {
@@ -413,7 +413,7 @@ mod tests {
         let stream = b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\nGET /de-f?utm=1 HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(drive(&[stream]), [ask("abc", ""), ask("de-f", "utm=1")]);
         let head = b"HEAD /abc?a=%20&b?c HTTP/1.1\r\nHost: a\r\n\r\n";
-        let Action::Lookup(ask) = Connection::fast().step(head).action else { panic!("no question") };
+        let Action::Lookup(ask) = Connection::for_redirects().step(head).action else { panic!("no question") };
         assert_eq!(ask.query.of(head), b"a=%20&b?c");
         assert_eq!((ask.host.of(head), peek_host(head)), (&b"a"[..], &b"a"[..]));
         assert!(
@@ -422,13 +422,13 @@ mod tests {
                 .all(|head| peek_host(head) == b"")
         );
         let browser = b"GET /abc HTTP/1.1\r\nHost: a\r\nuser-agent: Mozilla/5.0 (X)\r\nReferer:\thttps://b/ \r\n\r\n";
-        let Action::Lookup(ask) = Connection::fast().step(browser).action else { panic!("no question") };
+        let Action::Lookup(ask) = Connection::for_redirects().step(browser).action else { panic!("no question") };
         assert_eq!(
             (ask.user_agent.of(browser), ask.referer.of(browser)),
             (&b"Mozilla/5.0 (X)"[..], &b"https://b/"[..])
         );
         let fragment = b"GET /abc?a=1#b HTTP/1.1\r\nHost: a\r\n\r\n";
-        assert_eq!(Connection::fast().step(fragment).action, Action::HandOver);
+        assert_eq!(Connection::for_redirects().step(fragment).action, Action::HandOver);
     }
 
     #[test]
@@ -474,7 +474,7 @@ mod tests {
                 assert_eq!(seen, [Seen::HandedOver, Seen::Passed(last.as_bytes().to_vec())], "{stream:?}");
             }
         }
-        let mut connection = Connection::slow();
+        let mut connection = Connection::for_hyper();
         connection.close_after_next();
         let head = b"GET /rest/health HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(connection.step(head), Step { consumed: head.len(), action: Action::Pass });
@@ -489,10 +489,10 @@ mod tests {
             let Action::Lookup(ask) = connection.step(head.as_bytes()).action else { panic!("{head}") };
             (ask.close, ask.asked_to_close)
         };
-        assert_eq!(asked(&mut Connection::fast(), ""), (false, false));
-        assert_eq!(asked(&mut Connection::fast(), "Connection: close\r\n"), (true, true));
+        assert_eq!(asked(&mut Connection::for_redirects(), ""), (false, false));
+        assert_eq!(asked(&mut Connection::for_redirects(), "Connection: close\r\n"), (true, true));
         // In a drain the server closes: the client may send more.
-        let mut draining = Connection::fast();
+        let mut draining = Connection::for_redirects();
         draining.close_after_next();
         assert_eq!(asked(&mut draining, ""), (true, false));
     }
@@ -516,7 +516,7 @@ mod tests {
         let limit = "Content-Length: 99999999999";
         let begin = |line: &str, fields: &str| {
             let bounds = Bounds { stream_path: STREAM_PATH, ..Bounds::default() };
-            let mut connection = Connection::slow().within(bounds);
+            let mut connection = Connection::for_hyper().within(bounds);
             let head = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
             (connection.step(head.as_bytes()).action, connection)
         };
@@ -538,7 +538,7 @@ mod tests {
             assert_eq!(begin(line, limit).0, Action::Reject(Rejection::BodyTooLarge), "{line}");
         }
         let head = format!("POST {STREAM_PATH} HTTP/1.1\r\nHost: a\r\n{limit}\r\n\r\n");
-        assert_eq!(Connection::slow().step(head.as_bytes()).action, Action::Reject(Rejection::BodyTooLarge));
+        assert_eq!(Connection::for_hyper().step(head.as_bytes()).action, Action::Reject(Rejection::BodyTooLarge));
         // A body that consists of framing alone is rejected.
         let (_, mut connection) = begin(&format!("POST {STREAM_PATH}"), "Transfer-Encoding: chunked");
         let extension = format!("1;{}", "x".repeat(2 * BODY_LEN_MAX));

@@ -17,8 +17,8 @@ pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
 /// Time for which a node relies on the highest counter value that it has heard of: three heartbeats.
 pub const MARK_KEPT: Duration = Duration::from_secs(3);
 
-/// Time for which a node that has read all streams to their ends relies on having every slug that looks like a generated
-/// code: two reads of quiet streams.
+/// Time for which a node that has read all streams to their ends relies on having every slug that looks like a
+/// generated code: two reads of quiet streams.
 pub const FOLLOWED_KEPT: Duration = Duration::from_millis(100);
 
 /// Time for which a node holds back the acknowledgement of a slug that looks like a generated code, once Redis has it:

@@ -23,7 +23,7 @@ pub use visits::*;
 
 const _: () = {
     assert!(CODES_LOW * 2 <= CODES_QUEUE_LEN);
-    assert!(TARGET_LEN_MAX < HEAD_LEN_MAX);
+    assert!(DESTINATION_LEN_MAX < HEAD_LEN_MAX);
     assert!(COMMIT_WRITES_MAX <= WRITE_QUEUE_LEN);
     assert!(IMPORT_LINE_MAX < IMPORT_CHUNK_BYTES);
     assert!(LOAD_BATCH_BYTES < LOAD_IN_FLIGHT_MAX);

@@ -28,8 +28,8 @@ pub const REFERRERS_SHOWN_MAX: usize = 100;
 /// snapshot once Redis is back.
 pub const VISITS_UNSENT_BYTES: usize = 32 * 1024 * 1024;
 
-/// Bytes of visit counts that Redis keeps for each node: minutes at a high load, weeks at a low one. A node that was away
-/// for longer asks for a snapshot.
+/// Bytes of visit counts that Redis keeps for each node: minutes at a high load, weeks at a low one. A node that was
+/// away for longer asks for a snapshot.
 pub const VISITS_STREAM_BYTES: usize = 16 * 1024 * 1024;
 
 /// Bytes of visit counts in one stream entry, unless a single batch is longer.

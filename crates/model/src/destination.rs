@@ -1,7 +1,7 @@
 //! Destinations: where links lead, and which hosts they may lead to.
 //!
-//! [`long_url`] turns what a client sends into the one form that is stored and sent; [`hosts`] are the patterns of allow
-//! lists and block lists.
+//! [`long_url`] turns what a client sends into the one form that is stored and sent; [`hosts`] are the patterns of
+//! allow lists and block lists.
 
 pub mod hosts;
 pub mod long_url;

@@ -11,7 +11,7 @@ use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::link::labels::LinkLabels;
-use carom_limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
+use carom_limits::{DESTINATION_LEN_MAX, PRIVATE_CODE_LEN};
 
 /// The origin of a code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ pub struct Link {
     pub code: Code,
     /// The redirect policy: status, validity and so on.
     pub policy: Policy,
-    /// The destination: a URL as the `url` crate serialises it, 1 to [`carom_limits::TARGET_LEN_MAX`] bytes.
+    /// The destination: a URL as the `url` crate serialises it, 1 to [`carom_limits::DESTINATION_LEN_MAX`] bytes.
     pub target: String,
     /// The creation time, in milliseconds since 1970 UTC.
     pub created_ms: u64,
@@ -221,11 +221,11 @@ pub enum Reuse {
     Any,
 }
 
-/// True if a text can be a destination: 1 to [`TARGET_LEN_MAX`] printable ASCII characters without a space, so that
-/// nothing in it can end the `Location` header.
+/// True if a text can be a destination: 1 to [`DESTINATION_LEN_MAX`] printable ASCII characters without a space, so
+/// that nothing in it can end the `Location` header.
 pub fn is_target(target: &[u8]) -> bool {
     // `all` would stop early and prevent vector instructions; nearly all targets are valid.
-    (1..=TARGET_LEN_MAX).contains(&target.len())
+    (1..=DESTINATION_LEN_MAX).contains(&target.len())
         && target.iter().fold(true, |good, byte| good & (0x21..=0x7e).contains(byte))
 }
 

@@ -1,5 +1,6 @@
-//! Times one exchange of a redirect: a request comes in, an answer of 200 bytes goes out and carries the acknowledgement, and
-//! the client's acknowledgement comes in later. `cargo run --release -p carom-net --example exchange`
+//! Times one exchange of a redirect: a request comes in, an answer of 200 bytes goes out and carries the
+//! acknowledgement, and the client's acknowledgement comes in later. `cargo run --release -p carom-net --example
+//! exchange`
 #![allow(dead_code, clippy::print_stdout, reason = "a part of the tests' peer, and figures for a person")]
 
 #[path = "../tests/hostile/peer.rs"]

@@ -36,9 +36,10 @@ impl Address {
     }
 
     pub(crate) fn ip(&self) -> IpAddr {
-        match self.is_v4() {
-            true => IpAddr::V4(Ipv4Addr::new(self.0[12], self.0[13], self.0[14], self.0[15])),
-            false => IpAddr::V6(Ipv6Addr::from(self.0)),
+        if self.is_v4() {
+            IpAddr::V4(Ipv4Addr::new(self.0[12], self.0[13], self.0[14], self.0[15]))
+        } else {
+            IpAddr::V6(Ipv6Addr::from(self.0))
         }
     }
 

@@ -25,8 +25,8 @@ pub(crate) const fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// Returns the sum of the pseudo-header of TCP (RFC 9293, 3.1; RFC 8200, 8.1). Both forms of an IPv4 address sum up alike,
-/// once the prefix of the mapped form is left out.
+/// Returns the sum of the pseudo-header of TCP (RFC 9293, 3.1; RFC 8200, 8.1). Both forms of an IPv4 address sum up
+/// alike, once the prefix of the mapped form is left out.
 pub(crate) fn pseudo_header(source: &Address, destination: &Address, protocol: u8, len: usize) -> u64 {
     let (source, destination) = (source.wire(), destination.wire());
     add(add(u64::from(protocol) + len as u64, source), destination)

@@ -26,8 +26,8 @@ impl Congestion {
         self.window
     }
 
-    /// Grows the window after `acked` new bytes, if it was in the way. Bytes count, not segments that acknowledge them, so
-    /// a peer gains nothing by dividing them.
+    /// Grows the window after `acked` new bytes, if it was in the way. Bytes count, not segments that acknowledge them,
+    /// so a peer gains nothing by dividing them.
     pub(crate) fn acknowledged(&mut self, acked: u32, mss: u32, was_limiting: bool) {
         if !was_limiting {
             return;

@@ -1,8 +1,9 @@
-//! SYN cookies: the state of a half-open connection in its sequence number and timestamp, for when the SYN cache is full.
+//! SYN cookies: the state of a half-open connection in its sequence number and timestamp, for when the SYN cache is
+//! full.
 //!
-//! The sequence number holds a counter of 64 seconds and an index of the segment size, under two keyed hashes (Bernstein;
-//! RFC 4987, 3.6). Window scale and selective acknowledgement are in the low bits of the timestamp, as Linux does it, so a
-//! client without timestamps gets neither.
+//! The sequence number holds a counter of 64 seconds and an index of the segment size, under two keyed hashes
+//! (Bernstein; RFC 4987, 3.6). Window scale and selective acknowledgement are in the low bits of the timestamp, as
+//! Linux does it, so a client without timestamps gets neither.
 
 use crate::address::Flow;
 use crate::keys::{KeyUse, Keys};

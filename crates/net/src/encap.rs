@@ -1,7 +1,7 @@
 //! Packets in packets: IPIP (RFC 2003, 4213) and GUE, as Katran, Unimog and IPVS send them to real servers.
 //!
-//! The answer goes straight to the client, with the inner destination as its source. One level is opened. The checksum of
-//! the outer UDP is left alone: the inner headers have checksums of their own.
+//! The answer goes straight to the client, with the inner destination as its source. One level is opened. The checksum
+//! of the outer UDP is left alone: the inner headers have checksums of their own.
 
 use crate::counters::DropReason;
 use crate::ipv4::{self, IpPacket};

@@ -3,7 +3,8 @@
 /// A connection of a stack. An id that has ended never becomes valid again within 4 billion connections of its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnectionId {
-    /// Place among the connections, below [`connections_max`](crate::StackConfig::connections_max): an index for the driver.
+    /// Place among the connections, below [`connections_max`](crate::StackConfig::connections_max): an index for the
+    /// driver.
     pub index: u32,
     /// Number of the connection at this place.
     pub generation: u32,

@@ -1,7 +1,7 @@
 //! Finds the place of a flow: an open-addressing table of fixed size.
 //!
-//! It never grows and never moves more than one run of slots, so no frame pays for the work of others. The hash has a key,
-//! so a client cannot choose flows that collide.
+//! It never grows and never moves more than one run of slots, so no frame pays for the work of others. The hash has a
+//! key, so a client cannot choose flows that collide.
 
 /// Mark of an empty slot.
 const EMPTY: u64 = u64::MAX;

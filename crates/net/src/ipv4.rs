@@ -18,7 +18,8 @@ pub(crate) struct IpPacket<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// Checks a header and returns the packet. Options are skipped; fragments are refused; padding after the packet is cut off.
+/// Checks a header and returns the packet. Options are skipped; fragments are refused; padding after the packet is cut
+/// off.
 pub(crate) fn parse(bytes: &[u8], verifies: bool) -> Result<IpPacket<'_>, DropReason> {
     let head = bytes.first_chunk::<HEADER_LEN>().ok_or(DropReason::Truncated)?;
     let header_len = usize::from(head[0] & 0xf) * 4;

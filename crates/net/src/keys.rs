@@ -45,14 +45,15 @@ impl Keys {
         hasher.finish()
     }
 
-    /// Returns the initial sequence number of a connection (RFC 6528, 3): a clock of 4 µs plus a keyed hash of the flow.
+    /// Returns the initial sequence number of a connection (RFC 6528, 3): a clock of 4 µs plus a keyed hash of the
+    /// flow.
     pub(crate) fn initial_sequence_number(&self, flow: &Flow, now_us: u64) -> u32 {
         let clock = (now_us / 4) as u32;
         clock.wrapping_add(self.hash(KeyUse::SequenceNumber, flow, 0) as u32)
     }
 
-    /// Returns the offset of the timestamps of a flow (RFC 7323, 5.4 and 7.1): they tell nobody how long the machine is up,
-    /// and those of a later connection of the flow continue those of an earlier one.
+    /// Returns the offset of the timestamps of a flow (RFC 7323, 5.4 and 7.1): they tell nobody how long the machine is
+    /// up, and those of a later connection of the flow continue those of an earlier one.
     pub(crate) fn timestamp_offset(&self, flow: &Flow) -> u32 {
         self.hash(KeyUse::Timestamp, flow, 0) as u32
     }

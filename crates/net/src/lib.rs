@@ -1,7 +1,7 @@
 //! A user-space TCP/IP stack for one receive queue, without I/O: frames and time in, frames and events out.
 //!
-//! It is the datapath of carom that passes the kernel's TCP by. It is made for a server of short answers: passive open only,
-//! an answer carries the acknowledgement of its request, and the frame of an answer is its retransmission buffer.
+//! It is the datapath of carom that passes the kernel's TCP by. It is made for a server of short answers: passive open
+//! only, an answer carries the acknowledgement of its request, and the frame of an answer is its retransmission buffer.
 //!
 //! It knows no sockets, no rings of a NIC, no clock, no threads, and nothing of HTTP. ARP, NDP and ICMP stay with the
 //! kernel. A driver gives it each received frame ([`Stack::receive`]), sends answers ([`Stack::send`]), ends its turn

@@ -8,8 +8,9 @@ pub const FRAME_LEN: usize = 4096;
 /// Frames of [`FRAME_LEN`] bytes that a driver can send.
 ///
 /// A frame has up to two owners: the stack from [`FramePool::take`] to [`FramePool::release`], and the NIC from
-/// [`FramePool::send`] to the completion. It is free again once it has neither. The stack changes a frame only while the NIC
-/// does not have it, and sends a frame several times if it must. So a frame is the retransmission buffer of its bytes.
+/// [`FramePool::send`] to the completion. It is free again once it has neither. The stack changes a frame only while
+/// the NIC does not have it, and sends a frame several times if it must. So a frame is the retransmission buffer of its
+/// bytes.
 pub trait FramePool {
     /// Takes a free frame.
     fn take(&mut self) -> Option<u32>;
@@ -17,8 +18,8 @@ pub trait FramePool {
     /// Returns the bytes of a frame that the stack owns and the NIC does not have.
     fn bytes(&mut self, frame: u32) -> &mut [u8];
 
-    /// Hands `len` bytes from `start` of a frame to the NIC; the stack continues to own it. Returns false if the transmit
-    /// ring is full: then the frame is not queued.
+    /// Hands `len` bytes from `start` of a frame to the NIC; the stack continues to own it. Returns false if the
+    /// transmit ring is full: then the frame is not queued.
     fn send(&mut self, frame: u32, start: usize, len: usize) -> bool;
 
     /// Returns true from a successful [`FramePool::send`] to the completion.

@@ -62,8 +62,8 @@ impl Reassembly {
         self.used
     }
 
-    /// Keeps data, as far as it is new and there is room: at most `blocks_max` blocks for this connection. Returns false if
-    /// some of it was dropped.
+    /// Keeps data, as far as it is new and there is room: at most `blocks_max` blocks for this connection. Returns
+    /// false if some of it was dropped.
     pub(crate) fn insert(&mut self, list: &mut OutOfOrder, seq: u32, data: &[u8], blocks_max: u16) -> bool {
         list.latest = seq;
         let (mut seq, mut data) = (seq, data);
@@ -170,8 +170,8 @@ impl Reassembly {
         *list = OutOfOrder::EMPTY;
     }
 
-    /// Writes the ranges of a selective acknowledgement, the one with the latest data first (RFC 2018, 4). Returns their
-    /// number.
+    /// Writes the ranges of a selective acknowledgement, the one with the latest data first (RFC 2018, 4). Returns
+    /// their number.
     pub(crate) fn ranges(&self, list: &OutOfOrder, to: &mut [(u32, u32); 4]) -> usize {
         let mut found = 0;
         let mut at = list.head;

@@ -13,7 +13,8 @@ use crate::options::{self, OptionBytes, Options};
 pub(crate) const PROTOCOL: u8 = 6;
 /// Length of a header without options.
 pub(crate) const HEADER_LEN: usize = 20;
-/// Place of the payload in every frame that the stack builds: Ethernet with a tag, IPv6 and the longest TCP header fit before it.
+/// Place of the payload in every frame that the stack builds: Ethernet with a tag, IPv6 and the longest TCP header fit
+/// before it.
 pub(crate) const PAYLOAD_AT: usize = 128;
 
 /// The flags of a segment, as bits of the header.

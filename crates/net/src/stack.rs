@@ -61,7 +61,8 @@ pub struct Stack {
     shared: Shared,
     keys: Keys,
     listeners: Vec<(Option<Address>, u16)>,
-    /// Places below `half_open_max` are of the SYN cache, those from there of `connections`. Timers have the same numbers.
+    /// Places below `half_open_max` are of the SYN cache, those from there of `connections`. Timers have the same
+    /// numbers.
     flows: FlowTable,
     half_open: SynCache,
     connections: Vec<Connection>,
@@ -77,8 +78,8 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Returns a stack. `secret` is random and the same for no other process; `now_us` is a clock in microseconds that never
-    /// goes back. All memory is reserved here.
+    /// Returns a stack. `secret` is random and the same for no other process; `now_us` is a clock in microseconds that
+    /// never goes back. All memory is reserved here.
     pub fn new(config: StackConfig, secret: &[u8; 16], now_us: u64) -> Stack {
         let now_ms = (now_us / 1000) as u32;
         let connections_max = config.connections_max as usize;
@@ -220,8 +221,8 @@ impl Stack {
         None
     }
 
-    /// Arms the timer of a connection if it is due earlier than known, and lists an acknowledgement that is due. A timer that
-    /// fires too early looks again; so an acknowledgement costs nothing here.
+    /// Arms the timer of a connection if it is due earlier than known, and lists an acknowledgement that is due. A
+    /// timer that fires too early looks again; so an acknowledgement costs nothing here.
     fn rearm(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         let timer = self.shared.config.half_open_max + index;
@@ -289,8 +290,8 @@ impl Stack {
         Some(self.free.pop().unwrap_or(self.connections.len() as u32))
     }
 
-    /// Sends the acknowledgements that no answer has carried. A driver calls this at the end of a turn, after it has sent its
-    /// answers to the frames of the turn.
+    /// Sends the acknowledgements that no answer has carried. A driver calls this at the end of a turn, after it has
+    /// sent its answers to the frames of the turn.
     pub fn flush<P: FramePool>(&mut self, now_us: u64, pool: &mut P) {
         while let Some(index) = self.due.pop() {
             let connection = &mut self.connections[index as usize];

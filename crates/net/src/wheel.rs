@@ -1,7 +1,7 @@
 //! A hierarchical timing wheel with ticks of a millisecond (Varghese and Lauck).
 //!
-//! Each timer has an id, and at most one time. Arming, disarming and firing take constant time; a timer moves down at most
-//! three times. Times are milliseconds that wrap.
+//! Each timer has an id, and at most one time. Arming, disarming and firing take constant time; a timer moves down at
+//! most three times. Times are milliseconds that wrap.
 
 /// Bits of a level's index.
 const BITS: u32 = 6;

@@ -1,8 +1,8 @@
 //! Background connections: a slow name server, handshake or server delays requests no longer than their own timeouts.
 //!
 //! A thread of its own resolves the name, connects, logs in, loads the scripts and asks the server for its role, in one
-//! piece. A sentinel is asked for the master instead. The last addresses of a name are kept, so that an unreachable name server does not cut the node off from a
-//! working Redis.
+//! piece. A sentinel is asked for the master instead. The last addresses of a name are kept, so that an unreachable
+//! name server does not cut the node off from a working Redis.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! Scripts that run in Redis. A script is named by the SHA-1 of its text, which the server returns when it is loaded. Each
-//! connection loads all of them before its first use, since a restarted server has none.
+//! Scripts that run in Redis. A script is named by the SHA-1 of its text, which the server returns when it is loaded.
+//! Each connection loads all of them before its first use, since a restarted server has none.
 
 use std::sync::OnceLock;
 

@@ -2,9 +2,9 @@
 //!
 //! The client asks the sentinels in turn, then asks the named server for its role, since a sentinel may be behind. The
 //! search runs again whenever a request fails or a server says that it is a replica, and every [`CHECK_EVERY`] beside
-//! that. No connection subscribes to `+switch-master`: a message that was sent while the subscriber was away is lost, so a
-//! subscriber has to ask as well. Asking alone is enough, and finds an old master that is cut off from the sentinels but
-//! still answers this client.
+//! that. No connection subscribes to `+switch-master`: a message that was sent while the subscriber was away is lost,
+//! so a subscriber has to ask as well. Asking alone is enough, and finds an old master that is cut off from the
+//! sentinels but still answers this client.
 
 use std::time::{Duration, Instant};
 
@@ -83,8 +83,8 @@ impl Client {
         }
     }
 
-    /// Takes the master that a sentinel has named, which is asked for its role next. This sentinel is the first one to be
-    /// asked from now on.
+    /// Takes the master that a sentinel has named, which is asked for its role next. This sentinel is the first one to
+    /// be asked from now on.
     pub(super) fn named(&mut self, sentinel: &ServerAddress, master: ServerAddress) {
         if let Some(at) = self.sentinels.iter().position(|known| known == sentinel) {
             self.sentinels[..=at].rotate_right(1);

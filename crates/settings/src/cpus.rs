@@ -59,10 +59,8 @@ fn runs(cpus: &[usize]) -> String {
             _ => runs.push((cpu, cpu)),
         }
     }
-    let run = |&(first, last): &(usize, usize)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
+    let run =
+        |&(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
     runs.iter().map(run).collect::<Vec<_>>().join(",")
 }
 

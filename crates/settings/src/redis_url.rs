@@ -56,9 +56,8 @@ impl fmt::Display for RedisUrl {
         };
         let scheme = format!("redis{}{scheme}", if self.tls { "s" } else { "" });
         let user = self.username.as_ref().map_or(String::new(), |user| format!("{user}@"));
-        let server = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
+        let server = |(host, port): &(String, u16)| {
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
         };
         let servers: Vec<String> = self.servers.iter().map(server).collect();
         write!(f, "{scheme}://{user}{}{service}/{}", servers.join(","), self.database)

@@ -38,7 +38,8 @@ const TABLES: &[&[Setting]] = &[
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
 pub static SETTINGS: [Setting; 77] = joined();
 
-/// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another length.
+/// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another
+/// length.
 const fn joined<const LEN: usize>() -> [Setting; LEN] {
     let mut all = [TABLES[0][0]; LEN];
     let (mut table, mut filled) = (0, 0);

@@ -1,6 +1,7 @@
-//! The cost of a frame on a pair of virtual interfaces, without TCP: a thread in one namespace sends TCP frames, a thread
-//! in another turns them around. Needs root. Prints CPU time per frame of the reflecting thread, of both threads, and of
-//! the machine. The last one says something only if nothing else runs; it includes interrupts that no thread paid for.
+//! The cost of a frame on a pair of virtual interfaces, without TCP: a thread in one namespace sends TCP frames, a
+//! thread in another turns them around. Needs root. Prints CPU time per frame of the reflecting thread, of both
+//! threads, and of the machine. The last one says something only if nothing else runs; it includes interrupts that no
+//! thread paid for.
 //!
 //! `cargo run --release -p carom-xdp --example reflect -- [SECONDS] [FRAMES IN FLIGHT]`
 #![allow(clippy::print_stdout, reason = "it is a measurement for a terminal")]

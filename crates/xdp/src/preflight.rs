@@ -233,14 +233,13 @@ fn check_queues(plan: &BypassPlan, facts: &InterfaceFacts, found: &mut Vec<Findi
     }
     if queues != cores {
         let limit = facts.queues_max.unwrap_or(queues).min(QUEUES_MAX);
-        let consequence = match queues > cores {
-            true => "the kernel serves the queues without a core",
-            false => "some cores get no frames",
-        };
+        let consequence =
+            if queues > cores { "the kernel serves the queues without a core" } else { "some cores get no frames" };
         let kind = if facts.has_combined_queues { "combined" } else { "rx" };
-        let remedy = match limit >= cores {
-            true => format!("run `ethtool -L {name} {kind} {cores}`, or start {}", counted(queues, "core")),
-            false => format!("start {} at most: the interface has no more queues", counted(limit, "core")),
+        let remedy = if limit >= cores {
+            format!("run `ethtool -L {name} {kind} {cores}`, or start {}", counted(queues, "core"))
+        } else {
+            format!("start {} at most: the interface has no more queues", counted(limit, "core"))
         };
         found.push(Finding {
             severity: FindingSeverity::Warning,

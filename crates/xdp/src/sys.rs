@@ -67,8 +67,8 @@ fn ethtool<T: EthtoolCommand>(fd: BorrowedFd<'_>, interface: &str, command: &mut
 /// The structure of an ethtool command.
 ///
 /// # Safety
-/// The type is `repr(C)`, all its bytes may have any value, and it is as large as the kernel's structure for each command
-/// that this file puts into it.
+/// The type is `repr(C)`, all its bytes may have any value, and it is as large as the kernel's structure for each
+/// command that this file puts into it.
 unsafe trait EthtoolCommand {}
 
 /// `struct ethtool_value`.

@@ -402,9 +402,10 @@ fn a_search_takes_refusals_for_too_much_and_not_for_wrong() {
             *served = (tenth, 0);
         }
         served.1 += 1;
-        match served.1 <= 40 {
-            true => right(request),
-            false => Reply::Bytes("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_owned()),
+        if served.1 <= 40 {
+            right(request)
+        } else {
+            Reply::Bytes("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_owned())
         }
     });
     let options = "--find-rate --arrival constant --rate 100 --warmup 0s --duration 500ms --slo p99=1s";

@@ -172,7 +172,7 @@ impl CachedLinks {
     /// previous one. If the kernel gives less than the limit, that becomes the limit.
     ///
     /// # Panics
-    /// If a target has no or more than [`super::TARGET_LEN_MAX`] bytes, or an instant is beyond
+    /// If a target has no or more than [`super::DESTINATION_LEN_MAX`] bytes, or an instant is beyond
     /// [`super::INSTANT_MS_MAX`].
     pub fn put(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>) -> Result<Put, MapFull> {
         debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");

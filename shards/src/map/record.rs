@@ -18,7 +18,7 @@ use crate::code::{CODE_LEN_MAX, Code, DOMAIN_ID_LEN, DomainId, packed_len};
 use crate::link::{MapEntry, Policy, RedirectStatus};
 
 /// The longest target, in bytes.
-pub const TARGET_LEN_MAX: usize = 2048;
+pub const DESTINATION_LEN_MAX: usize = 2048;
 
 /// The last instant that a policy can name, in milliseconds since 1970.
 pub const INSTANT_MS_MAX: u64 = (1 << 48) - 1;
@@ -28,7 +28,7 @@ pub(super) const UNIT_BYTES: usize = 8;
 
 /// Units of the longest record.
 pub(super) const UNITS_MAX: usize =
-    (HEADER_BYTES + CACHE_BYTES + 2 * INSTANT_BYTES + CODE_LEN_MAX * 6 / 8 + DOMAIN_ID_LEN + TARGET_LEN_MAX)
+    (HEADER_BYTES + CACHE_BYTES + 2 * INSTANT_BYTES + CODE_LEN_MAX * 6 / 8 + DOMAIN_ID_LEN + DESTINATION_LEN_MAX)
         .div_ceil(UNIT_BYTES);
 
 const HEADER_BYTES: usize = 8;
@@ -177,7 +177,7 @@ impl<'a> Record<'a> {
 
     /// True if [`write()`] could have written this record: for bytes from elsewhere.
     pub(super) fn is_sound(self) -> bool {
-        let has_target = (1..=TARGET_LEN_MAX).contains(&self.target_len());
+        let has_target = (1..=DESTINATION_LEN_MAX).contains(&self.target_len());
         let status = (self.header >> STATUS_SHIFT & 7) as usize;
         let is_free = self.header & (DEAD | FREQUENCY_MAX << FREQUENCY_SHIFT | 1 << 31) == 0;
         let is_entry =
@@ -273,7 +273,7 @@ fn header(code: &Code, entry: &MapEntry<'_>) -> u32 {
     match entry {
         MapEntry::Damaged => code_bits | DAMAGED,
         MapEntry::Link { policy, target } => {
-            assert!((1..=TARGET_LEN_MAX).contains(&target.len()), "a target has 1 to {TARGET_LEN_MAX} bytes");
+            assert!((1..=DESTINATION_LEN_MAX).contains(&target.len()), "a target has 1 to {DESTINATION_LEN_MAX} bytes");
             let mut instants = [policy.valid_until_ms, policy.valid_since_ms].into_iter().flatten();
             assert!(instants.all(|instant| instant <= INSTANT_MS_MAX), "the instant is too late");
             let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };

@@ -110,7 +110,7 @@ fn any_entry() -> impl Strategy<Value = Owned> {
             Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits }
         },
     );
-    let target = (prop_oneof![1usize..200, 1usize..=TARGET_LEN_MAX], any::<u8>());
+    let target = (prop_oneof![1usize..200, 1usize..=DESTINATION_LEN_MAX], any::<u8>());
     let target = target.prop_map(|(len, first)| (0..len).map(|at| first.wrapping_add(at as u8)).collect());
     prop_oneof![20 => (policy, target).prop_map(|(policy, target)| Owned::Link(policy, target)), 1 => Just(Owned::Damaged)]
 }
@@ -228,7 +228,7 @@ fn steady_change_does_not_grow_the_map() {
     const LINKS: u32 = 20_000;
     let mut map = Fixture::new(Geometry { unit_bits: 14, ..Geometry::STANDARD });
     let mut random = Pcg64::new(11, 0);
-    let target = [b'x'; TARGET_LEN_MAX];
+    let target = [b'x'; DESTINATION_LEN_MAX];
     let mut peak = 0.0f64;
     for step in 0..LINKS * 15 {
         let drawn = random.next_u64();
@@ -255,7 +255,7 @@ fn large_changes_among_small_links_do_not_grow_the_map() {
     const SMALL_LINKS: u32 = 30_000;
     const LARGE_LINKS: u32 = 3_000;
     let mut map = Fixture::new(Geometry { unit_bits: 14, ..Geometry::STANDARD });
-    let target = [b'x'; TARGET_LEN_MAX];
+    let target = [b'x'; DESTINATION_LEN_MAX];
     for number in 0..SMALL_LINKS {
         map.put_target(&code(number), b"x").unwrap();
         map.put_target(&code(SMALL_LINKS + number % LARGE_LINKS), &target).unwrap();
@@ -265,7 +265,7 @@ fn large_changes_among_small_links_do_not_grow_the_map() {
     for _ in 0..60_000 {
         let drawn = random.next_u64();
         // Another size each time, so that the new record does not fit where the old one is.
-        let len = TARGET_LEN_MAX - (drawn >> 32) as usize % 64 * 8;
+        let len = DESTINATION_LEN_MAX - (drawn >> 32) as usize % 64 * 8;
         map.put_target(&code(SMALL_LINKS + drawn as u32 % LARGE_LINKS), &target[..len]).unwrap();
         peak = peak.max(map.map.memory_bytes());
     }

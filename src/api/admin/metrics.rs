@@ -34,17 +34,17 @@ const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 /// Returns all metrics of the node. Waits up to [`REPORT_TIME_MAX`] for the cores.
 pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
     let latencies = services.latencies(REPORT_TIME_MAX).await;
-    let counters = services.counters();
-    let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
+    let context = services.context();
+    let cores: Vec<&CoreStats> = context.cores.iter().take(latencies.len()).map(|core| &**core).collect();
     let mut out = Exposition::default();
-    write_node(&mut out, &counters.node);
+    write_node(&mut out, &context.node);
     write_cores(&mut out, &cores, &latencies);
-    write_bypass(&mut out, &counters.node, &cores);
-    write_lists(&mut out, &counters.node);
-    write_certificates(&mut out, &counters.node);
+    write_bypass(&mut out, &context.node, &cores);
+    write_lists(&mut out, &context.node);
+    write_certificates(&mut out, &context.node);
     let keys = services.keys();
     write_apps(&mut out, &keys.all().into_iter().map(|(_, app)| (app.name.as_str(), &**app)).collect());
-    write_alarms(&mut out, &counters.node);
+    write_alarms(&mut out, &context.node);
     process::write(&mut out);
     answer(StatusCode::OK, CONTENT_TYPE, out.into_text())
 }

@@ -36,9 +36,9 @@ pub(in crate::api) async fn gather(services: &ServiceHandle) -> Value {
 
 /// Describes the status, given the latencies that the cores have reported.
 pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<LatencySummary>]) -> Value {
-    let counters = services.counters();
-    let node = &counters.node;
-    let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
+    let context = services.context();
+    let node = &context.node;
+    let cores: Vec<&CoreStats> = context.cores.iter().take(latencies.len()).map(|core| &**core).collect();
     let sum = |of: fn(&CoreStats) -> u64| cores.iter().map(|core| of(core)).sum::<u64>();
     let per_core: Vec<Value> = cores
         .iter()

@@ -230,20 +230,14 @@ impl Context {
 
     /// Returns the number of links and of visits. Visits are counted for all apps and domains together only.
     async fn totals(&self, links: u64) -> Result<Value, Problem> {
-        let clicks = match self.yourls_scope().is_all() {
-            true => Some(self.visits_of_all().await?.total),
-            false => None,
-        };
+        let clicks = if self.yourls_scope().is_all() { Some(self.visits_of_all().await?.total) } else { None };
         Ok(json!({"total_links": links.to_string(), "total_clicks": clicks.map(|clicks| clicks.to_string())}))
     }
 
     /// Returns the links to use: if the service has several domains, those of the request's domain.
     fn yourls_scope(&self) -> Scope {
         let scope = self.caller.scope();
-        match self.domains().is_strict() {
-            true => scope.within([self.caller.domain_meant().map(DomainName::id)]),
-            false => scope,
-        }
+        if self.domains().is_strict() { scope.within([self.caller.domain_meant().map(DomainName::id)]) } else { scope }
     }
 
     async fn page_of(&self, order: SortOrder, page: u64, per_page: usize) -> Result<ListPage, Problem> {

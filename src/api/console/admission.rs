@@ -45,9 +45,10 @@ impl Context {
         {
             let session = admitted.session.as_ref().expect("a signed-in caller has a session");
             let shown = request.headers().get(CSRF_FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
-            return match is_read(request.method()) || session.is_shown(shown) {
-                true => Ok(admitted),
-                false => Err(Problem::forbidden("Invalid X-CSRF-Token header. Reload the page.")),
+            return if is_read(request.method()) || session.is_shown(shown) {
+                Ok(admitted)
+            } else {
+                Err(Problem::forbidden("Invalid X-CSRF-Token header. Reload the page."))
             };
         }
         if !self.services.keys().had_keys() && !self.is_trusted(request) {

@@ -109,10 +109,8 @@ pub(super) fn asset(name: &str, headers: &HeaderMap) -> ApiResponse {
     };
     let tag = &TAGS[at];
     let has_it = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let answer = match has_it {
-        true => empty(StatusCode::NOT_MODIFIED),
-        false => answer(StatusCode::OK, ASSETS[at].kind, ASSETS[at].text),
-    };
+    let answer =
+        if has_it { empty(StatusCode::NOT_MODIFIED) } else { answer(StatusCode::OK, ASSETS[at].kind, ASSETS[at].text) };
     with(with(answer, header::ETAG, tag), header::CACHE_CONTROL, "no-cache")
 }
 

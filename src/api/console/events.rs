@@ -34,7 +34,7 @@ impl Admitted {
                 told["now"] = now(&told["pulse"], &latencies, before.as_deref());
                 before = Some(latencies);
                 outlet.send(format!("event: status\ndata: {told}\n\n").into_bytes()).await;
-                let is_over = services.counters().node.draining.load(Ordering::Relaxed) || !watcher.is_in();
+                let is_over = services.context().node.draining.load(Ordering::Relaxed) || !watcher.is_in();
                 if is_over || !self.context.still_holds() {
                     return;
                 }

@@ -60,18 +60,17 @@ impl Context {
         if let Some(target) = &self.domains().at(place).targets.home {
             return uncached_redirect(target);
         }
-        match self.site.has_form {
-            false => self.no_link_page(request, Some(place), Notice::NotFound),
-            true if accepts_html(request) => self.show_form(StatusCode::OK, Home::default()),
-            true => answer(
-                StatusCode::OK,
-                "text/plain; charset=utf-8",
-                format!(
-                    "{}: a short link service. Open a short link, or create one through the API.\n",
-                    self.pages().title()
-                ),
-            ),
+        if !self.site.has_form {
+            return self.no_link_page(request, Some(place), Notice::NotFound);
         }
+        if accepts_html(request) {
+            return self.show_form(StatusCode::OK, Home::default());
+        }
+        let text = format!(
+            "{}: a short link service. Open a short link, or create one through the API.\n",
+            self.pages().title()
+        );
+        answer(StatusCode::OK, "text/plain; charset=utf-8", text)
     }
 
     fn show_form(&self, status: StatusCode, home: Home) -> ApiResponse {
@@ -112,9 +111,10 @@ impl Context {
         let domain = link.labels.domain.as_ref();
         // A key may create links in another domain than that of the request. The page stays here: forms must not
         // redirect elsewhere.
-        let elsewhere = match domain == self.domains().label_at(place).as_ref() {
-            true => String::new(),
-            false => format!("&domain={}", domain.map_or(DEFAULT_DOMAIN, DomainName::as_str)),
+        let elsewhere = if domain == self.domains().label_at(place).as_ref() {
+            String::new()
+        } else {
+            format!("&domain={}", domain.map_or(DEFAULT_DOMAIN, DomainName::as_str))
         };
         let text = format!("{}/{}\n", self.domains().base_url_of(domain), link.code.as_slug());
         let answer = answer(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", text);
@@ -178,9 +178,10 @@ impl Context {
         match read {
             Ok(create) if invalid.is_empty() => {
                 // Programs import links that have expired already; a person has mistyped the date.
-                match create.policy.valid_until_ms.is_some_and(|ms| ms <= self.services.unix_ms()) {
-                    true => Err(Refusal::Fields(vec![Invalid::new("validUntil", "must be in the future")])),
-                    false => Ok(context.create_link(create).await?),
+                if create.policy.valid_until_ms.is_some_and(|ms| ms <= self.services.unix_ms()) {
+                    Err(Refusal::Fields(vec![Invalid::new("validUntil", "must be in the future")]))
+                } else {
+                    Ok(context.create_link(create).await?)
                 }
             }
             read => {
@@ -198,9 +199,10 @@ impl Context {
         match refusal {
             Refusal::Fields(invalid) => {
                 for Invalid { field, reason } in invalid {
-                    match FORM_FIELDS.iter().any(|(name, _)| *name == field) {
-                        true => _ = errors.insert(field, sentence(&reason)),
-                        false => problem = Some(sentence(&format!("{field} {reason}"))),
+                    if FORM_FIELDS.iter().any(|(name, _)| *name == field) {
+                        _ = errors.insert(field, sentence(&reason));
+                    } else {
+                        problem = Some(sentence(&format!("{field} {reason}")));
                     }
                 }
                 self.show_form(StatusCode::BAD_REQUEST, Home { values, errors, problem, is_open, needs_key: false })
@@ -258,10 +260,7 @@ fn with_scheme(text: &str) -> String {
     let authority = text.split(['/', '?', '#']).next().unwrap_or_default();
     let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
     let is_host = host.contains('.') && !host.contains(char::is_whitespace) && !host.contains('@');
-    match is_host && port.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => format!("https://{text}"),
-        false => text.to_owned(),
-    }
+    if is_host && port.bytes().all(|byte| byte.is_ascii_digit()) { format!("https://{text}") } else { text.to_owned() }
 }
 
 /// Formats the reason of an error as a sentence for people: "Must be …".

@@ -62,8 +62,8 @@ impl Context {
         }
     }
 
-    /// The link of a code at a domain as the store has it, or that of the default domain where it stands in; and whether it
-    /// has no visits left.
+    /// The link of a code at a domain as the store has it, or that of the default domain where it stands in; and
+    /// whether it has no visits left.
     async fn read_at(&self, code: Code, domain: Option<DomainIndex>) -> (Lookup<Arc<Link>>, bool) {
         let Some(at) = domain else { return (Lookup::Missing, false) };
         let code = code.within(self.domains().id_at(at));

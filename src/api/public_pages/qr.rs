@@ -93,9 +93,12 @@ impl Context {
             Some(bytes) => bytes,
             None => {
                 let (url, QrParams { is_svg, drawing }) = key.clone();
-                let draw = move || match is_svg {
-                    true => qr::svg(&url, drawing).expect(FITS).into(),
-                    false => qr::png(&url, drawing).expect(FITS).into(),
+                let draw = move || {
+                    if is_svg {
+                        qr::svg(&url, drawing).expect(FITS).into()
+                    } else {
+                        qr::png(&url, drawing).expect(FITS).into()
+                    }
                 };
                 let bytes: Bytes = self.services.hand_off(JobKind::Picture, draw).await?;
                 self.pictures.borrow_mut().keep(key, bytes.clone());

@@ -198,7 +198,7 @@ impl Context {
         let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
         let waits = request.headers().contains_key(header::EXPECT);
         let mut bulk = Bulk {
-            share: Share::take(&self.services.counters().node),
+            share: Share::take(&self.services.context().node),
             context: self.clone(),
             dry,
             request: long,
@@ -327,7 +327,7 @@ impl Bulk {
     /// Asks the store about the valid lines of a chunk.
     async fn ask(&self, read: Vec<(u64, Result<Create, Problem>)>, bytes: usize) -> Chunk {
         let services = &self.context.services;
-        let is_refused = !self.dry && services.counters().node.writes_refused.load(Ordering::Acquire);
+        let is_refused = !self.dry && services.context().node.writes_refused.load(Ordering::Acquire);
         let mut codes = Codes { services: Rc::clone(services), codes: Vec::new() };
         let mut lacking = None;
         if !self.dry && !is_refused {

@@ -79,7 +79,7 @@ impl Describer {
 impl Context {
     /// Returns a describer with the current domains and block list of this core.
     pub(in crate::api) fn describer(&self) -> Describer {
-        Describer { domains: Arc::clone(&self.services.counters().domains), blocked: self.services.blocked().clone() }
+        Describer { domains: Arc::clone(&self.services.context().domains), blocked: self.services.blocked().clone() }
     }
 
     /// Describes a link with these visits, on the thread of this core.

@@ -15,7 +15,7 @@ use carom_model::redirect::{Policies, Response};
 impl Context {
     /// Returns the domains of the service.
     pub(in crate::api) fn domains(&self) -> &Domains {
-        &self.services.counters().domains
+        &self.services.context().domains
     }
 
     /// Returns the domain of a request by its host; `None` if the service does not serve that host. A service with

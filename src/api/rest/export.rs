@@ -104,7 +104,7 @@ impl Context {
     }
 
     fn is_ending(&self) -> bool {
-        self.services.counters().node.draining.load(std::sync::atomic::Ordering::Relaxed)
+        self.services.context().node.draining.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 

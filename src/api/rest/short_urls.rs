@@ -103,7 +103,7 @@ impl Context {
         let idempotency = Idempotency::of(self.caller.name(), &key, &Value::Object(fields).to_string());
         create.labels.idempotency = Some(idempotency);
         let pending =
-            self.services.counters().pending_creates.begin(idempotency.key).ok_or_else(Problem::create_under_way)?;
+            self.services.context().pending_creates.begin(idempotency.key).ok_or_else(Problem::create_under_way)?;
         let created = self.create_with_quota(create, Some(Rc::new(pending))).await?;
         // A link that this request has created comes with known visits: zero.
         let is_repeated = created.counts.is_none() && created.link.labels.idempotency == Some(idempotency);

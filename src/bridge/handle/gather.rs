@@ -127,7 +127,7 @@ impl<A: BatchAnswer> AnswerSlot<A> {
 
 impl<A: BatchAnswer> Gathers<A> {
     /// Takes an answer. Returns the code that becomes free with it, if the task has stopped waiting.
-    pub(super) fn bring(&mut self, token: u64, answer: A) -> Option<Code> {
+    pub(super) fn deliver(&mut self, token: u64, answer: A) -> Option<Code> {
         let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
         let gather = self.by_number.get_mut(&number)?;
         let place = gather.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
@@ -246,24 +246,24 @@ impl ServiceHandle {
             return Err(super::LOADING);
         }
         let order = WriterOrder::Client(request, FleetDecision::Alone);
-        self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
+        self.context.writer.try_send(order).map_err(|error| super::refusal(&error))
     }
 
     /// Puts a read into the queue of the readers.
     pub(super) fn send_read(&self, request: ReadRequest) -> Result<(), &'static str> {
-        self.counters.reader.try_send(request).map_err(|error| super::refusal(&error))
+        self.context.reader.try_send(request).map_err(|error| super::refusal(&error))
     }
 
     /// Returns the number of deleted codes that all cores remember until all links are loaded.
     fn removed_while_loading(&self) -> u64 {
-        self.counters.cores.iter().map(|core| core.removed_while_loading.get()).sum()
+        self.context.cores.iter().map(|core| core.removed_while_loading.get()).sum()
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::bridge::handle::{Codes, NodeContext, Recorders, miss_limiter};
+    use crate::bridge::handle::{FreshCodes, NodeContext, Recorders, miss_limiter};
     use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes, Reply};
     use crate::pages::Pages;
     use carom_model::access::idempotency::PendingCreates;
@@ -277,7 +277,7 @@ pub(super) mod tests {
 
     pub(in crate::bridge::handle) struct NoCodes;
 
-    impl Codes for NoCodes {
+    impl FreshCodes for NoCodes {
         fn take(&mut self) -> Option<Code> {
             None
         }
@@ -295,13 +295,13 @@ pub(super) mod tests {
     /// Returns a handle like [`services`], of a core (0, or 1 for the admin listener), with these codes and mailboxes.
     pub(in crate::bridge::handle) fn handle_of(
         core: CoreId,
-        codes: Box<dyn Codes>,
-        post: Mailboxes,
+        codes: Box<dyn FreshCodes>,
+        mailboxes: Mailboxes,
         len: usize,
     ) -> (Rc<ServiceHandle>, Receiver<WriterOrder>) {
         let (writer, orders) = sync_channel(len);
         let domains = Domains::new("https://s.test", &[], false, UnknownHost::NotFound);
-        let counters = NodeContext {
+        let context = NodeContext {
             domains: Arc::new(domains),
             writer,
             reader: sync_channel(1).0,
@@ -314,14 +314,14 @@ pub(super) mod tests {
             allowances: AllowanceQueue::new().0,
             fetches: None,
             apps: sync_channel(1).0,
-            guard: miss_limiter(0),
-            post,
+            miss_limiter: miss_limiter(0),
+            mailboxes,
             clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),
         };
-        (Rc::new(ServiceHandle::new(core, counters, codes, Recorders::default())), orders)
+        (Rc::new(ServiceHandle::new(core, context, codes, Recorders::default())), orders)
     }
 
     fn link(at: usize, origin: Origin) -> Arc<Link> {
@@ -342,7 +342,7 @@ pub(super) mod tests {
         else {
             panic!("no request")
         };
-        services.bring(ticket.token, Reply::Stored(StoreAnswer::Existing { link, spare }));
+        services.deliver(ticket.token, Reply::Stored(StoreAnswer::Existing { link, spare }));
     }
 
     fn poll<A: BatchAnswer>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
@@ -388,12 +388,12 @@ pub(super) mod tests {
     #[test]
     fn while_links_are_loaded_only_so_many_may_be_deleted() {
         let (services, orders) = services(9);
-        services.counters().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
+        services.context().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
         let answers = poll(&mut ask(&services, 1)).unwrap();
         assert_eq!(answers, [StoreAnswer::Refused(super::super::LOADING)]);
         assert!(orders.try_recv().is_err());
         // All links are loaded.
-        services.counters().cores[1].removed_while_loading.set(0);
+        services.context().cores[1].removed_while_loading.set(0);
         assert_eq!(poll(&mut ask(&services, 1)), None);
     }
 
@@ -425,7 +425,7 @@ pub(super) mod tests {
             let (services, orders) = services(9);
             let mut gathered = ask(&services, 2);
             while let Ok(WriterOrder::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
-                services.bring(ticket.token, Reply::Stored(answer.clone()));
+                services.deliver(ticket.token, Reply::Stored(answer.clone()));
             }
             assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
             drop(gathered);

@@ -19,19 +19,19 @@ impl ServiceHandle {
         kind: JobKind,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {
-        let place = self.expect_within(ANSWER_TIME_MAX);
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
         let queue = match kind {
-            JobKind::Picture => &self.counters.jobs.pictures,
-            JobKind::Document => &self.counters.jobs.documents,
+            JobKind::Picture => &self.context.jobs.pictures,
+            JobKind::Document => &self.context.jobs.documents,
         };
         let (sender, result) = sync_channel(1);
         // Without a receiver the task has stopped waiting.
         let run = Box::new(move || _ = sender.send(run()));
-        queue.try_send(Job { ticket: place.ticket(), run }).map_err(|error| match error {
+        queue.try_send(Job { ticket: waiter.ticket(), run }).map_err(|error| match error {
             TrySendError::Full(_) => "too many requests are waiting for a free thread",
             other @ TrySendError::Disconnected(_) => refusal(&other),
         })?;
-        let JobDone = place.answer().await.ok_or(NO_THREAD)?;
+        let JobDone = waiter.answer().await.ok_or(NO_THREAD)?;
         result.try_recv().map_err(|_| NO_THREAD)
     }
 }

@@ -11,12 +11,12 @@ use carom_limits::{CODE_LOAN_REST, CODES_LENT};
 impl ServiceHandle {
     /// Asks a core for some of its codes. Rests if it has none to lend; then the next core is asked, or this one again.
     pub(super) async fn borrow_codes(&self, deadline: Instant) {
-        let cores = self.counters.cores.len() - 1;
+        let cores = self.context.cores.len() - 1;
         let lender = self.next_lender.get() % cores;
         self.next_lender.set(lender + 1);
-        let place = self.expect_within(deadline.saturating_duration_since(Instant::now()));
-        self.counters.post.to(CoreId(lender as u16)).post(ToCore::Lend(place.ticket()));
-        let LentCodes(codes) = place.answer().await.unwrap_or_default();
+        let waiter = self.expect_within(deadline.saturating_duration_since(Instant::now()));
+        self.context.mailboxes.to(CoreId(lender as u16)).post(ToCore::Lend(waiter.ticket()));
+        let LentCodes(codes) = waiter.answer().await.unwrap_or_default();
         if codes.is_empty() {
             self.rest(CODE_LOAN_REST).await;
         }
@@ -39,14 +39,14 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::bridge::handle::Codes;
+    use crate::bridge::handle::FreshCodes;
     use crate::bridge::handle::gather::tests::handle_of;
     use crate::bridge::{Mailbox, Mailboxes, Reply};
 
     /// A segment with this many codes.
     struct Few(usize);
 
-    impl Codes for Few {
+    impl FreshCodes for Few {
         fn take(&mut self) -> Option<Code> {
             self.0 = self.0.checked_sub(1)?;
             Code::parse(format!("c{}", self.0).as_bytes()).ok()
@@ -86,11 +86,11 @@ mod tests {
         };
         for _ in 0..3 {
             let token = asked();
-            services.bring(token, Reply::Lent(LentCodes::default()));
+            services.deliver(token, Reply::Lent(LentCodes::default()));
         }
         let token = asked();
         let lent = Code::parse(b"lent").unwrap();
-        services.bring(token, Reply::Lent(LentCodes(vec![lent])));
+        services.deliver(token, Reply::Lent(LentCodes(vec![lent])));
         let Poll::Ready(Ok(taken)) = code.as_mut().poll(&mut context) else { panic!("no code") };
         assert_eq!(taken, lent);
     }

@@ -67,7 +67,7 @@ impl LongRequest {
     /// True if it must end because the node does. Otherwise the task is woken within about a second to ask again.
     pub fn must_end(&self, context: &mut Context<'_>) -> bool {
         Pause::waiters(&mut self.services.waiting.borrow_mut()).watch(self.token, context);
-        self.services.counters.node.draining.load(Ordering::Relaxed)
+        self.services.context.node.draining.load(Ordering::Relaxed)
     }
 }
 

@@ -25,7 +25,7 @@ impl ServiceHandle {
     /// Returns the visitor that two fields of a request's head describe; `None` if this core records no visits.
     #[inline]
     pub fn visitor(&self, user_agent: &[u8], referer: &[u8]) -> Option<Visitor> {
-        Some(self.told.borrow_mut().visits.as_mut()?.visitor(user_agent, referer))
+        Some(self.recorders.borrow_mut().visits.as_mut()?.visitor(user_agent, referer))
     }
 
     /// Records the visit that a response counts as, where it does. `code` is that of the link.
@@ -41,42 +41,42 @@ impl ServiceHandle {
     /// Records a visit of the link of `code`, or of no link.
     #[inline]
     fn send_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
-        if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
+        if let (Some(visits), Some(visitor)) = (&mut self.recorders.borrow_mut().visits, visitor) {
             match visits.record(&Visit { code, visitor }) {
                 RecordOutcome::Whole => {}
-                RecordOutcome::WithoutReferrer => self.counters.node.referrers_dropped.add_shared(1),
-                RecordOutcome::Nothing => self.counters.node.visits_dropped.add_shared(1),
+                RecordOutcome::WithoutReferrer => self.context.node.referrers_dropped.add_shared(1),
+                RecordOutcome::Nothing => self.context.node.visits_dropped.add_shared(1),
             }
         }
     }
 
     /// True if the access log wants the next request.
     #[inline]
-    pub fn picks(&self) -> bool {
-        self.told.borrow_mut().access.as_mut().is_some_and(AccessSender::picks)
+    pub fn samples_request(&self) -> bool {
+        self.recorders.borrow_mut().access.as_mut().is_some_and(AccessSender::samples_request)
     }
 
     /// True if the access log has addresses, for which the kernel must be asked.
     pub fn wants_addresses(&self) -> bool {
-        self.told.borrow().access.as_ref().is_some_and(|access| access.wants_addresses)
+        self.recorders.borrow().access.as_ref().is_some_and(|access| access.wants_addresses)
     }
 
     /// Logs a picked request that was answered now, `took` after its beginning.
     pub fn log_request(&self, request: Request<'_>, status: u16, took: Duration) {
         let entry = AccessEntry { request, outcome: outcome(status, took) };
         let is_sent = |access: &mut AccessSender| access.send(&entry);
-        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_sent));
+        self.count_recorded(self.recorders.borrow_mut().access.as_mut().is_none_or(is_sent));
     }
 
     /// Logs a request whose entry was kept when it came.
-    pub fn log_noted(&self, noted: PendingEntry, status: u16, took: Duration) {
-        let is_sent = |access: &mut AccessSender| access.send_noted(noted, outcome(status, took));
-        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_sent));
+    pub fn log_pending(&self, noted: PendingEntry, status: u16, took: Duration) {
+        let is_sent = |access: &mut AccessSender| access.send_pending(noted, outcome(status, took));
+        self.count_recorded(self.recorders.borrow_mut().access.as_mut().is_none_or(is_sent));
     }
 
-    fn count_told(&self, is_sent: bool) {
+    fn count_recorded(&self, is_sent: bool) {
         if !is_sent {
-            self.counters.node.access_log.dropped.add_shared(1);
+            self.context.node.access_log.dropped.add_shared(1);
         }
     }
 }
@@ -108,13 +108,14 @@ pub(crate) mod testing {
     use std::rc::Rc;
     use std::sync::Arc;
 
-    /// A handle of core 0 of a service with these domains, which records visits and lets each address miss once a second.
+    /// A handle of core 0 of a service with these domains, which records visits and lets each address miss once a
+    /// second.
     pub(crate) fn recording_handle(domains: Domains, visits: VisitSender) -> Rc<ServiceHandle> {
-        let counters = services(1).0.counters().clone();
-        let (domains, guard) = (Arc::new(domains), miss_limiter(1));
-        let counters = NodeContext { domains, guard, ..counters };
-        let told = Recorders { visits: Some(visits), access: None };
-        Rc::new(ServiceHandle::new(CoreId(0), counters, Box::new(NoCodes), told))
+        let context = services(1).0.context().clone();
+        let (domains, miss_limiter) = (Arc::new(domains), miss_limiter(1));
+        let context = NodeContext { domains, miss_limiter, ..context };
+        let recorders = Recorders { visits: Some(visits), access: None };
+        Rc::new(ServiceHandle::new(CoreId(0), context, Box::new(NoCodes), recorders))
     }
 }
 
@@ -128,10 +129,10 @@ mod tests {
     fn referrers_and_visits_that_find_no_room_are_counted_as_dropped() {
         let (services, _orders) = services(1);
         let (sender, mut receiver) = ring();
-        services.told.borrow_mut().visits = Some(sender);
+        services.recorders.borrow_mut().visits = Some(sender);
         let visitor = services.visitor(b"", format!("https://{}.example/", "x".repeat(52)).as_bytes());
         let tell = |times: u64| (0..times).for_each(|_| services.send_visit(Code::parse(b"abc").ok(), visitor));
-        let dropped = || (services.counters.node.referrers_dropped.get(), services.counters.node.visits_dropped.get());
+        let dropped = || (services.context.node.referrers_dropped.get(), services.context.node.visits_dropped.get());
         tell(12_000);
         let mut whole = 0;
         assert_eq!(receiver.drain(|visit| whole += u64::from(!visit.visitor.host().is_empty())), 12_000);

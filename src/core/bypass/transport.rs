@@ -8,7 +8,8 @@ use carom_net::ConnectionId;
 
 use super::Datapath;
 
-/// A connection of the stack, with the bytes that the stack has no room for yet. It is closed when this value is dropped.
+/// A connection of the stack, with the bytes that the stack has no room for yet. It is closed when this value is
+/// dropped.
 pub(in crate::core) struct StackTransport {
     datapath: Rc<RefCell<Datapath>>,
     id: ConnectionId,
@@ -63,8 +64,8 @@ impl StackTransport {
         self.datapath.borrow().stack.in_flight(self.id).unwrap_or(0).into()
     }
 
-    /// Sends bytes, and the end in the same frame if they are the last. Returns the buffer, empty, if the stack has taken
-    /// all of them. Otherwise the rest waits for room.
+    /// Sends bytes, and the end in the same frame if they are the last. Returns the buffer, empty, if the stack has
+    /// taken all of them. Otherwise the rest waits for room.
     #[inline]
     pub(in crate::core) fn send(&mut self, bytes: Vec<u8>, is_last: bool) -> Option<Vec<u8>> {
         (self.buffer, self.taken, self.is_last) = (bytes, 0, is_last);
@@ -76,9 +77,10 @@ impl StackTransport {
         let mut datapath = self.datapath.borrow_mut();
         let Datapath { stack, frames, now_us, .. } = &mut *datapath;
         let rest = &self.buffer[self.taken..];
-        let taken = match self.is_last {
-            true => stack.send_last(*now_us, self.id, rest, frames),
-            false => stack.send(*now_us, self.id, rest, frames),
+        let taken = if self.is_last {
+            stack.send_last(*now_us, self.id, rest, frames)
+        } else {
+            stack.send(*now_us, self.id, rest, frames)
         };
         self.taken += taken;
         self.total += taken as u64;

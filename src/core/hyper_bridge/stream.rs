@@ -136,16 +136,16 @@ impl Stream {
     pub(in crate::core) fn start(
         slot: u32,
         heads: u32,
-        manner: ConnectionInfo,
+        info: ConnectionInfo,
         services: Rc<ServiceHandle>,
         service: HttpService,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
-        let (is_http2, queued_max) = (manner.is_http2, manner.limits.queued_len);
-        let (progress_len, tasks) = (manner.limits.progress_len(), manner.tasks.clone());
+        let (is_http2, queued_max) = (info.is_http2, info.limits.queued_len);
+        let (progress_len, tasks) = (info.limits.progress_len(), info.tasks.clone());
         let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, services, tasks, state });
-        (Rc::clone(&stream), super::drive(stream, manner, service))
+        (Rc::clone(&stream), super::drive(stream, info, service))
     }
 
     // For the loop.
@@ -258,7 +258,7 @@ impl Stream {
     }
 
     /// True if the message that broke off was answered before its end came.
-    pub(in crate::core) fn answered_the_cut(&self) -> bool {
+    pub(in crate::core) fn answered_before_cut(&self) -> bool {
         self.state.borrow().cut == Some(Answered(true))
     }
 
@@ -277,10 +277,12 @@ impl Stream {
     pub(super) fn begin(self: &Rc<Stream>, request: &Request<Incoming>, most: u32) -> InFlightRequest {
         let may_be_long = request.body().size_hint().upper().is_none_or(|len| len > SHORT_BODY_LEN);
         let mut state = self.state.borrow_mut();
-        let body = match self.is_http2 && may_be_long {
-            false => BodyKind::Short,
-            true if state.long_bodies >= LONG_BODIES_MAX => BodyKind::OneTooMany,
-            true => BodyKind::Long,
+        let body = if !(self.is_http2 && may_be_long) {
+            BodyKind::Short
+        } else if state.long_bodies >= LONG_BODIES_MAX {
+            BodyKind::OneTooMany
+        } else {
+            BodyKind::Long
         };
         state.in_flight += 1;
         state.asked_heads = state.asked_heads.wrapping_add(1);

@@ -1,6 +1,6 @@
 //! The share of this node in the rate limit of each app. The nodes of a fleet divide `createsPerSecond` by where the
-//! creates arrive: every second each publishes how many it had, and computes its share from those of all. The shares add
-//! up to the whole, so the fleet keeps the limit without asking anyone about a create.
+//! creates arrive: every second each publishes how many it had, and computes its share from those of all. The shares
+//! add up to the whole, so the fleet keeps the limit without asking anyone about a create.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};

@@ -17,8 +17,8 @@ use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, RECYCLE_LEN};
 use carom_store::ids::SegmentRow;
 use carom_telemetry::alarms::Alarm;
 
-/// Interval between two looks at the queues without being asked.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between two checks of the queues without being asked.
+const CHECK_QUEUES_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after an error, so that hungry cores do not cause constant retries.
 const REST_AFTER_ERROR: Duration = Duration::from_millis(250);
@@ -101,7 +101,7 @@ impl Worker {
                 None => {
                     self.setup.stats.alarms.clear(Alarm::CodesFailed);
                     if !self.asked.load(Ordering::Acquire) {
-                        std::thread::park_timeout(LOOK_EVERY);
+                        std::thread::park_timeout(CHECK_QUEUES_EVERY);
                     }
                 }
             }
@@ -184,7 +184,7 @@ impl Worker {
             }
         }
         if moved {
-            self.setup.post.to(supply.core).post(ToCore::CodesReady);
+            self.setup.mailboxes.to(supply.core).post(ToCore::CodesReady);
         }
         Ok(())
     }

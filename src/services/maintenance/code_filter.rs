@@ -21,7 +21,7 @@ use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
 /// Interval between two checks whether a core wants the codes.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_CORES_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause of the thread while enough codes are on their way to the cores: the time of a few batches.
 const WAIT: Duration = Duration::from_micros(500);
@@ -32,7 +32,7 @@ pub struct CodeFilterSetup {
     /// The store of links.
     pub links: Links,
     /// The mailboxes of the cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.
@@ -69,7 +69,7 @@ pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
         let_cores_go_first();
         while !until.load(Ordering::Acquire) {
             setup.look(&until);
-            std::thread::park_timeout(LOOK_EVERY);
+            std::thread::park_timeout(CHECK_CORES_EVERY);
         }
     };
     let thread = std::thread::Builder::new().name("code-filter".to_owned()).spawn(run)?;
@@ -114,7 +114,7 @@ impl CodeFilterSetup {
     }
 
     fn broadcast(&self, message: impl Fn() -> StoredCodes) {
-        self.cores.cores().for_each(|core| self.post.to(core).post(ToCore::StoredCodes(message())));
+        self.cores.cores().for_each(|core| self.mailboxes.to(core).post(ToCore::StoredCodes(message())));
     }
 }
 
@@ -165,7 +165,7 @@ impl Sending<'_> {
         }
         self.sent += hashes.len() as u64;
         let credit = LoadCredit::take(&self.in_flight, hashes.len());
-        self.setup.post.to(core).post(ToCore::StoredCodes(StoredCodes::Some { hashes, credit }));
+        self.setup.mailboxes.to(core).post(ToCore::StoredCodes(StoredCodes::Some { hashes, credit }));
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
         let core_stats: Arc<[Arc<CoreStats>]> = (0..2).map(|_| Arc::default()).collect();
         let setup = CodeFilterSetup {
             links: node.links.clone(),
-            post: node.post.clone(),
+            mailboxes: node.mailboxes.clone(),
             hasher: node.hasher,
             cores: node.cores,
             core_stats: Arc::clone(&core_stats),

@@ -173,10 +173,7 @@ impl ImageWriter {
             return Ok(0);
         }
         self.end_page()?;
-        match self.page.push(record) {
-            true => Ok(PAGE_BYTES),
-            false => Err(io::Error::other("a record is longer than a page")),
-        }
+        if self.page.push(record) { Ok(PAGE_BYTES) } else { Err(io::Error::other("a record is longer than a page")) }
     }
 
     /// Ends the page, if it has records. The next records may have another owner.

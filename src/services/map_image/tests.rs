@@ -81,7 +81,7 @@ fn stored(node: &TestNode) -> Targets {
 /// Runs a start and returns the links that the cores receive. After an unusable image, a record may come twice with the
 /// same destination.
 fn loaded(node: &TestNode, dir: &Path) -> (LoadReport, Targets) {
-    let report = loader::load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir).unwrap();
+    let report = loader::load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, dir).unwrap();
     let targets = RefCell::new(Targets::new());
     let add = |code: Code, target: &str| {
         let before = targets.borrow_mut().insert(code.to_string(), target.to_owned());
@@ -330,7 +330,7 @@ fn a_damaged_record_is_in_the_image_too() {
     batch.put(&Code::parse(b"broken").unwrap(), b"no record at all");
     node.links.commit(batch).unwrap();
     assert_eq!(make(&node, dir.path()), 101);
-    let report = loader::load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir.path()).unwrap();
+    let report = loader::load(&node.links, &node.mailboxes, node.hasher, node.cores, &node.stats, dir.path()).unwrap();
     assert_eq!((report.replayed, report.records), (Some(0), 101));
 }
 

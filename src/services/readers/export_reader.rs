@@ -28,11 +28,11 @@ use carom_telemetry::stats::NodeStats;
 /// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
-    post: &Mailboxes,
+    mailboxes: &Mailboxes,
     stats: &Arc<NodeStats>,
     visits: Arc<dyn VisitSource>,
 ) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
-    let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
+    let (links, mailboxes, stats) = (links.clone(), mailboxes.clone(), Arc::clone(stats));
     pool::start(
         "store-pages",
         1,
@@ -41,7 +41,7 @@ pub fn start(
         move |PageRequest { behind, filter, ticket }: PageRequest| {
             let mut sift = LinkFilter::new(&filter, &*visits, unix_ms());
             let page = page(&links, &stats, &behind, &mut sift, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
-            post.answer(ticket, page);
+            mailboxes.answer(ticket, page);
         },
     )
 }

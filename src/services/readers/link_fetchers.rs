@@ -1,8 +1,8 @@
 //! Threads that read links which are not in memory from the store, on a node that keeps only the links in use there.
 //!
 //! Both the client's core and the owner of the code get the link. The owner caches it, unless it was changed during the
-//! read: the message carries the number of commits that had ended before (see `core::link_memory`). In a fleet, Redis is
-//! asked for links that the store does not have or cannot read.
+//! read: the message carries the number of commits that had ended before (see `core::link_memory`). In a fleet, Redis
+//! is asked for links that the store does not have or cannot read.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct FetcherSetup {
     /// The store of links.
     pub links: Links,
     /// The mailboxes of the cores.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The hasher of the process, which finds the owner of a code.
     pub hasher: CodeHasher,
     /// Number of cores that own links.
@@ -77,7 +77,7 @@ impl FetcherSetup {
         };
         if let Some(link) = kept {
             let core = owner(self.hasher.hash(&look_up.code), self.cores);
-            self.post.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
+            self.mailboxes.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
         }
         match (found, &self.redis) {
             (found @ (Lookup::Missing | Lookup::NotResident), Some(redis)) if !look_up.was_unknown => {
@@ -93,7 +93,7 @@ impl FetcherSetup {
 
     fn reply(&self, look_up: &LookupRequest, found: Lookup<Arc<Link>>) {
         let LookupRequest { code, core, token, .. } = *look_up;
-        self.post.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: false });
+        self.mailboxes.to(core).post(ToCore::LookedUp { code, token, found, is_allowance: false });
     }
 
     fn read(&self, code: &Code) -> Lookup<Arc<Link>> {

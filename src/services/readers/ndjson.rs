@@ -234,9 +234,10 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
         Some(seconds) => push_number(u64::from(seconds), out),
         None => out.extend_from_slice(b"null"),
     }
-    out.extend_from_slice(match link.policy.forward_query {
-        true => b",\"forwardQuery\":true",
-        false => b",\"forwardQuery\":false",
+    out.extend_from_slice(if link.policy.forward_query {
+        b",\"forwardQuery\":true"
+    } else {
+        b",\"forwardQuery\":false"
     });
     if link.policy.archived {
         out.extend_from_slice(b",\"archived\":true");

@@ -24,11 +24,11 @@ use carom_telemetry::stats::NodeStats;
 /// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
-    post: &Mailboxes,
+    mailboxes: &Mailboxes,
     stats: &Arc<NodeStats>,
     visits: &VisitReader,
 ) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
-    let (links, post, stats, visits) = (links.clone(), post.clone(), Arc::clone(stats), visits.clone());
+    let (links, mailboxes, stats, visits) = (links.clone(), mailboxes.clone(), Arc::clone(stats), visits.clone());
     pool::start(
         "store-read",
         READERS,
@@ -37,12 +37,12 @@ pub fn start(
         move |request| {
             stats.store_selects.add_shared(1);
             match request {
-                ReadRequest::Link { code, ticket } => post.answer(ticket, answer(&links, &stats, &visits, code)),
+                ReadRequest::Link { code, ticket } => mailboxes.answer(ticket, answer(&links, &stats, &visits, code)),
                 ReadRequest::Visits { subject, ticket } => {
-                    post.answer(ticket, answer_visits(&links, &stats, &visits, subject));
+                    mailboxes.answer(ticket, answer_visits(&links, &stats, &visits, subject));
                 }
                 ReadRequest::Edits { code, ticket } => {
-                    post.answer(ticket, links.edits_of(&code).map_err(|error| unreadable(&stats, &error)));
+                    mailboxes.answer(ticket, links.edits_of(&code).map_err(|error| unreadable(&stats, &error)));
                 }
             }
         },
@@ -152,7 +152,7 @@ mod tests {
         node.links.commit(batch).unwrap();
 
         let counted = crate::services::visits::start(dir.path(), &node.links, Vec::new(), &node.stats, None).unwrap();
-        let (queue, threads) = start(&node.links, &node.post, &node.stats, &counted.visits).unwrap();
+        let (queue, threads) = start(&node.links, &node.mailboxes, &node.stats, &counted.visits).unwrap();
         for (token, code) in ["abc", "moved", "gone", "never"].iter().enumerate() {
             let (code, ticket) = (Code::parse(code.as_bytes()).unwrap(), Ticket::new(CoreId(0), token as u64));
             queue.send(ReadRequest::Link { code, ticket }).unwrap();

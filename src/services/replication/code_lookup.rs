@@ -153,7 +153,7 @@ impl CodeLookup {
         self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
             // A busy writer will get these links from the stream.
-            let _ = self.writer.try_send(WriterOrder::LookedUp(states));
+            let _ = self.writer.try_send(WriterOrder::LookedUpStates(states));
         }
     }
 
@@ -168,9 +168,9 @@ impl CodeLookup {
                 Lookup::Missing => LinkAnswer::NotFound,
                 _ => LinkAnswer::Refused(UNCONFIRMED),
             };
-            return self.fleet.post.answer(Ticket::new(core, token), answer);
+            return self.fleet.mailboxes.answer(Ticket::new(core, token), answer);
         }
-        self.fleet.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone(), is_allowance: false });
+        self.fleet.mailboxes.to(core).post(ToCore::LookedUp { code, token, found: found.clone(), is_allowance: false });
     }
 }
 

@@ -162,7 +162,7 @@ impl Follower {
             if self.take_places().is_err() {
                 return Ok(Pace::Away);
             }
-            if self.send_to_writer(WriterOrder::Resume).is_err() {
+            if self.send_to_writer(WriterOrder::Resumed).is_err() {
                 return Err(Ended);
             }
         }
@@ -267,7 +267,7 @@ impl Follower {
     fn note_followed(&mut self, begun: Duration) -> Result<(), Stopped> {
         let view = &self.fleet.view;
         if !self.is_fenced {
-            let fence = Arc::new(FollowFence::new(Arc::clone(view), begun, self.fleet.post.all().len()));
+            let fence = Arc::new(FollowFence::new(Arc::clone(view), begun, self.fleet.mailboxes.all().len()));
             self.send_to_writer(WriterOrder::Fence(Arc::clone(&fence)))?;
             (self.fence, self.is_fenced) = (Some(fence), true);
         } else if self.fence.as_ref().is_none_or(|fence| fence.is_passed()) {
@@ -339,7 +339,7 @@ impl Follower {
             if let Some(compare) = &mut self.compare {
                 compare.again(partition);
             }
-            self.send_to_writer(WriterOrder::Gap { partition, at })?;
+            self.send_to_writer(WriterOrder::PositionLost { partition, at })?;
         }
         Ok(())
     }

@@ -91,10 +91,13 @@ impl<'q> LinkFilter<'q> {
     ) -> FilterResult {
         let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| LinkPosition::new(link.created_ms, code) == place);
         match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), stored) {
-            Ok(RecordRef::Link(link)) if is_there(&link) && self.takes(&code, &link) => match wanted {
-                true => FilterResult::Link(Arc::new(link.to_link(code))),
-                false => FilterResult::One,
-            },
+            Ok(RecordRef::Link(link)) if is_there(&link) && self.takes(&code, &link) => {
+                if wanted {
+                    FilterResult::Link(Arc::new(link.to_link(code)))
+                } else {
+                    FilterResult::One
+                }
+            }
             Ok(_) | Err(_) => FilterResult::Other,
         }
     }
@@ -108,9 +111,10 @@ impl<'q> LinkFilter<'q> {
     pub(in crate::services) fn takes(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
         let filter = self.filter;
         let has = |tag: &String| in_joined(link.tags).any(|of_link| of_link == tag);
-        let has_tags = match filter.all_tags {
-            true => filter.tags.iter().all(has),
-            false => filter.tags.is_empty() || filter.tags.iter().any(has),
+        let has_tags = if filter.all_tags {
+            filter.tags.iter().all(has)
+        } else {
+            filter.tags.is_empty() || filter.tags.iter().any(has)
         };
         has_tags
             && filter.scope.has_link(code, link.app)

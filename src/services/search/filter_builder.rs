@@ -75,14 +75,15 @@ fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
 fn log_completion(catalog: &Catalog, start: Instant) {
     let (links, sections, is_all) = catalog.signatures().coverage();
     let (bytes, seconds) = (sections * SIGNATURE_BYTES, start.elapsed().as_secs_f64());
-    match is_all {
-        true => tracing::info!(links, bytes, seconds, "the search index is complete"),
-        false => tracing::info!(
+    if is_all {
+        tracing::info!(links, bytes, seconds, "the search index is complete");
+    } else {
+        tracing::info!(
             links,
             bytes,
             seconds,
             "the search index contains the newest links; raise links.search_memory to include older ones"
-        ),
+        );
     }
 }
 

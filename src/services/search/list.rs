@@ -454,10 +454,7 @@ fn len_of(counts: &Tallies, run: &Run) -> Option<u64> {
 
 /// Returns an upper bound for the candidates of several runs; `None` while their index is not counted yet.
 fn len_max(filter: &Filter, counts: &Tallies, runs: &[Run]) -> Option<u64> {
-    match filter.has_all() {
-        true => len_of(counts, runs.first()?),
-        false => runs.iter().map(|run| len_of(counts, run)).sum(),
-    }
+    if filter.has_all() { len_of(counts, runs.first()?) } else { runs.iter().map(|run| len_of(counts, run)).sum() }
 }
 
 const _: () = assert!(LIST_SORTED_MAX as u64 * 4 <= LIST_LOOKED_MAX);

@@ -396,12 +396,11 @@ mod tests {
                     reached
                 }
             };
-            match descending {
-                true if reached <= rest.0 => return found,
-                true => rest.1 = reached,
-                false if reached.is_empty() => return found,
-                false => rest.0 = reached,
+            let is_at_end = if descending { reached <= rest.0 } else { reached.is_empty() };
+            if is_at_end {
+                return found;
             }
+            *(if descending { &mut rest.1 } else { &mut rest.0 }) = reached;
         }
     }
 

@@ -39,7 +39,7 @@ pub struct ListerSetup {
     /// The counts of visits.
     pub visits: Arc<dyn VisitSource>,
     /// The mailboxes of the cores, which receive the answers.
-    pub post: Mailboxes,
+    pub mailboxes: Mailboxes,
     /// The counters of the node.
     pub stats: Arc<NodeStats>,
 }
@@ -57,12 +57,12 @@ pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>
         LIST_QUEUE_LEN,
         || (),
         move |(request, ticket)| {
-            lister.setup.post.answer(ticket, lister.answer(&request));
+            lister.setup.mailboxes.answer(ticket, lister.answer(&request));
         },
     )?;
     let (searches, more) =
         pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, let_cores_go_first, move |(request, ticket)| {
-            also.setup.post.answer(ticket, also.answer(&request));
+            also.setup.mailboxes.answer(ticket, also.answer(&request));
         })?;
     threads.extend(more);
     Ok((ListQueues { pages, searches }, threads))

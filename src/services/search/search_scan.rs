@@ -142,8 +142,9 @@ fn look_through(
 
 /// Returns what is left of a range once the part up to `reached` is done; `None` if nothing is.
 fn behind((from, to): Range, reached: Vec<u8>, descending: bool) -> Option<Range> {
-    match descending {
-        true => (reached > from).then_some((from, reached)),
-        false => (!reached.is_empty()).then_some((reached, to)),
+    if descending {
+        (reached > from).then_some((from, reached))
+    } else {
+        (!reached.is_empty()).then_some((reached, to))
     }
 }

@@ -120,9 +120,10 @@ type Ahead = Peekable<Entries<'static>>;
 /// Returns the candidates for a list. If a link must have all tags, these are the entries of the first run, each with
 /// the result for the other runs. Otherwise they are the union of all runs, each link once.
 pub(super) fn candidates<'v>(filter: &Filter, runs: &[Run], view: &'v View, descending: bool) -> Entries<'v> {
-    match filter.has_all() {
-        true => Box::new(Common::of(runs, view, descending)),
-        false => Box::new(Merged::of(runs, view, descending)),
+    if filter.has_all() {
+        Box::new(Common::of(runs, view, descending))
+    } else {
+        Box::new(Merged::of(runs, view, descending))
     }
 }
 
@@ -196,12 +197,13 @@ impl<'v> Common<'v> {
                 Some(Err(_)) => return entries.next().map_or(Ok(false), |failed| failed.map(|_| false)),
             };
             let is_before = if self.descending { key > wanted } else { key < wanted };
-            match is_before {
-                false => return Ok(key == wanted),
-                true if step == STEPS_MAX => {
-                    *entries = run.at(place, self.descending).entries(self.view, self.descending).peekable();
-                }
-                true => _ = entries.next(),
+            if !is_before {
+                return Ok(key == wanted);
+            }
+            if step == STEPS_MAX {
+                *entries = run.at(place, self.descending).entries(self.view, self.descending).peekable();
+            } else {
+                _ = entries.next();
             }
         }
         Ok(false)

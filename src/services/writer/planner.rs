@@ -3,9 +3,9 @@
 //! Orders are decided as they arrive. Each is decided against what is stored and what earlier orders of the same commit
 //! will have changed. A deleted link with a generated code leaves a tombstone, so that its code is never issued again;
 //! only codes of expired links may be reused (see `ends`). A custom slug is free again after a delete, but in a fleet
-//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked before ([`FleetDecision`]), or
-//! changes of other nodes come in through the streams, and [`carom_model::replication`] resolves conflicts. Nothing here writes or
-//! answers; see [`super::writer`].
+//! its tombstone remains as well, to keep the order of its states. In a fleet, Redis was asked before
+//! ([`FleetDecision`]), or changes of other nodes come in through the streams, and [`carom_model::replication`]
+//! resolves conflicts. Nothing here writes or answers; see [`super::writer`].
 
 mod answers;
 mod ends;
@@ -69,7 +69,7 @@ pub struct CommitPlanner<'o> {
     positions: HashMap<Partition, StreamPosition>,
     compare: HashMap<Partition, bool>,
     compare_later: HashSet<Partition>,
-    sweep: ends::Sweep,
+    removals: ends::Removals,
     effects: Vec<CommitEffect>,
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
@@ -91,7 +91,7 @@ impl<'o> CommitPlanner<'o> {
             positions: HashMap::new(),
             compare: HashMap::new(),
             compare_later: HashSet::new(),
-            sweep: ends::Sweep::default(),
+            removals: ends::Removals::default(),
             effects: Vec::new(),
             edits: Vec::new(),
             conflicts: Vec::new(),
@@ -172,7 +172,7 @@ impl<'o> CommitPlanner<'o> {
                 }
             }
             WriterOrder::Followed(followed) => self.follow(followed, look_up),
-            WriterOrder::Found(states) => {
+            WriterOrder::ComparedStates(states) => {
                 for (code, state) in states {
                     self.adopt(code, state, &look_up);
                 }
@@ -182,25 +182,25 @@ impl<'o> CommitPlanner<'o> {
                     self.set_aside(code, text, &look_up);
                 }
             }
-            WriterOrder::LookedUp(states) => {
+            WriterOrder::LookedUpStates(states) => {
                 for (code, state) in states {
                     let before = self.stored(&code, &look_up);
                     self.held(code, state, &before);
                 }
             }
             WriterOrder::Delivered(delivered) => self.delivered(delivered, look_up),
-            WriterOrder::Gap { partition, at } => {
+            WriterOrder::PositionLost { partition, at } => {
                 self.outbox.lost_place(partition, at);
                 self.compare.insert(partition, true);
                 self.positions.insert(partition, at);
             }
             WriterOrder::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
-            WriterOrder::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
+            WriterOrder::DeleteScheduled { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
             WriterOrder::ReleaseCodes { quarantined, until_ms } => self.release_codes(quarantined, until_ms, look_up),
             WriterOrder::Compared(partition) => _ = self.compare.insert(partition, false),
             WriterOrder::Tick => self.outbox.tick(),
             // The writer sends fences on, behind the commit.
-            WriterOrder::Resume | WriterOrder::Fence(_) => {}
+            WriterOrder::Resumed | WriterOrder::Fence(_) => {}
         }
     }
 

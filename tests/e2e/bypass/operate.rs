@@ -107,9 +107,10 @@ fn may_raise_limits() -> bool {
 fn unprivileged(setup: Setup, dir: &std::path::Path, capabilities: &str) -> Setup {
     let own = dir.join("carom");
     // The limit does not hold with this capability.
-    let (raise, capabilities) = match may_raise_limits() {
-        true => ("prlimit --memlock=unlimited", capabilities.to_owned()),
-        false => ("", format!("{capabilities},+ipc_lock")),
+    let (raise, capabilities) = if may_raise_limits() {
+        ("prlimit --memlock=unlimited", capabilities.to_owned())
+    } else {
+        ("", format!("{capabilities},+ipc_lock"))
     };
     setup.shell(format!(
         "shift; exec {raise} setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups --no-new-privs \

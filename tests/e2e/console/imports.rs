@@ -129,7 +129,8 @@ fn lines(count: usize) -> String {
     ["longUrl,customSlug\n".to_owned()].into_iter().chain((1..=count).map(line)).collect()
 }
 
-/// Stopped between two chunks, nothing is left open: going on makes every link once, and the report has every refused line once.
+/// Stopped between two chunks, nothing is left open: going on makes every link once, and the report has every refused
+/// line once.
 #[test]
 fn stopped_import_resumes() {
     const LINES: usize = 60_000;

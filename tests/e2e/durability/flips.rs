@@ -58,7 +58,8 @@ fn change(node: &Node, round: usize, known: &mut Acknowledged) {
     known.insert(code.clone(), Some(destination));
 }
 
-/// Makes one byte of a directory another one. Two places of three lie in the last writes to the journal. Returns the place.
+/// Makes one byte of a directory another one. Two places of three lie in the last writes to the journal. Returns the
+/// place.
 fn flip(dir: &Path, dice: &mut Dice) -> String {
     let (path, at) = if dice.below(3) > 0 {
         let path = newest_journal(dir);

@@ -118,7 +118,8 @@ fn descriptor_shortage_recovers() {
     // The node has read what came first: until then it would be one of those that wait for nothing.
     assert_eq!(node.wire().get(&format!("/{code}")).location(), TARGET);
     begun.extend((1..2_000).map(begin));
-    // Those whose first bytes have not been read yet are idle, and make room; with the others it is the newcomer that goes.
+    // Those whose first bytes have not been read yet are idle, and make room; with the others it is the newcomer that
+    // goes.
     let turned_away = |status: &serde_json::Value| sum(status, "/shed") + sum(status, "/evicted");
     wait_until("a full node", || sum(&node.status(), "/connections") >= 80 && turned_away(&node.status()) > 0);
     let (before, since) = (node.cpu_seconds(), Instant::now());

@@ -28,8 +28,8 @@ fn campaign() -> Option<u64> {
     std::env::var("CAROM_FLOOD_SECONDS").ok().and_then(|seconds| seconds.parse().ok())
 }
 
-/// Follows a link over some connections until the flood is over, each request at its time, however long the one before took.
-/// Returns how long after its time each was answered.
+/// Follows a link over some connections until the flood is over, each request at its time, however long the one before
+/// took. Returns how long after its time each was answered.
 fn follow(node: &Node, time: Duration, over: &AtomicBool) -> Vec<Duration> {
     let begin = Instant::now();
     let one = |number: usize| {

@@ -42,8 +42,8 @@ impl Frame {
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
     }
 
-    /// The status in a head whose first field it is, as one of the seven that have a number of their own (RFC 7541, appendix A), or
-    /// as a text.
+    /// The status in a head whose first field it is, as one of the seven that have a number of their own (RFC 7541,
+    /// appendix A), or as a text.
     fn status(&self) -> u16 {
         // A size of the table may be named first.
         let block = self.payload.strip_prefix(&[0x20]).unwrap_or(&self.payload);
@@ -54,7 +54,8 @@ impl Frame {
     }
 }
 
-/// The status of a head that names it by a text: a literal whose name is one of the numbers 8 to 14, of three characters.
+/// The status of a head that names it by a text: a literal whose name is one of the numbers 8 to 14, of three
+/// characters.
 fn status_of_text(block: &[u8]) -> u16 {
     assert!(matches!(block[0], 0x48..=0x4e | 0x08..=0x0e), "{block:?}");
     let (is_huffman, len) = (block[1] & 0x80 != 0, usize::from(block[1] & 0x7f));
@@ -96,7 +97,8 @@ fn head(method: u8, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// No field is named by what was said before (`SETTINGS_HEADER_TABLE_SIZE` is zero), so that heads can be read by themselves.
+/// No field is named by what was said before (`SETTINGS_HEADER_TABLE_SIZE` is zero), so that heads can be read by
+/// themselves.
 const NO_TABLE: [u8; 6] = [0, 1, 0, 0, 0, 0];
 
 const GET: u8 = 0x82;

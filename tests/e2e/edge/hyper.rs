@@ -53,8 +53,8 @@ fn last_request_ends_the_connection() {
     node.terminate();
 }
 
-/// Redirects end a connection at once when nothing stands behind them, and wait for the client's end otherwise: a client
-/// that goes on sending would be reset, and a reset can overtake the answer.
+/// Redirects end a connection at once when nothing stands behind them, and wait for the client's end otherwise: a
+/// client that goes on sending would be reset, and a reset can overtake the answer.
 #[test]
 fn late_bytes_cause_no_reset() {
     let data = tempfile::tempdir().unwrap();

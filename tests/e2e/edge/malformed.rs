@@ -30,8 +30,8 @@ fn start(data: &Path) -> Node {
     node
 }
 
-/// Runs `attack` while an honest client follows its link again and again over one connection, and gets nothing but right
-/// answers.
+/// Runs `attack` while an honest client follows its link again and again over one connection, and gets nothing but
+/// right answers.
 fn beside_an_honest_client(node: &Node, attack: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Fleets of this version and of a build that stands for the next one: a new field of records, a new kind of state, and a
-//! new field of stream entries that a reader must understand.
+//! Fleets of this version and of a build that stands for the next one: a new field of records, a new kind of state, and
+//! a new field of stream entries that a reader must understand.
 
 #![cfg(feature = "next-format")]
 

@@ -1,4 +1,5 @@
-//! The Lua scripts and the rules of `carom_model::replication`: both decide the same cases on a real server and must agree.
+//! The Lua scripts and the rules of `carom_model::replication`: both decide the same cases on a real server and must
+//! agree.
 
 use std::sync::Arc;
 use std::time::Duration;

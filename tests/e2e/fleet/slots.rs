@@ -43,8 +43,8 @@ fn stream(partition: Partition) -> String {
     format!("{{carom:{:02x}}}:s", partition.0)
 }
 
-/// Asserts that no create took longer than Redis may keep it waiting, plus two commits of its node's own disk: the one under
-/// way when it came, and its own.
+/// Asserts that no create took longer than Redis may keep it waiting, plus two commits of its node's own disk: the one
+/// under way when it came, and its own.
 fn assert_nobody_waits(nodes: &[Node], seen: &Seen) {
     let commit = |node: &Node| node.status()["store"]["commitMicrosMax"].as_u64().unwrap();
     let longest = Duration::from_micros(nodes.iter().map(commit).max().unwrap());

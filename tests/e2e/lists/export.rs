@@ -146,10 +146,7 @@ fn drain_marks_the_export_incomplete() {
     wait_until("the drain", || crate::support::http::Wire::open(node.admin).get("/readyz").status == 503);
     let (mut links, mut last) = (1, None);
     while let Some(line) = session.line().unwrap() {
-        match line["error"].is_null() {
-            true => links += 1,
-            false => last = Some(line),
-        }
+        if line["error"].is_null() { links += 1 } else { last = Some(line) }
     }
     let last = last.expect("a last line that says so");
     assert_eq!(last["status"], json!(503), "{last}");

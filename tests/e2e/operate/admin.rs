@@ -117,7 +117,8 @@ fn json_log_is_valid() {
     assert!(last["remedy"].is_string(), "{said}");
 }
 
-/// Runs a command that must end by itself within 20 seconds, with the address of the admin listener; its exit code and output.
+/// Runs a command that must end by itself within 20 seconds, with the address of the admin listener; its exit code and
+/// output.
 fn carom(node: &Node, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new("timeout");
     let made = command.args(["20", CAROM]).args(arguments).args(["--admin", &node.admin.to_string()]).output();

@@ -456,7 +456,8 @@ fn affinity_continues_on_a_second_card() {
         "/sys/class/net/eth1/queues/rx-1/rps_cpus a",
     ];
     assert_eq!(told(&machine, &affinity(&machine, &both)), expected);
-    // With three CPUs the second card begins at the third one, and its masks are those of the CPUs that are interrupted.
+    // With three CPUs the second card begins at the third one, and its masks are those of the CPUs that are
+    // interrupted.
     let ran = affinity(&machine, &[&both[..], &["--cpus", "0-2"]].concat());
     let all = told(&machine, &ran);
     let expected = [

@@ -1,5 +1,6 @@
-//! Pictures of every page, on a screen and on a phone, in light and dark, of a node in use. Each page must load, fit and report no
-//! error. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and plots have time to fill.
+//! Pictures of every page, on a screen and on a phone, in light and dark, of a node in use. Each page must load, fit
+//! and report no error. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and
+//! plots have time to fill.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +115,8 @@ fn follow(wire: &mut Wire, host: &str, codes: &[String], number: usize) {
     assert_eq!(wire.reply().status, 302);
 }
 
-/// Looks at a page in both sizes and both themes. `open` goes to it: in each size it is loaded, as on a device that has that size.
+/// Looks at a page in both sizes and both themes. `open` goes to it: in each size it is loaded, as on a device that has
+/// that size.
 fn look(browser: &Browser, name: &str, open: impl Fn()) {
     for (size_name, (width, height)) in SIZES {
         // Plots follow the size of the window, which a picture of more than the window changes.

@@ -44,8 +44,8 @@ const ARGUMENTS: [&str; 11] = [
     "--enable-blink-features=LangAttributeAwareFormControlUI",
 ];
 
-/// Changes the language of a page to English as in Sweden, whose dates are as in ISO 8601 and whose day has 24 hours. A field takes
-/// the format of its language when it gets its type.
+/// Changes the language of a page to English as in Sweden, whose dates are as in ISO 8601 and whose day has 24 hours. A
+/// field takes the format of its language when it gets its type.
 const ISO_DATES: &str = "document.documentElement.lang = 'en-SE';
 for (const field of document.querySelectorAll('input[type=date], input[type=datetime-local]')) {
   const { type } = field;
@@ -145,8 +145,9 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", &json!({"features": features}));
     }
 
-    /// Shows the dates in the fields of this page as `2026-01-31`, and times as `23:59`. Chromium takes their format from its own
-    /// language, of which Debian's has American English only; neither `--lang` nor the environment changes that.
+    /// Shows the dates in the fields of this page as `2026-01-31`, and times as `23:59`. Chromium takes their format
+    /// from its own language, of which Debian's has American English only; neither `--lang` nor the environment changes
+    /// that.
     pub(crate) fn show_iso_dates(&self) {
         self.post("/execute/sync", &json!({"script": ISO_DATES, "args": []}));
     }

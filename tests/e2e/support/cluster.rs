@@ -131,9 +131,9 @@ impl Cluster {
 
     /// Makes a replica the master, without any loss, and waits until all agree on that.
     ///
-    /// If its master was elected before, this takes two seconds more: Redis 7.0 does not forget the votes by which a master
-    /// that is now a replica won (redis/redis#8753). If its new master fails while they hold, it takes itself for elected,
-    /// in an epoch that has passed, and its slots stay without a master.
+    /// If its master was elected before, this takes two seconds more: Redis 7.0 does not forget the votes by which a
+    /// master that is now a replica won (redis/redis#8753). If its new master fails while they hold, it takes itself
+    /// for elected, in an epoch that has passed, and its slots stay without a master.
     pub(crate) fn failover(&self, replica: usize) {
         let master = wait_for("the master of a replica", || {
             let id = myself(&self.servers[replica])?.master;
@@ -199,8 +199,8 @@ impl Cluster {
         self.servers[index].start_again();
     }
 
-    /// Waits until all servers that are up say that the cluster is, agree on who is what, and each slot has a master and
-    /// each replica its link among them.
+    /// Waits until all servers that are up say that the cluster is, agree on who is what, and each slot has a master
+    /// and each replica its link among them.
     pub(crate) fn wait_until_whole(&self) {
         wait_until("a cluster that is whole", || self.is_whole().unwrap_or(false));
     }

@@ -136,8 +136,9 @@ const DELETE_ONE_IN: usize = 8;
 /// Targets are all different, over all crowds of a process.
 static TARGETS: AtomicU64 = AtomicU64::new(0);
 
-/// Runs clients on all of these nodes until `end` returns: so many that create on each, with a pause between two creates,
-/// one on each that follows `links` all the time, and one on each that follows what the other nodes acknowledge, at once.
+/// Runs clients on all of these nodes until `end` returns: so many that create on each, with a pause between two
+/// creates, one on each that follows `links` all the time, and one on each that follows what the other nodes
+/// acknowledge, at once.
 pub(crate) fn run<R>(
     nodes: &[SocketAddr],
     creators: usize,
@@ -206,8 +207,8 @@ fn delete_one(wire: &mut Wire, seen: &mut Seen, fresh: &FreshLinks) {
     }
 }
 
-/// Follows what other nodes acknowledge, as soon as they do, and each link once more a little later. No such link may be
-/// missing: 404 is wrong, and 503 says that the node cannot tell.
+/// Follows what other nodes acknowledge, as soon as they do, and each link once more a little later. No such link may
+/// be missing: 404 is wrong, and 503 says that the node cannot tell.
 fn follow_fresh(node: SocketAddr, fresh: &FreshLinks, stop: &AtomicBool) -> Seen {
     const LATER: usize = 20;
     let mut seen = Seen::default();

@@ -277,7 +277,8 @@ impl Wire {
 
     fn receive(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 * 1024];
-        // A read with a time-out ends with EINTR when the process was frozen and thawed, though nobody handles a signal.
+        // A read with a time-out ends with EINTR when the process was frozen and thawed, though nobody handles a
+        // signal.
         let len = loop {
             match self.stream.read(&mut piece) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

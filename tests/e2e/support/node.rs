@@ -27,8 +27,8 @@ pub(crate) const CAROM: &str = env!("CARGO_BIN_EXE_carom");
 /// Longest wait for anything that should come by itself. Generous: machines that test are busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks at a condition.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Interval between two checks of a condition.
+const CHECK_CONDITION_EVERY: Duration = Duration::from_millis(2);
 
 /// A part of the warning about more cores than CPUs, which depends on the machine.
 const CROWDED: &str = "which slows redirects down";
@@ -50,7 +50,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
             return found;
         }
         assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_CONDITION_EVERY);
     }
 }
 
@@ -116,7 +116,8 @@ impl Setup {
         self
     }
 
-    /// Serves over the kernel's TCP, even if all tests run over bypass: this one is about the kernel, or needs loopback.
+    /// Serves over the kernel's TCP, even if all tests run over bypass: this one is about the kernel, or needs
+    /// loopback.
     pub(crate) fn over_kernel(mut self) -> Setup {
         self.pair = None;
         self
@@ -169,8 +170,8 @@ impl Setup {
         &self.data_dir
     }
 
-    /// The link that the node serves over, if all tests run over bypass. A test that names its own listener means one of
-    /// the kernel.
+    /// The link that the node serves over, if all tests run over bypass. A test that names its own listener means one
+    /// of the kernel.
     fn bypass(&self) -> Option<&Arc<Pair>> {
         self.pair.as_ref().filter(|_| !self.arguments.iter().any(|argument| argument == "--listen"))
     }
@@ -476,7 +477,7 @@ fn wait_for_end(child: &mut Child) -> ExitStatus {
             let _ = child.wait();
             panic!("the process did not end");
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_CONDITION_EVERY);
     }
 }
 

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// Longest wait for the server to accept a connection. The end of a proxy may take as long.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Between two looks for new connections.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Interval between two checks for new connections.
+const CHECK_CONNECTIONS_EVERY: Duration = Duration::from_millis(2);
 
 /// Between two looks at the mode by what is kept until it changes. It is told of changes; any time will do.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -194,7 +194,7 @@ impl Shared {
                 match listener.accept().and_then(|(client, _)| self.admit(client)) {
                     Ok(Some(connection)) => _ = scope.spawn(move || connection.run()),
                     Ok(None) => {}
-                    Err(_) => std::thread::sleep(LOOK_EVERY),
+                    Err(_) => std::thread::sleep(CHECK_CONNECTIONS_EVERY),
                 }
             }
         });
@@ -419,7 +419,7 @@ mod tests {
         let start = Instant::now();
         for _ in 0..20 {
             client.send(&["PING"]).unwrap();
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_CONNECTIONS_EVERY);
         }
         (0..20).for_each(|_| assert_eq!(client.read().unwrap(), "PONG"));
         assert!(TAKES.contains(&start.elapsed()), "{:?}", start.elapsed());
@@ -526,7 +526,7 @@ mod tests {
             proxy.set(mode);
             let mut clients: Vec<Client> = (0..20).map(|_| client(&proxy)).collect();
             clients.iter_mut().for_each(|client| client.send(&["PING"]).unwrap());
-            std::thread::sleep(LOOK_EVERY * 5);
+            std::thread::sleep(CHECK_CONNECTIONS_EVERY * 5);
             let start = Instant::now();
             drop(proxy);
             assert!(start.elapsed() < CONNECT_WITHIN, "{mode:?}: {:?}", start.elapsed());

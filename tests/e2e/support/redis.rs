@@ -1,7 +1,7 @@
 //! Real Redis servers for tests, each on a port and in a folder of its own.
 //!
-//! A stand-in would only show what its author believes of Redis. These are killed, stand still, come back empty or with an
-//! old dump, as real ones do. A server goes with the value that stands for it.
+//! A stand-in would only show what its author believes of Redis. These are killed, stand still, come back empty or with
+//! an old dump, as real ones do. A server goes with the value that stands for it.
 
 use std::fs::File;
 use std::io::{ErrorKind, Result};
@@ -21,7 +21,8 @@ pub(crate) use crate::support::resp::{Client, Reply};
 /// Longest wait for the answer to a command of a test.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Longest wait for an answer while something is waited for, so that a server that stands still does not take all the time.
+/// Longest wait for an answer while something is waited for, so that a server that stands still does not take all the
+/// time.
 const LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// How many pairs of ports are tried when others are quicker to take them.
@@ -238,7 +239,8 @@ impl Server {
         std::fs::read(self.data().join("dump.rdb")).expect("it has just been written")
     }
 
-    /// Kills it if it runs, and starts it with what is in a dump and nothing else, as after the restore of an old backup.
+    /// Kills it if it runs, and starts it with what is in a dump and nothing else, as after the restore of an old
+    /// backup.
     pub(crate) fn restore_dump(&self, dump: &[u8]) {
         self.process.lock().unwrap().kill();
         self.forget();

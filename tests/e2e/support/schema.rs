@@ -31,8 +31,8 @@ impl<'d> Schemas<'d> {
         self.faults(schema, value).is_empty()
     }
 
-    /// The fields of a value, wherever they stand, that no schema names. To allow them is good manners of clients; here they
-    /// are what somebody forgot to describe.
+    /// The fields of a value, wherever they stand, that no schema names. To allow them is good manners of clients; here
+    /// they are what somebody forgot to describe.
     pub(crate) fn undescribed(&self, schema: &'d Value, value: &Value) -> Vec<String> {
         let mut parts = Vec::new();
         self.parts(schema, value, &mut parts);
@@ -180,8 +180,8 @@ struct Piece {
     most: usize,
 }
 
-/// True if a text matches a pattern of characters and classes of characters, each perhaps with a number behind it. It begins
-/// with `^`, perhaps followed by alternatives in parentheses, and may end with `$`.
+/// True if a text matches a pattern of characters and classes of characters, each perhaps with a number behind it. It
+/// begins with `^`, perhaps followed by alternatives in parentheses, and may end with `$`.
 fn matches(pattern: &str, text: &str) -> bool {
     let inner = pattern.strip_prefix('^').expect("patterns begin at the beginning");
     if let Some((choices, rest)) = inner.strip_prefix('(').and_then(|inner| inner.split_once(')')) {

@@ -70,7 +70,8 @@ impl Sentinels {
         wait_for("another master", || Some(self.master()).filter(|master| *master != old))
     }
 
-    /// Waits until all sentinels that are up know each other and all servers that are up, and each replica has its link.
+    /// Waits until all sentinels that are up know each other and all servers that are up, and each replica has its
+    /// link.
     pub(crate) fn wait_until_whole(&self) {
         wait_until("sentinels that know everything", || {
             let master = self.servers[self.master()].port().to_string();

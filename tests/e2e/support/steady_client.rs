@@ -15,8 +15,8 @@ pub(crate) fn has_ended(error: &std::io::Error) -> bool {
     is_end && !error.to_string().contains("HTTP/1.1")
 }
 
-/// Follows a link to [`TARGET`] every two milliseconds, whatever became of the request before (one that is late is sent at once),
-/// over connections that it keeps for as long as it may, fifty requests at most.
+/// Follows a link to [`TARGET`] every two milliseconds, whatever became of the request before (one that is late is sent
+/// at once), over connections that it keeps for as long as it may, fifty requests at most.
 pub(crate) fn ask_until(open: impl Fn() -> Wire, path: &str, is_over: &AtomicBool, answered: &AtomicU64) {
     let mut next = Instant::now();
     while !is_over.load(Ordering::Relaxed) {
@@ -24,8 +24,8 @@ pub(crate) fn ask_until(open: impl Fn() -> Wire, path: &str, is_over: &AtomicBoo
         for number in 0..50 {
             let reply = match wire.try_ask("GET", path, "", b"") {
                 Ok(reply) => reply,
-                // A kept connection may end while nothing is asked, if this thread was asleep for long; then HTTP lets a client
-                // ask again.
+                // A kept connection may end while nothing is asked, if this thread was asleep for long; then HTTP lets
+                // a client ask again.
                 Err(error) if number > 0 && has_ended(&error) => break,
                 Err(error) => panic!("request {number} of a connection: {error}"),
             };

@@ -21,8 +21,8 @@ pub(crate) fn parse(code: &str) -> Code {
     Code::parse(code.as_bytes()).expect("a code")
 }
 
-/// Checks that a code is answered as damaged on every way, that the log and the status name it, and that it is not given
-/// to anybody else.
+/// Checks that a code is answered as damaged on every way, that the log and the status name it, and that it is not
+/// given to anybody else.
 pub(crate) fn is_reported(node: &Node, code: &str) {
     let is_named = |line: &str| line.contains("ERROR") && line.contains(code);
     wait_until("a log that names the code", || node.log().lines().any(is_named));
@@ -62,8 +62,8 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Flips a bit of two bytes at the first place in any file of the store that holds these bytes. Returns in which file. A
-/// batch of a journal with one wrong byte would be put right.
+/// Flips a bit of two bytes at the first place in any file of the store that holds these bytes. Returns in which file.
+/// A batch of a journal with one wrong byte would be put right.
 pub(crate) fn flip_at(setup: &Setup, bytes: &[u8], behind: usize) -> PathBuf {
     for path in files(&setup.data_dir().join("links")) {
         let held = std::fs::read(&path).unwrap();
@@ -77,8 +77,8 @@ pub(crate) fn flip_at(setup: &Setup, bytes: &[u8], behind: usize) -> PathBuf {
     panic!("{:?} is in no file", String::from_utf8_lossy(bytes));
 }
 
-/// Puts links straight into the store of a node that does not run, so many that it writes tables. Returns what they lead
-/// to.
+/// Puts links straight into the store of a node that does not run, so many that it writes tables. Returns what they
+/// lead to.
 pub(crate) fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, String> {
     let store = open_store(setup);
     let mut links = BTreeMap::new();

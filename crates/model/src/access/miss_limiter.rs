@@ -1,10 +1,10 @@
 //! Rate limits for addresses that guess codes or keys.
 //!
 //! The cores of a node share the counts, without locks: only a miss touches them, and a hit reads one flag. Memory is
-//! bounded for any number of addresses: the table is set-associative, and a new address replaces the one of its set that
-//! has been idle longest. Two addresses never share a slot. A client with more addresses than slots gains no more than
-//! that many separate clients would. Of an IPv6 address only the first 64 bits count, because one client usually has all
-//! addresses below them.
+//! bounded for any number of addresses: the table is set-associative, and a new address replaces the one of its set
+//! that has been idle longest. Two addresses never share a slot. A client with more addresses than slots gains no more
+//! than that many separate clients would. Of an IPv6 address only the first 64 bits count, because one client usually
+//! has all addresses below them.
 //!
 //! If hits were still answered, a limit on misses would not slow down guessing. So an address over its limit gets 429
 //! for every request until it may miss again. An address of a private network may be a load balancer for all clients:
@@ -153,8 +153,8 @@ struct Alert {
 
 impl MissLimiter {
     /// Creates limits that allow each address this many misses a second, and ten seconds' worth of them at once; 0 for
-    /// no limit. A random `seed` keeps clients from choosing addresses that share a set. `clock` returns microseconds since
-    /// a fixed instant and never goes back.
+    /// no limit. A random `seed` keeps clients from choosing addresses that share a set. `clock` returns microseconds
+    /// since a fixed instant and never goes back.
     pub fn new(misses_per_second: u32, seed: u64, clock: fn() -> u64) -> MissLimiter {
         let step = if misses_per_second == 0 { 0 } else { (1_000_000 / u64::from(misses_per_second)).max(1) };
         MissLimiter {
@@ -179,7 +179,7 @@ impl MissLimiter {
     }
 
     /// Returns the part of an address that the limits count by.
-    pub fn place(&self, address: IpAddr) -> ClientKey {
+    pub fn client_key(&self, address: IpAddr) -> ClientKey {
         let address = address.to_canonical();
         let hash = match address {
             IpAddr::V4(address) => xxh3_64_with_seed(&address.octets(), self.seed),
@@ -197,22 +197,22 @@ impl MissLimiter {
     }
 
     /// Returns the time until requests of that address are answered again; `None` if they are answered now.
-    pub fn retry_after(&self, place: ClientKey) -> Option<Duration> {
+    pub fn retry_after(&self, client_key: ClientKey) -> Option<Duration> {
         let now = self.now();
         if now > self.alert.until.load(Ordering::Relaxed) {
             self.alert.is_throttling.store(false, Ordering::Relaxed);
             return None;
         }
-        if place.is_private { None } else { self.misses.wait_of(place.hash, now) }
+        if client_key.is_private { None } else { self.misses.wait_of(client_key.hash, now) }
     }
 
     /// Counts a request for a code that does not exist.
     ///
     /// # Errors
     /// The time until the next miss is allowed, if the limit is reached.
-    pub fn miss(&self, place: ClientKey) -> Result<(), Duration> {
+    pub fn miss(&self, client_key: ClientKey) -> Result<(), Duration> {
         let now = self.now();
-        let taken = self.misses.take(place.hash, now);
+        let taken = self.misses.take(client_key.hash, now);
         if taken.is_err() {
             self.raise_alert(now);
         }
@@ -235,7 +235,7 @@ impl MissLimiter {
     /// # Errors
     /// The time until the next attempt is allowed, if the limit is reached.
     pub fn key_failed(&self, address: IpAddr) -> Result<(), Duration> {
-        self.keys.take(self.place(address).hash, self.now())
+        self.keys.take(self.client_key(address).hash, self.now())
     }
 
     fn now(&self) -> u64 {
@@ -286,67 +286,68 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_nobody_is_taken_for_another() {
-        let guard = MissLimiter::new(1, 42, || 1);
-        let place = |number| guard.place(address(number));
+        let limiter = MissLimiter::new(1, 42, || 1);
+        let client_key = |number| limiter.client_key(address(number));
         for number in 0..200_000 {
-            assert_eq!(guard.misses.take(place(number).hash, 1), Ok(()), "{number}");
+            assert_eq!(limiter.misses.take(client_key(number).hash, 1), Ok(()), "{number}");
         }
-        assert_eq!(guard.misses.slots.len(), SETS);
+        assert_eq!(limiter.misses.slots.len(), SETS);
         // A busy address stays in the table, whatever the others do.
-        let busy = place(1_000_000).hash;
+        let busy = client_key(1_000_000).hash;
         let mut taken = 0;
         for number in 0..200_000 {
-            taken += u32::from(guard.misses.take(busy, 1).is_ok());
-            guard.misses.take(place(number).hash, 1).unwrap();
+            taken += u32::from(limiter.misses.take(busy, 1).is_ok());
+            limiter.misses.take(client_key(number).hash, 1).unwrap();
         }
         assert!(taken <= 20, "{taken}");
     }
 
     #[test]
     fn who_guesses_is_answered_nothing_unless_it_may_stand_for_many() {
-        let guard = MissLimiter::new(1, 42, || 1);
-        let (guesser, balancer) = (guard.place(address(1)), guard.place("10.0.0.1".parse().unwrap()));
-        assert!(!guard.is_throttling() && guard.retry_after(guesser).is_none());
-        for place in [guesser, balancer] {
-            let refused = (0..20).filter(|_| guard.miss(place).is_err()).count();
+        let limiter = MissLimiter::new(1, 42, || 1);
+        let (guesser, balancer) = (limiter.client_key(address(1)), limiter.client_key("10.0.0.1".parse().unwrap()));
+        assert!(!limiter.is_throttling() && limiter.retry_after(guesser).is_none());
+        for client_key in [guesser, balancer] {
+            let refused = (0..20).filter(|_| limiter.miss(client_key).is_err()).count();
             assert!(refused >= 9, "{refused}");
         }
-        assert!(guard.is_throttling() && guard.retry_after(guesser).is_some());
-        assert_eq!((guard.retry_after(balancer), guard.retry_after(guard.place(address(2)))), (None, None));
-        guard.alert.until.store(0, Ordering::Relaxed);
+        assert!(limiter.is_throttling() && limiter.retry_after(guesser).is_some());
+        assert_eq!((limiter.retry_after(balancer), limiter.retry_after(limiter.client_key(address(2)))), (None, None));
+        limiter.alert.until.store(0, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(2));
-        assert!(guard.retry_after(guesser).is_none() && !guard.is_throttling());
+        assert!(limiter.retry_after(guesser).is_none() && !limiter.is_throttling());
         let off = MissLimiter::new(0, 42, || 1);
         assert!((0..10_000).all(|_| off.miss(guesser).is_ok()));
     }
 
     #[test]
     fn threads_together_are_held_to_one_limit() {
-        let guard = MissLimiter::new(10, 42, || 1);
+        let limiter = MissLimiter::new(10, 42, || 1);
         let taken: usize = std::thread::scope(|scope| {
-            let miss =
-                |number: usize| (0..1_000).filter(|_| guard.miss(guard.place(address(number as u32))).is_ok()).count();
+            let miss = |number: usize| {
+                (0..1_000).filter(|_| limiter.miss(limiter.client_key(address(number as u32))).is_ok()).count()
+            };
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(move || miss(7))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
         assert_eq!(taken, 100);
-        assert!(guard.is_throttling());
+        assert!(limiter.is_throttling());
     }
 
     #[test]
     fn failed_keys_are_counted_apart() {
-        let guard = MissLimiter::new(0, 42, || 1);
-        assert!((0..FAILED_KEYS_PER_MINUTE).all(|_| guard.key_failed(address(1)).is_ok()));
-        assert!(guard.key_failed(address(1)).is_err() && guard.key_failed(address(2)).is_ok());
+        let limiter = MissLimiter::new(0, 42, || 1);
+        assert!((0..FAILED_KEYS_PER_MINUTE).all(|_| limiter.key_failed(address(1)).is_ok()));
+        assert!(limiter.key_failed(address(1)).is_err() && limiter.key_failed(address(2)).is_ok());
     }
 
     #[test]
     fn addresses_are_what_people_have() {
-        let guard = MissLimiter::new(1, 42, || 1);
-        let place = |text: &str| guard.place(text.parse().unwrap());
-        assert_eq!(place("2001:db8::1"), place("2001:db8::ffff:1"));
-        assert_ne!(place("2001:db8::1"), place("2001:db8:0:1::1"));
-        assert_eq!(place("::ffff:192.0.2.1"), place("192.0.2.1"));
+        let limiter = MissLimiter::new(1, 42, || 1);
+        let client_key = |text: &str| limiter.client_key(text.parse().unwrap());
+        assert_eq!(client_key("2001:db8::1"), client_key("2001:db8::ffff:1"));
+        assert_ne!(client_key("2001:db8::1"), client_key("2001:db8:0:1::1"));
+        assert_eq!(client_key("::ffff:192.0.2.1"), client_key("192.0.2.1"));
         for private in [
             "127.0.0.1",
             "10.1.2.3",
@@ -358,10 +359,10 @@ mod tests {
             "fd00::1",
             "fe80::1",
         ] {
-            assert!(place(private).is_private, "{private}");
+            assert!(client_key(private).is_private, "{private}");
         }
         for public in ["8.8.8.8", "100.128.0.1", "172.32.0.1", "2001:db8::1"] {
-            assert!(!place(public).is_private, "{public}");
+            assert!(!client_key(public).is_private, "{public}");
         }
     }
 }

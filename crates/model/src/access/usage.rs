@@ -13,8 +13,8 @@ const WHOLE: u32 = 1_000_000;
 /// Part of a rate limit that the nodes of a fleet divide evenly, whatever arrives where: a tenth.
 const EVEN: u64 = WHOLE as u64 / 10;
 
-/// Returns the share of a node in a rate limit, in millionths: `own` of `all` creates arrived there, and so many `nodes`
-/// divide the limit. The shares of all nodes add up to the whole.
+/// Returns the share of a node in a rate limit, in millionths: `own` of `all` creates arrived there, and so many
+/// `nodes` divide the limit. The shares of all nodes add up to the whole.
 pub fn share_of(own: u64, all: u64, nodes: usize) -> u32 {
     let nodes = nodes.max(1) as u64;
     let whole = u64::from(WHOLE);
@@ -93,7 +93,8 @@ impl App {
         self.share.store(share, Ordering::Relaxed);
     }
 
-    /// Takes one create from the node's share of a rate limit of `per_second`, at the instant `now` of the shared clock.
+    /// Takes one create from the node's share of a rate limit of `per_second`, at the instant `now` of the shared
+    /// clock.
     ///
     /// # Errors
     /// The exhausted quota, with the time until the next create.

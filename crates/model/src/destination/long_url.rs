@@ -9,7 +9,7 @@ use std::fmt;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use url::{Host, Url};
 
-use carom_limits::TARGET_LEN_MAX;
+use carom_limits::DESTINATION_LEN_MAX;
 
 /// A host and port that the service answers to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ pub enum LongUrlError {
     NoHost,
     /// A user name or password.
     UserInfo,
-    /// The serialised URL is longer than [`TARGET_LEN_MAX`].
+    /// The serialised URL is longer than [`DESTINATION_LEN_MAX`].
     TooLong,
     /// The URL leads to the service itself.
     Own,
@@ -65,7 +65,7 @@ impl fmt::Display for LongUrlError {
             LongUrlError::Scheme => f.write_str("is neither http nor https"),
             LongUrlError::NoHost => f.write_str("has no host"),
             LongUrlError::UserInfo => f.write_str("has a user name or password"),
-            LongUrlError::TooLong => write!(f, "is longer than {TARGET_LEN_MAX} bytes"),
+            LongUrlError::TooLong => write!(f, "is longer than {DESTINATION_LEN_MAX} bytes"),
             LongUrlError::Own => f.write_str("points to this service itself, so the link would redirect in a loop"),
         }
     }
@@ -84,7 +84,7 @@ impl LongUrl {
             return Err(LongUrlError::Empty);
         }
         // Serialising can shorten a URL, by dot segments or a name in Punycode. This limit bounds the work.
-        if text.len() > 4 * TARGET_LEN_MAX {
+        if text.len() > 4 * DESTINATION_LEN_MAX {
             return Err(LongUrlError::TooLong);
         }
         // The library would silently remove tabs and line breaks, but such a URL was probably not copied whole.
@@ -106,7 +106,7 @@ impl LongUrl {
             return Err(LongUrlError::Own);
         }
         let text = String::from(url);
-        if text.len() > TARGET_LEN_MAX {
+        if text.len() > DESTINATION_LEN_MAX {
             return Err(LongUrlError::TooLong);
         }
         // The library leaves some bytes of hosts and queries unescaped, which might not be printable ASCII.
@@ -116,7 +116,7 @@ impl LongUrl {
         Ok(LongUrl { text, host: here.host })
     }
 
-    /// Returns the serialised URL: 1 to [`TARGET_LEN_MAX`] printable ASCII characters.
+    /// Returns the serialised URL: 1 to [`DESTINATION_LEN_MAX`] printable ASCII characters.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -215,8 +215,8 @@ mod tests {
             assert_eq!(parse(text), Err(error), "{text:?}");
         }
         let long = |len: usize| format!("https://example.org/{}", "a".repeat(len - 20));
-        assert_eq!(parse(&long(TARGET_LEN_MAX)).unwrap().len(), TARGET_LEN_MAX);
-        assert_eq!(parse(&long(TARGET_LEN_MAX + 1)), Err(LongUrlError::TooLong));
+        assert_eq!(parse(&long(DESTINATION_LEN_MAX)).unwrap().len(), DESTINATION_LEN_MAX);
+        assert_eq!(parse(&long(DESTINATION_LEN_MAX + 1)), Err(LongUrlError::TooLong));
         assert_eq!(parse(&format!("https://example.org/{}", "é".repeat(400))), Err(LongUrlError::TooLong));
     }
 

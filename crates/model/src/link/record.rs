@@ -96,7 +96,7 @@ pub struct Tombstone {
 pub struct LinkRef<'a> {
     /// The redirect policy.
     pub policy: Policy,
-    /// The destination: 1 to [`carom_limits::TARGET_LEN_MAX`] printable ASCII characters.
+    /// The destination: 1 to [`carom_limits::DESTINATION_LEN_MAX`] printable ASCII characters.
     pub target: &'a str,
     /// The creation time, in milliseconds since 1970 UTC.
     pub created_ms: u64,

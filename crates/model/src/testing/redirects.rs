@@ -31,9 +31,9 @@ impl TestClient {
     }
 
     /// Uses up the misses of that address, as far as this client has.
-    pub fn guess(self, guard: &MissLimiter) {
+    pub fn guess(self, limiter: &MissLimiter) {
         if self.is_limited || self.has_no_misses_left {
-            (0..20).for_each(|_| _ = guard.miss(guard.place(self.address())));
+            (0..20).for_each(|_| _ = limiter.miss(limiter.client_key(self.address())));
         }
     }
 }

@@ -50,10 +50,12 @@ impl Share {
         let max = u64::from(max.get());
         let made = (stored.taken - stored.parked.min(stored.taken)).max(followed);
         let parked = stored.parked.min(stored.taken);
-        let parked = match shared {
-            true if stored.taken > max => 0,
-            true => parked,
-            false => parked.min(max.saturating_sub(made)),
+        let parked = if !shared {
+            parked.min(max.saturating_sub(made))
+        } else if stored.taken > max {
+            0
+        } else {
+            parked
         };
         let taken = if shared { stored.taken.max(made + parked) } else { made + parked };
         Share { max, taken, left: 0, parked }

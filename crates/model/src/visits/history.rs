@@ -47,16 +47,15 @@ impl History {
         let days = hours.start / 24..hours.end.div_ceil(24).min(oldest.div_ceil(24));
         let is_kept = |day: u32| oldest < (day + 1) * 24;
         for (day, of_day) in self.days.range(days.start..days.end.max(days.start)) {
-            match is_kept(*day) {
-                false => counts.add(*of_day),
-                true => {
-                    let kept = self.hours.range(day * 24..(day + 1) * 24);
-                    let kept = kept.fold(VisitCounts::default(), |mut sum, (_, of_hour)| {
-                        sum.add(*of_hour);
-                        sum
-                    });
-                    counts.add(VisitCounts { total: of_day.total - kept.total, bots: of_day.bots - kept.bots });
-                }
+            if is_kept(*day) {
+                let kept = self.hours.range(day * 24..(day + 1) * 24);
+                let kept = kept.fold(VisitCounts::default(), |mut sum, (_, of_hour)| {
+                    sum.add(*of_hour);
+                    sum
+                });
+                counts.add(VisitCounts { total: of_day.total - kept.total, bots: of_day.bots - kept.bots });
+            } else {
+                counts.add(*of_day);
             }
         }
         counts

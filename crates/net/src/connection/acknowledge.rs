@@ -84,8 +84,8 @@ impl Connection {
         }
     }
 
-    /// Ends a tail-loss probe whose bytes have arrived. If the peer echoes the probe, the probe has repaired a loss, and the
-    /// congestion window reacts (RFC 8985, 7.4).
+    /// Ends a tail-loss probe whose bytes have arrived. If the peer echoes the probe, the probe has repaired a loss,
+    /// and the congestion window reacts (RFC 8985, 7.4).
     fn end_probe(&mut self, segment: &Segment<'_>) {
         if !self.has(fact::PROBING) || is_before(self.snd_una, self.recover) {
             return;

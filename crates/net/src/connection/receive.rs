@@ -66,16 +66,18 @@ impl Connection {
             return self.refuse(context, segment, DropReason::Paws);
         }
         if !self.is_acceptable(segment) {
-            return match is_reset {
-                true => self.dropped(context, DropReason::OutOfWindow),
-                false => self.refuse(context, segment, DropReason::OutOfWindow),
+            return if is_reset {
+                self.dropped(context, DropReason::OutOfWindow)
+            } else {
+                self.refuse(context, segment, DropReason::OutOfWindow)
             };
         }
         // Second: a reset counts only at the exact place (RFC 5961, 3.2).
         if is_reset {
-            return match segment.seq == self.rcv_nxt {
-                true => Some(Connection::reset_by_peer(&mut context.shared.counters)),
-                false => self.challenge(context, DropReason::UnexpectedFlags),
+            return if segment.seq == self.rcv_nxt {
+                Some(Connection::reset_by_peer(&mut context.shared.counters))
+            } else {
+                self.challenge(context, DropReason::UnexpectedFlags)
             };
         }
         // Fourth: a SYN within a connection (RFC 5961, 4.2).
@@ -97,8 +99,8 @@ impl Connection {
         Some(Verdict::Continues)
     }
 
-    /// Drops a segment and answers with the current state. Segments without data get an answer twice a second, so that two
-    /// ends never answer each other without end.
+    /// Drops a segment and answers with the current state. Segments without data get an answer twice a second, so that
+    /// two ends never answer each other without end.
     fn refuse<P: FramePool>(
         &mut self,
         context: &mut Context<'_, P>,
@@ -112,8 +114,8 @@ impl Connection {
         self.challenge(context, reason)
     }
 
-    /// Drops a segment that may be an attacker's, and lets the peer confirm its state (RFC 5961). The limit is kept for each
-    /// connection, so that it shows nothing about others (CVE-2016-5696).
+    /// Drops a segment that may be an attacker's, and lets the peer confirm its state (RFC 5961). The limit is kept for
+    /// each connection, so that it shows nothing about others (CVE-2016-5696).
     fn challenge<P: FramePool>(&mut self, context: &mut Context<'_, P>, reason: DropReason) -> Option<Verdict> {
         let now_ms = context.now_ms();
         if now_ms.wrapping_sub(self.last_challenge_ms) >= CHALLENGE_MS {
@@ -124,7 +126,8 @@ impl Connection {
         self.dropped(context, reason)
     }
 
-    /// Protection against wrapped sequence numbers (RFC 7323, 5.3). A segment without the agreed option is too old as well.
+    /// Protection against wrapped sequence numbers (RFC 7323, 5.3). A segment without the agreed option is too old as
+    /// well.
     fn is_too_old(&self, now_ms: u32, segment: &Segment<'_>) -> bool {
         segment.options.timestamps.is_none_or(|timestamps| {
             is_before(timestamps.value, self.ts_recent) && now_ms.wrapping_sub(self.ts_recent_ms) < TIMESTAMP_AGE_MAX_MS
@@ -142,8 +145,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if a segment touches the window (RFC 9293, 3.4). With a window of zero, one in its place is acceptable
-    /// for its acknowledgement; its data is cut off.
+    /// Returns true if a segment touches the window (RFC 9293, 3.4). With a window of zero, one in its place is
+    /// acceptable for its acknowledgement; its data is cut off.
     fn is_acceptable(&self, segment: &Segment<'_>) -> bool {
         let (seq, len) = (segment.seq, segment.len());
         if seq == self.rcv_nxt {

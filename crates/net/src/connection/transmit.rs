@@ -48,8 +48,8 @@ impl Connection {
         pipe.saturating_sub(arrived)
     }
 
-    /// Sends as much of `bytes` as there is room for, and the FIN after the last one if `fin` is set. Returns the number of
-    /// bytes taken.
+    /// Sends as much of `bytes` as there is room for, and the FIN after the last one if `fin` is set. Returns the
+    /// number of bytes taken.
     pub(crate) fn send<P: FramePool>(&mut self, context: &mut Context<'_, P>, bytes: &[u8], fin: bool) -> usize {
         assert!(self.can_send(), "{:?}", self.state);
         let now_ms = context.now_ms();
@@ -98,7 +98,8 @@ impl Connection {
         self.last_sent_ms = context.now_ms();
     }
 
-    /// Builds the headers of a held frame and hands it to the NIC. A full ring is a loss of our own: a timer repairs it.
+    /// Builds the headers of a held frame and hands it to the NIC. A full ring is a loss of our own: a timer repairs
+    /// it.
     fn emit<P: FramePool>(&mut self, context: &mut Context<'_, P>, record: &HeldFrame) {
         let push = if record.payload_len > 0 { Flags::PSH } else { Flags::default() };
         let flags = if record.has(held::FIN) { push.with(Flags::FIN) } else { push };
@@ -216,8 +217,8 @@ impl Connection {
         self.emit(context, &record);
     }
 
-    /// Cuts off the bytes of the oldest frame that are acknowledged already: some peers take a FIN only from a segment that
-    /// begins where their window does.
+    /// Cuts off the bytes of the oldest frame that are acknowledged already: some peers take a FIN only from a segment
+    /// that begins where their window does.
     fn without_acknowledged<P: FramePool>(&self, context: &mut Context<'_, P>, record: &HeldFrame) -> HeldFrame {
         let old = distance(record.seq, self.snd_una).min(u32::from(record.payload_len)) as u16;
         let mut record = *record;
@@ -234,8 +235,8 @@ impl Connection {
         record
     }
 
-    /// Sets the timer for what is in flight, or for what waits; clears it if there is neither. A timer that runs for this
-    /// already continues, unless `restarts` is set (RFC 6298, 5.1 and 5.3).
+    /// Sets the timer for what is in flight, or for what waits; clears it if there is neither. A timer that runs for
+    /// this already continues, unless `restarts` is set (RFC 6298, 5.1 and 5.3).
     pub(crate) fn arm<P: FramePool>(&mut self, context: &Context<'_, P>, restarts: bool) {
         let config = &context.shared.config;
         let timeout_ms = self.timeout_ms(config);

@@ -131,8 +131,8 @@ impl Stack {
         self.get(id).map(Connection::in_flight)
     }
 
-    /// Looks up the next hop of every connection again, after routes or neighbours have changed. Takes time with the number
-    /// of connections.
+    /// Looks up the next hop of every connection again, after routes or neighbours have changed. Takes time with the
+    /// number of connections.
     pub fn refresh_next_hops<H: NextHops>(&mut self, hops: &mut H) {
         let open = self.connections.iter_mut().filter(|connection| connection.state != State::Closed);
         for connection in open.filter(|connection| !connection.has(fact::REFLECTS)) {

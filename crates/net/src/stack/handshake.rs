@@ -267,7 +267,8 @@ impl Stack {
         self.send_syn_ack(now_us, &handshake, pool);
     }
 
-    /// A segment with an acknowledgement and without a connection: it may answer a cookie; if not, a reset tells the peer.
+    /// A segment with an acknowledgement and without a connection: it may answer a cookie; if not, a reset tells the
+    /// peer.
     fn receive_astray<P: FramePool, H: NextHops, E: Events>(
         &mut self,
         now_us: u64,

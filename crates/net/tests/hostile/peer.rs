@@ -152,7 +152,8 @@ impl Bench {
         self.notes.opened[0]
     }
 
-    /// Returns a segment of the client that acknowledges `acked` bytes, and begins `offset` bytes after its last in order.
+    /// Returns a segment of the client that acknowledges `acked` bytes, and begins `offset` bytes after its last in
+    /// order.
     pub(crate) fn client_segment<'a>(&self, offset: i32, acked: i32, payload: &'a [u8]) -> TcpRepr<'a> {
         TcpRepr {
             seq_number: TcpSeqNumber((IRS + 1).wrapping_add(offset)),

@@ -1,5 +1,5 @@
-//! The stack against smoltcp over a wire that loses, doubles, reorders, delays, cuts and damages frames: every byte arrives
-//! in order or the connection ends, and nothing is left at the end.
+//! The stack against smoltcp over a wire that loses, doubles, reorders, delays, cuts and damages frames: every byte
+//! arrives in order or the connection ends, and nothing is left at the end.
 //!
 //! `CAROM_NET_CONNECTIONS` sets the number of connections of the large run, `CAROM_NET_SEED` its seed.
 

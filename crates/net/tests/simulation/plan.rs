@@ -1,5 +1,5 @@
-//! Plans of connections: how much each side sends, when, and who ends first. Both sides know the plan, so each checks every
-//! byte that it gets.
+//! Plans of connections: how much each side sends, when, and who ends first. Both sides know the plan, so each checks
+//! every byte that it gets.
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;

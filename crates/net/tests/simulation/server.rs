@@ -81,7 +81,8 @@ impl Events for Server {
 }
 
 impl Server {
-    /// Runs `act` on the session of a connection. Notes a violation if the connection has no session, or if `act` returns false.
+    /// Runs `act` on the session of a connection. Notes a violation if the connection has no session, or if `act`
+    /// returns false.
     fn session(&mut self, id: ConnectionId, act: impl FnOnce(&mut Session) -> bool) {
         let session =
             self.sessions.get_mut(id.index as usize).and_then(Option::as_mut).filter(|session| session.id == id);
@@ -165,10 +166,8 @@ impl Server {
             let mut bytes = vec![0; len as usize];
             plan.write_download(session.sent, &mut bytes);
             let is_last = session.sent + len == plan.download && plan.server_ends_first;
-            let taken = match is_last {
-                true => stack.send_last(now_us, id, &bytes, pool),
-                false => stack.send(now_us, id, &bytes, pool),
-            };
+            let taken =
+                if is_last { stack.send_last(now_us, id, &bytes, pool) } else { stack.send(now_us, id, &bytes, pool) };
             session.sent += taken as u32;
             session.has_shut_down |= is_last && taken == bytes.len();
             if taken < bytes.len() {

@@ -151,9 +151,10 @@ impl NextHops for Wrapping {
 /// Returns the address of a client.
 pub(crate) fn client_address(is_v4: bool, client: u32) -> IpAddress {
     let [_, a, b, c] = (client + 2).to_be_bytes();
-    match is_v4 {
-        true => IpAddress::v4(10, a, b, c),
-        false => IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, u16::from(a), u16::from_be_bytes([b, c])),
+    if is_v4 {
+        IpAddress::v4(10, a, b, c)
+    } else {
+        IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, u16::from(a), u16::from_be_bytes([b, c]))
     }
 }
 

@@ -82,9 +82,10 @@ impl Checker<'_> {
                 let too_much = format!("set at most {}, or run more cores", quantities::show_size(most));
                 let shown = quantities::show_size(limit);
                 let cores = readable::count(count, "core");
-                let wrong = match limit < least {
-                    true => InvalidValue::new(format!("{shown} is too small for {cores}"), right),
-                    false => InvalidValue::new(format!("{shown} is too large for {cores}"), too_much),
+                let wrong = if limit < least {
+                    InvalidValue::new(format!("{shown} is too small for {cores}"), right)
+                } else {
+                    InvalidValue::new(format!("{shown} is too large for {cores}"), too_much)
                 };
                 (Key::LinksMemoryLimit, wrong)
             }

@@ -151,9 +151,10 @@ impl Checker<'_> {
     fn listeners_apart(&mut self, listen: &[(SocketAddr, ValueSource)], admin: SocketAddr) {
         for (place, (address, source)) in listen.iter().enumerate() {
             if let Some((first, _)) = listen[..place].iter().find(|(first, _)| overlap(*first, *address)) {
-                let reason = match first == address {
-                    true => format!("{address} is listed twice"),
-                    false => format!("{address} and {first} overlap"),
+                let reason = if first == address {
+                    format!("{address} is listed twice")
+                } else {
+                    format!("{address} and {first} overlap")
                 };
                 self.problems.push(Problem::of(
                     source.clone(),

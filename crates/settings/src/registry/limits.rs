@@ -57,7 +57,7 @@ pub(super) const LIMITS: [Setting; 13] = [
         env: "CAROM_LIMITS_IDLE_SECONDS",
         flag: None,
         kind: "1 to 86400",
-        // The seconds of `carom_limits::IDLE_TIME_MAX`.
+        // The seconds of `carom_limits::IDLE_TIME`.
         default: Some("75"),
         secret: false,
         doc: "Idle timeout of connections between requests, in seconds.",

@@ -99,12 +99,13 @@ pub(crate) fn wrong_with_domain(
 ) -> Vec<InvalidValue> {
     let mut all = Vec::new();
     if let Some(other) = other {
-        let reason = match other.name == domain.name {
-            true => format!("{} is listed twice", domain.name),
-            false => format!(
+        let reason = if other.name == domain.name {
+            format!("{} is listed twice", domain.name)
+        } else {
+            format!(
                 "{} and {} have the same 48-bit hash, by which carom distinguishes domains",
                 domain.name, other.name
-            ),
+            )
         };
         all.push(InvalidValue::new(reason, "remove one of the two"));
     }

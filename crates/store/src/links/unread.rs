@@ -1,7 +1,7 @@
 //! Codes with a state that this version cannot decode, because a later version wrote it.
 //!
-//! Such a code is marked: it has no record among the links, and here the text of its state as Redis had it. So no reader
-//! meets the old state, also after a restart, and a later version finds what to read again.
+//! Such a code is marked: it has no record among the links, and here the text of its state as Redis had it. So no
+//! reader meets the old state, also after a restart, and a later version finds what to read again.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;

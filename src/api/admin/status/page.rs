@@ -1,5 +1,5 @@
-//! The status as a page for people, renewed each second by a script of a few lines, and without it by the browser. Here its
-//! numbers become texts; `src/pages/templates/status.html` draws them.
+//! The status as a page for people, renewed each second by a script of a few lines, and without it by the browser. Here
+//! its numbers become texts; `src/pages/templates/status.html` draws them.
 
 use hyper::{StatusCode, header};
 use serde::Serialize;
@@ -200,7 +200,7 @@ fn storage(status: &Value) -> Vec<Card> {
         (micros("commitMicrosMean"), "Mean commit"),
         (micros("syncMicrosMean"), "Mean sync"),
         (grouped(&store["commitsSlow"]), "Commits over 100 ms"),
-        (grouped(&store["queue"]), "Queued writes"),
+        (grouped(&store["queue"]), "Writes in this commit"),
         (grouped(&store["update"]), "Link writes"),
         (grouped(&store["damaged"]), "Damaged records"),
         (grouped(&residency["fetched"]), "Links read from disk"),

@@ -51,7 +51,7 @@ export class LinksTable {
   }
 
   showSkeleton() {
-    fill(this.body, skeleton());
+    fill(this.body, skeleton(this.columns.length));
   }
 
   showNothing(state) {
@@ -185,8 +185,8 @@ function linkRow(link, check, menuOf) {
     { content: menu, class: "col-menu" });
 }
 
-function skeleton() {
-  return Array.from({ length: SKELETON_ROWS }, () => h("tr", { "aria-hidden": "true" }, h("td", { colspan: 9 }, h("div", { class: "skeleton row-skeleton" }))));
+function skeleton(columns) {
+  return Array.from({ length: SKELETON_ROWS }, () => h("tr", { "aria-hidden": "true" }, h("td", { colspan: columns }, h("div", { class: "skeleton row-skeleton" }))));
 }
 
 /** The keyboard shortcuts of the list. */

@@ -67,7 +67,7 @@ export const health = {
   commits: "Commits",
   meanCommit: "Mean commit",
   slowCommits: "Commits over 100 ms",
-  queue: "Queued writes",
+  queue: "Writes in this commit",
   errors: "Errors",
   damaged: "Damaged records",
   memory: "Memory and expiry",

@@ -185,7 +185,7 @@ impl Follower {
             }
         }
         if !known.is_empty() {
-            self.send_to_writer(WriterOrder::Found(known))?;
+            self.send_to_writer(WriterOrder::ComparedStates(known))?;
         }
         if unread.is_empty() {
             return Ok(());

@@ -26,10 +26,7 @@ impl NgramFilters {
         if !to.is_empty() && from >= to {
             return Step::End;
         }
-        match descending {
-            true => self.step_down(needle, from, to),
-            false => self.step_up(needle, from, to),
-        }
+        if descending { self.step_down(needle, from, to) } else { self.step_up(needle, from, to) }
     }
 
     fn step_up(&self, needle: &Needle, from: &[u8], to: &[u8]) -> Step {

@@ -1,4 +1,5 @@
-//! A catalog with a model of the links in it, which says what each list must hold; and random links, filters and orders.
+//! A catalog with a model of the links in it, which says what each list must hold; and random links, filters and
+//! orders.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -155,9 +156,12 @@ impl CatalogModel {
         let mut found: Vec<&Arc<Link>> = links
             .values()
             .filter(|link| filter.term.as_ref().is_none_or(|term| has_term(link, term)))
-            .filter(|link| match filter.all_tags {
-                true => filter.tags.iter().all(|tag| has(link, tag)),
-                false => filter.tags.is_empty() || filter.tags.iter().any(|tag| has(link, tag)),
+            .filter(|link| {
+                if filter.all_tags {
+                    filter.tags.iter().all(|tag| has(link, tag))
+                } else {
+                    filter.tags.is_empty() || filter.tags.iter().any(|tag| has(link, tag))
+                }
             })
             .filter(|link| filter.scope.has(link))
             .filter(|link| filter.since_ms.is_none_or(|ms| link.created_ms >= ms))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use carom_shards::{Code, GeneratedCode};
 
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
-use crate::bridge::{LinkChange, SweepResult};
+use crate::bridge::{LinkChange, RemovalResult};
 use carom_model::link::history::Author;
 use carom_model::link::{DueEvent, Link, Origin};
 use carom_model::replication::State;
@@ -18,7 +18,7 @@ use carom_store::links::EndKind;
 
 /// The changes of a commit to the index of ends, besides those that follow from its links.
 #[derive(Debug, Default)]
-pub(super) struct Sweep {
+pub(super) struct Removals {
     /// Entries whose link is gone or has another end.
     stale: Vec<DueEvent>,
     /// Entries of deletions that were cancelled, or that another node carried out.
@@ -28,7 +28,7 @@ pub(super) struct Sweep {
     /// Quarantine entries that are removed.
     opened: HashSet<DueEvent>,
     /// The report for the thread that gave the order, if one did.
-    swept: Option<SweepResult>,
+    removal: Option<RemovalResult>,
 }
 
 impl CommitPlanner<'_> {
@@ -52,11 +52,11 @@ impl CommitPlanner<'_> {
                 }
                 CodeState::Unknown => {}
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
-                    self.sweep.stale.push(due);
+                    self.removals.stale.push(due);
                 }
             }
         }
-        self.sweep.swept.get_or_insert_default().expired += expired;
+        self.removals.removal.get_or_insert_default().expired += expired;
     }
 
     /// Deletes those of these links whose deletion is still scheduled as their entries say, and due by `until_ms`.
@@ -77,11 +77,11 @@ impl CommitPlanner<'_> {
                 }
                 CodeState::Unknown => {}
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
-                    self.sweep.called_off.push(due);
+                    self.removals.called_off.push(due);
                 }
             }
         }
-        self.sweep.swept.get_or_insert_default();
+        self.removals.removal.get_or_insert_default();
     }
 
     fn tombstone(&mut self, link: &Arc<Link>, recycles: bool) {
@@ -97,7 +97,7 @@ impl CommitPlanner<'_> {
             self.set(code, CodeState::Held(gone));
             // Private codes and codes from elsewhere were not generated from the code space.
             if recycles && GeneratedCode::from_code(&code.within(None)).is_some() {
-                self.sweep.quarantined.push(DueEvent { at_ms: self.now_ms, code });
+                self.removals.quarantined.push(DueEvent { at_ms: self.now_ms, code });
             }
         }
         self.effects.push(CommitEffect::Apply { code, change: LinkChange::Remove(code), notify: None });
@@ -120,13 +120,13 @@ impl CommitPlanner<'_> {
                 {
                     if entry.at_ms <= until_ms {
                         self.set(entry.code, CodeState::Absent);
-                        self.sweep.opened.insert(entry);
+                        self.removals.opened.insert(entry);
                         codes.push(entry.code);
                     }
                 }
                 CodeState::Unknown => {}
                 CodeState::Absent | CodeState::Held(_) | CodeState::Damaged | CodeState::Unread(_) => {
-                    self.sweep.opened.insert(entry);
+                    self.removals.opened.insert(entry);
                 }
             }
         }
@@ -136,17 +136,17 @@ impl CommitPlanner<'_> {
             "a code that is freed twice would be issued twice"
         );
         self.needs_sync |= !codes.is_empty();
-        self.sweep.swept.get_or_insert_default().codes.extend(codes);
+        self.removals.removal.get_or_insert_default().codes.extend(codes);
     }
 
     /// Takes the report on removed links and freed codes; `None` if this commit had no such order.
-    pub fn take_swept(&mut self) -> Option<SweepResult> {
-        self.sweep.swept.take().map(|swept| SweepResult { is_done: true, ..swept })
+    pub fn take_removal(&mut self) -> Option<RemovalResult> {
+        self.removals.removal.take().map(|removal| RemovalResult { is_done: true, ..removal })
     }
 
     /// Returns the changes to the index of ends: each entry once, with true to add it and false to remove it.
     pub(super) fn end_writes(&mut self) -> Vec<(EndKind, DueEvent, bool)> {
-        let Sweep { stale, called_off, quarantined, opened, .. } = std::mem::take(&mut self.sweep);
+        let Removals { stale, called_off, quarantined, opened, .. } = std::mem::take(&mut self.removals);
         let mut writes = Vec::new();
         for LookedUpCode { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
             for (of, due_of) in

@@ -155,8 +155,8 @@ impl CommitPlanner<'_> {
         }
     }
 
-    /// Marks a code for a state that this version cannot decode, unless this node has a newer one. From then on the node
-    /// has no state of the code that it could serve.
+    /// Marks a code for a state that this version cannot decode, unless this node has a newer one. From then on the
+    /// node has no state of the code that it could serve.
     pub(super) fn set_aside(&mut self, code: Code, text: Arc<[u8]>, look_up: impl Fn(&Code) -> CodeState) {
         let head = StateHead::of(&text);
         // Without a head nothing tells which state is newer. A pending one of this node will come back.

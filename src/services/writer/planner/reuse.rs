@@ -373,7 +373,7 @@ mod tests {
         let mut model = model();
         let old = Link { created_ms: model.now_ms - 1_000_000, ..wanted("a", "http://x/") };
         let state = State::Link(Arc::new(Link { version: Version { rev: 1, claim: 5, edit: 0 }, ..old.clone() }));
-        model.commit(&mut Outbox::default(), vec![WriterOrder::Found(vec![(old.code, state)])]);
+        model.commit(&mut Outbox::default(), vec![WriterOrder::ComparedStates(vec![(old.code, state)])]);
         assert_eq!(model.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
         assert_eq!(model.create("b", "http://x/", Reuse::Recent), new("b"));
         assert_eq!(model.create("c", "http://x/", Reuse::Any), was("a"));

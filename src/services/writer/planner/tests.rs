@@ -180,7 +180,7 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     // Redis may have accepted it: the link is deleted when it turns up.
     let refused = decide(&mut outbox, &CodeState::Absent, create_on(unheard(true), &slug));
     assert_eq!((refused, outbox.len()), ((Some(StoreAnswer::NeedsRedis { asked: true }), None), 0));
-    let (_, write) = decide(&mut outbox, &CodeState::Absent, WriterOrder::Found(vec![(code(), slug.clone())]));
+    let (_, write) = decide(&mut outbox, &CodeState::Absent, WriterOrder::ComparedStates(vec![(code(), slug.clone())]));
     let gone = write.flatten().expect("a tombstone");
     assert_eq!(rules::offer(Some(&slug), &gone), Verdict::Accepted(gone.clone()));
     assert_eq!(outbox.take_deliveries().len(), 1);
@@ -245,7 +245,7 @@ fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
         delete_on(FleetDecision::NoReply { asked: false, alone: true }),
     );
     let gone = CodeState::Held(mine.deleted(NOW));
-    assert_eq!(decide(&mut outbox, &gone, WriterOrder::Found(vec![(code(), theirs)])), (None, None));
+    assert_eq!(decide(&mut outbox, &gone, WriterOrder::ComparedStates(vec![(code(), theirs)])), (None, None));
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_gap_brings_everything_of_the_partition_again() {
     );
     let at = StreamPosition { id: EntryId { ms: 9, seq: 0 }, check: 3 };
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
-    plan.add(WriterOrder::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));
+    plan.add(WriterOrder::PositionLost { partition: HERE, at }, |_| panic!("nothing is looked up"));
     let (writes, _) = plan.finish();
     assert_eq!((writes.positions, writes.compare), (vec![(HERE, at)], vec![(HERE, true)]));
     assert_eq!(outbox.take_deliveries().len(), 1);
@@ -347,7 +347,7 @@ fn what_others_did_is_noted_and_what_time_did_is_not() {
     let noted = |before: &State, after: State| {
         let mut outbox = Outbox::default();
         let mut plan = CommitPlanner::new(&mut outbox, NOW);
-        plan.add(WriterOrder::Found(vec![(code(), after)]), |_| CodeState::Held(before.clone()));
+        plan.add(WriterOrder::ComparedStates(vec![(code(), after)]), |_| CodeState::Held(before.clone()));
         let edits = plan.finish().0.edits.into_iter().map(|(_, edit)| edit.into_json());
         edits.map(|edit| format!("{} {}", edit["what"], edit["through"])).collect::<Vec<_>>()
     };
@@ -391,7 +391,7 @@ fn a_state_of_a_later_version_is_set_aside() {
     let adopt = |state: State| {
         let mut outbox = Outbox::default();
         let mut plan = CommitPlanner::new(&mut outbox, NOW);
-        plan.add(WriterOrder::Found(vec![(code(), state)]), |_| marked.clone());
+        plan.add(WriterOrder::ComparedStates(vec![(code(), state)]), |_| marked.clone());
         plan.finish().0
     };
     assert!(adopt(mine.clone()).is_empty());

@@ -34,13 +34,13 @@ impl Default for StoreModel {
 impl StoreModel {
     /// Makes one commit. Returns the report for the expiry thread, the answers, and the codes that owners must
     /// forget.
-    fn commit(&mut self, orders: Vec<WriterOrder>) -> (Option<SweepResult>, Vec<StoreAnswer>, Vec<Code>) {
+    fn commit(&mut self, orders: Vec<WriterOrder>) -> (Option<RemovalResult>, Vec<StoreAnswer>, Vec<Code>) {
         let mut outbox = Outbox::default();
         let mut plan = CommitPlanner::new(&mut outbox, self.now_ms);
         for order in orders {
             plan.add(order, |code| self.states.get(code).cloned().map_or(CodeState::Absent, CodeState::Held));
         }
-        let swept = plan.take_swept();
+        let removal = plan.take_removal();
         let (Writes { states, ends, .. }, effects) = plan.finish();
         for (code, state) in states {
             match state {
@@ -72,7 +72,7 @@ impl StoreModel {
                 CommitEffect::Answer { answer, .. } => answers.push(answer),
             }
         }
-        (swept, answers, removed)
+        (removal, answers, removed)
     }
 
     fn put(&mut self, link: Link) {
@@ -149,7 +149,7 @@ fn schedule(text: &str, at_ms: u64) -> WriterOrder {
 
 fn discard(deletions: &[DueEvent], until_ms: u64) -> WriterOrder {
     let deletions = deletions.iter().map(|due| (*due, Author::default())).collect();
-    WriterOrder::Discard { deletions, until_ms }
+    WriterOrder::DeleteScheduled { deletions, until_ms }
 }
 
 #[test]
@@ -167,13 +167,13 @@ fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
     model.check();
     let due: Vec<DueEvent> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
     // Before its time, nothing is deleted.
-    let (swept, ..) = model.commit(vec![discard(&due, 99)]);
-    assert_eq!((swept.unwrap().is_done, model.deletions.len()), (true, 4));
-    let (swept, _, mut removed) = model.commit(vec![discard(&due, 100)]);
+    let (removal, ..) = model.commit(vec![discard(&due, 99)]);
+    assert_eq!((removal.unwrap().is_done, model.deletions.len()), (true, 4));
+    let (removal, _, mut removed) = model.commit(vec![discard(&due, 100)]);
     removed.sort();
     let mut expected = ["issued1", "slug", "noted"].map(code);
     expected.sort();
-    assert_eq!((swept.unwrap().expired, removed), (0, expected.to_vec()));
+    assert_eq!((removal.unwrap().expired, removed), (0, expected.to_vec()));
     assert!(
         model.states[&code("issued1")].is_tombstone() && model.quarantined.is_empty(),
         "its code is given to nobody"
@@ -205,8 +205,8 @@ fn what_is_over_goes_and_nothing_else_does() {
     let ends = ["issued1", "slug", "abcdefghijklmnop", "moved11", "endless", "nobody1"].map(|text| due(100, text));
     let ends = [&ends[..], &[due(101, "later11")]].concat();
     model.ends.extend(&ends);
-    let (swept, _, mut removed) = model.commit(vec![expire(&ends, 100)]);
-    assert_eq!(swept, Some(SweepResult { is_done: true, expired: 3, codes: vec![] }));
+    let (removal, _, mut removed) = model.commit(vec![expire(&ends, 100)]);
+    assert_eq!(removal, Some(RemovalResult { is_done: true, expired: 3, codes: vec![] }));
     removed.sort();
     let mut expected = ["issued1", "slug", "abcdefghijklmnop"].map(code);
     expected.sort();
@@ -230,31 +230,31 @@ fn whatever_comes_first_in_a_commit_counts() {
     let (over, long) = (expire(&[due(100, "abcdefg")], 100), || extend("abcdefg", Some(9_000)));
     let again = || expire(&[due(100, "abcdefg")], 100);
     let mut model = start(Origin::Issued);
-    let (swept, answers, _) = model.commit(vec![long(), over]);
+    let (removal, answers, _) = model.commit(vec![long(), over]);
     assert!(matches!(answers[..], [StoreAnswer::Changed(_)]));
-    assert_eq!(swept.unwrap().expired, 0, "its end was moved just before");
+    assert_eq!(removal.unwrap().expired, 0, "its end was moved just before");
     model.check();
     assert_eq!(model.ends, BTreeSet::from([due(9_000, "abcdefg")]));
     // The end is moved and moved back in one commit: the link is due as before.
     let mut model = start(Origin::Issued);
-    let (swept, ..) = model.commit(vec![long(), again(), extend("abcdefg", Some(100))]);
-    assert_eq!((swept.unwrap().expired, model.ends.len()), (0, 1));
+    let (removal, ..) = model.commit(vec![long(), again(), extend("abcdefg", Some(100))]);
+    assert_eq!((removal.unwrap().expired, model.ends.len()), (0, 1));
     model.check();
     let mut model = start(Origin::Issued);
-    let (swept, answers, _) = model.commit(vec![again(), long()]);
-    assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::NotFound][..]));
+    let (removal, answers, _) = model.commit(vec![again(), long()]);
+    assert_eq!((removal.unwrap().expired, &answers[..]), (1, &[StoreAnswer::NotFound][..]));
     model.check();
     // A code whose link a person deleted has no quarantine entry: it is never reused.
     let mut model = start(Origin::Issued);
-    let (swept, ..) = model.commit(vec![delete("abcdefg"), again()]);
-    assert_eq!((swept.unwrap().expired, model.quarantined.len()), (0, 0));
+    let (removal, ..) = model.commit(vec![delete("abcdefg"), again()]);
+    assert_eq!((removal.unwrap().expired, model.quarantined.len()), (0, 0));
     model.check();
     // A slug expires and is taken again in the same commit, with the same end or another one.
     for end_ms in [100, 300] {
         let mut model = start(Origin::Custom);
         let next = Link { target: "https://example.org/next".to_owned(), ..ending("abcdefg", Origin::Custom, end_ms) };
-        let (swept, answers, _) = model.commit(vec![again(), create(next.clone())]);
-        assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::Created][..]));
+        let (removal, answers, _) = model.commit(vec![again(), create(next.clone())]);
+        assert_eq!((removal.unwrap().expired, &answers[..]), (1, &[StoreAnswer::Created][..]));
         assert_eq!(model.states.get(&next.code), Some(&State::Link(Arc::new(next))));
         model.check();
     }
@@ -274,21 +274,21 @@ fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
     assert_eq!(taken(&mut model), [StoreAnswer::Taken], "it is buried");
     let quarantined = [due(NOW, "abcdefg"), due(NOW + 1, "expired"), due(NOW + 1, "deleted")];
     model.quarantined.insert(quarantined[2]);
-    let (swept, ..) = model.commit(vec![release_codes(&quarantined[..2], NOW - 1)]);
-    assert_eq!(swept.unwrap().codes, [], "not yet");
+    let (removal, ..) = model.commit(vec![release_codes(&quarantined[..2], NOW - 1)]);
+    assert_eq!(removal.unwrap().codes, [], "not yet");
     let mut outbox = Outbox::default();
     let mut plan = CommitPlanner::new(&mut outbox, NOW);
     plan.add(release_codes(&quarantined[..2], NOW), |code| CodeState::Held(model.states[code].clone()));
     assert!(plan.needs_sync(), "it must be durable before anybody uses the code");
-    let (swept, ..) = model.commit(vec![release_codes(&quarantined[..2], NOW)]);
-    assert_eq!(swept.unwrap().codes, [code("abcdefg")]);
+    let (removal, ..) = model.commit(vec![release_codes(&quarantined[..2], NOW)]);
+    assert_eq!(removal.unwrap().codes, [code("abcdefg")]);
     assert_eq!((model.states.get(&code("abcdefg")), model.quarantined.len()), (None, 2));
     assert_eq!(taken(&mut model), [StoreAnswer::Created]);
     // The same quarantine entry appears again, as after a power failure, and the code has a link by now.
     for _ in 0..2 {
         model.quarantined.insert(quarantined[0]);
-        let (swept, ..) = model.commit(vec![release_codes(&quarantined[..1], u64::MAX)]);
-        assert_eq!(swept.unwrap().codes, []);
+        let (removal, ..) = model.commit(vec![release_codes(&quarantined[..1], u64::MAX)]);
+        assert_eq!(removal.unwrap().codes, []);
         assert!(!model.quarantined.contains(&quarantined[0]));
         // Then one whose link a person has deleted.
         model.now_ms += 1;
@@ -322,7 +322,7 @@ proptest! {
                 }
             }).collect();
             let is_alone = chunk.len() == 1;
-            let (swept, answers, removed) = model.commit(orders);
+            let (removal, answers, removed) = model.commit(orders);
             model.check();
             if is_alone
                 && let (3, at, ..) = chunk[0]
@@ -331,11 +331,11 @@ proptest! {
             {
                 deleted.insert(code(CODES[at]));
             }
-            for code in swept.iter().flat_map(|swept| &swept.codes) {
+            for code in removal.iter().flat_map(|removal| &removal.codes) {
                 assert!(before.states.get(code).is_some_and(State::is_tombstone), "{code} was not unused");
                 assert!(!deleted.contains(code), "{code} was deleted by a person");
             }
-            if is_alone && swept.is_some() {
+            if is_alone && removal.is_some() {
                 for code in removed {
                     let Some(State::Link(link)) = before.states.get(&code) else { panic!("{code} was no link") };
                     assert!(link.is_expired(before.now_ms), "{link:?} was removed before its end");
@@ -378,7 +378,7 @@ impl Recycling {
     }
 
     /// Makes one commit, and syncs it if its result is told to anybody.
-    fn commit(&mut self, order: WriterOrder, told: bool) -> (Option<SweepResult>, Vec<StoreAnswer>, Vec<Code>) {
+    fn commit(&mut self, order: WriterOrder, told: bool) -> (Option<RemovalResult>, Vec<StoreAnswer>, Vec<Code>) {
         let done = self.model.commit(vec![order]);
         if told {
             self.synced = self.model.clone();
@@ -398,8 +398,8 @@ impl Recycling {
             }
             5 | 6 => {
                 let quarantined: Vec<DueEvent> = self.model.quarantined.iter().copied().collect();
-                let (swept, ..) = self.commit(release_codes(&quarantined, now_ms - AFTER_MS), true);
-                self.gathered.extend(swept.unwrap().codes);
+                let (removal, ..) = self.commit(release_codes(&quarantined, now_ms - AFTER_MS), true);
+                self.gathered.extend(removal.unwrap().codes);
             }
             7 if !self.gathered.is_empty() => {
                 self.older_rows = self.rows.clone();

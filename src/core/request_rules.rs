@@ -17,7 +17,7 @@ use carom_model::visits::Visitor;
 pub(super) fn may_step(conn: &Conn) -> bool {
     matches!(conn.state, ConnState::Open)
         && !conn.is_congested()
-        && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
+        && !conn.hyper.as_ref().is_some_and(|stream| stream.is_full())
 }
 
 /// Returns the visitor that a request's head describes; `None` if this core records no visits.
@@ -38,9 +38,9 @@ pub(super) fn end_or_wait(conn: &mut Conn, request: &RedirectRequest, is_last: b
 
 /// Continues a look-up after memory, unless the link is blocked: that is answered at once, so that it uses up no visit.
 #[inline]
-pub(super) fn go_on<'a>(
+pub(super) fn block_or_continue<'a>(
     services: &ServiceHandle,
-    looks: &mut LookupQueues,
+    lookup_queues: &mut LookupQueues,
     found: BorrowedLookup<'a>,
     code: Code,
     token: u64,
@@ -48,7 +48,7 @@ pub(super) fn go_on<'a>(
 ) -> Poll<BorrowedLookup<'a>> {
     match found {
         Lookup::Live(Destination { target, .. }) if services.blocks(target) => Poll::Ready(found),
-        found => looks.go_on(found, code, token, asked),
+        found => lookup_queues.continue_lookup(found, code, token, asked),
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) struct ConnClient<'c> {
 impl MissLimit for ConnClient<'_> {
     #[inline]
     fn is_limited(&mut self) -> bool {
-        self.services.guard().is_throttling() && self.conn.is_barred(self.services)
+        self.services.miss_limiter().is_throttling() && self.conn.is_throttled(self.services)
     }
 
     #[inline]
@@ -80,7 +80,7 @@ mod tests {
     use crate::core::driver::Transport;
     use crate::core::hyper_bridge::HttpService;
     use crate::core::link_memory::MemoryBudget;
-    use crate::core::listen::Begins;
+    use crate::core::listen::Layers;
     use crate::core::mesh::weave;
     use crate::core::shard::Shard;
     use crate::core::tls::TlsConnections;
@@ -115,7 +115,7 @@ mod tests {
             let (sender, visits) = ring();
             let services = recording_handle(case.domains.clone(), sender);
             services.block(Arc::new(case.blocked()));
-            let stats = Arc::clone(&services.counters().cores[0]);
+            let stats = Arc::clone(&services.context().cores[0]);
             let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(5));
             let shard = Shard::new(CoreId(0), count, hasher, MemoryBudget::All, Arc::clone(&stats), Arc::default());
             let data = Data::new(shard, weave(count).swap_remove(0));
@@ -125,8 +125,8 @@ mod tests {
             let mut work =
                 Work::new(now, Some(Box::new(data)), services, service, stats, limits, TlsConnections::new(None, None));
             let (socket, peer) = UnixStream::pair().unwrap();
-            let slot = work.open(Transport::of_socket(socket.into()), Begins::default());
-            work.conns.get(slot).unwrap().come_from(Some(case.client.address()));
+            let slot = work.open(Transport::of_socket(socket.into()), Layers::default());
+            work.conns.get(slot).unwrap().set_proxied_client(Some(case.client.address()));
             World { work, slot, visits, _peer: peer }
         }
 
@@ -253,7 +253,7 @@ mod tests {
                     conn.out.clear();
                     if let ConnState::Draining { .. } = conn.state {
                         conn.enter(ConnState::Lingering);
-                        conn.slow = None;
+                        conn.hyper = None;
                     }
                 }
             }
@@ -299,8 +299,8 @@ mod tests {
                 world.take(event);
                 let conn = world.work.conns.get(world.slot).unwrap();
                 prop_assert!(was_live || !conn.state.is_live(), "{event:?} takes back an end");
-                prop_assert!(!matches!(conn.state, ConnState::LookingUp(_)) || conn.slow.is_none());
-                prop_assert!(!conn.state.is_closed() || conn.slow.is_none());
+                prop_assert!(!matches!(conn.state, ConnState::LookingUp(_)) || conn.hyper.is_none());
+                prop_assert!(!conn.state.is_closed() || conn.hyper.is_none());
             }
             world.work.tasks.clear();
         }
@@ -313,7 +313,7 @@ mod tests {
             if let Some(link) = link_of(&case, at_domain) {
                 world.work.redirects.data.as_mut().unwrap().shard.apply(&LinkChange::Put(Arc::new(link)), 1);
             }
-            case.client.guess(world.work.services.guard());
+            case.client.guess(world.work.services.miss_limiter());
             world.ask(&case, &code);
             prop_assert_eq!(world.outcome(), expected(&case));
         }
@@ -325,7 +325,7 @@ mod tests {
             let (code, at_domain) = world.code_of(&case, CoreId(1));
             world.ask(&case, &code);
             // Its misses are used up while it waits.
-            case.client.guess(world.work.services.guard());
+            case.client.guess(world.work.services.miss_limiter());
             let token = world.work.conns.get(world.slot).unwrap().token();
             let mut resumed = Vec::new();
             world.work.take_answer(token, &case.lookup.borrowed(), true, &mut resumed);

@@ -12,15 +12,15 @@ use crate::bridge::{StoreAnswer, Ticket};
 
 /// The waiting changes of one owner.
 #[derive(Debug, Default)]
-pub(super) struct PendingInvalidations {
+pub(super) struct PendingRecalls {
     last: u64,
-    waiting: HashMap<u64, PendingInvalidation>,
+    waiting: HashMap<u64, PendingRecall>,
     /// Number of waiting changes for each code.
     codes: HashMap<CodeHash, usize>,
 }
 
 #[derive(Debug)]
-struct PendingInvalidation {
+struct PendingRecall {
     hash: CodeHash,
     /// Cores that have not dropped their copy yet.
     left: usize,
@@ -28,9 +28,9 @@ struct PendingInvalidation {
     notify: Option<(Ticket, StoreAnswer)>,
 }
 
-impl PendingInvalidations {
+impl PendingRecalls {
     /// True if a change of this code waits, so that some core may still hold an older copy.
-    pub(super) fn concern(&self, hash: CodeHash) -> bool {
+    pub(super) fn has(&self, hash: CodeHash) -> bool {
         !self.codes.is_empty() && self.codes.contains_key(&hash)
     }
 
@@ -38,7 +38,7 @@ impl PendingInvalidations {
     pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, notify: Option<(Ticket, StoreAnswer)>) -> u64 {
         assert!(peers > 0, "no core would ever confirm the change");
         self.last += 1;
-        self.waiting.insert(self.last, PendingInvalidation { hash, left: peers, notify });
+        self.waiting.insert(self.last, PendingRecall { hash, left: peers, notify });
         *self.codes.entry(hash).or_default() += 1;
         self.assert_counted();
         self.last
@@ -78,16 +78,16 @@ mod tests {
 
     #[test]
     fn the_last_core_releases_the_answer() {
-        let mut recalls = PendingInvalidations::default();
+        let mut recalls = PendingRecalls::default();
         let ticket = |token| Ticket::new(CoreId(0), token);
         let (one, other) = (CodeHash(1), CodeHash(2));
         let first = recalls.begin(one, 2, Some((ticket(1), StoreAnswer::Deleted)));
         let second = recalls.begin(one, 1, Some((ticket(2), StoreAnswer::Deleted)));
         assert_eq!(recalls.dropped(first), None);
         assert_eq!(recalls.dropped(second), Some((ticket(2), StoreAnswer::Deleted)));
-        assert!(recalls.concern(one) && !recalls.concern(other));
+        assert!(recalls.has(one) && !recalls.has(other));
         assert_eq!(recalls.dropped(first), Some((ticket(1), StoreAnswer::Deleted)));
         assert_eq!(recalls.dropped(first), None);
-        assert!(!recalls.concern(one));
+        assert!(!recalls.has(one));
     }
 }
