@@ -139,7 +139,7 @@ impl HeartbeatThread {
         stats.alarms.clear(Alarm::RedisRefuses);
         let now = since_boot();
         self.confirm_lease(sent, now);
-        self.members.observe(&heard.beats, now, self.fleet.settings.reclaim_after);
+        self.members.observe(&heard.beats, (sent, now), self.fleet.settings.reclaim_after);
         self.keep(heard, sent, seen);
         self.fleet.view.hear(heard.floors.iter().copied(), self.others_restore(heard), sent);
         self.show(heard, now);
