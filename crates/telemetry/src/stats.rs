@@ -332,6 +332,8 @@ pub struct FleetStats {
     pub errors: Counter,
     /// Outbox: codes whose state Redis may not have.
     pub outbox: Counter,
+    /// Codes of the outbox whose state Redis has not accepted. Written before the clients hear of their changes.
+    pub undelivered: Counter,
     /// Links that this node gave up, because another node had claimed their codes.
     pub conflicts: Counter,
     /// Issued codes that another node had already claimed, so that the next one was tried.
