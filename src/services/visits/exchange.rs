@@ -6,9 +6,9 @@
 //! window of each stream. A node that misses a batch asks for a snapshot (`snapshots`).
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const EVERY_WHILE_COPYING: Duration = Duration::from_millis(50);
 /// Timeout of one request.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Timeout of Redis at the start.
+/// Timeout of Redis at the start, for which the first batch of the process waits.
 const START_TIME: Duration = Duration::from_secs(2);
 
 /// Number of entries read from one stream at once.
@@ -109,12 +109,16 @@ impl From<StoreError> for Unfinished {
 }
 
 /// Returns a random number other than 0.
-pub(super) fn random() -> u64 {
-    RandomState::new().hash_one(0).max(1)
+///
+/// # Errors
+/// If the operating system has no random bytes.
+pub(super) fn random() -> Result<u64, StoreError> {
+    let number = getrandom::u64().map_err(|error| StoreError::Failed(format!("no random number: {error}")))?;
+    Ok(number.max(1))
 }
 
-/// Gives the node its identity, checks it against Redis, and starts the thread. The thread ends after `until`, with a
-/// last turn.
+/// Gives the node its identity, and starts the thread, which first checks the identity against Redis. It then drops
+/// `checked`: the first batch must wait for that. The thread ends after `until`, with a last turn.
 ///
 /// # Errors
 /// If the store fails, or the operating system cannot start a thread.
@@ -123,9 +127,11 @@ pub(super) fn start(
     visits: VisitReader,
     stats: &Arc<NodeStats>,
     until: Arc<AtomicBool>,
+    checked: Sender<()>,
 ) -> io::Result<JoinHandle<()>> {
-    visits.aggregator().identify(OriginId(random()), &fleet.node).map_err(io::Error::other)?;
-    let mut exchange = Exchange {
+    let id = OriginId(random().map_err(io::Error::other)?);
+    visits.aggregator().identify(id, &fleet.node).map_err(io::Error::other)?;
+    let exchange = Exchange {
         redis: fleet.redis,
         node: fleet.node,
         visits,
@@ -143,16 +149,15 @@ pub(super) fn start(
         taking: None,
         wanted: HashMap::new(),
     };
-    // Before the first batch of this process, whose number another directory may have used.
-    match exchange.compare_with_redis(START_TIME) {
-        Ok(()) | Err(Unfinished::Redis(_)) => {}
-        Err(Unfinished::Store(error)) => return Err(io::Error::other(error)),
-    }
-    std::thread::Builder::new().name("redis-visits".to_owned()).spawn(move || exchange.run(&until))
+    std::thread::Builder::new().name("redis-visits".to_owned()).spawn(move || exchange.run(&until, checked))
 }
 
 impl Exchange {
-    fn run(mut self, until: &AtomicBool) {
+    fn run(mut self, until: &AtomicBool, checked: Sender<()>) {
+        // Before the first batch of this process, whose number another directory may have used.
+        let done = self.compare_with_redis(START_TIME);
+        self.note(done);
+        drop(checked);
         let mut turned = Instant::now();
         while !until.load(Ordering::Acquire) {
             if self.may_share() {
@@ -216,7 +221,8 @@ impl Exchange {
             tracing::warn!(
                 "the fleet has newer visits of this data directory than the directory itself; it continues as a new origin of visits"
             );
-            self.visits.aggregator().renew(OriginId(random()), &self.node)?;
+            let id = OriginId(random()?);
+            self.visits.aggregator().renew(id, &self.node)?;
             self.window.clear();
             (self.window_bytes, self.published, self.noted) = (0, 0, 0);
         } else {
@@ -337,7 +343,7 @@ impl Exchange {
             }
             let since = *self.gaps.entry(*id).or_insert_with(Instant::now);
             if since.elapsed() >= GAP_TIME && self.taking.is_none() {
-                self.taking = Some(Taking::new(*id, node));
+                self.taking = Some(Taking::new(*id, node)?);
             }
         }
         Ok(())
