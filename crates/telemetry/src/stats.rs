@@ -367,6 +367,8 @@ pub struct FleetStats {
     pub unread: Counter,
     /// The format that this node writes: the newest that all live nodes read; 0 before the first heartbeat.
     pub format: Counter,
+    /// Origins whose visit counts have been missing here for a minute or longer.
+    pub visits_missing: Counter,
     /// The origins of visit counts, for the status.
     pub visits: Mutex<Vec<VisitOriginStats>>,
     /// The nodes of the fleet, for the status.

@@ -21,6 +21,7 @@ use carom_limits::{VISITS_ENTRY_BYTES, VISITS_STREAM_BYTES, VISITS_UNSENT_BYTES}
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::{push_number, take_bytes, take_number};
 use carom_store::links::StoreError;
+use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{NodeStats, VisitOriginStats};
 
 /// Interval between two turns.
@@ -44,6 +45,9 @@ const APPLY_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time for which a batch may be missing before a snapshot is asked for. A node whose stream Redis has lost publishes it
 /// again within that time.
 const GAP_TIME: Duration = Duration::from_secs(3);
+
+/// Time for which batches of an origin may be missing before the alarm: a snapshot takes seconds.
+const MISSING_TIME: Duration = Duration::from_secs(60);
 
 /// Time after news of an origin for which its stream is read, even if Redis names no later batch: the node may have been
 /// killed before it named its last ones.
@@ -403,8 +407,35 @@ impl Exchange {
                 origins.push(VisitOriginStats { origin: id, is_missing: true, ..VisitOriginStats::default() });
             }
         }
+        let late: Vec<String> = self
+            .gaps
+            .iter()
+            .filter(|(_, since)| since.elapsed() >= MISSING_TIME)
+            .map(|(id, _)| {
+                let id = id.to_string();
+                let node = origins.iter().find(|of| of.origin == id).map_or("", |of| &of.node);
+                if node.is_empty() { format!("origin {id}") } else { format!("{node} (origin {id})") }
+            })
+            .collect();
+        self.stats.fleet.visits_missing.set(late.len() as u64);
+        match missing_text(late) {
+            Some(text) => self.stats.alarms.raise(Alarm::VisitsMissing, text),
+            None => self.stats.alarms.clear(Alarm::VisitsMissing),
+        }
         *self.stats.fleet.visits.lock().unwrap_or_else(PoisonError::into_inner) = origins;
     }
+}
+
+/// Returns the text of the alarm for origins whose batches are missing; `None` if there are none.
+fn missing_text(mut late: Vec<String>) -> Option<String> {
+    late.sort();
+    (!late.is_empty()).then(|| {
+        format!(
+            "visit counts are missing here for more than {} s, so totals are too low; start a node that has them: {}",
+            MISSING_TIME.as_secs(),
+            late.join(", ")
+        )
+    })
 }
 
 /// Describes an origin: the number of its last batch and the name of its node.
@@ -439,4 +470,16 @@ fn batches_of(mut entry: &[u8]) -> Option<Vec<VisitBatch>> {
         batches.push(VisitBatch { number, hour, content: take_bytes(&mut entry)?.to_vec() });
     }
     Some(batches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alarm_names_the_nodes_in_order() {
+        assert_eq!(missing_text(Vec::new()), None);
+        let text = missing_text(vec!["n2 (origin b)".to_owned(), "n1 (origin a)".to_owned()]).unwrap();
+        assert!(text.ends_with("start a node that has them: n1 (origin a), n2 (origin b)"), "{text}");
+    }
 }
