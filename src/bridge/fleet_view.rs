@@ -3,8 +3,9 @@
 //! Threads of the fleet write it, cores and the look-up thread read it, all without locks.
 //! [`carom_model::replication::absence`] has the rules.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 use carom_shards::{Code, CodeLength, CodeSpace, GeneratedCode};
@@ -44,6 +45,12 @@ pub struct FleetView {
     others_restore: AtomicBool,
     /// True if the node may have marked codes, which have a link although no core has them.
     has_marks: AtomicBool,
+    /// The instant before which every acknowledged link of the fleet is in Redis.
+    vouched_ms: AtomicU64,
+    /// Number of questions that wait for the other nodes to vouch.
+    doubts: AtomicUsize,
+    /// The heartbeat thread, which beats faster while questions wait.
+    heart: OnceLock<Thread>,
 }
 
 impl FleetView {
@@ -57,6 +64,9 @@ impl FleetView {
             disturbed_ms: AtomicU64::new(0),
             others_restore: AtomicBool::new(false),
             has_marks: AtomicBool::new(false),
+            vouched_ms: AtomicU64::new(0),
+            doubts: AtomicUsize::new(0),
+            heart: OnceLock::new(),
         }
     }
 
@@ -82,6 +92,39 @@ impl FleetView {
     /// Records that a code is to be marked. From then on only Redis can deny a code, until a restart.
     pub fn note_marks(&self) {
         self.has_marks.store(true, Ordering::Release);
+    }
+
+    /// Records that every link of the fleet that was acknowledged before that instant is in Redis.
+    pub fn vouch(&self, at: Duration) {
+        self.vouched_ms.fetch_max(ms_of(at), Ordering::Release);
+    }
+
+    /// True if every link that was acknowledged before that instant is in Redis. A later answer of Redis can deny others.
+    pub fn is_vouched(&self, asked: Duration) -> bool {
+        self.vouched_ms.load(Ordering::Acquire) > ms_of(asked)
+    }
+
+    /// True if all other nodes have vouched within that time, so that they are likely to vouch again.
+    pub fn vouches_within(&self, time: Duration) -> bool {
+        is_fresh(self.vouched_ms.load(Ordering::Acquire), since_boot(), time)
+    }
+
+    /// Sets the thread to wake once questions wait.
+    pub fn set_heart(&self, thread: Thread) {
+        // Only the first start of the thread counts, and there is no other.
+        let _ = self.heart.set(thread);
+    }
+
+    /// Sets the number of questions that wait for the other nodes to vouch. The first one wakes the heartbeat thread.
+    pub fn set_doubts(&self, doubts: usize) {
+        if self.doubts.swap(doubts, Ordering::AcqRel) == 0 && doubts > 0 {
+            self.heart.get().into_iter().for_each(Thread::unpark);
+        }
+    }
+
+    /// True if questions wait for the other nodes to vouch.
+    pub fn has_doubts(&self) -> bool {
+        self.doubts.load(Ordering::Acquire) > 0
     }
 
     /// Returns the instant up to which all streams were followed. Read it before the code is looked up in memory.
@@ -112,10 +155,11 @@ impl FleetView {
         absence::is_absent(form, self.bound(form, now), true)
     }
 
-    /// True if a code is certainly on no node, after Redis has said that it has no link.
-    pub fn is_denied(&self, code: &Code) -> bool {
+    /// True if a code is certainly on no node, after Redis has said that it has no link. `vouched` if the other nodes had
+    /// vouched for the time of the question before Redis was asked ([`FleetView::is_vouched`]).
+    pub fn is_denied(&self, code: &Code, vouched: bool) -> bool {
         let (now, form) = (since_boot(), self.form(code));
-        absence::is_denied(form, self.bound(form, now), self.is_settled(now))
+        absence::is_denied(form, self.bound(form, now), self.is_settled(now), vouched)
     }
 
     /// True if Redis has lost nothing lately that another node may be about to bring back.
@@ -203,15 +247,29 @@ mod tests {
         let view = view();
         let slug = Code::parse(b"my-slug").unwrap();
         let (issued, beyond) = (generated(&view, 500), generated(&view, LENGTH.codes() - 1));
-        assert!(!view.is_denied(&slug), "nothing was heard of the other nodes");
+        assert!(!view.is_denied(&slug, false), "nothing was heard of the other nodes");
         view.hear([(LENGTH, 1_000)], false, since_boot());
-        assert!(view.is_denied(&slug) && view.is_denied(&beyond) && !view.is_denied(&issued));
+        assert!(view.is_denied(&slug, false) && view.is_denied(&beyond, false) && !view.is_denied(&issued, false));
         view.hear([(LENGTH, 1_000)], true, since_boot());
-        assert!(!view.is_denied(&slug), "another node may have it, and compares");
+        assert!(!view.is_denied(&slug, false), "another node may have it, and compares");
         view.hear([], false, since_boot());
-        assert!(view.is_denied(&slug));
+        assert!(view.is_denied(&slug, false));
         view.disturb(since_boot());
-        assert!(!view.is_denied(&slug), "a new master may have lost it");
+        assert!(!view.is_denied(&slug, false), "a new master may have lost it");
+    }
+
+    #[test]
+    fn redis_denies_a_leased_code_once_all_have_vouched() {
+        let view = view();
+        let (issued, asked) = (generated(&view, 500), since_boot());
+        view.hear([(LENGTH, 1_000)], false, asked);
+        view.vouch(asked);
+        assert!(!view.is_vouched(asked), "a link may have been acknowledged in the same millisecond");
+        view.vouch(asked + Duration::from_millis(1));
+        assert!(view.is_vouched(asked) && view.vouches_within(Duration::from_secs(1)));
+        assert!(view.is_denied(&issued, true) && !view.is_denied(&issued, false));
+        view.disturb(since_boot());
+        assert!(!view.is_denied(&issued, true), "a new master may have lost it");
     }
 
     #[test]

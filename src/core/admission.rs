@@ -43,7 +43,7 @@ impl ConnectionLimiter {
         ConnectionLimiter { full_from: limits.connections * 19 / 20, ..ConnectionLimiter::default() }
     }
 
-    /// Layers the next tick.
+    /// Begins the next tick.
     pub(super) fn tick(&mut self) {
         self.shed = 0;
     }

@@ -244,7 +244,7 @@ impl Datapath {
         (datapath, parts.entry)
     }
 
-    /// Layers a turn.
+    /// Begins a turn.
     fn begin(&mut self, now: Instant) {
         self.now_us = now.saturating_duration_since(self.began).as_micros() as u64;
         self.routes.now = now;

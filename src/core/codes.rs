@@ -96,7 +96,7 @@ impl KnownCodes {
         (self.filter.as_ref().map_or(0, CodeFilter::memory_bytes) + bytes <= self.bytes_max).then_some(bytes)
     }
 
-    /// Layers to build the next filter, if at least a quarter of the codes is gone.
+    /// Begins to build the next filter, if at least a quarter of the codes is gone.
     pub(super) fn begin(&mut self) {
         if self.next.is_some() || self.removed == 0 || 4 * self.removed < self.len() || self.bytes_of_next().is_none() {
             return;

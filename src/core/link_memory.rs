@@ -196,7 +196,7 @@ impl LinkMemory {
         matches!(self, LinkMemory::Hot(hot) if hot.codes.is_worn() && hot.has_room_for_codes())
     }
 
-    /// Layers another filter, before the codes of the store come.
+    /// Begins another filter, before the codes of the store come.
     pub(super) fn begin_codes(&mut self) {
         if let LinkMemory::Hot(hot) = self
             && hot.has_room_for_codes()

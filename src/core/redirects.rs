@@ -259,7 +259,7 @@ impl Redirects {
 
     // For tasks.
 
-    /// Layers the look-up of a code for the task with that token.
+    /// Begins the look-up of a code for the task with that token.
     pub(super) fn find_for_task(&mut self, token: u64, code: Code, now: &Now) {
         let (Some(data), Some(lookup_queues)) = (&mut self.data, &mut self.lookup_queues) else {
             return self.services.deliver_lookup(token, Lookup::Missing);

@@ -113,7 +113,7 @@ impl Work {
         }
     }
 
-    /// Layers a drain: every connection ends after its next answer, or the one in progress.
+    /// Begins a drain: every connection ends after its next answer, or the one in progress.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         for slot in 0..self.conns.slots() as u32 {

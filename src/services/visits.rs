@@ -114,15 +114,20 @@ pub fn start(
     let intake = aggregator.intake();
     let visits = VisitReader { aggregator: Arc::new(Mutex::new(aggregator)) };
     let (stop, stop_exchange) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (checked, is_checked) = channel();
     let exchange = fleet.map(|fleet| {
-        let thread = exchange::start(fleet, visits.clone(), stats, Arc::clone(&stop_exchange))?;
+        let thread = exchange::start(fleet, visits.clone(), stats, Arc::clone(&stop_exchange), checked)?;
         Ok::<_, io::Error>((stop_exchange, thread))
     });
     let exchange = exchange.transpose()?;
     let (of_thread, until) = (visits.clone(), Arc::clone(&stop));
     let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let sender = exchange.as_ref().map(|(_, thread)| thread.thread().clone());
-    let writing = spawn("visits-log").spawn(move || of_thread.write(&until, sender.as_ref()))?;
+    let writing = spawn("visits-log").spawn(move || {
+        // The channel ends once the identity of the node is checked, at once without a fleet.
+        let _ = is_checked.recv();
+        of_thread.write(&until, sender.as_ref());
+    })?;
     let until = Arc::clone(&stop);
     let emptying = spawn("visits").spawn(move || empty(&intake, &until))?;
     Ok(StartedVisits { visits, ended, counting: Counting { stop, threads: [emptying, writing], exchange } })

@@ -122,12 +122,15 @@ struct Writer {
 impl Writer {
     fn new(setup: WriterSetup) -> io::Result<Writer> {
         assert!(setup.mailboxes.all().len() >= setup.cores.get(), "a core that owns links has no mailbox");
+        let outbox = outbox_of(&setup.links).map_err(io::Error::other)?;
+        // Before the first heartbeat: other nodes rely on this number.
+        count_outbox(&setup.stats, &outbox);
         Ok(Writer {
             disk: DiskGuard::new(setup.data_dir.clone()),
             health: Health::Good,
             bundles: setup.mailboxes.all().iter().map(|_| Vec::new()).collect(),
             record: Vec::new(),
-            outbox: outbox_of(&setup.links).map_err(io::Error::other)?,
+            outbox,
             unsynced: true,
             skips_stream: false,
             #[cfg(feature = "faults")]
@@ -138,7 +141,6 @@ impl Writer {
 
     fn run(mut self, receiver: &Receiver<WriterOrder>) {
         self.hand_deliveries_over();
-        self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
         self.setup.stats.fleet.unread.set(self.setup.links.count_unread().unwrap_or_default());
         loop {
             match receiver.recv_timeout(self.wait_time()) {
@@ -217,7 +219,7 @@ impl Writer {
                 "clients would hear of an unsynced change"
             );
             self.setup.stats.store_updates.add(writes.states.len() as u64);
-            self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
+            count_outbox(&self.setup.stats, &self.outbox);
             let unread = &self.setup.stats.fleet.unread;
             unread.set(unread.get().saturating_add_signed(writes.unread_more));
             if !ended.is_empty() {
@@ -463,6 +465,12 @@ impl Writer {
         }
         self.check_room();
     }
+}
+
+/// Publishes the sizes of the outbox.
+fn count_outbox(stats: &NodeStats, outbox: &Outbox) {
+    stats.fleet.undelivered.set(outbox.undelivered() as u64);
+    stats.fleet.outbox.set(outbox.len() as u64);
 }
 
 /// Restores the outbox from the store.

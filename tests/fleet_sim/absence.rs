@@ -19,7 +19,7 @@ const LEFT_OUT: u64 = 4;
 const SHAPED: Index = 2;
 
 /// The form of a code, as its characters would tell.
-fn form_of(index: Index) -> CodeForm {
+pub(crate) fn form_of(index: Index) -> CodeForm {
     let length = CodeLength::DEFAULT;
     match index {
         SHAPED => CodeForm::Counted(length, length.codes() - 1),
@@ -40,11 +40,15 @@ impl World {
             return Ok(false);
         }
         let index = self.ledger.requests[self.rng.below(self.ledger.requests.len())].code;
-        if self.nodes[node].served.get(index).is_some() || !self.is_missing(node, index) {
+        if self.nodes[node].served.get(index).is_some() {
             return Ok(false);
         }
+        if !self.is_missing(node, index) {
+            self.doubt(node, index);
+            return Ok(true);
+        }
         note!(self, "node {node} answers 404 for code {index}");
-        self.ledger.check_missing(node, index)?;
+        self.ledger.check_missing(node, index, usize::MAX)?;
         Ok(true)
     }
 
@@ -67,7 +71,7 @@ impl World {
         if !self.redis.up || self.nodes[node].cut {
             return false;
         }
-        let is_denied = absence::is_denied(form, bound, is_settled);
+        let is_denied = absence::is_denied(form, bound, is_settled, false);
         match self.redis.state(index) {
             // Redis may have lost another link of the slug.
             Some(theirs) if theirs.is_link() => mine.is_some_and(|mine| rules::is_over(mine, theirs)) && is_denied,
@@ -76,7 +80,7 @@ impl World {
     }
 
     /// The first value that no node can have leased, as far as this node knows.
-    fn bound(&self, node: usize) -> Option<u64> {
+    pub(crate) fn bound(&self, node: usize) -> Option<u64> {
         if self.guard == Some(Guard::Bound) {
             return Some(self.known[node]);
         }

@@ -160,14 +160,20 @@ impl Ledger {
         })
     }
 
-    /// A node has answered 404 for a code: no link may be acknowledged there, unless somebody may have ended it.
-    pub(crate) fn check_missing(&self, node: usize, code: Index) -> Result<(), String> {
+    /// The number of events so far.
+    pub(crate) fn now(&self) -> usize {
+        self.clock
+    }
+
+    /// A node has answered 404 for a code: no link may have been acknowledged there up to that event, unless somebody may
+    /// have ended it.
+    pub(crate) fn check_missing(&self, node: usize, code: Index, event: usize) -> Result<(), String> {
         let of_code = || self.requests.iter().filter(|request| request.code == code);
         // A delete that was refused may still have been carried out.
         let may_delete = |request: &Request| matches!(request.what, What::Delete(..));
         let is_over = |claim: &u64| self.expiries.contains(claim);
         let created = |request: &Request| match request.what {
-            What::Create(claim) if request.fate == Fate::Done => Some(claim),
+            What::Create(claim) if request.fate == Fate::Done && request.end <= event => Some(claim),
             _ => None,
         };
         if of_code().any(may_delete) || self.reported.iter().any(|reported| reported.code == code) {

@@ -20,7 +20,7 @@
 //! 4. What was deleted stays deleted, and what was refused does not turn up.
 //! 5. A node whose client was told that a link is gone does not show it again.
 //! 6. A link that was changed does not expire: here, a change is that its end was moved.
-//! 7. No node answers 404 for an acknowledged link (`absence.rs`).
+//! 7. No node answers 404 for an acknowledged link (`absence.rs`, `vouching.rs`).
 //!
 //! That this would be seen is shown for each thing that keeps the promises by leaving it out (`guards.rs`).
 //!
@@ -65,6 +65,7 @@ mod rest;
 mod rng;
 mod store;
 mod trace;
+mod vouching;
 mod world;
 
 use std::fmt::Debug;
@@ -183,6 +184,8 @@ guards! {
     redis_cannot_deny_what_it_may_have_lost: Guard::Settled,
     others_may_have_leased_since: Guard::Bound,
     a_slug_in_the_form_of_a_code_is_in_the_streams: Guard::Followed,
+    a_node_vouches_once_redis_has_its_links: Guard::Empty,
+    a_node_vouches_for_the_time_before_it_heard: Guard::Heard,
 }
 
 guards! {

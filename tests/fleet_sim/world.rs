@@ -25,6 +25,7 @@ use crate::redis::{Answer, Command, Redis};
 use crate::rng::Rng;
 use crate::store::Batch;
 use crate::trace::brief;
+use crate::vouching::Vouchers;
 
 /// Requests in one schedule.
 const REQUESTS_MAX: usize = 24;
@@ -56,6 +57,8 @@ pub(crate) struct World {
     pub(crate) granted: u64,
     /// The counter as each node knows it, or would if no guard was left out.
     pub(crate) known: Vec<u64>,
+    /// The statements of the nodes about their links, and the clients that wait for them.
+    pub(crate) vouchers: Vouchers,
     claims: u64,
     /// True if nodes take changes while they cannot ask.
     alone: bool,
@@ -94,6 +97,7 @@ impl World {
             guard,
             granted: 0,
             known: vec![0; count],
+            vouchers: Vouchers::new(count),
             claims: 0,
             alone,
             trace,
@@ -141,7 +145,9 @@ impl World {
     /// Takes a step, if the one that was chosen can be taken.
     fn act(&mut self) -> Result<bool, String> {
         let node = self.rng.below(self.nodes.len());
-        match self.rng.below(122) {
+        match self.rng.below(134) {
+            128.. => self.resolve(node),
+            122..128 => self.send_beats(node),
             116.. => self.read(node),
             110..116 => Ok(self.expire(node)),
             104.. => Ok(self.change(node)),
@@ -175,7 +181,7 @@ impl World {
     }
 
     /// True if a node can speak to Redis now.
-    fn reaches(&self, node: usize) -> bool {
+    pub(crate) fn reaches(&self, node: usize) -> bool {
         self.redis.up && !self.nodes[node].cut
     }
 
@@ -551,6 +557,7 @@ impl World {
             at.store.sync();
         }
         note!(self, "node {node} restarts, power lost: {power}");
+        self.end_vouching(node);
         self.nodes[node].start(&mut self.ledger)
     }
 }

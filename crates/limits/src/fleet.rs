@@ -14,6 +14,17 @@ pub const MAKING_KEPT: Duration = ANSWER_TIME_MAX;
 /// Time for which a request for an unknown code waits for Redis to report whether another node has created it.
 pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
 
+/// Time for which a request for a code that may be leased waits until the other nodes have vouched that Redis has all their
+/// links. Longer than the second until their next heartbeats, and shorter than [`crate::FETCH_TIME_MAX`].
+pub const DOUBT_TIME: Duration = Duration::from_millis(1_500);
+
+/// Maximum number of requests that wait for that. Further ones get 503 at once.
+pub const DOUBTS_MAX: usize = 64;
+
+/// Time for which the other nodes must have vouched before a request waits for them: with one heartbeat a second, the
+/// last time is at most three heartbeats old.
+pub const VOUCHED_KEPT: Duration = Duration::from_secs(4);
+
 /// Time for which a node relies on the highest counter value that it has heard of: three heartbeats.
 pub const MARK_KEPT: Duration = Duration::from_secs(3);
 

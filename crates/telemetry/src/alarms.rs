@@ -51,11 +51,12 @@ pub enum Alarm {
     VisitsDamaged,
     VisitsDropped,
     VisitsFailed,
+    VisitsMissing,
 }
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 38] = [
+    pub const ALL: [Alarm; 39] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
@@ -94,6 +95,7 @@ impl Alarm {
         Alarm::VisitsDamaged,
         Alarm::VisitsDropped,
         Alarm::VisitsFailed,
+        Alarm::VisitsMissing,
     ];
 
     /// Returns the name of the alarm in the status, in metrics, in the log and in the runbook.
@@ -137,6 +139,7 @@ impl Alarm {
             Alarm::VisitsDamaged => "visits_damaged",
             Alarm::VisitsDropped => "visits_dropped",
             Alarm::VisitsFailed => "visits_failed",
+            Alarm::VisitsMissing => "visits_missing",
         }
     }
 
@@ -233,6 +236,7 @@ impl Alarm {
             Alarm::VisitsDamaged => "Stored visit counts cannot be read; affected counts restart at zero.",
             Alarm::VisitsDropped => "Some visits were not counted; visit counts are too low.",
             Alarm::VisitsFailed => "Visits cannot be stored; links with maxVisits return 503.",
+            Alarm::VisitsMissing => "Visit counts of a node of the fleet are missing here; totals are too low.",
         }
     }
 }

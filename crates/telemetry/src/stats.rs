@@ -332,6 +332,8 @@ pub struct FleetStats {
     pub errors: Counter,
     /// Outbox: codes whose state Redis may not have.
     pub outbox: Counter,
+    /// Codes of the outbox whose state Redis has not accepted. Written before the clients hear of their changes.
+    pub undelivered: Counter,
     /// Links that this node gave up, because another node had claimed their codes.
     pub conflicts: Counter,
     /// Issued codes that another node had already claimed, so that the next one was tried.
@@ -365,6 +367,8 @@ pub struct FleetStats {
     pub unread: Counter,
     /// The format that this node writes: the newest that all live nodes read; 0 before the first heartbeat.
     pub format: Counter,
+    /// Origins whose visit counts have been missing here for a minute or longer.
+    pub visits_missing: Counter,
     /// The origins of visit counts, for the status.
     pub visits: Mutex<Vec<VisitOriginStats>>,
     /// The nodes of the fleet, for the status.

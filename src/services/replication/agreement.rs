@@ -1,7 +1,7 @@
 //! The agreement between the nodes of a fleet, by their heartbeats: the format that they write, and settings that must be
 //! the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::redis::HeartbeatReply;
 use super::{FleetContext, FleetSetup};
 use carom_model::replication::formats;
+use carom_model::replication::members::NodeId;
+use carom_model::replication::vouching::Statement;
 use carom_settings::Settings;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -44,9 +46,20 @@ pub fn fingerprints(settings: &Settings, secret: &str) -> SettingFingerprints {
     hashed.chain([("codeSecret", secret.to_owned())]).collect()
 }
 
+/// The parts of a heartbeat by which nodes vouch for their links (see [`carom_model::replication::vouching`]).
+#[derive(Debug)]
+pub(super) struct Voucher<'a> {
+    /// The number of this heartbeat.
+    pub number: u64,
+    /// The numbers of the last heartbeats of the other nodes.
+    pub heard: &'a BTreeMap<NodeId, u64>,
+    /// True if a client of this node waits until the other nodes vouch.
+    pub is_asking: bool,
+}
+
 /// Returns what this node says of itself in its heartbeat, as JSON. `restoring` is the number of partitions in which
 /// Redis may lack links of this node.
-pub(super) fn about(setup: &FleetSetup, stats: &NodeStats, restoring: u64) -> String {
+pub(super) fn about(setup: &FleetSetup, stats: &NodeStats, restoring: u64, voucher: &Voucher<'_>) -> String {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "formats": {"reads": formats::newest(), "writes": stats.fleet.format.get().max(u64::from(formats::FIRST))},
@@ -57,8 +70,56 @@ pub(super) fn about(setup: &FleetSetup, stats: &NodeStats, restoring: u64) -> St
         "unread": stats.fleet.unread.get(),
         "lagMillis": stats.fleet.lag_ms.get(),
         "restoring": restoring,
+        "beat": voucher.number,
+        "asking": voucher.is_asking,
+        // Counted after the other heartbeats were heard.
+        "heard": voucher.heard,
+        "undelivered": stats.fleet.undelivered.get(),
     })
     .to_string()
+}
+
+/// Another node, by its last heartbeat.
+#[derive(Debug)]
+pub(super) struct OtherNode {
+    pub node: NodeId,
+    /// The time of the heartbeat by the clock of Redis.
+    pub beat: u64,
+    /// The number of the heartbeat; `None` for versions that do not number them.
+    pub number: Option<u64>,
+    /// The statement about its links; `None` for versions that make none.
+    pub statement: Option<Statement>,
+    /// True if a client waits until all other nodes vouch.
+    pub is_asking: bool,
+    /// True if Redis may lack some of its links, which it restores.
+    pub is_restoring: bool,
+}
+
+/// Returns all nodes but `me`, by their last heartbeats.
+pub(super) fn others(heard: &HeartbeatReply, me: &str) -> Vec<OtherNode> {
+    let about: BTreeMap<&str, Value> = heard
+        .about
+        .iter()
+        .map(|(node, about)| (node.as_str(), serde_json::from_str(about).unwrap_or_default()))
+        .collect();
+    let beats: BTreeMap<&str, u64> = heard.beats.iter().map(|(node, beat)| (node.as_str(), *beat)).collect();
+    let names: BTreeSet<&str> = about.keys().chain(beats.keys()).copied().filter(|node| *node != me).collect();
+    let other = |node: &str| {
+        let about = about.get(node).unwrap_or(&Value::Null);
+        let statement = || {
+            let (undelivered, heard) = (about["undelivered"].as_u64()?, about["heard"][me].as_u64()?);
+            Some(Statement { undelivered, heard })
+        };
+        OtherNode {
+            node: node.to_owned(),
+            beat: beats.get(node).copied().unwrap_or_default(),
+            number: about["beat"].as_u64(),
+            statement: statement(),
+            is_asking: about["asking"].as_bool() == Some(true),
+            is_restoring: about["restoring"].as_u64().is_some_and(|partitions| partitions > 0),
+        }
+    };
+    names.into_iter().map(other).collect()
 }
 
 /// Compares this node with the other live ones: decides which format it writes from now on, and raises an alarm if a
@@ -120,6 +181,26 @@ mod tests {
         assert!(text.contains("links.dedupe (here, on n0, not as on n2, n4)"), "{text}");
         assert!(!text.contains("keep_expired"), "{text}");
         assert_eq!(difference(&ours, "n0", &live[..2]), None);
+    }
+
+    #[test]
+    fn a_heartbeat_without_statement_vouches_for_nothing() {
+        let about = [
+            ("n0", json!({"beat": 9})),
+            ("n1", json!({"beat": 4, "undelivered": 2, "heard": {"n0": 8}, "asking": true})),
+            ("n2", json!({"outbox": 0, "restoring": 1})),
+            ("n3", json!({"undelivered": 0, "heard": {"n1": 8}})),
+        ];
+        let about = about.map(|(node, about)| (node.to_owned(), about.to_string())).to_vec();
+        let beats = vec![("n1".to_owned(), 70), ("n4".to_owned(), 71)];
+        let others = others(&HeartbeatReply { beats, about, ..HeartbeatReply::default() }, "n0");
+        let names: Vec<(&str, u64)> = others.iter().map(|other| (other.node.as_str(), other.beat)).collect();
+        assert_eq!(names, [("n1", 70), ("n2", 0), ("n3", 0), ("n4", 71)]);
+        assert_eq!(others[0].statement, Some(Statement { undelivered: 2, heard: 8 }));
+        assert!(others[0].number == Some(4) && others[0].is_asking && !others[0].is_restoring);
+        assert!(others[1].statement.is_none() && others[1].is_restoring, "an older version");
+        assert!(others[2].statement.is_none(), "it has not heard of this node");
+        assert!(others[3].statement.is_none() && !others[3].is_asking);
     }
 
     #[test]

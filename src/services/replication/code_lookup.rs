@@ -5,11 +5,16 @@
 //! delays only its own questions. A link that is found goes to the client's core and to the writer, so that the next
 //! client is answered from memory. Whether a missing link is a 404 or a 503 follows from
 //! [`carom_model::replication::absence`].
+//!
+//! A node that does not reach Redis creates links alone. So a code that may be generated, and that Redis does not have,
+//! is in *doubt*. Its request waits until all other nodes have vouched that Redis has their links, and Redis is asked once
+//! more ([`carom_model::replication::vouching`]). That takes a heartbeat of each node, so few requests may wait, and none
+//! does while a node is silent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,7 +24,7 @@ use super::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::bridge::{LinkAnswer, LookupRequest, Ticket, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisReply, RequestId};
-use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
+use carom_limits::{DOUBT_TIME, DOUBTS_MAX, LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME, VOUCHED_KEPT};
 use carom_model::link::Link;
 use carom_model::redirect::Lookup;
 use carom_model::replication::state::ReceivedState;
@@ -33,6 +38,9 @@ const TIME_MIN: Duration = Duration::from_millis(2);
 /// Longest delay of a new question while others wait for Redis.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
+/// Longest delay until this thread notices that the other nodes have vouched.
+const NOTICE_EVERY: Duration = Duration::from_millis(10);
+
 /// Reason that clients of the API get for a link that another node may have.
 const UNCONFIRMED: &str = "another node may have the link, and Redis cannot tell right now";
 
@@ -42,7 +50,13 @@ pub(super) fn start(
     writer: SyncSender<WriterOrder>,
 ) -> io::Result<(SyncSender<LookupRequest>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
-    let looker = CodeLookup { redis: fleet.redis()?, fleet: fleet.clone(), writer, asked: HashMap::new() };
+    let looker = CodeLookup {
+        redis: fleet.redis()?,
+        fleet: fleet.clone(),
+        writer,
+        asked: HashMap::new(),
+        doubts: VecDeque::new(),
+    };
     let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
     Ok((sender, thread))
 }
@@ -52,23 +66,87 @@ struct CodeLookup {
     redis: Redis,
     writer: SyncSender<WriterOrder>,
     /// The look-ups that wait for each answer of Redis.
-    asked: HashMap<RequestId, Vec<LookupRequest>>,
+    asked: HashMap<RequestId, Asked>,
+    /// The requests in doubt, in the order of their questions.
+    doubts: VecDeque<Doubt>,
+}
+
+/// The look-ups that wait for one answer of Redis.
+struct Asked {
+    look_ups: Vec<LookupRequest>,
+    /// True if all other nodes had vouched for the time of the questions before Redis was asked.
+    is_vouched: bool,
+}
+
+/// A look-up of a code that Redis does not have, but that another node may have created alone.
+struct Doubt {
+    look_up: LookupRequest,
+    /// An instant since boot at which the client waited.
+    asked: Duration,
 }
 
 impl CodeLookup {
     fn run(mut self, receiver: &Receiver<LookupRequest>) {
         loop {
-            let first = if self.asked.is_empty() {
+            let first = if !self.asked.is_empty() {
+                None
+            } else if self.doubts.is_empty() {
                 let Ok(first) = receiver.recv() else { return };
                 Some(first)
             } else {
-                None
+                match receiver.recv_timeout(NOTICE_EVERY) {
+                    Ok(first) => Some(first),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
             };
             let room = LOOK_UP_QUEUE_LEN.saturating_sub(self.asked.len()).min(LOOK_UP_BATCH);
             self.ask(first.into_iter().chain(receiver.try_iter().take(room)));
+            self.resolve_doubts();
             let answers = self.redis.turn(Instant::now() + LOOK_EVERY);
             self.answer(answers);
+            self.fleet.view.set_doubts(self.doubts.len());
         }
+    }
+
+    /// Asks Redis again for the codes in doubt for whose time all other nodes have vouched. Answers those that have waited
+    /// for too long.
+    fn resolve_doubts(&mut self) {
+        let mut by_code: HashMap<Code, Vec<LookupRequest>> = HashMap::new();
+        while let Some(doubt) = self.doubts.front() {
+            let look_up = doubt.look_up;
+            if self.fleet.view.is_vouched(doubt.asked) {
+                by_code.entry(look_up.code).or_default().push(look_up);
+            } else if look_up.since.elapsed() >= DOUBT_TIME {
+                self.reply(&look_up, &Lookup::Unconfirmed);
+            } else {
+                break;
+            }
+            self.doubts.pop_front();
+        }
+        let deadline = Instant::now() + LOOK_UP_TIME;
+        by_code.into_iter().for_each(|(code, look_ups)| self.ask_redis(code, look_ups, true, deadline));
+    }
+
+    fn ask_redis(&mut self, code: Code, look_ups: Vec<LookupRequest>, is_vouched: bool, deadline: Instant) {
+        self.fleet.stats.fleet.look_ups.add(1);
+        let ticket = self.redis.put_state(&code, deadline);
+        let others = self.asked.insert(ticket, Asked { look_ups, is_vouched });
+        assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
+    }
+
+    /// Returns the look-ups to answer now for a code that Redis does not have. The others wait until the other nodes vouch.
+    fn doubt(&mut self, look_ups: Vec<LookupRequest>) -> Vec<LookupRequest> {
+        let asked = since_boot();
+        let mut rest = Vec::new();
+        for look_up in look_ups {
+            if look_up.in_doubt || self.doubts.len() >= DOUBTS_MAX {
+                rest.push(look_up);
+            } else {
+                self.doubts.push_back(Doubt { look_up, asked });
+            }
+        }
+        rest
     }
 
     /// True if this node knows of a delete that Redis does not know, or has lost.
@@ -86,10 +164,15 @@ impl CodeLookup {
         self.fleet.view.may_be_generated(code) && state().is_some_and(|state| is_final(&state))
     }
 
-    /// Returns the answer for a code after Redis has said that it has no link: this state, or none.
-    fn missing(&self, code: &Code, theirs: Option<&State>) -> Lookup<Arc<Link>> {
-        let is_known = theirs.is_some_and(is_final) || self.fleet.view.is_denied(code);
-        if is_known { Lookup::Missing } else { Lookup::Unconfirmed }
+    /// Returns the answer for a code after Redis has said that it has no link: this state, or none. Returns `None` if the
+    /// other nodes must vouch first.
+    fn missing(&self, code: &Code, theirs: Option<&State>, is_vouched: bool) -> Option<Lookup<Arc<Link>>> {
+        let view = &self.fleet.view;
+        if theirs.is_some_and(is_final) || view.is_denied(code, is_vouched) {
+            return Some(Lookup::Missing);
+        }
+        let would_help = !is_vouched && view.vouches_within(VOUCHED_KEPT) && view.is_denied(code, true);
+        (!would_help).then_some(Lookup::Unconfirmed)
     }
 
     /// Sends look-ups to Redis.
@@ -108,12 +191,9 @@ impl CodeLookup {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
         }
-        self.fleet.stats.fleet.look_ups.add(by_code.len() as u64);
         for (code, look_ups) in by_code {
             let since = look_ups.iter().map(|look_up| look_up.since).min().unwrap_or_else(Instant::now);
-            let ticket = self.redis.put_state(&code, since + LOOK_UP_TIME - TIME_MIN);
-            let others = self.asked.insert(ticket, look_ups);
-            assert!(others.is_none(), "two codes wait for one answer, so clients would get the link of another code");
+            self.ask_redis(code, look_ups, false, since + LOOK_UP_TIME - TIME_MIN);
         }
     }
 
@@ -124,7 +204,7 @@ impl CodeLookup {
             self.fleet.view.disturb(since_boot().saturating_sub(at.elapsed()));
         }
         for (ticket, answer) in answers {
-            let Some(look_ups) = self.asked.remove(&ticket) else { continue };
+            let Some(Asked { mut look_ups, is_vouched }) = self.asked.remove(&ticket) else { continue };
             let Some(&LookupRequest { code, .. }) = look_ups.first() else { continue };
             let found = match answer.state(code) {
                 Ok(Some(ReceivedState::Known(State::Link(link)))) => {
@@ -132,22 +212,26 @@ impl CodeLookup {
                     match self.is_known_to_be_gone(&code, &theirs) {
                         Ok(false) => {
                             states.push((code, theirs));
-                            Lookup::Live(link)
+                            Some(Lookup::Live(link))
                         }
                         // The slug may have another link, which Redis has lost.
-                        Ok(true) => self.missing(&code, None),
-                        Err(_) => Lookup::NotResident,
+                        Ok(true) => self.missing(&code, None, is_vouched),
+                        Err(_) => Some(Lookup::NotResident),
                     }
                 }
                 // A later version knows which link that is.
-                Ok(Some(ReceivedState::Unread(_))) => Lookup::Unconfirmed,
-                Ok(Some(ReceivedState::Known(gone))) => self.missing(&code, Some(&gone)),
-                Ok(None) => self.missing(&code, None),
+                Ok(Some(ReceivedState::Unread(_))) => Some(Lookup::Unconfirmed),
+                Ok(Some(ReceivedState::Known(gone))) => self.missing(&code, Some(&gone), is_vouched),
+                Ok(None) => self.missing(&code, None, is_vouched),
                 Err(error) => {
                     note_error(&self.fleet.stats, &error);
-                    Lookup::Unconfirmed
+                    Some(Lookup::Unconfirmed)
                 }
             };
+            let found = found.unwrap_or_else(|| {
+                look_ups = self.doubt(std::mem::take(&mut look_ups));
+                Lookup::Unconfirmed
+            });
             look_ups.iter().for_each(|look_up| self.reply(look_up, &found));
         }
         self.fleet.stats.fleet.look_up_hits.add(states.len() as u64);

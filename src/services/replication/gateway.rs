@@ -250,7 +250,7 @@ impl Gateway {
                 Ok(Some(ReceivedState::Known(State::Link(link)))) if !is_within(&request, &link) => {
                     self.send_to_writer(request, FleetDecision::Held(State::Link(link)))
                 }
-                Ok(None) if self.mine(code).is_none() && !self.fleet.view.is_denied(code) => {
+                Ok(None) if self.mine(code).is_none() && !self.fleet.view.is_denied(code, false) => {
                     self.send_to_writer(request, UNKNOWN)
                 }
                 Ok(state) => {
@@ -285,7 +285,7 @@ impl Gateway {
             }
             // The link is gone or the change does not apply: the writer tells the client why.
             (Some(state), None) => self.send_to_writer(request, FleetDecision::Held(state)),
-            (None, _) if !self.fleet.view.is_denied(code) => self.send_to_writer(request, UNKNOWN),
+            (None, _) if !self.fleet.view.is_denied(code, false) => self.send_to_writer(request, UNKNOWN),
             (None, _) => self.send_to_writer(request, FleetDecision::Absent),
         }
     }

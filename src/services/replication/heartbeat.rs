@@ -1,6 +1,7 @@
 //! The heartbeat thread. Every second it tells Redis that this node is alive, and hears what the other nodes have seen
 //! of the counters. It also hears which nodes are gone, so that one of the remaining nodes takes over their leases.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -10,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
 
+use super::agreement::{OtherNode, Voucher};
 use super::{FleetContext, agreement, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis};
-use carom_model::replication::members::Members;
+use carom_model::replication::members::{Members, NodeId};
+use carom_model::replication::vouching::Vouching;
 use carom_store::links::StoreError;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::MemberStats;
@@ -23,6 +26,9 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Interval between two heartbeats while Redis does not answer, short enough to notice its return soon.
 const EVERY_WHILE_AWAY: Duration = Duration::from_millis(250);
+
+/// Interval between two heartbeats while a client waits for the other nodes to vouch, here or on another node.
+const EVERY_WHILE_ASKED: Duration = Duration::from_millis(100);
 
 /// Timeout of a heartbeat.
 const BEAT_TIME: Duration = Duration::from_millis(500);
@@ -41,12 +47,17 @@ pub(super) fn start(
         fleet: fleet.clone(),
         lengths,
         members: Members::default(),
+        vouching: Vouching::new(getrandom::u64().map_err(io::Error::other)?),
+        heard: BTreeMap::new(),
+        is_asked: false,
         reclaimed,
         written_down: None,
         has_joined: false,
         is_new: fleet.links.page(&[], 1).is_ok_and(|page| page.is_empty()),
     };
-    std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())
+    let thread = std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())?;
+    fleet.view.set_heart(thread.thread().clone());
+    Ok(thread)
 }
 
 /// Returns an identifier of the current boot of the machine; empty if it cannot be read.
@@ -59,6 +70,12 @@ struct HeartbeatThread {
     redis: Redis,
     lengths: Vec<CodeLength>,
     members: Members,
+    /// The statements of the other nodes about their links.
+    vouching: Vouching,
+    /// The number of the last heartbeat of each other node.
+    heard: BTreeMap<NodeId, u64>,
+    /// True if a client of another node waits until this node vouches.
+    is_asked: bool,
     reclaimed: Sender<Run>,
     written_down: Option<Instant>,
     has_joined: bool,
@@ -70,7 +87,13 @@ impl HeartbeatThread {
     fn run(mut self) {
         while !self.fleet.is_stopping() {
             let heard = self.beat();
-            std::thread::park_timeout(if heard { EVERY } else { EVERY_WHILE_AWAY });
+            std::thread::park_timeout(if !heard {
+                EVERY_WHILE_AWAY
+            } else if self.is_asked || self.fleet.view.has_doubts() {
+                EVERY_WHILE_ASKED
+            } else {
+                EVERY
+            });
         }
     }
 
@@ -87,7 +110,9 @@ impl HeartbeatThread {
         let sent = since_boot();
         let settings = &self.fleet.settings;
         let restoring = if self.is_new { 0 } else { self.fleet.stats.fleet.comparing.get() };
-        let about = agreement::about(settings, &self.fleet.stats, restoring);
+        let number = self.vouching.begin(sent);
+        let voucher = Voucher { number, heard: &self.heard, is_asking: self.fleet.view.has_doubts() };
+        let about = agreement::about(settings, &self.fleet.stats, restoring, &voucher);
         let beat = Heartbeat { node: &settings.node, about, fingerprint: &settings.fingerprint, seen: &seen };
         match self.redis.beat(&beat, BEAT_TIME) {
             Ok(heard) if heard.fingerprint != settings.fingerprint => {
@@ -95,7 +120,7 @@ impl HeartbeatThread {
                 false
             }
             Ok(heard) => {
-                self.hear(&heard, sent, &seen);
+                self.hear(&heard, (number, sent), &seen);
                 true
             }
             Err(error) => {
@@ -129,7 +154,7 @@ impl HeartbeatThread {
         self.lengths.iter().map(mark).collect()
     }
 
-    fn hear(&mut self, heard: &HeartbeatReply, sent: Duration, seen: &[(CodeLength, u64)]) {
+    fn hear(&mut self, heard: &HeartbeatReply, (number, sent): (u64, Duration), seen: &[(CodeLength, u64)]) {
         self.join();
         let stats = &self.fleet.stats;
         stats.fleet.connected.store(true, Ordering::Release);
@@ -139,9 +164,13 @@ impl HeartbeatThread {
         stats.alarms.clear(Alarm::RedisRefuses);
         let now = since_boot();
         self.confirm_lease(sent, now);
-        self.members.observe(&heard.beats, now, self.fleet.settings.reclaim_after);
+        self.members.observe(&heard.beats, (sent, now), self.fleet.settings.reclaim_after);
         self.keep(heard, sent, seen);
-        self.fleet.view.hear(heard.floors.iter().copied(), self.others_restore(heard), sent);
+        let others = agreement::others(heard, &self.fleet.settings.node);
+        // Until they are done, Redis may lack links that were acknowledged.
+        let others_restore = others.iter().any(|other| other.is_restoring);
+        self.fleet.view.hear(heard.floors.iter().copied(), others_restore, sent);
+        self.hear_statements(others, number, now);
         self.show(heard, now);
         agreement::compare(&self.fleet, heard);
         self.take_over(now);
@@ -204,13 +233,16 @@ impl HeartbeatThread {
         }
     }
 
-    /// True if another node compares its links with Redis. Until it is done, Redis may lack links that were acknowledged.
-    fn others_restore(&self, heard: &HeartbeatReply) -> bool {
-        let restores = |about: &str| {
-            let about: serde_json::Value = serde_json::from_str(about).unwrap_or_default();
-            about["restoring"].as_u64().is_some_and(|partitions| partitions > 0)
-        };
-        heard.about.iter().any(|(node, about)| *node != self.fleet.settings.node && restores(about))
+    /// Takes the statements of the other nodes about their links, and remembers their heartbeats for the next statement of
+    /// this node.
+    fn hear_statements(&mut self, others: Vec<OtherNode>, number: u64, now: Duration) {
+        // The last heartbeat of a lost node may ask for ever.
+        let is_live = |other: &OtherNode| self.heard.get(&other.node).copied() != other.number;
+        self.is_asked = others.iter().any(|other| other.is_asking && is_live(other));
+        self.heard = others.iter().filter_map(|other| Some((other.node.clone(), other.number?))).collect();
+        let statements = others.into_iter().map(|other| (other.node, other.beat, other.statement));
+        let vouched = self.vouching.observe(number, statements, now, self.fleet.settings.reclaim_after);
+        vouched.into_iter().for_each(|at| self.fleet.view.vouch(at));
     }
 
     fn show(&self, heard: &HeartbeatReply, now: Duration) {

@@ -6,9 +6,9 @@
 //! window of each stream. A node that misses a batch asks for a snapshot (`snapshots`).
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use carom_limits::{VISITS_ENTRY_BYTES, VISITS_STREAM_BYTES, VISITS_UNSENT_BYTES}
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::{push_number, take_bytes, take_number};
 use carom_store::links::StoreError;
+use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{NodeStats, VisitOriginStats};
 
 /// Interval between two turns.
@@ -32,7 +33,7 @@ const EVERY_WHILE_COPYING: Duration = Duration::from_millis(50);
 /// Timeout of one request.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Timeout of Redis at the start.
+/// Timeout of Redis at the start, for which the first batch of the process waits.
 const START_TIME: Duration = Duration::from_secs(2);
 
 /// Number of entries read from one stream at once.
@@ -44,6 +45,9 @@ const APPLY_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time for which a batch may be missing before a snapshot is asked for. A node whose stream Redis has lost publishes it
 /// again within that time.
 const GAP_TIME: Duration = Duration::from_secs(3);
+
+/// Time for which batches of an origin may be missing before the alarm: a snapshot takes seconds.
+const MISSING_TIME: Duration = Duration::from_secs(60);
 
 /// Time after news of an origin for which its stream is read, even if Redis names no later batch: the node may have been
 /// killed before it named its last ones.
@@ -109,12 +113,16 @@ impl From<StoreError> for Unfinished {
 }
 
 /// Returns a random number other than 0.
-pub(super) fn random() -> u64 {
-    RandomState::new().hash_one(0).max(1)
+///
+/// # Errors
+/// If the operating system has no random bytes.
+pub(super) fn random() -> Result<u64, StoreError> {
+    let number = getrandom::u64().map_err(|error| StoreError::Failed(format!("no random number: {error}")))?;
+    Ok(number.max(1))
 }
 
-/// Gives the node its identity, checks it against Redis, and starts the thread. The thread ends after `until`, with a
-/// last turn.
+/// Gives the node its identity, and starts the thread, which first checks the identity against Redis. It then drops
+/// `checked`: the first batch must wait for that. The thread ends after `until`, with a last turn.
 ///
 /// # Errors
 /// If the store fails, or the operating system cannot start a thread.
@@ -123,9 +131,11 @@ pub(super) fn start(
     visits: VisitReader,
     stats: &Arc<NodeStats>,
     until: Arc<AtomicBool>,
+    checked: Sender<()>,
 ) -> io::Result<JoinHandle<()>> {
-    visits.aggregator().identify(OriginId(random()), &fleet.node).map_err(io::Error::other)?;
-    let mut exchange = Exchange {
+    let id = OriginId(random().map_err(io::Error::other)?);
+    visits.aggregator().identify(id, &fleet.node).map_err(io::Error::other)?;
+    let exchange = Exchange {
         redis: fleet.redis,
         node: fleet.node,
         visits,
@@ -143,16 +153,15 @@ pub(super) fn start(
         taking: None,
         wanted: HashMap::new(),
     };
-    // Before the first batch of this process, whose number another directory may have used.
-    match exchange.compare_with_redis(START_TIME) {
-        Ok(()) | Err(Unfinished::Redis(_)) => {}
-        Err(Unfinished::Store(error)) => return Err(io::Error::other(error)),
-    }
-    std::thread::Builder::new().name("redis-visits".to_owned()).spawn(move || exchange.run(&until))
+    std::thread::Builder::new().name("redis-visits".to_owned()).spawn(move || exchange.run(&until, checked))
 }
 
 impl Exchange {
-    fn run(mut self, until: &AtomicBool) {
+    fn run(mut self, until: &AtomicBool, checked: Sender<()>) {
+        // Before the first batch of this process, whose number another directory may have used.
+        let done = self.compare_with_redis(START_TIME);
+        self.note(done);
+        drop(checked);
         let mut turned = Instant::now();
         while !until.load(Ordering::Acquire) {
             if self.may_share() {
@@ -216,7 +225,8 @@ impl Exchange {
             tracing::warn!(
                 "the fleet has newer visits of this data directory than the directory itself; it continues as a new origin of visits"
             );
-            self.visits.aggregator().renew(OriginId(random()), &self.node)?;
+            let id = OriginId(random()?);
+            self.visits.aggregator().renew(id, &self.node)?;
             self.window.clear();
             (self.window_bytes, self.published, self.noted) = (0, 0, 0);
         } else {
@@ -337,7 +347,7 @@ impl Exchange {
             }
             let since = *self.gaps.entry(*id).or_insert_with(Instant::now);
             if since.elapsed() >= GAP_TIME && self.taking.is_none() {
-                self.taking = Some(Taking::new(*id, node));
+                self.taking = Some(Taking::new(*id, node)?);
             }
         }
         Ok(())
@@ -397,8 +407,35 @@ impl Exchange {
                 origins.push(VisitOriginStats { origin: id, is_missing: true, ..VisitOriginStats::default() });
             }
         }
+        let late: Vec<String> = self
+            .gaps
+            .iter()
+            .filter(|(_, since)| since.elapsed() >= MISSING_TIME)
+            .map(|(id, _)| {
+                let id = id.to_string();
+                let node = origins.iter().find(|of| of.origin == id).map_or("", |of| &of.node);
+                if node.is_empty() { format!("origin {id}") } else { format!("{node} (origin {id})") }
+            })
+            .collect();
+        self.stats.fleet.visits_missing.set(late.len() as u64);
+        match missing_text(late) {
+            Some(text) => self.stats.alarms.raise(Alarm::VisitsMissing, text),
+            None => self.stats.alarms.clear(Alarm::VisitsMissing),
+        }
         *self.stats.fleet.visits.lock().unwrap_or_else(PoisonError::into_inner) = origins;
     }
+}
+
+/// Returns the text of the alarm for origins whose batches are missing; `None` if there are none.
+fn missing_text(mut late: Vec<String>) -> Option<String> {
+    late.sort();
+    (!late.is_empty()).then(|| {
+        format!(
+            "visit counts are missing here for more than {} s, so totals are too low; start a node that has them: {}",
+            MISSING_TIME.as_secs(),
+            late.join(", ")
+        )
+    })
 }
 
 /// Describes an origin: the number of its last batch and the name of its node.
@@ -433,4 +470,16 @@ fn batches_of(mut entry: &[u8]) -> Option<Vec<VisitBatch>> {
         batches.push(VisitBatch { number, hour, content: take_bytes(&mut entry)?.to_vec() });
     }
     Some(batches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alarm_names_the_nodes_in_order() {
+        assert_eq!(missing_text(Vec::new()), None);
+        let text = missing_text(vec!["n2 (origin b)".to_owned(), "n1 (origin a)".to_owned()]).unwrap();
+        assert!(text.ends_with("start a node that has them: n1 (origin a), n2 (origin b)"), "{text}");
+    }
 }

@@ -57,16 +57,16 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    pub(super) fn new(origin: OriginId, node: &str) -> Taking {
-        Taking {
+    pub(super) fn new(origin: OriginId, node: &str) -> Result<Taking, StoreError> {
+        Ok(Taking {
             origin,
             node: node.to_owned(),
-            request: format!("{:016x}", random()),
+            request: format!("{:016x}", random()?),
             slot: None,
             next: 0,
             progressed: Instant::now(),
             is_asked: false,
-        }
+        })
     }
 
     pub(super) fn origin(&self) -> OriginId {

@@ -30,6 +30,14 @@ fn calls(server: &Server, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
+/// A code that is leased, and that no node has used: the leases of a fleet's first nodes begin with small values.
+fn leased_code(space: &CodeSpace, node: &Node) -> String {
+    let code = |value: u64| space.code(CodeLength::DEFAULT, CounterValue(value)).to_code().to_string();
+    let mut wire = node.wire();
+    let is_unused = |code: &String| wire.get(&format!("/{code}")).status != 302;
+    (1..1_000).map(code).find(is_unused).expect("every code is used")
+}
+
 /// Two nodes; the first reaches Redis through a proxy.
 fn behind_a_proxy(server: &Server) -> (TempDir, Proxy, Vec<Node>) {
     let (folder, proxy) = (tempfile::tempdir().unwrap(), Proxy::start(server.address()));
@@ -143,4 +151,45 @@ fn slug_like_a_code_is_there_at_once() {
         let after = there.get(&format!("/{slug}")).status;
         assert!(after == 302 || after == 503, "{slug}: {after}");
     }
+}
+
+#[test]
+fn leased_codes_that_nobody_used_are_missing() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = fleet.start();
+    let mut wire = nodes[0].wire();
+    let private = "0123456789abcdef";
+    wait_until("404 for a private code", || wire.get(&format!("/{private}")).status == 404);
+    let leased = leased_code(&space(), &nodes[0]);
+    wait_until("404 for a leased code", || wire.get(&format!("/{leased}")).status == 404);
+    wait_until("404 for its record", || wire.get(&format!("/rest/v3/short-urls/{leased}")).status == 404);
+    // Each request waits for the others again, for at most 1.5 seconds.
+    let begun = std::time::Instant::now();
+    let status = wire.get(&format!("/{private}")).status;
+    println!("{status} after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn silent_node_keeps_leased_codes_unsure() {
+    let server = Server::start();
+    let (_folder, proxy, nodes) = behind_a_proxy(&server);
+    let mut other = nodes[1].wire();
+    let private = "0123456789abcdef";
+    wait_until("404 for a private code", || other.get(&format!("/{private}")).status == 404);
+    proxy.set(Mode::BlackHole);
+    let mut alone = nodes[0].wire();
+    let codes: Vec<String> = (0..3).map(|number| alone.shorten(&format!("https://example.org/{number}"))).collect();
+    for code in codes.iter().map(String::as_str).chain([private]) {
+        is_unsure(&other.get(&format!("/{code}")));
+    }
+    // Once the silence is old, nobody waits.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    let begun = std::time::Instant::now();
+    is_unsure(&other.get(&format!("/{private}")));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+    proxy.set(Mode::Pass);
+    wait_until("404 again", || other.get(&format!("/{private}")).status == 404);
+    wait_until("the links", || codes.iter().all(|code| other.get(&format!("/{code}")).status == 302));
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::api_client::new_key;
+use crate::support::cluster::Cluster;
 use crate::support::fleet::{Fleet, settle, setup};
 use crate::support::http::{SHORT_URLS, request_at};
 use crate::support::node::{Node, Setup, wait_until};
@@ -401,4 +402,25 @@ fn load_on_redis_does_not_grow_with_redirects() {
     // Of each node: two batches a second with two commands each, and two lists with the heartbeat's and the keys' own.
     assert!(commands < 60.0, "{commands} commands a second for {redirects} redirects");
     assert!(bytes < 1_000_000.0, "{bytes} bytes a second for {redirects} redirects");
+}
+
+#[test]
+fn nodes_over_a_cluster_show_the_totals_of_all() {
+    let cluster = Cluster::start();
+    let fleet = Fleet::new(3, &format!("redis://{}", cluster.server(0).address()));
+    let nodes = start(&fleet, 3);
+    // Their states are on different masters.
+    let slugs = ["first-one", "second-one", "third-one"];
+    slugs.iter().for_each(|slug| link(&nodes, slug));
+    for (node, times) in nodes.iter().zip([3, 5, 7]) {
+        slugs.iter().for_each(|slug| follow(node, slug, times));
+    }
+    slugs.iter().for_each(|slug| all_show(&nodes, slug, 15));
+    // The streams of visits are on one master. A replica takes over, and knows all that it knew.
+    let master = cluster.master_of("{carom}:beats");
+    let replica = cluster.replica_of(master);
+    cluster.failover(replica);
+    nodes.iter().for_each(settle);
+    nodes.iter().for_each(|node| follow(node, slugs[0], 2));
+    all_show(&nodes, slugs[0], 21);
 }

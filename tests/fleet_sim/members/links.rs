@@ -75,7 +75,7 @@ impl Node {
             self.lease = Lease::new(Some(sent), patience);
         }
         let watched = if guard == Some(Guard::Anew) { Duration::MAX } else { Duration::from_millis(AFTER) };
-        self.members.observe(beats, now, watched);
+        self.members.observe(beats, (sent, now), watched);
         if writes_down && (!self.lease.is_lost() || guard == Some(Guard::Fresh)) {
             self.heard = Some((self.boot, sent));
         }

@@ -17,20 +17,22 @@ pub type NodeId = String;
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     seen: HashMap<NodeId, (u64, Duration)>,
-    /// The time at which heartbeats were last read.
+    /// The time at which this node sent the last heartbeat whose answer it has observed.
     heard: Option<Duration>,
 }
 
 impl Members {
-    /// Records the heartbeats that are in Redis now. `after` is the time after which a silent node counts as gone.
+    /// Records the heartbeats of all nodes, from an answer that arrived at `now` to a request that was sent at `sent`.
+    /// `after` is the time after which a silent node counts as gone.
     ///
     /// If no heartbeats were read for a quarter of that time, because Redis was away or this process was suspended, the
-    /// observer cannot tell other nodes' silence from its own. Then it starts to watch all nodes again from now.
-    pub fn observe(&mut self, beats: &[(NodeId, u64)], now: Duration, after: Duration) {
+    /// observer cannot tell other nodes' silence from its own. Then it starts to watch all nodes again from now. This time
+    /// begins when the last answered request was sent: the process may have been suspended before it took the answer.
+    pub fn observe(&mut self, beats: &[(NodeId, u64)], (sent, now): (Duration, Duration), after: Duration) {
         if self.heard.is_some_and(|heard| now.saturating_sub(heard) >= after / 4) {
             self.seen.clear();
         }
-        self.heard = Some(now);
+        self.heard = Some(sent);
         self.seen.retain(|node, _| beats.iter().any(|(name, _)| name == node));
         for (node, beat) in beats {
             let seen = self.seen.entry(node.clone()).or_insert((*beat, now));
@@ -136,15 +138,27 @@ mod tests {
         let mut members = Members::default();
         let beats = |a: u64, b: u64| [("a".to_owned(), a), ("b".to_owned(), b)];
         // The numbers in the heartbeats do not matter, only that they change.
-        [0, 20, 40].iter().for_each(|&now| members.observe(&beats(9_000_000, 1), at(now), AFTER));
-        [60, 80].iter().for_each(|&now| members.observe(&beats(5, 1), at(now), AFTER));
+        [0, 20, 40].iter().for_each(|&now| members.observe(&beats(9_000_000, 1), (at(now), at(now)), AFTER));
+        [60, 80].iter().for_each(|&now| members.observe(&beats(5, 1), (at(now), at(now)), AFTER));
         assert_eq!(members.gone(at(99), AFTER), []);
         assert_eq!(members.gone(at(100), AFTER), [("b".to_owned(), 1)]);
-        members.observe(&beats(5, 2), at(101), AFTER);
+        members.observe(&beats(5, 2), (at(101), at(101)), AFTER);
         assert_eq!(members.gone(at(159), AFTER), []);
-        members.observe(&beats(5, 2), at(126), AFTER);
+        members.observe(&beats(5, 2), (at(126), at(126)), AFTER);
         assert_eq!(members.gone(at(225), AFTER), [], "who was silent while nobody was heard cannot be told");
         assert_eq!(members.gone(at(226), AFTER).len(), 2);
+    }
+
+    #[test]
+    fn an_answer_that_is_taken_late_ends_no_outage() {
+        let mut members = Members::default();
+        let beats = [("a".to_owned(), 1)];
+        members.observe(&beats, (at(10), at(10)), AFTER);
+        // Redis is away from 11 to 100, and the process is suspended until 80, with an answer of before.
+        members.observe(&beats, (at(11), at(80)), AFTER);
+        members.observe(&beats, (at(100), at(100)), AFTER);
+        assert_eq!(members.gone(at(199), AFTER), []);
+        assert_eq!(members.gone(at(200), AFTER), beats);
     }
 
     #[test]
@@ -164,7 +178,7 @@ mod tests {
         assert!(lease.is_lost(), "it was begun in time, but may have been sent too late");
         let mut members = Members::default();
         // Redis takes the heartbeat at some moment after it was sent, and the observer sees it later still.
-        members.observe(&[("a".to_owned(), 1)], at(10), AFTER);
+        members.observe(&[("a".to_owned(), 1)], (at(10), at(10)), AFTER);
         assert_eq!(members.gone(at(109), AFTER), []);
     }
 

@@ -260,6 +260,11 @@ impl Outbox {
         self.deliveries.push(Delivery { seq, code });
     }
 
+    /// Returns the number of codes whose state Redis has not accepted, as far as is known.
+    pub fn undelivered(&self) -> usize {
+        self.pending.len() - self.echoes.len()
+    }
+
     /// Returns the number of codes with an entry.
     pub fn len(&self) -> usize {
         self.pending.len()
@@ -312,8 +317,9 @@ mod tests {
         outbox.note(code("a"), None);
         let [first] = outbox.take_deliveries()[..] else { panic!("one delivery") };
         assert_eq!(outbox.take_writes(), OutboxWrites { added: vec![first], removed: vec![] });
-        assert!(outbox.is_undelivered(&code("a")));
+        assert!(outbox.is_undelivered(&code("a")) && outbox.undelivered() == 1);
         outbox.accepted(first, echo(5));
+        assert_eq!(outbox.undelivered(), 0, "Redis has it");
         assert!(!outbox.is_undelivered(&code("a")) && !outbox.is_empty());
         outbox.seen(Echo { partition: Partition(4), ..echo(5) });
         assert_eq!(outbox.len(), 1, "that was another stream");

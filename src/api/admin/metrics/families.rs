@@ -269,6 +269,11 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
         |fleet| fleet.gaps.get() as f64,
     ),
     gauge("carom_fleet_comparing", "Partitions still to be compared with Redis.", |fleet| fleet.comparing.get() as f64),
+    gauge(
+        "carom_fleet_visits_missing",
+        "Origins whose visit counts have been missing here for a minute or longer; totals are too low.",
+        |fleet| fleet.visits_missing.get() as f64,
+    ),
     counter("carom_fleet_look_ups_total", "Unknown codes looked up in Redis.", |fleet| fleet.look_ups.get() as f64),
     counter("carom_fleet_look_up_hits_total", "Unknown codes found in Redis.", |fleet| fleet.look_up_hits.get() as f64),
     counter(
