@@ -1,3 +1,4 @@
 //! Compatible APIs: clients of other shorteners.
 
+mod sdk;
 mod shorteners;
