@@ -40,6 +40,19 @@ impl Context {
         if let Some(answer) = routes::without_path(request.method(), request.uri()) {
             return answer;
         }
+        let path = request.uri().path();
+        if path != "/rest" && !path.starts_with("/rest/") {
+            return self.route_path(request).await;
+        }
+        let grant = self.grant_of(&request);
+        let answer = match request.method() {
+            &Method::OPTIONS => self.rest_options(path, &grant),
+            _ => self.route_path(request).await,
+        };
+        self.with_grant(answer, &grant)
+    }
+
+    async fn route_path(&self, request: Request<Incoming>) -> ApiResponse {
         let path = request.uri().path().to_owned();
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         let method = request.method().clone();
@@ -231,6 +244,7 @@ mod tests {
     use super::*;
     use crate::api::context::Interfaces;
     use crate::bridge::handle::recording_handle;
+    use carom_model::access::origins::CorsOrigins;
     use carom_model::link::creator_links::CreatorLinks;
     use carom_model::testing::redirects::{Case, any_case, kind_of};
     use carom_model::visits::{VisitReceiver, ring};
@@ -250,6 +264,7 @@ mod tests {
             has_other_domains: false,
             has_form: false,
             interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },
+            cors: CorsOrigins::Any,
             trusts_admin: false,
             admin_hosts: Vec::new(),
             settings: serde_json::Value::Null,

@@ -69,7 +69,7 @@ pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<ApiResp
 }
 
 /// Returns every method that some path allows, and `OPTIONS`, which the server as a whole allows.
-fn all_methods() -> Vec<&'static str> {
+pub(in crate::api) fn all_methods() -> Vec<&'static str> {
     let mut methods = Vec::new();
     for method in ROUTES.iter().flat_map(|(_, allow)| allow.split(", ")).chain(["OPTIONS"]) {
         if !methods.contains(&method) {
