@@ -17,7 +17,7 @@ use super::query::percent_decoded;
 use super::rate_limit::with_quota;
 use super::request::is_read;
 use super::response::{ApiResponse, empty, uncached_redirect, with};
-use super::rest::{openapi, routes};
+use super::rest::{openapi, parameters, routes};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::forward;
 use carom_model::access::Role;
@@ -103,6 +103,9 @@ impl Context {
             return problem.into_answer();
         }
         let query = request.uri().query();
+        if let Err(invalid) = parameters::check(request.uri().path(), &method, query) {
+            return Problem::invalid(&invalid).into_answer();
+        }
         match *segments {
             ["v3", "short-urls"] if method == Method::POST => self.create(request).await,
             ["v3", "short-urls"] => self.list(query).await,

@@ -54,6 +54,12 @@ pub(in crate::api) fn methods_at(path: &str) -> Vec<&'static str> {
     methods
 }
 
+/// Returns the route of a path; `None` if the path is unknown.
+pub(in crate::api) fn route_of(path: &str) -> Option<&'static str> {
+    let named = ROUTES.iter().find(|(route, _)| *route == path);
+    named.or_else(|| ROUTES.iter().find(|(route, _)| is_at(route, path))).map(|(route, _)| *route)
+}
+
 /// Answers a request whose target is not a routable path: the asterisk, a tunnel, or bytes that must be
 /// percent-encoded. HTTP/1.1 refuses most of these earlier; HTTP/2 has no such check.
 pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<ApiResponse> {
