@@ -110,6 +110,13 @@ impl Problem {
         )
     }
 
+    /// 501: clients ask for a Mercure hub, from which Shlink pushes updates.
+    pub(super) fn no_mercure() -> Problem {
+        let detail = "This service is not integrated with a Mercure hub.";
+        let title = "Mercure integration not configured";
+        Problem::shlink(StatusCode::NOT_IMPLEMENTED, "mercure-not-configured", title, detail)
+    }
+
     /// 404: the setting `api.compat` does not name this interface.
     pub(super) fn interface_off(interface: &str, name: &str) -> Problem {
         let detail = format!(
@@ -409,12 +416,17 @@ fn shown(field: &str) -> Cow<'_, str> {
     }
 }
 
+/// The version of Shlink whose API this one follows. Clients of Shlink compare it to decide which features they offer:
+/// with 4.6, filters by domain, excluded tags and API key.
+const SHLINK_VERSION: &str = "4.6.0";
+
 /// Returns the result of a health check, in the health check response format for HTTP APIs.
 pub(super) fn health(passes: bool) -> ApiResponse {
     let status = if passes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({
         "status": if passes { "pass" } else { "fail" },
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": SHLINK_VERSION,
+        "releaseId": env!("CARGO_PKG_VERSION"),
         "links": {},
     });
     answer(status, "application/health+json", body.to_string())

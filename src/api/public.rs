@@ -110,6 +110,7 @@ impl Context {
             ["v3", "short-urls"] if method == Method::POST => self.create(request).await,
             ["v3", "short-urls"] => self.list(query).await,
             ["v3", "tags"] => self.tags(query).await,
+            ["v3", "mercure-info"] => Problem::no_mercure().into_answer(),
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
             ["v3", "domains"] => self.list_domains(),
             ["v3", "visits"] => self.all_visits().await,

@@ -38,6 +38,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/tags", "GET, HEAD"),
     ("/rest/v3/tags/stats", "GET, HEAD"),
     ("/rest/v3/domains", "GET, HEAD"),
+    ("/rest/v3/mercure-info", "GET, HEAD"),
 ];
 
 /// Returns the methods that a path allows; empty if the path is unknown. A name of the API is not also a short
