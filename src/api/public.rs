@@ -109,7 +109,11 @@ impl Context {
         match *segments {
             ["v3", "short-urls"] if method == Method::POST => self.create(request).await,
             ["v3", "short-urls"] => self.list(query).await,
-            ["v3", "tags"] => self.tags(query).await,
+            ["v3", "tags"] => match method {
+                Method::PUT => self.rename_tag(request).await,
+                Method::DELETE => self.delete_tags(query).await,
+                _ => self.tags(query).await,
+            },
             ["v3", "mercure-info"] => Problem::no_mercure().into_answer(),
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
             ["v3", "domains"] => self.list_domains(),

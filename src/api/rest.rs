@@ -17,5 +17,6 @@ pub(in crate::api) mod patch;
 pub(in crate::api) mod routes;
 pub(in crate::api) mod short_urls;
 pub(in crate::api) mod streaming;
+pub(in crate::api) mod tag_changes;
 pub(in crate::api) mod tags;
 pub(in crate::api) mod visits;

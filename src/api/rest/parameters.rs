@@ -61,6 +61,7 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
     ("/rest/v3/short-urls/{shortCode}/visits", "GET", &["domain", "startDate", "endDate"]),
     ("/rest/v3/short-urls/{shortCode}/qr", "GET", &["domain", "format", "size", "margin", "correction"]),
     ("/rest/v3/tags", "GET", &["page", "itemsPerPage", "searchTerm", "orderBy", "withStats"]),
+    ("/rest/v3/tags", "DELETE", &["tags[]"]),
     ("/rest/v3/tags/stats", "GET", &["page", "itemsPerPage", "searchTerm", "orderBy"]),
 ];
 

@@ -35,7 +35,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}/qr", "GET, HEAD"),
     ("/rest/v3/visits", "GET, HEAD"),
-    ("/rest/v3/tags", "GET, HEAD"),
+    ("/rest/v3/tags", "GET, HEAD, PUT, DELETE"),
     ("/rest/v3/tags/stats", "GET, HEAD"),
     ("/rest/v3/domains", "GET, HEAD"),
     ("/rest/v3/mercure-info", "GET, HEAD"),
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(status(Method::CONNECT, b"a.example:443"), Some(501));
         assert_eq!((status(Method::GET, b"/%C3%A9"), status(Method::OPTIONS, b"/")), (None, None));
         let answer = without_path(&Method::OPTIONS, &Uri::from_static("*")).unwrap();
-        assert_eq!(answer.headers()[header::ALLOW], "GET, HEAD, POST, PATCH, DELETE, OPTIONS");
+        assert_eq!(answer.headers()[header::ALLOW], "GET, HEAD, POST, PATCH, DELETE, PUT, OPTIONS");
     }
 
     #[test]

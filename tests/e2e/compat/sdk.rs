@@ -20,8 +20,6 @@ const EXPECTED_FAILURES: &[&str] = &[
     "getNonOrphanVisits",
     "deleteShortUrlVisits",
     "deleteOrphanVisits",
-    "editTag",
-    "deleteTags",
     "editDomainRedirects",
 ];
 
