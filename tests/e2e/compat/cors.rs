@@ -101,7 +101,7 @@ fn no_page_is_allowed_when_switched_off() {
 }
 
 #[test]
-fn an_open_api_and_the_console_stay_closed_to_pages() {
+fn open_api_and_console_stay_closed_to_pages() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).cores(1);
     let node = setup.start();
