@@ -25,7 +25,7 @@ use carom_telemetry::stats::{BYPASS_DROP_REASONS, BypassStats};
 use carom_xdp::config::SocketConfig;
 use carom_xdp::next_hops::{RouteLookup, RouteTables};
 use carom_xdp::program::SocketEntry;
-use carom_xdp::socket::{Kick, XdpSocket};
+use carom_xdp::socket::{Kick, ReceivedFrame, XdpSocket};
 
 pub(super) use transport::StackTransport;
 
@@ -38,6 +38,9 @@ const RING_LEN: u32 = 1_024;
 /// Frames that wait for their acknowledgement, at most: the others are with the kernel to receive into, or carry
 /// segments without data.
 const FRAMES_HELD_MAX: u32 = FRAMES - 2 * RING_LEN - 512;
+
+/// Frames that are taken from the kernel at once. The links that they ask for are prefetched.
+const FRAMES_PER_BATCH: usize = 32;
 
 /// Receive window: bytes that a connection may have to keep while its requests wait.
 const RECEIVE_WINDOW: u32 = 64 * 1024;
@@ -208,6 +211,8 @@ pub(super) struct Datapath {
     began: Instant,
     /// Microseconds since `began`, at the beginning of the turn.
     now_us: u64,
+    /// Received frames that are held until the stack gets them, in order.
+    arrived: Vec<ReceivedFrame>,
     /// Frames that the kernel has sent. The stack asks for the state of a frame when it needs it.
     sent: Vec<u32>,
     /// True if connections may have to look up their next hops again.
@@ -231,6 +236,7 @@ impl Datapath {
             routes: Routes { tables: parts.routes, interface: parts.interface, now: began },
             began,
             now_us: 0,
+            arrived: Vec::with_capacity(FRAMES_PER_BATCH),
             sent: Vec::new(),
             has_new_routes: false,
             refreshed: began,
@@ -246,9 +252,24 @@ impl Datapath {
         self.sent.clear();
     }
 
-    /// Hands the next received frame to the stack. Returns false once all received frames were handed over.
-    fn receive(&mut self, inbox: &mut Inbox) -> bool {
-        let Some(received) = self.frames.0.receive() else { return false };
+    /// Takes up to [`FRAMES_PER_BATCH`] received frames from the kernel. Returns their number.
+    fn take_batch(&mut self) -> usize {
+        self.arrived.clear();
+        self.arrived.extend(std::iter::from_fn(|| self.frames.0.receive()).take(FRAMES_PER_BATCH));
+        self.arrived.len()
+    }
+
+    /// Returns what the frames of the batch probably carry.
+    fn payloads(&self) -> impl Iterator<Item = &[u8]> {
+        self.arrived.iter().map(|received| {
+            let start = received.offset as usize;
+            carom_net::peek_payload(&self.frames.0.bytes(received.frame)[start..start + received.len as usize])
+        })
+    }
+
+    /// Hands frame number `at` of the batch to the stack.
+    fn receive(&mut self, at: usize, inbox: &mut Inbox) {
+        let received = self.arrived[at];
         let (start, len) = (received.offset as usize, received.len as usize);
         inbox.frame[..len].copy_from_slice(&self.frames.0.bytes(received.frame)[start..start + len]);
         inbox.frame_len = len;
@@ -257,7 +278,6 @@ impl Datapath {
         let frame = &inbox.frame[..len];
         let mut events = Collected { frame, spilled: &mut inbox.spilled, reports: &mut inbox.reports };
         self.stack.receive(self.now_us, frame, &mut self.frames, &mut self.routes, &mut events);
-        true
     }
 
     /// Runs the timers that are due.

@@ -241,6 +241,9 @@ impl ClosingListener {
     }
 }
 
+/// Longest sleep after requests were gathered. The ring's timer ends it earlier.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
 /// The ring of a core with its listeners, and its datapath past the kernel's TCP.
 pub(super) struct Driver {
     ring: Ring,
@@ -299,12 +302,22 @@ impl Driver {
         self.ring.enter()
     }
 
-    /// Hands all operations to the kernel, and sleeps until something has happened or a timer of bypass is due.
+    /// True if a sleep can gather requests.
+    pub(super) fn can_gather(&self) -> bool {
+        self.ring.can_gather()
+    }
+
+    /// Hands all operations to the kernel, and sleeps until something has happened or a timer of bypass is due. With
+    /// `gather_for`, what happens in that time is gathered.
     ///
     /// # Errors
     /// If the ring fails.
-    pub(super) fn sleep(&mut self) -> io::Result<()> {
-        match self.bypass.as_ref().and_then(|bypass| bypass.time_left()) {
+    pub(super) fn sleep(&mut self, gather_for: Option<Duration>) -> io::Result<()> {
+        let at_most = self.bypass.as_ref().and_then(|bypass| bypass.time_left());
+        if let Some(gather_for) = gather_for {
+            return self.ring.gather(gather_for, at_most.unwrap_or(SLEEP_MAX));
+        }
+        match at_most {
             Some(at_most) => self.ring.wait(at_most),
             None => self.ring.sleep(),
         }

@@ -32,6 +32,7 @@ mod connection;
 mod data;
 mod driver;
 pub mod executor;
+mod gathering;
 mod hot_copies;
 mod hyper_bridge;
 mod invalidation;

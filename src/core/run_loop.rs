@@ -15,6 +15,7 @@ use super::bypass::BypassParts;
 use super::data::Data;
 use super::driver::{Driver, Event, Received, SendOutcome, Tag, Transport};
 use super::executor::{self, Running};
+use super::gathering::Gathering;
 use super::hyper_bridge::HttpService;
 use super::link_memory::MemoryBudget;
 use super::listen::Listener;
@@ -37,6 +38,9 @@ const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
 /// Time that tasks of closed connections have to end, since their clients are gone.
 const TASKS_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Requests of a turn from which their links are prefetched.
+pub(super) const REQUESTS_PREFETCHED_MIN: usize = 2;
 
 /// The parts of a core, besides its place in the mesh. They are sent to its thread.
 pub struct CoreParts {
@@ -152,7 +156,9 @@ pub(super) struct Core {
     is_pausing: bool,
     pub(super) mail: Receiver<ToCore>,
     /// Hashes of the codes that the requests of this turn ask for.
-    prefetched: Vec<CodeHash>,
+    pub(super) prefetched: Vec<CodeHash>,
+    /// `None` if the kernel cannot gather.
+    pub(super) gathering: Option<Gathering>,
     phase: Phase,
     pub(super) events: Sender<CoreEvent>,
 }
@@ -162,6 +168,7 @@ impl Core {
         let tick = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND));
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0, followed: FollowedMark::default() };
         let driver = Driver::new(parts.bell, parts.listeners, parts.bypass, (now.instant, tick))?;
+        let gathering = driver.can_gather().then(Gathering::default);
         let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
         driver.publish(&stats.bypass);
         let data = mesh.map(|mesh| {
@@ -186,6 +193,7 @@ impl Core {
             is_pausing: false,
             mail: parts.mail,
             prefetched: Vec::new(),
+            gathering,
             phase: Phase::Serving,
             events: parts.events,
         })
@@ -229,7 +237,9 @@ impl Core {
         }
         self.work.stats.turns.add(1);
         let mut worked = self.driver.collect();
-        self.prefetch();
+        if self.driver.collected() >= REQUESTS_PREFETCHED_MIN {
+            prefetch(&self.work, &mut self.prefetched, self.driver.received());
+        }
         let mut collected = self.driver.take_collected();
         for completion in collected.drain(..) {
             self.take_event(Event::from(completion));
@@ -242,6 +252,9 @@ impl Core {
         worked |= self.work.serve_handshakes();
         self.settle_all();
         worked |= self.end_bypass()?;
+        if let Some(gathering) = &mut self.gathering {
+            gathering.end_turn(self.work.conns.len() as u32);
+        }
         self.work.redirects.latencies.end_turn(self.work.now.instant);
         if let Some(data) = &mut self.work.redirects.data {
             let (driver, stats) = (&mut self.driver, &self.work.stats);
@@ -251,25 +264,6 @@ impl Core {
             });
         }
         Ok(worked)
-    }
-
-    /// Prefetches the links of all requests that have come, before they are answered one by one.
-    fn prefetch(&mut self) {
-        let Some(data) = &self.work.redirects.data else { return };
-        if self.driver.collected() < 2 {
-            return;
-        }
-        self.prefetched.clear();
-        let places = &self.work.redirects.places;
-        for bytes in self.driver.received() {
-            let Some(code) = carom_http::peek(bytes) else { continue };
-            let code = if places.are_many() { places.of_host(code, carom_http::peek_host(bytes)).1 } else { code };
-            let (hash, owner) = data.shard.resolve(&code);
-            if owner == data.shard.me {
-                self.prefetched.push(hash);
-            }
-        }
-        data.shard.prefetch(self.prefetched.iter().copied());
     }
 
     fn take_event(&mut self, event: Event) {
@@ -350,6 +344,7 @@ impl Core {
         let is_there = self.work.conns.of(tag).is_some();
         match received {
             Received::Bytes(chunk) => {
+                self.count_requests(1);
                 if is_there {
                     self.work.receive(tag.slot, self.driver.bytes(&chunk));
                 }
@@ -358,6 +353,13 @@ impl Core {
             Received::Ended if is_there => self.work.peer_ended(tag.slot),
             Received::Broken if is_there => self.work.break_off(tag.slot),
             Received::Nothing | Received::Ended | Received::Broken => {}
+        }
+    }
+
+    /// Counts what has arrived from clients in this turn.
+    pub(super) fn count_requests(&mut self, requests: u32) {
+        if let Some(gathering) = &mut self.gathering {
+            gathering.count(requests);
         }
     }
 
@@ -408,6 +410,9 @@ impl Core {
         self.work.stats.codes_remaining.set(self.work.services.codes_remaining() as u64);
         self.driver.publish(&self.work.stats.bypass);
         self.work.sweep();
+        if let Some(gathering) = &mut self.gathering {
+            gathering.tick();
+        }
         self.work.crowd.tick();
         self.is_pausing = false;
         self.arm_accepts();
@@ -475,11 +480,29 @@ impl Core {
         let nothing_left = self.work.redirects.data.as_ref().is_none_or(|data| data.mesh.fall_asleep());
         // From here on other cores ring when they leave a message. This last look has seen all earlier ones.
         if nothing_left && !self.work.services.has_calls() {
-            self.driver.sleep()?;
+            let gather_for = self.gathering.as_mut().and_then(Gathering::begin);
+            self.driver.sleep(gather_for)?;
         }
         if let Some(data) = &self.work.redirects.data {
             data.mesh.wake_up();
         }
         Ok(())
     }
+}
+
+/// Prefetches the links that these bytes of clients ask for, before they are answered one by one. `hashes` is memory for
+/// the hashes of their codes.
+pub(super) fn prefetch<'a>(work: &Work, hashes: &mut Vec<CodeHash>, requests: impl Iterator<Item = &'a [u8]>) {
+    let Some(data) = &work.redirects.data else { return };
+    hashes.clear();
+    let places = &work.redirects.places;
+    for bytes in requests {
+        let Some(code) = carom_http::peek(bytes) else { continue };
+        let code = if places.are_many() { places.of_host(code, carom_http::peek_host(bytes)).1 } else { code };
+        let (hash, owner) = data.shard.resolve(&code);
+        if owner == data.shard.me {
+            hashes.push(hash);
+        }
+    }
+    data.shard.prefetch(hashes.iter().copied());
 }

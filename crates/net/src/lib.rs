@@ -45,4 +45,5 @@ pub use encap::Decapsulate;
 pub use events::{CloseReason, ConnectionId, Events};
 pub use next_hop::{NextHop, NextHops, Reflect};
 pub use pool::{FRAME_LEN, FramePool, MemoryPool};
+pub use segment::peek_payload;
 pub use stack::Stack;

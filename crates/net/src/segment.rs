@@ -58,6 +58,19 @@ impl Segment<'_> {
     }
 }
 
+/// Predicts the payload of a frame without a tunnel header. It is only a guess for prefetching: nothing is checked, and
+/// the end may have padding.
+#[inline]
+pub fn peek_payload(frame: &[u8]) -> &[u8] {
+    let Ok((ethernet, packet)) = ethernet::parse(frame) else { return &[] };
+    let ip_len = match packet.first() {
+        Some(first) if ethernet.ether_type == ethernet::IPV4 => usize::from(first & 0xf) * 4,
+        _ => ipv6::HEADER_LEN,
+    };
+    let tcp_len = packet.get(ip_len + 12).map_or(0, |offset| usize::from(offset >> 4) * 4);
+    packet.get(ip_len + tcp_len..).unwrap_or_default()
+}
+
 /// Checks and parses the segment of a packet.
 pub(crate) fn parse<'a>(packet: &IpPacket<'a>, verifies: bool) -> Result<Segment<'a>, DropReason> {
     let bytes = packet.payload;
@@ -189,7 +202,19 @@ mod tests {
                 assert_eq!((segment.seq, segment.ack, segment.window), (head.seq, head.ack, head.window));
                 assert_eq!((segment.flags, segment.payload), (head.flags, &b"hello"[..]));
                 assert_eq!(segment.options.timestamps, Some(Timestamps { value: 3, echo: 4 }));
+                assert!(peek_payload(&frame).starts_with(b"hello"));
             }
+        }
+    }
+
+    #[test]
+    fn payload_of_any_bytes_can_be_guessed() {
+        let frame = built(&head(flows()[0], None), b"hello", false);
+        for at in 0..frame.len() {
+            assert!(peek_payload(&frame[..at]).len() <= at);
+            let mut broken = frame.clone();
+            broken[at] = 0xff;
+            assert!(peek_payload(&broken).len() < frame.len());
         }
     }
 

@@ -112,6 +112,9 @@ pub enum Completion {
     Bell,
 }
 
+/// Completions for which [`Ring::gather`] stops waiting: with so many, the share of a wake-up in the cost of each is small.
+pub const GATHERED_MAX: usize = 32;
+
 /// An address that connections can be made to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address(usize);
@@ -129,6 +132,8 @@ pub struct Ring {
     #[allow(clippy::vec_box, reason = "the kernel reads an address after the push, when the list may have grown")]
     addresses: Vec<Box<SockAddr>>,
     bell: Option<BellRead>,
+    /// True if the kernel can wait for several completions for a bounded time, as Linux 6.12 and later can.
+    can_gather: bool,
 }
 
 /// The eventfd by which other threads ring, with the place where the kernel puts its count.
@@ -179,8 +184,9 @@ impl Ring {
         buffers.publish();
         let interval = Box::new(Timespec::new());
         let bell = bell.map(|file| BellRead { file, count: Box::new(0) });
+        let can_gather = uring.params().is_feature_min_timeout();
         let uring = IoUringDebug(uring);
-        let mut ring = Ring { uring, buffers, sends: Vec::new(), interval, addresses: Vec::new(), bell };
+        let mut ring = Ring { uring, buffers, sends: Vec::new(), interval, addresses: Vec::new(), bell, can_gather };
         ring.arm_bell();
         Ok(ring)
     }
@@ -349,10 +355,7 @@ impl Ring {
     /// If the kernel reports anything but a transient condition. The ring is unusable then.
     pub fn sleep(&mut self) -> io::Result<()> {
         self.buffers.publish();
-        match self.uring.0.submit_and_wait(1) {
-            Ok(_) => Ok(()),
-            Err(error) => passing(error),
-        }
+        self.uring.0.submit_and_wait(1).map(drop).or_else(passing)
     }
 
     /// Submits what was pushed and waits for a completion, for at most `at_most`.
@@ -363,12 +366,31 @@ impl Ring {
         if at_most.is_zero() || self.has_work() {
             return self.enter();
         }
-        self.buffers.publish();
         let time = Timespec::from(at_most);
-        match self.uring.0.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time)) {
-            Ok(_) => Ok(()),
-            Err(error) => passing(error),
+        self.enter_for(1, &SubmitArgs::new().timespec(&time))
+    }
+
+    /// True if [`Ring::gather`] works on this kernel.
+    pub fn can_gather(&self) -> bool {
+        self.can_gather
+    }
+
+    /// Submits what was pushed and waits for [`GATHERED_MAX`] completions. After `gather_for` one is enough, and after
+    /// `at_most` none is needed. Does not wait if a completion is there already.
+    ///
+    /// # Errors
+    /// If the kernel reports anything but a transient condition. The ring is unusable then.
+    pub fn gather(&mut self, gather_for: Duration, at_most: Duration) -> io::Result<()> {
+        if at_most <= gather_for || self.has_work() {
+            return self.wait(at_most);
         }
+        let time = Timespec::from(at_most);
+        self.enter_for(GATHERED_MAX, &SubmitArgs::new().timespec(&time).min_wait_usec(gather_for.as_micros() as u32))
+    }
+
+    fn enter_for(&mut self, completions: usize, args: &SubmitArgs<'_, '_>) -> io::Result<()> {
+        self.buffers.publish();
+        self.uring.0.submitter().submit_with_args(completions, args).map(drop).or_else(passing)
     }
 
     /// True if a completion waits, or the kernel has deferred work for us.

@@ -58,3 +58,37 @@ fn poll_reports_each_arrival_until_cancelled() {
         "{completion:?}"
     );
 }
+
+#[test]
+fn gathering_waits_for_several_completions() {
+    let mut ring = Ring::new(None).unwrap();
+    if !ring.can_gather() {
+        println!("skipped: the kernel is older than 6.12");
+        return;
+    }
+    let sockets = [(); 3].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    for (slot, socket) in sockets.iter().enumerate() {
+        ring.poll(socket, Tag { slot: slot as u32, generation: 0 });
+    }
+    ring.enter().unwrap();
+    let addresses = sockets.each_ref().map(|socket| socket.local_addr().unwrap());
+    let thread = std::thread::spawn(move || {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for address in addresses {
+            std::thread::sleep(Duration::from_millis(20));
+            socket.send_to(b"x", address).unwrap();
+        }
+    });
+    // All three come within the time. They are fewer than those that would end it.
+    let began = std::time::Instant::now();
+    ring.gather(Duration::from_secs(1), Duration::from_secs(10)).unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+    thread.join().unwrap();
+    let mut completions = Vec::new();
+    ring.take_completions(&mut completions);
+    assert_eq!(completions.len(), 3);
+    // Nothing comes: the longest time ends the wait.
+    ring.gather(Duration::from_millis(1), Duration::from_millis(20)).unwrap();
+    ring.take_completions(&mut completions);
+    assert_eq!(completions.len(), 3);
+}

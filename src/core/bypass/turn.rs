@@ -6,13 +6,13 @@ use std::rc::Rc;
 use carom_net::{CloseReason, ConnectionId};
 use carom_ring::Tag;
 
-use super::{Bypass, Report, StackTransport};
+use super::{Bypass, FRAMES_PER_BATCH, Report, StackTransport};
 use crate::core::driver::Transport;
-use crate::core::run_loop::Core;
+use crate::core::run_loop::{Core, REQUESTS_PREFETCHED_MIN, prefetch};
 use crate::core::work::Work;
 
 /// Frames of one turn. Answers to them go out together; then mail and other cores have their turn.
-const FRAMES_PER_TURN: usize = 256;
+const FRAMES_PER_TURN: u32 = 256;
 
 /// The tag of a place of the stack without a connection.
 const NO_TAG: Tag = Tag { slot: u32::MAX, generation: 0 };
@@ -24,13 +24,23 @@ impl Core {
         let mut worked = self.continue_sent(&mut bypass);
         let datapath = Rc::clone(&bypass.datapath);
         datapath.borrow_mut().begin(self.work.now.instant);
-        for _ in 0..FRAMES_PER_TURN {
-            if !datapath.borrow_mut().receive(&mut bypass.inbox) {
+        let mut frames = 0;
+        while frames < FRAMES_PER_TURN {
+            let batch = datapath.borrow_mut().take_batch();
+            if batch >= REQUESTS_PREFETCHED_MIN {
+                prefetch(&self.work, &mut self.prefetched, datapath.borrow().payloads());
+            }
+            for at in 0..batch {
+                datapath.borrow_mut().receive(at, &mut bypass.inbox);
+                self.deliver(&mut bypass);
+            }
+            frames += batch as u32;
+            if batch < FRAMES_PER_BATCH {
                 break;
             }
-            worked = true;
-            self.deliver(&mut bypass);
         }
+        self.count_requests(frames);
+        worked |= frames > 0;
         datapath.borrow_mut().run_timers(&mut bypass.inbox);
         worked |= !bypass.inbox.reports.is_empty();
         self.deliver(&mut bypass);
