@@ -174,14 +174,15 @@ packages:
 		done; \
 	fi
 
-# What looks at pages as tests have them: axe-core and html-validate. Nothing of it is needed to build or to run carom.
+# npm packages of tests: axe-core and html-validate check pages, and Shlink's JavaScript SDK calls the API. Building and running
+# carom needs none of them.
 .PHONY: page-tools
 page-tools: packages
-	@if [ ! -d tests/npm/node_modules/html-validate ]; then \
+	@if [ ! -d tests/npm/node_modules/html-validate ] || [ ! -d tests/npm/node_modules/@shlinkio/shlink-js-sdk ]; then \
 		if ! command -v npm >/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm; \
 		fi; \
-		command -v npm >/dev/null || { echo 'missing: npm, which installs what looks at pages' >&2; exit 1; }; \
+		command -v npm >/dev/null || { echo 'missing: npm, which installs packages of tests' >&2; exit 1; }; \
 		npm install --prefix tests/npm --no-package-lock --no-fund --no-audit --silent; \
 	fi
 

@@ -1,7 +1,7 @@
 //! The REST API and the pages: every response that hyper sends, on the public and on the admin listener.
 //!
-//! * `public` and `admin` are the two routers. `auth` identifies the `caller`, and `browser` recognises requests that
-//!   pages of other sites made a browser send. Handlers work with a `context` and build a `response`.
+//! * `public` and `admin` are the two routers. `auth` identifies the `caller`, `browser` recognises requests that
+//!   pages of other sites made a browser send, and `cors` lets pages call the REST API with a key. Handlers work with a `context` and build a `response`.
 //! * `rest` holds the REST API: `routes` is the table of public paths and `openapi` their description; `create` and
 //!   `patch` check requests; `short_urls`, `list`, `tags`, `visits`, `domains` and `apps` serve one resource each;
 //!   `bulk` and `export` carry many links at once, as `lines`, with bodies that are `streaming`.
@@ -28,6 +28,7 @@ mod caller;
 mod compat;
 mod console;
 mod context;
+mod cors;
 mod fields;
 mod page;
 mod problem;

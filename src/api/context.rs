@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::caller::Caller;
 use super::public_pages::pictures::Pictures;
 use crate::bridge::handle::ServiceHandle;
+use carom_model::access::origins::CorsOrigins;
 use carom_model::destination::long_url::Authority;
 use carom_model::link::creator_links::CreatorLinks;
 
@@ -28,6 +29,8 @@ pub struct Site {
     pub has_form: bool,
     /// The APIs that the public listeners serve.
     pub interfaces: Interfaces,
+    /// Origins of web pages that may call the REST API of the public listeners.
+    pub cors: CorsOrigins,
     /// True if the admin listener grants every right without an API key.
     pub trusts_admin: bool,
     /// Host names of the admin listener, in lower case.

@@ -110,6 +110,47 @@ impl Problem {
         )
     }
 
+    /// 501: clients ask for a Mercure hub, from which Shlink pushes updates.
+    pub(super) fn no_mercure() -> Problem {
+        let detail = "This service is not integrated with a Mercure hub.";
+        let title = "Mercure integration not configured";
+        Problem::shlink(StatusCode::NOT_IMPLEMENTED, "mercure-not-configured", title, detail)
+    }
+
+    /// 404: no link has this tag.
+    pub(super) fn no_tag(tag: &str) -> Problem {
+        let detail = format!("Tag with name \"{tag}\" could not be found");
+        Problem::shlink(StatusCode::NOT_FOUND, "tag-not-found", "Tag not found", detail).and("tag", tag)
+    }
+
+    /// 409: links already have the new name of a tag.
+    pub(super) fn tag_conflict(old: &str, new: &str) -> Problem {
+        let detail = format!(
+            "You cannot rename tag {old} to {new}, because it already exists. To merge the two tags, or to continue a rename that was interrupted, send \"merge\": true."
+        );
+        Problem::shlink(StatusCode::CONFLICT, "tag-conflict", "Tag conflict", detail)
+            .and("oldName", old)
+            .and("newName", new)
+    }
+
+    /// 409: the new name of a tag does not fit into these links, which keep the old one.
+    pub(super) fn tag_too_long(kept: u64, new: &str) -> Problem {
+        let detail = format!("{kept} links have no room for the tag {new} and keep the old one. All others changed.");
+        Problem::shlink(StatusCode::CONFLICT, "tag-conflict", "Tag conflict", detail).and("newName", new)
+    }
+
+    /// 503: a change of tags has reached only some links.
+    pub(super) fn tags_half_changed(changed: u64, why: &str) -> Problem {
+        Problem::unavailable(format!(
+            "{changed} links have changed, others have not: {why}. Send the request again to continue, a rename with \"merge\": true."
+        ))
+    }
+
+    /// Turns a 403 into that of a change of tags.
+    pub(super) fn of_tags(self) -> Problem {
+        self.and("type", "https://shlink.io/api/error/forbidden-tag-operation").and("title", "Forbidden tag operation")
+    }
+
     /// 404: the setting `api.compat` does not name this interface.
     pub(super) fn interface_off(interface: &str, name: &str) -> Problem {
         let detail = format!(
@@ -411,12 +452,17 @@ fn shown(field: &str) -> Cow<'_, str> {
     }
 }
 
+/// The version of Shlink whose API this one follows. Clients of Shlink compare it to decide which features they offer:
+/// with 4.6, filters by domain, excluded tags and API key.
+const SHLINK_VERSION: &str = "4.6.0";
+
 /// Returns the result of a health check, in the health check response format for HTTP APIs.
 pub(super) fn health(passes: bool) -> ApiResponse {
     let status = if passes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({
         "status": if passes { "pass" } else { "fail" },
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": SHLINK_VERSION,
+        "releaseId": env!("CARGO_PKG_VERSION"),
         "links": {},
     });
     answer(status, "application/health+json", body.to_string())

@@ -17,7 +17,7 @@ use super::query::percent_decoded;
 use super::rate_limit::with_quota;
 use super::request::is_read;
 use super::response::{ApiResponse, empty, uncached_redirect, with};
-use super::rest::{openapi, routes};
+use super::rest::{openapi, parameters, routes};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::forward;
 use carom_model::access::Role;
@@ -40,6 +40,19 @@ impl Context {
         if let Some(answer) = routes::without_path(request.method(), request.uri()) {
             return answer;
         }
+        let path = request.uri().path();
+        if path != "/rest" && !path.starts_with("/rest/") {
+            return self.route_path(request).await;
+        }
+        let grant = self.grant_of(&request);
+        let answer = match request.method() {
+            &Method::OPTIONS => self.rest_options(path, &grant),
+            _ => self.route_path(request).await,
+        };
+        self.with_grant(answer, &grant)
+    }
+
+    async fn route_path(&self, request: Request<Incoming>) -> ApiResponse {
         let path = request.uri().path().to_owned();
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         let method = request.method().clone();
@@ -90,10 +103,18 @@ impl Context {
             return problem.into_answer();
         }
         let query = request.uri().query();
+        if let Err(invalid) = parameters::check(request.uri().path(), &method, query) {
+            return Problem::invalid(&invalid).into_answer();
+        }
         match *segments {
             ["v3", "short-urls"] if method == Method::POST => self.create(request).await,
             ["v3", "short-urls"] => self.list(query).await,
-            ["v3", "tags"] => self.tags(query).await,
+            ["v3", "tags"] => match method {
+                Method::PUT => self.rename_tag(request).await,
+                Method::DELETE => self.delete_tags(query).await,
+                _ => self.tags(query).await,
+            },
+            ["v3", "mercure-info"] => Problem::no_mercure().into_answer(),
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
             ["v3", "domains"] => self.list_domains(),
             ["v3", "visits"] => self.all_visits().await,
@@ -233,6 +254,7 @@ mod tests {
     use super::*;
     use crate::api::context::Interfaces;
     use crate::bridge::handle::recording_handle;
+    use carom_model::access::origins::CorsOrigins;
     use carom_model::link::creator_links::CreatorLinks;
     use carom_model::testing::redirects::{Case, any_case, kind_of};
     use carom_model::visits::{VisitReceiver, ring};
@@ -252,6 +274,7 @@ mod tests {
             has_other_domains: false,
             has_form: false,
             interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },
+            cors: CorsOrigins::Any,
             trusts_admin: false,
             admin_hosts: Vec::new(),
             settings: serde_json::Value::Null,

@@ -9,7 +9,7 @@ use carom_model::dates::{self, DateError, INSTANT_MS_MAX};
 /// Length of a day, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
-/// The parameters of a query. Unknown parameters are ignored, as in Shlink.
+/// The parameters of a query. Handlers ignore unknown ones; `rest::parameters` refuses them before.
 #[derive(Debug)]
 pub(super) struct Params {
     pairs: Vec<(String, String)>,

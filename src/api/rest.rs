@@ -1,6 +1,6 @@
 //! The REST API, in the shape of Shlink's REST API v3: one file for each kind of request.
 //!
-//! [`routes`] is the table of paths, and [`openapi`] the description that a node serves. [`create`] and [`patch`]
+//! [`routes`] is the table of paths, [`parameters`] that of query parameters, and [`openapi`] the description that a node serves. [`create`] and [`patch`]
 //! check the fields of a link; [`short_urls`] asks the store for it and answers.
 
 pub(in crate::api) mod apps;
@@ -12,9 +12,11 @@ pub(in crate::api) mod export;
 pub(in crate::api) mod lines;
 pub(in crate::api) mod list;
 pub(in crate::api) mod openapi;
+pub(in crate::api) mod parameters;
 pub(in crate::api) mod patch;
 pub(in crate::api) mod routes;
 pub(in crate::api) mod short_urls;
 pub(in crate::api) mod streaming;
+pub(in crate::api) mod tag_changes;
 pub(in crate::api) mod tags;
 pub(in crate::api) mod visits;

@@ -15,6 +15,13 @@ pub const TAGS_PER_PAGE_MAX: usize = 10_000;
 /// than lists.
 pub const TAGS_COUNTED_MAX: usize = 100_000;
 
+/// Links that a rename or removal of tags changes at once. The writer puts them into one commit, or a few.
+pub const RETAG_BATCH_LEN: usize = 256;
+
+/// Longest time for which one request renames or removes tags; the client then repeats it to continue. Proxies often
+/// wait 60 seconds for a response.
+pub const RETAG_TIME_MAX: Duration = Duration::from_secs(20);
+
 /// Maximum number of tags of one app whose links are counted. Links can still be listed by any tag.
 pub const TAGS_OF_APP_COUNTED_MAX: usize = 10_000;
 

@@ -2,11 +2,13 @@
 //!
 //! An *app* is a named client, which owns the links that it creates. An API *key* ([`key`]) authenticates an app; only
 //! its hash is stored. The [`registry`] is the set of all keys. Several writers may change copies of it concurrently,
-//! and copies merge without conflicts. [`usage`] counts the activity of an app. This module does no I/O.
+//! and copies merge without conflicts. [`usage`] counts the activity of an app, and [`origins`] says which web pages may call
+//! the API. This module does no I/O.
 
 pub mod idempotency;
 pub mod key;
 pub mod miss_limiter;
+pub mod origins;
 pub mod rate;
 pub mod registry;
 pub mod usage;

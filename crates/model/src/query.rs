@@ -127,6 +127,10 @@ pub struct Filter {
     pub tags: Vec<String>,
     /// True if a link must have all the tags, false if one is enough.
     pub all_tags: bool,
+    /// Normalised tags, each once, of links to exclude.
+    pub excluded_tags: Vec<String>,
+    /// True if a link must have all the excluded tags to be excluded, false if one is enough.
+    pub excludes_all: bool,
     /// Earliest creation time, in milliseconds since 1970 UTC, inclusive.
     pub since_ms: Option<u64>,
     /// Latest creation time, in milliseconds since 1970 UTC, inclusive.
@@ -176,6 +180,7 @@ impl Filter {
     pub fn needs_filtering(&self) -> bool {
         self.term.is_some()
             || self.has_all()
+            || !self.excluded_tags.is_empty()
             || self.without_used_up
             || self.without_expired
             || self.condition.is_some()
@@ -259,7 +264,10 @@ pub struct ListQuery {
 impl ListQuery {
     /// True if the indexes can answer nearly all of the query. Otherwise links may have to be read one by one.
     pub fn is_by_index(&self) -> bool {
-        self.order.field == OrderField::DateCreated && self.filter.term.is_none() && self.filter.condition.is_none()
+        self.order.field == OrderField::DateCreated
+            && self.filter.term.is_none()
+            && self.filter.condition.is_none()
+            && self.filter.excluded_tags.is_empty()
     }
 
     /// Returns a hash that identifies the list. A cursor is valid for one list only.

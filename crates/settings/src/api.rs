@@ -4,9 +4,10 @@ use super::check::Checker;
 use super::keys::Key;
 use super::problem::{InvalidValue, Problem, quoted};
 use super::value;
+use carom_model::access::origins::{CorsOrigins, parse_origin};
 
 /// The APIs that the public listeners serve.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Api {
     /// True to serve the REST API, which is that of Shlink.
     pub shlink: bool,
@@ -16,6 +17,8 @@ pub struct Api {
     pub yourls: bool,
     /// True if the API of YOURLS answers JSONP.
     pub yourls_jsonp: bool,
+    /// Origins of web pages that may call the REST API.
+    pub cors: CorsOrigins,
 }
 
 /// An item of `api.compat`.
@@ -27,14 +30,33 @@ enum Interface {
     Yourls,
 }
 
+/// An item of `api.cors_origins`.
+#[derive(Clone, PartialEq, Eq)]
+enum Origin {
+    Off,
+    Any,
+    Named(String),
+}
+
+const RIGHT_ORIGIN: &str = "write \"*\", \"off\", or a list of origins without a path, such as \"https://app.example\"";
+
 const RIGHT: &str = "write \"off\", or any of \"shlink\", \"bitly\" and \"yourls\"";
 
 impl Api {
     /// Returns the names of the served APIs, for `api.compat`; `off` if there are none.
-    pub(super) fn names(self) -> Vec<&'static str> {
+    pub(super) fn names(&self) -> Vec<&'static str> {
         let all = [(self.shlink, "shlink"), (self.bitly, "bitly"), (self.yourls, "yourls")];
         let served: Vec<&str> = all.into_iter().filter(|(is_served, _)| *is_served).map(|(_, name)| name).collect();
         if served.is_empty() { vec!["off"] } else { served }
+    }
+
+    /// Returns the items of `api.cors_origins`.
+    pub(super) fn origins(&self) -> Vec<&str> {
+        match &self.cors {
+            CorsOrigins::Own => vec!["off"],
+            CorsOrigins::Any => vec!["*"],
+            CorsOrigins::Listed(listed) => listed.iter().map(String::as_str).collect(),
+        }
     }
 }
 
@@ -50,6 +72,7 @@ impl Checker<'_> {
             }
             named.into_iter().map(|(one, _)| one).collect()
         });
+        let cors = self.cors();
         let default = || vec![Interface::Shlink];
         let named: Vec<Interface> = named.unwrap_or_else(default);
         let has = |one| named.contains(&one);
@@ -58,7 +81,42 @@ impl Checker<'_> {
             bitly: has(Interface::Bitly),
             yourls: has(Interface::Yourls),
             yourls_jsonp: jsonp?,
+            cors,
         })
+    }
+
+    /// Returns the origins that may call the REST API.
+    fn cors(&mut self) -> CorsOrigins {
+        let Some(named) = self.list(Key::ApiCorsOrigins, RIGHT_ORIGIN, origin) else { return CorsOrigins::Any };
+        match &named[..] {
+            [(Origin::Off, _)] => return CorsOrigins::Own,
+            [(Origin::Any, _)] => return CorsOrigins::Any,
+            _ => {}
+        }
+        let mut listed = Vec::new();
+        for (one, source) in named {
+            let word = match one {
+                Origin::Named(origin) => {
+                    listed.push(origin);
+                    continue;
+                }
+                Origin::Off => "off",
+                Origin::Any => "*",
+            };
+            let wrong = InvalidValue::new(format!("combines {} with other values", quoted(word)), RIGHT_ORIGIN);
+            self.problems.push(Problem::of(source, Key::ApiCorsOrigins, wrong));
+        }
+        CorsOrigins::Listed(listed)
+    }
+}
+
+fn origin(text: &str) -> Result<Origin, InvalidValue> {
+    match text {
+        "off" => Ok(Origin::Off),
+        "*" => Ok(Origin::Any),
+        _ => parse_origin(text)
+            .map(Origin::Named)
+            .map_err(|why| InvalidValue::new(format!("{} {why}", quoted(text)), RIGHT_ORIGIN)),
     }
 }
 

@@ -81,6 +81,7 @@ pub enum Key {
     AccessLogAddresses,
     ApiCompat,
     ApiYourlsJsonp,
+    ApiCorsOrigins,
     BypassInterface,
     BypassAddresses,
     BypassQueues,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use carom_model::access::origins::CorsOrigins;
 use proptest::prelude::*;
 
 use super::*;
@@ -300,6 +301,20 @@ fn domains_are_told_apart_and_lead_elsewhere() {
     assert!(errors.matches("has no effect").count() == 2, "{errors}");
     let errors = from_file("[domains]\nunknown_host = '404'\nfallback = 1\n").unwrap_err().to_string();
     assert!(errors.contains("neither not_found nor misdirected") && errors.contains("domains.fallback"), "{errors}");
+}
+
+#[test]
+fn origins_of_pages_are_all_none_or_listed() {
+    let origins =
+        |value: &str| from_file(&format!("[api]\ncors_origins = {value}")).map(|(settings, _)| settings.api.cors);
+    assert_eq!(from_file("").unwrap().0.api.cors, CorsOrigins::Any);
+    assert_eq!(origins("\"*\"").unwrap(), CorsOrigins::Any);
+    assert_eq!(origins("\"off\"").unwrap(), CorsOrigins::Own);
+    let listed = CorsOrigins::Listed(vec!["https://a.example".to_owned(), "http://b.example:81".to_owned()]);
+    assert_eq!(origins("[\"https://A.example:443\", \"http://b.example:81\"]").unwrap(), listed);
+    for wrong in ["\"https://a.example/\"", "[\"*\", \"https://a.example\"]", "[\"off\", \"*\"]", "[]", "1"] {
+        assert!(origins(wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]

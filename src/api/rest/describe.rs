@@ -28,6 +28,8 @@ pub(in crate::api) struct ShortUrl<'a> {
     title: Option<&'a str>,
     crawlable: bool,
     forward_query: bool,
+    /// False: carom has no redirect rules.
+    has_redirect_rules: bool,
     redirect_status: u16,
     cache_seconds: Option<u32>,
     archived: bool,
@@ -107,6 +109,7 @@ fn describe<'a>(link: &'a Link, visits: VisitCounts, domains: &Domains, blocked:
         title: link.labels.title.as_deref(),
         crawlable: link.labels.crawlable,
         forward_query: link.policy.forward_query,
+        has_redirect_rules: false,
         redirect_status: link.policy.status.number(),
         cache_seconds: link.policy.cache_seconds,
         archived: link.policy.archived,

@@ -223,9 +223,14 @@ pub(in crate::api) fn filter_within(
 ) -> (Filter, bool) {
     let scope = params.text("domain").map_or_else(|| scope.clone(), |name| narrowed(name, scope.clone()));
     let app = params.read("app", |text| AppName::parse(text).map_err(|error| error.to_string()));
-    let is_other = app.as_ref().is_some_and(|app| scope.app().is_some_and(|own| own != app));
+    // The name of an API key in Shlink is that of its app. Names that no app can have match no link.
+    let of_key = params.text("apiKeyName").map(|name| AppName::parse(name).ok());
+    let apps = [scope.app().cloned().map(Some), app.map(Some), of_key];
+    let mut apps = apps.into_iter().flatten();
+    let first = apps.next();
+    let is_other = first.as_ref().is_some_and(|first| first.is_none() || apps.any(|app| app != *first));
     let has_any = scope.domains().is_none_or(|domains| !domains.is_empty()) && !is_other;
-    let scope = app.map_or_else(|| scope.clone(), |app| scope.clone().of(app));
+    let scope = first.flatten().map_or_else(|| scope.clone(), |app| scope.clone().of(app));
     (Filter { scope, ..filter(params) }, has_any)
 }
 
@@ -237,16 +242,8 @@ pub(in crate::api) fn named_in(params: &Params, named: impl Fn(&str) -> Vec<Code
 fn filter(params: &mut Params) -> Filter {
     let term = params.read("searchTerm", search_term);
     let url_terms = params.text("searchTerm").map(url_terms).unwrap_or_default();
-    let tags = Tags::of(params.list("tags")).map(|tags| tags.iter().map(str::to_owned).collect());
-    let tags = tags.unwrap_or_else(|error| {
-        params.refuse("tags", error.to_string());
-        Vec::new()
-    });
-    let all_tags = params.read("tagsMode", |mode| match mode {
-        "all" => Ok(true),
-        "any" => Ok(false),
-        _ => Err("must be any or all".to_owned()),
-    });
+    let (tags, all_tags) = tags_in(params, "tags", "tagsMode");
+    let (excluded_tags, excludes_all) = tags_in(params, "excludeTags", "excludeTagsMode");
     let condition = params.read("state", |text| {
         let names = || Condition::NAMES.map(|(name, _)| name).join(", ");
         Condition::parse(text).ok_or_else(|| format!("must be one of {}", names()))
@@ -257,14 +254,32 @@ fn filter(params: &mut Params) -> Filter {
         term: term.flatten(),
         url_terms,
         named: Vec::new(),
-        // With a single tag, "any" and "all" mean the same.
-        all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
         tags,
+        all_tags,
+        excluded_tags,
+        excludes_all,
         since_ms: params.since_ms("startDate"),
         until_ms: params.until_ms("endDate"),
         without_used_up: params.flag("excludeMaxVisitsReached"),
         without_expired: params.flag("excludePastValidUntil"),
     }
+}
+
+/// Reads a list of tags, and whether all of them are meant, by the names of their parameters.
+fn tags_in(params: &mut Params, list: &str, mode: &str) -> (Vec<String>, bool) {
+    let tags = Tags::of(params.list(list)).map(|tags| tags.iter().map(str::to_owned).collect());
+    let tags: Vec<String> = tags.unwrap_or_else(|error| {
+        params.refuse(list, error.to_string());
+        Vec::new()
+    });
+    let all = params.read(mode, |mode| match mode {
+        "all" => Ok(true),
+        "any" => Ok(false),
+        _ => Err("must be any or all".to_owned()),
+    });
+    // With a single tag, "any" and "all" mean the same.
+    let all = all.unwrap_or(false) && tags.len() > 1;
+    (tags, all)
 }
 
 /// Parses a search term into lower case; `None` if it consists of spaces.
@@ -327,7 +342,7 @@ mod tests {
         let full = list(
             "page=3&itemsPerPage=500&searchTerm=+F%C3%9C+x+&tags[]=B&tags%5B%5D=a+c&tags[]=b&tagsMode=all&orderBy=title-DESC\
              &startDate=2026-01-02T03:04:05+00:00&endDate=2026-01-02&excludeMaxVisitsReached=true&excludePastValidUntil=true\
-             &unknown=1&domain=GO.test",
+             &domain=GO.test",
         );
         let go = carom_model::domains::DomainName::parse("go.test").unwrap();
         let filter = Filter {
@@ -337,6 +352,8 @@ mod tests {
             named: Vec::new(),
             tags: vec!["a-c".to_owned(), "b".to_owned()],
             all_tags: true,
+            excluded_tags: Vec::new(),
+            excludes_all: false,
             since_ms: Some(1_767_323_045_000),
             until_ms: Some(1_767_398_399_999),
             without_used_up: true,

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use crate::api::response::{ApiResponse, answer};
 
 /// Text of the OpenAPI document, in JSON.
-const DOCUMENT: &str = include_str!("openapi.json");
+pub(super) const DOCUMENT: &str = include_str!("openapi.json");
 
 /// Handles `GET /rest/v3/openapi.json`: returns the OpenAPI document.
 pub(in crate::api) fn description() -> ApiResponse {

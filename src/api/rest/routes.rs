@@ -35,9 +35,10 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}/qr", "GET, HEAD"),
     ("/rest/v3/visits", "GET, HEAD"),
-    ("/rest/v3/tags", "GET, HEAD"),
+    ("/rest/v3/tags", "GET, HEAD, PUT, DELETE"),
     ("/rest/v3/tags/stats", "GET, HEAD"),
     ("/rest/v3/domains", "GET, HEAD"),
+    ("/rest/v3/mercure-info", "GET, HEAD"),
 ];
 
 /// Returns the methods that a path allows; empty if the path is unknown. A name of the API is not also a short
@@ -52,6 +53,12 @@ pub(in crate::api) fn methods_at(path: &str) -> Vec<&'static str> {
         }
     }
     methods
+}
+
+/// Returns the route of a path; `None` if the path is unknown.
+pub(in crate::api) fn route_of(path: &str) -> Option<&'static str> {
+    let named = ROUTES.iter().find(|(route, _)| *route == path);
+    named.or_else(|| ROUTES.iter().find(|(route, _)| is_at(route, path))).map(|(route, _)| *route)
 }
 
 /// Answers a request whose target is not a routable path: the asterisk, a tunnel, or bytes that must be
@@ -69,7 +76,7 @@ pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<ApiResp
 }
 
 /// Returns every method that some path allows, and `OPTIONS`, which the server as a whole allows.
-fn all_methods() -> Vec<&'static str> {
+pub(in crate::api) fn all_methods() -> Vec<&'static str> {
     let mut methods = Vec::new();
     for method in ROUTES.iter().flat_map(|(_, allow)| allow.split(", ")).chain(["OPTIONS"]) {
         if !methods.contains(&method) {
@@ -106,7 +113,7 @@ mod tests {
         assert_eq!(status(Method::CONNECT, b"a.example:443"), Some(501));
         assert_eq!((status(Method::GET, b"/%C3%A9"), status(Method::OPTIONS, b"/")), (None, None));
         let answer = without_path(&Method::OPTIONS, &Uri::from_static("*")).unwrap();
-        assert_eq!(answer.headers()[header::ALLOW], "GET, HEAD, POST, PATCH, DELETE, OPTIONS");
+        assert_eq!(answer.headers()[header::ALLOW], "GET, HEAD, POST, PATCH, DELETE, PUT, OPTIONS");
     }
 
     #[test]

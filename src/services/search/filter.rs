@@ -72,13 +72,17 @@ impl<'q> LinkFilter<'q> {
         let Listed { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())
             || self.filter.without_expired && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
-        let asks_for_more =
-            self.term.is_some() || self.filter.condition.is_some() || self.filter.without_used_up && marks.limited;
+        let asks_for_more = self.reads_records() || self.filter.without_used_up && marks.limited;
         match (has_all && !is_out, wanted || asks_for_more) {
             (false, _) => Ok(FilterResult::Other),
             (true, false) => Ok(FilterResult::One),
             (true, true) => self.look(view, place, wanted),
         }
+    }
+
+    /// True if only the record of a link says whether it matches.
+    fn reads_records(&self) -> bool {
+        self.term.is_some() || self.filter.condition.is_some() || !self.filter.excluded_tags.is_empty()
     }
 
     /// Tests a record. With a `place`, its link must belong there.
@@ -116,7 +120,12 @@ impl<'q> LinkFilter<'q> {
         } else {
             filter.tags.is_empty() || filter.tags.iter().any(has)
         };
+        let is_excluded = match filter.excludes_all {
+            true => filter.excluded_tags.iter().all(has),
+            false => filter.excluded_tags.iter().any(has),
+        };
         has_tags
+            && (filter.excluded_tags.is_empty() || !is_excluded)
             && filter.scope.has_link(code, link.app)
             && filter.since_ms.is_none_or(|since_ms| link.created_ms >= since_ms)
             && filter.until_ms.is_none_or(|until_ms| link.created_ms <= until_ms)
@@ -236,6 +245,12 @@ mod tests {
         assert!(all(Filter::default()));
         assert!(tags(&["b", "other"], false) && !tags(&["other"], false) && !tags(&["b", "other"], true));
         assert!(tags(&["b", "summer-sale"], true) && tags(&[], true));
+        let without = |tags: &[&str], excludes_all| {
+            let excluded_tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+            takes(&Filter { excluded_tags, excludes_all, ..Filter::default() }, &shown())
+        };
+        assert!(!without(&["b", "other"], false) && without(&["other"], false) && without(&["b", "other"], true));
+        assert!(!without(&["b", "summer-sale"], true) && without(&[], true) && without(&[], false));
         for (since_ms, until_ms, taken) in [(500, 500, true), (501, 600, false), (0, 499, false)] {
             assert_eq!(all(Filter { since_ms: Some(since_ms), until_ms: Some(until_ms), ..Filter::default() }), taken);
         }

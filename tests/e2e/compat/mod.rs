@@ -1,3 +1,5 @@
 //! Compatible APIs: clients of other shorteners.
 
+mod cors;
+mod sdk;
 mod shorteners;

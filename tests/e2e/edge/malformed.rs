@@ -238,7 +238,7 @@ fn request_target_form_follows_the_method() {
         wire.send(&request_at(&address.to_string(), "OPTIONS", "*", "", b""));
         let options = wire.reply();
         assert_eq!((options.status, options.field("content-length")), (200, Some("0")));
-        assert_eq!(options.field("allow"), Some("GET, HEAD, POST, PATCH, DELETE, OPTIONS"));
+        assert_eq!(options.field("allow"), Some("GET, HEAD, POST, PATCH, DELETE, PUT, OPTIONS"));
     }
     assert_eq!(node.wire().get("http://a/honest").location(), TARGET);
     node.terminate();

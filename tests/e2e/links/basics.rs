@@ -58,6 +58,7 @@ fn check_link(link: &Value, code: &str, short_url: &str) {
         "visitsSummary": {"total": 0, "nonBots": 0, "bots": 0}, "tags": [],
         "meta": {"validSince": null, "validUntil": link["meta"]["validUntil"], "maxVisits": null},
         "domain": null, "title": null, "crawlable": false, "forwardQuery": true,
+        "hasRedirectRules": false,
         "redirectStatus": 302, "cacheSeconds": null, "archived": false, "private": false, "blocked": false, "app": null,
         "appVersion": null,
     });

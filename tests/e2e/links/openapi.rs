@@ -53,7 +53,9 @@ fn description_is_sound() {
         assert!(operation["summary"].is_string(), "{name}");
         assert!(operation["tags"].as_array().unwrap().iter().all(|tag| groups.contains(tag.as_str().unwrap())));
         let responses = operation["responses"].as_object().unwrap();
-        assert!(responses.keys().any(|status| status.starts_with(['2', '3'])), "{name} never succeeds");
+        // Clients of Shlink ask for a Mercure hub, which carom does not have.
+        let succeeds = responses.keys().any(|status| status.starts_with(['2', '3']));
+        assert!(succeeds || name == "mercureInfo", "{name} never succeeds");
         for (status, response) in responses {
             assert!(resolve(&document, response)["description"].is_string(), "{name} {status}");
             let is_status = status.len() == 3 && status.parse().is_ok_and(|number| (100..600).contains(&number));
@@ -136,6 +138,11 @@ fn every_path_and_method_is_served() {
             }
             let expected = methods_at(&document, &place);
             if expected.contains(&method.to_uppercase()) {
+                continue;
+            }
+            if method == "options" && path.starts_with("/rest/") {
+                // The description says once that pages of other origins may ask this.
+                assert_eq!(reply.status, 204, "{path}");
                 continue;
             }
             assert_eq!(reply.status, 405, "{method} {path} is served and not described");

@@ -1,6 +1,7 @@
-//! Many links at once: lists, searches, exports and bulk requests.
+//! Many links at once: lists, searches, exports, bulk requests and changes of tags.
 
 mod bulk;
 mod export;
 mod queries;
 mod search;
+mod tags;

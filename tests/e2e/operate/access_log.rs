@@ -45,7 +45,7 @@ fn every_request_is_logged_without_secrets() {
         assert_eq!(wire.ask("GET", &format!("/{code}?token=hidden"), &fields, b"").status, 302);
     }
     assert_eq!(wire.ask("HEAD", "/none", "", b"").status, 404);
-    assert_eq!(wire.get("/rest/v3/short-urls?apiKey=hidden").status, 200);
+    assert_eq!(wire.get("/rest/v3/short-urls?searchTerm=hidden").status, 200);
     assert_eq!(Wire::open(node.admin).get("/status").status, 200);
     let mut broken = node.wire();
     broken.send(b"GET /x?q=hidden HTTP/1.1\r\nHost : x\r\n\r\n");

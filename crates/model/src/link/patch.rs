@@ -33,8 +33,33 @@ pub struct Patch {
     pub title: Option<Option<String>>,
     /// The new set of tags, complete.
     pub tags: Option<Tags>,
+    /// A change of single tags of the current set.
+    pub retag: Option<Retag>,
     /// The instant of a scheduled deletion, in milliseconds since 1970 UTC. A change of `archived` alone cancels it.
     pub delete_at_ms: Option<u64>,
+}
+
+/// A rename or removal of tags. A link without any of the removed tags stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Retag {
+    /// The tags to remove, normalised.
+    pub removed: Vec<String>,
+    /// The tag that replaces them, normalised.
+    pub added: Option<String>,
+}
+
+impl Retag {
+    /// True if a set has one of the tags to remove.
+    pub fn affects(&self, tags: &Tags) -> bool {
+        tags.iter().any(|tag| self.removed.iter().any(|removed| removed == tag))
+    }
+
+    /// Returns the changed set; `None` if it stays the same, or the new tag does not fit into it.
+    pub fn apply(&self, tags: &Tags) -> Option<Tags> {
+        let kept = tags.iter().filter(|tag| !self.removed.iter().any(|removed| removed == tag));
+        let changed = Tags::of(kept.chain(self.added.as_deref())).ok();
+        changed.filter(|_| self.affects(tags))
+    }
 }
 
 /// The start of a link would not be before its end.
@@ -75,6 +100,9 @@ impl Patch {
         }
         if let Some(tags) = &self.tags {
             changed.labels.tags.clone_from(tags);
+        }
+        if let Some(tags) = self.retag.as_ref().and_then(|retag| retag.apply(&changed.labels.tags)) {
+            changed.labels.tags = tags;
         }
         Ok(changed)
     }
@@ -125,6 +153,7 @@ mod tests {
                 crawlable: Some(other.labels.crawlable),
                 title: Some(other.labels.title.clone()),
                 tags: Some(other.labels.tags.clone()),
+                retag: None,
                 delete_at_ms: None,
             };
             let Link { code, created_ms, origin, version, .. } = link;
@@ -132,6 +161,29 @@ mod tests {
             let labels = LinkLabels { default_expiry: false, app, app_version, domain, unknown, ..other.labels.clone() };
             prop_assert_eq!(all.apply(&link), Ok(Link { code, created_ms, origin, version, labels, ..other }));
         }
+    }
+
+    #[test]
+    fn single_tags_are_renamed_and_removed() {
+        let retag = |removed: &[&str], added: Option<&str>, tags: &[&str]| {
+            let removed = removed.iter().map(|tag| (*tag).to_owned()).collect();
+            let patch = Patch { retag: Some(Retag { removed, added: added.map(str::to_owned) }), ..Patch::default() };
+            let mut link = crate::testing::link("abc", crate::link::Origin::Issued);
+            link.labels.tags = Tags::of(tags.iter().copied()).unwrap();
+            patch.apply(&link).unwrap().labels.tags.iter().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(retag(&["b"], Some("d"), &["a", "b"]), "a d");
+        assert_eq!(retag(&["b"], Some("a"), &["a", "b"]), "a");
+        assert_eq!(retag(&["b"], Some("d"), &["a"]), "a");
+        assert_eq!(retag(&["a", "b"], None, &["a", "b", "c"]), "c");
+        // A set with the longest tags has no room for a longer one.
+        let full: Vec<String> = (0..64).map(|number| format!("{number:064}")).collect();
+        let mut tags: Vec<&str> = full.iter().map(String::as_str).collect();
+        while Tags::of(tags.iter().copied()).is_err() {
+            tags.pop();
+        }
+        let (first, long) = (tags[0].to_owned(), "x".repeat(255));
+        assert_eq!(retag(&[&first], Some(&long), &tags), tags.join(" "));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
-pub(super) const API: [Setting; 2] = [
+pub(super) const API: [Setting; 3] = [
     Setting {
         key: Key::ApiCompat,
         name: "api.compat",
@@ -25,5 +25,16 @@ pub(super) const API: [Setting; 2] = [
         secret: false,
         doc: "Allow format=jsonp in the YOURLS API, which lets scripts of other sites read the responses.",
         show: |settings| Shown::plain(settings.api.yourls_jsonp),
+    },
+    Setting {
+        key: Key::ApiCorsOrigins,
+        name: "api.cors_origins",
+        env: "CAROM_API_CORS_ORIGINS",
+        flag: None,
+        kind: "*, off, or one or more origins such as https://app.example",
+        default: Some("*"),
+        secret: false,
+        doc: "Web pages whose scripts may call the REST API of the public listeners (CORS). *: all, for calls that carry an API key. Cookies are never accepted.",
+        show: |settings| Shown::list(settings.api.origins()),
     },
 ];

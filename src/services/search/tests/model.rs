@@ -157,6 +157,15 @@ impl CatalogModel {
             .values()
             .filter(|link| filter.term.as_ref().is_none_or(|term| has_term(link, term)))
             .filter(|link| {
+                let mut excluded = filter.excluded_tags.iter();
+                filter.excluded_tags.is_empty()
+                    || if filter.excludes_all {
+                        !excluded.all(|tag| has(link, tag))
+                    } else {
+                        !excluded.any(|tag| has(link, tag))
+                    }
+            })
+            .filter(|link| {
                 if filter.all_tags {
                     filter.tags.iter().all(|tag| has(link, tag))
                 } else {
@@ -273,14 +282,19 @@ pub(super) fn any_filter() -> impl Strategy<Value = Filter> {
     });
     let within = (proptest::option::of(0..60u64), proptest::option::of(0..60u64));
     let ended = proptest::option::weighted(0.2, Just(Condition::Expired));
-    (term, tags, any::<bool>(), within, any::<bool>(), scope, ended).prop_map(
-        |(term, tags, all_tags, (since_ms, until_ms), without_expired, scope, condition)| Filter {
+    let excluded =
+        prop_oneof![4 => Just(vec![]), 1 => Just(vec!["a"]), 1 => Just(vec!["a", "b"]), 1 => Just(vec!["b", "none"])];
+    let excluded = (excluded, any::<bool>());
+    (term, tags, any::<bool>(), within, any::<bool>(), scope, ended, excluded).prop_map(
+        |(term, tags, all_tags, (since_ms, until_ms), without_expired, scope, condition, (excluded, all))| Filter {
             scope,
             term,
             named: Vec::new(),
             url_terms: Vec::new(),
             all_tags: all_tags && tags.len() > 1,
             tags: tags.into_iter().map(str::to_owned).collect(),
+            excludes_all: all && excluded.len() > 1,
+            excluded_tags: excluded.into_iter().map(str::to_owned).collect(),
             since_ms,
             until_ms,
             without_used_up: false,
