@@ -189,13 +189,14 @@ pub struct FollowFence {
     at: Duration,
     /// Number of cores that do not have it yet.
     left: AtomicUsize,
+    is_refused: AtomicBool,
 }
 
 impl FollowFence {
     /// Returns a fence behind a reading that began at `at`, for that number of mailboxes.
     pub fn new(view: Arc<FleetView>, at: Duration, mailboxes: usize) -> FollowFence {
         assert!(mailboxes > 0, "nobody would pass the fence");
-        FollowFence { view, at, left: AtomicUsize::new(mailboxes) }
+        FollowFence { view, at, left: AtomicUsize::new(mailboxes), is_refused: AtomicBool::new(false) }
     }
 
     /// Records that a core has it.
@@ -205,6 +206,16 @@ impl FollowFence {
         if left == 1 {
             self.view.follow(self.at);
         }
+    }
+
+    /// Records that the writer has left out a change before it, so it will never pass.
+    pub fn refuse(&self) {
+        self.is_refused.store(true, Ordering::Release);
+    }
+
+    /// True if the writer has refused it.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
     }
 
     /// True if all cores have it.

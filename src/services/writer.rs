@@ -351,8 +351,11 @@ impl Writer {
         self.post_bundles();
     }
 
-    /// Sends a fence to all cores, behind the changes that came before it.
+    /// Sends a fence to all cores, behind the changes that came before it. Refuses it if one of them was left out.
     fn send_fence(&self, fence: &Arc<FollowFence>) {
+        if self.outbox.has_passed_over() {
+            return fence.refuse();
+        }
         self.setup.mailboxes.all().iter().for_each(|mailbox| mailbox.post(ToCore::Fence(Arc::clone(fence))));
     }
 

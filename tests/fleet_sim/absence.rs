@@ -92,6 +92,9 @@ impl World {
     fn has_followed(&self, node: usize) -> bool {
         let at = &self.nodes[node];
         let is_read = |part: usize| at.has_read(part, &self.redis);
-        at.followed.is_empty() && !at.store.now.compare.contains(&true) && (0..PARTS).all(is_read)
+        at.followed.is_empty()
+            && !at.outbox.has_passed_over()
+            && !at.store.now.compare.contains(&true)
+            && (0..PARTS).all(is_read)
     }
 }

@@ -266,6 +266,8 @@ impl Follower {
     /// follows them.
     fn note_followed(&mut self, begun: Duration) -> Result<(), Stopped> {
         let view = &self.fleet.view;
+        // A change was left out, because Redis has yet to hear of ours. The next fence comes after that.
+        self.is_fenced &= !self.fence.as_ref().is_some_and(|fence| fence.is_refused());
         if !self.is_fenced {
             let fence = Arc::new(FollowFence::new(Arc::clone(view), begun, self.fleet.mailboxes.all().len()));
             self.send_to_writer(WriterOrder::Fence(Arc::clone(&fence)))?;

@@ -6,7 +6,7 @@
 //! the stream has passed without showing it was lost, and is sent again. The disk keeps only the codes; the state to
 //! send is the present one in the store. So several changes of one code are sent as one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use carom_shards::Code;
 
@@ -58,6 +58,9 @@ pub struct Outbox {
     recent: VecDeque<Echo>,
     /// Links that may still appear although their clients got an error.
     withdrawn: VecDeque<(Code, u64)>,
+    /// Codes of which a change of another node may have been left out for a change of ours. A restart forgets which, so
+    /// then they are all.
+    passed_over: HashSet<Code>,
     writes: OutboxWrites,
     deliveries: Vec<Delivery>,
 }
@@ -73,6 +76,7 @@ impl Outbox {
         for delivery in entries {
             outbox.next_seq = outbox.next_seq.max(delivery.seq + 1);
             let pending = Pending { seq: delivery.seq, echo: None, ticks: 0, is_theirs: false };
+            outbox.passed_over.insert(delivery.code);
             if let Some(older) = outbox.pending.insert(delivery.code, pending) {
                 outbox.writes.removed.push(older.seq);
             }
@@ -113,6 +117,7 @@ impl Outbox {
     /// Removes the entry of a code, if it has one.
     pub fn forget(&mut self, code: &Code) {
         if let Some(pending) = self.pending.remove(code) {
+            self.passed_over.remove(code);
             if let Some(echo) = pending.echo {
                 assert!(self.echoes.remove(&(echo, *code)), "the change was awaited, and would not have been noticed");
             }
@@ -136,6 +141,7 @@ impl Outbox {
             return self.forget(&delivery.code);
         }
         if let Some(pending) = self.pending.get_mut(&delivery.code).filter(|pending| pending.seq == delivery.seq) {
+            self.passed_over.remove(&delivery.code);
             let before = pending.echo.replace(echo);
             if let Some(before) = before {
                 assert!(self.echoes.remove(&(before, delivery.code)), "an awaited change was not listed");
@@ -163,6 +169,17 @@ impl Outbox {
     /// True if Redis has not yet accepted a code's state, so that a state from there may be older.
     pub fn is_undelivered(&self, code: &Code) -> bool {
         self.pending.get(code).is_some_and(|pending| pending.echo.is_none() && !pending.is_theirs)
+    }
+
+    /// Records that a change of another node was left out, because Redis has not accepted our change of the code.
+    pub fn pass_over(&mut self, code: Code) {
+        debug_assert!(self.is_undelivered(&code), "nothing of ours is in the way");
+        self.passed_over.insert(code);
+    }
+
+    /// True if this node may lack a change that it has read in a stream.
+    pub fn has_passed_over(&self) -> bool {
+        !self.passed_over.is_empty()
     }
 
     /// True if a code has an entry.
@@ -309,6 +326,24 @@ mod tests {
     /// Returns the position of that entry.
     fn at(seq: u64) -> StreamPosition {
         StreamPosition { id: echo(seq).id, check: seq }
+    }
+
+    #[test]
+    fn passed_over_changes_count_until_ours_is_delivered() {
+        let mut outbox = Outbox::default();
+        outbox.note(code("a"), None);
+        assert!(!outbox.has_passed_over(), "no other change has come");
+        outbox.pass_over(code("a"));
+        assert!(outbox.has_passed_over());
+        let delivery = outbox.take_deliveries()[0];
+        outbox.accepted(delivery, echo(5));
+        assert!(!outbox.has_passed_over(), "ours is the newest");
+        outbox.note(code("a"), None);
+        assert!(!outbox.has_passed_over(), "that was before");
+        assert!(
+            Outbox::restore([delivery], []).has_passed_over(),
+            "a change may have been left out before the restart"
+        );
     }
 
     #[test]

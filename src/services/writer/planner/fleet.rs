@@ -141,7 +141,9 @@ impl CommitPlanner<'_> {
 
     /// Adopts a change of another node, unless this node has a newer one that Redis does not know yet.
     pub(super) fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> CodeState) {
-        if !self.outbox.is_undelivered(&code) {
+        if self.outbox.is_undelivered(&code) {
+            self.outbox.pass_over(code);
+        } else {
             let before = self.stored(&code, look_up);
             if before.adopts(&state) {
                 // A link that expired has no author of its removal.
@@ -160,7 +162,11 @@ impl CommitPlanner<'_> {
     pub(super) fn set_aside(&mut self, code: Code, text: Arc<[u8]>, look_up: impl Fn(&Code) -> CodeState) {
         let head = StateHead::of(&text);
         // Without a head nothing tells which state is newer. A pending one of this node will come back.
-        if self.outbox.is_undelivered(&code) || (head.is_none() && self.outbox.has(&code)) {
+        if self.outbox.is_undelivered(&code) {
+            self.outbox.pass_over(code);
+            return;
+        }
+        if head.is_none() && self.outbox.has(&code) {
             return;
         }
         let before = self.stored(&code, look_up);
