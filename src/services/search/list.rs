@@ -261,9 +261,14 @@ impl Finder<'_> {
     /// visited ones of them, provided that the query sorts by visits, descending.
     fn by_key(&self) -> Result<ListAnswer, StoreError> {
         let is_most_visited = self.is_most_visited();
-        // If too many match for certain, no scan is tried.
-        let sorted = if is_most_visited && self.asks_for_all() { ListAnswer::TooManyToSort } else { self.sorted()? };
-        match sorted {
+        // If too many match, or nobody has counted them yet, no scan is tried before the ranking.
+        if is_most_visited
+            && self.asks_for_all()
+            && let Some(answer) = self.most_visited()?
+        {
+            return Ok(answer);
+        }
+        match self.sorted()? {
             ListAnswer::TooManyToSort if is_most_visited => {
                 Ok(self.most_visited()?.unwrap_or(ListAnswer::TooManyToSort))
             }
