@@ -74,13 +74,20 @@ fn check_redirect(node: &Node, link: &Value) {
     }
 }
 
+/// Returns a link without the fields that came after 0.1.0, which say nothing of a link of that version.
+fn known_to_earlier(mut link: Value) -> Value {
+    let newer = link.as_object_mut().expect("a link").remove("hasRedirectRules");
+    assert_eq!(newer, Some(Value::Bool(false)));
+    link
+}
+
 #[test]
 fn every_link_reads_as_recorded() {
     let earlier = Earlier::unpack();
     let node = earlier.setup.start();
     let mut ops = ApiClient::new(&node, &earlier.ops);
     for link in &earlier.links {
-        assert_eq!(ops.get(&api_path(link)).json(), link["record"]);
+        assert_eq!(known_to_earlier(ops.get(&api_path(link)).json()), link["record"]);
     }
     for link in &earlier.links {
         check_redirect(&node, link);
@@ -115,7 +122,7 @@ fn earlier_redis_reads_as_recorded() {
     let mut ops = ApiClient::new(&node, &earlier.ops);
     assert!(ops.is_known(&node));
     for link in &earlier.links {
-        let (mut read, mut expected) = (ops.get(&api_path(link)).json(), link["record"].clone());
+        let (mut read, mut expected) = (known_to_earlier(ops.get(&api_path(link)).json()), link["record"].clone());
         // Each node counts its own visits.
         for link in [&mut read, &mut expected] {
             link["visitsSummary"].take();
