@@ -1,6 +1,5 @@
-//! The connections of one thread: plans the requests, checks the responses and records the results. It uses neither
-//! the ring nor the clock: the worker passes bytes and instants in, and afterwards applies the changes to each
-//! touched connection.
+//! The connections of one thread: plans requests, checks responses and records results. It uses neither the ring nor
+//! the clock: the worker passes bytes and instants in, and afterwards applies the changes to each touched connection.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

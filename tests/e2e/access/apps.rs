@@ -100,7 +100,9 @@ fn no_route_shows_links_of_another_app() {
                 let reply = two.other.ask(&upper, &path, fields, &body);
                 let text = String::from_utf8_lossy(&reply.body).into_owned();
                 assert!(!text.contains("first") || text.contains("/short-url-not-found"), "{what}: {text}");
-                if place.contains(&two.code) {
+                // Most calls refuse parameters of lists before they look for the link.
+                let is_refused = path.contains('?') && text.contains("searchTerm is not a parameter");
+                if place.contains(&two.code) && !is_refused {
                     reply.problem(404, "/short-url-not-found");
                 }
             }

@@ -5,13 +5,14 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::alarms::{alarms, is_seen};
-use crate::support::fleet::{self, settle};
+use crate::support::fleet::{self, Fleet, settle};
+use crate::support::http::{SHORT_URLS, Wire};
 use crate::support::node::{Dice, Node, Setup, wait_until};
 use crate::support::redis::Server;
 use crate::support::store::open_store;
@@ -245,4 +246,46 @@ mod fault_tests {
         is_seen(&node, "visits_dropped");
         node.kill();
     }
+}
+
+/// The alarm comes after a minute, so this test is not among those of the fleet, each of which has the machine to itself.
+#[test]
+fn missing_counts_of_visits_raise_an_alarm() {
+    let server = Server::start();
+    let nodes = Fleet::new(2, &server.url());
+    let start = |number: usize| {
+        let node = nodes.setup(number).expect("redis_away").expect("visits_missing").start();
+        settle(&node);
+        node
+    };
+    let (counting, other) = (start(0), start(1));
+    counting.wire().shorten_as("kept", "https://example.org/kept");
+    let path = format!("{SHORT_URLS}/kept");
+    wait_until("the link on the other node", || other.wire().get(&path).status == 200);
+    let published = |node: &Node| {
+        let visits = node.status()["fleet"]["visits"].clone();
+        visits.as_array().unwrap().iter().map(|of| of["published"].as_u64().unwrap()).sum::<u64>()
+    };
+    let other = other.terminate();
+    let before = published(&counting);
+    assert_eq!(counting.wire().get("/kept").status, 302);
+    wait_until("a published batch", || published(&counting) > before);
+    counting.terminate();
+    // The batches are gone from Redis, and the node that has them is away.
+    for stream in server.command(&["KEYS", "*:v:*"]).list() {
+        server.command(&["DEL", &stream.text()]);
+    }
+    let other = other.start();
+    let begun = Instant::now();
+    while !alarms(&other.status()).contains(&"visits_missing") {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{}", other.status()["fleet"]);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(begun.elapsed() > Duration::from_secs(50), "a snapshot had no time");
+    is_seen(&other, "visits_missing");
+    assert!(Wire::open(other.admin).get("/metrics").text().contains("carom_fleet_visits_missing 1\n"));
+    let counting = start(0);
+    wait_until("the end of the alarm", || !alarms(&other.status()).contains(&"visits_missing"));
+    counting.terminate();
+    other.terminate();
 }

@@ -168,10 +168,12 @@ impl Pair {
     /// Segments that the kernel's TCP in the namespace of the server has received over the link. Those of loopback are
     /// left out: a connection of the harness may end at any time.
     pub(crate) fn kernel_segments(&self) -> u64 {
-        self.server.run(|| loop {
-            let (before, all, after) = (loopback_packets(), segments_received(), loopback_packets());
-            if before == after {
-                return all.wrapping_sub(after);
+        self.server.run(|| {
+            loop {
+                let (before, all, after) = (loopback_packets(), segments_received(), loopback_packets());
+                if before == after {
+                    return all.wrapping_sub(after);
+                }
             }
         })
     }
