@@ -8,7 +8,6 @@ use hyper::{Request, StatusCode};
 
 use super::auth::shows_key;
 use super::context::Context;
-use super::query::pairs;
 use super::response::{ApiResponse, empty, with};
 use super::rest::routes;
 use carom_model::access::origins::{CorsOrigins, OriginGrant};
@@ -30,8 +29,7 @@ impl Context {
         let origin = request.headers().get(header::ORIGIN).map(HeaderValue::to_str);
         let Some(Ok(origin)) = origin.filter(|_| self.site.interfaces.shlink) else { return OriginGrant::Refused };
         let is_preflight = request.method() == hyper::Method::OPTIONS;
-        let in_query = || pairs(request.uri().query().unwrap_or_default()).any(|(name, _)| name == "apiKey");
-        self.site.cors.grant(origin, is_preflight || shows_key(request.headers()) || in_query())
+        self.site.cors.grant(origin, is_preflight || shows_key(request.headers()))
     }
 
     /// Answers `OPTIONS` for a path of the REST API. A path that does not exist gets the methods of all paths, so that
