@@ -178,13 +178,16 @@ impl Filter {
     /// True if the index keys and the time range alone cannot answer the query, so that links must be filtered one by
     /// one. Each new condition must be added here: otherwise it is silently ignored.
     pub fn needs_filtering(&self) -> bool {
-        self.term.is_some()
+        self.reads_records()
             || self.has_all()
-            || !self.excluded_tags.is_empty()
             || self.without_used_up
             || self.without_expired
-            || self.condition.is_some()
             || self.scope.domains().is_some() && (self.scope.app().is_some() || self.domain_index_keys().is_none())
+    }
+
+    /// True if only the record of a link says whether it matches, whatever the indexes say.
+    pub fn reads_records(&self) -> bool {
+        self.term.is_some() || self.condition.is_some() || !self.excluded_tags.is_empty()
     }
 
     /// Returns the keys of the tag index that list the requested links; empty if the links are listed by creation time.
@@ -264,10 +267,7 @@ pub struct ListQuery {
 impl ListQuery {
     /// True if the indexes can answer nearly all of the query. Otherwise links may have to be read one by one.
     pub fn is_by_index(&self) -> bool {
-        self.order.field == OrderField::DateCreated
-            && self.filter.term.is_none()
-            && self.filter.condition.is_none()
-            && self.filter.excluded_tags.is_empty()
+        self.order.field == OrderField::DateCreated && !self.filter.reads_records()
     }
 
     /// Returns a hash that identifies the list. A cursor is valid for one list only.

@@ -72,17 +72,12 @@ impl<'q> LinkFilter<'q> {
         let Listed { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())
             || self.filter.without_expired && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
-        let asks_for_more = self.reads_records() || self.filter.without_used_up && marks.limited;
+        let asks_for_more = self.filter.reads_records() || self.filter.without_used_up && marks.limited;
         match (has_all && !is_out, wanted || asks_for_more) {
             (false, _) => Ok(FilterResult::Other),
             (true, false) => Ok(FilterResult::One),
             (true, true) => self.look(view, place, wanted),
         }
-    }
-
-    /// True if only the record of a link says whether it matches.
-    fn reads_records(&self) -> bool {
-        self.term.is_some() || self.filter.condition.is_some() || !self.filter.excluded_tags.is_empty()
     }
 
     /// Tests a record. With a `place`, its link must belong there.
@@ -120,12 +115,13 @@ impl<'q> LinkFilter<'q> {
         } else {
             filter.tags.is_empty() || filter.tags.iter().any(has)
         };
-        let is_excluded = match filter.excludes_all {
-            true => filter.excluded_tags.iter().all(has),
-            false => filter.excluded_tags.iter().any(has),
+        let is_excluded = if filter.excludes_all {
+            !filter.excluded_tags.is_empty() && filter.excluded_tags.iter().all(has)
+        } else {
+            filter.excluded_tags.iter().any(has)
         };
         has_tags
-            && (filter.excluded_tags.is_empty() || !is_excluded)
+            && !is_excluded
             && filter.scope.has_link(code, link.app)
             && filter.since_ms.is_none_or(|since_ms| link.created_ms >= since_ms)
             && filter.until_ms.is_none_or(|until_ms| link.created_ms <= until_ms)
