@@ -96,11 +96,7 @@ impl Context {
     /// Returns the next page; `None` if the store cannot deliver it, or the node shuts down.
     async fn next_page(&self, request: &LongRequest, filter: &Arc<Filter>, behind: Vec<u8>) -> Option<Page> {
         let mut page = pin!(self.services.page(behind, Arc::clone(filter)));
-        poll_fn(|context| match request.must_end(context) {
-            true => Poll::Ready(None),
-            false => page.as_mut().poll(context),
-        })
-        .await
+        poll_fn(|context| if request.must_end(context) { Poll::Ready(None) } else { page.as_mut().poll(context) }).await
     }
 
     fn is_ending(&self) -> bool {

@@ -19,9 +19,10 @@ pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> 
     let mut invalid = Vec::new();
     for (name, value) in fields {
         if let Err(reason) = take(&mut patch, name, value, bounds) {
-            invalid.push(match create::is_known(name) && !LASTING.contains(&name.as_str()) {
-                true => Invalid::value(name, &reason, value),
-                false => Invalid::new(name, reason),
+            invalid.push(if create::is_known(name) && !LASTING.contains(&name.as_str()) {
+                Invalid::value(name, &reason, value)
+            } else {
+                Invalid::new(name, reason)
             });
         }
     }

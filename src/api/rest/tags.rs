@@ -18,9 +18,8 @@ impl Context {
     /// Handles `GET /rest/v3/tags`: lists the tags.
     pub(in crate::api) async fn tags(&self, query: Option<&str>) -> ApiResponse {
         let with_stats = Params::of(query).flag("withStats");
-        self.tag_page(query, with_stats, move |tags, stats| match with_stats {
-            true => json!({"data": tags, "stats": stats}),
-            false => json!({"data": tags}),
+        self.tag_page(query, with_stats, move |tags, stats| {
+            if with_stats { json!({"data": tags, "stats": stats}) } else { json!({"data": tags}) }
         })
         .await
     }
@@ -54,13 +53,11 @@ impl Context {
                     shown["pagination"] = json!(Pagination::of(page, per_page, found.tags.len(), found.total));
                     to_json(&json!({"tags": shown}))
                 };
-                match count <= TAGS_WRITTEN_AT_ONCE {
-                    true => json_text(StatusCode::OK, write()),
-                    false => {
-                        let text = self.services.hand_off(JobKind::Document, write).await;
-                        text.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
-                    }
+                if count <= TAGS_WRITTEN_AT_ONCE {
+                    return json_text(StatusCode::OK, write());
                 }
+                let text = self.services.hand_off(JobKind::Document, write).await;
+                text.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
             }
             Ok(other) => failed(&other).into_answer(),
             Err(reason) => no_list(reason),

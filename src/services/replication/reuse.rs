@@ -210,9 +210,10 @@ impl LinkReuse {
                 // Only the link with this very slug will do.
                 let search = Search::new(link, *reuse, key, at);
                 let is_here = turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
-                searches.push(match is_here {
-                    true => Search { step: Step::Look(link.code), here: Some(link.code), ..search },
-                    false => search,
+                searches.push(if is_here {
+                    Search { step: Step::Look(link.code), here: Some(link.code), ..search }
+                } else {
+                    search
                 });
                 continue;
             }

@@ -127,13 +127,13 @@ impl Finder<'_> {
             candidates,
             wanted,
             |listed| Behind::Place(listed.place),
-            |listed, wanted| match self.names().contains(&listed.place.code) {
+            |listed, wanted| {
                 // A named link is on the list already.
-                true => Ok(FilterResult::Other),
-                false if passing.as_mut().is_some_and(|passing| !passing.may_have(&listed.place)) => {
-                    Ok(FilterResult::Other)
+                let is_listed = self.names().contains(&listed.place.code);
+                if is_listed || passing.as_mut().is_some_and(|passing| !passing.may_have(&listed.place)) {
+                    return Ok(FilterResult::Other);
                 }
-                false => sift.look_at_listed(view, listed, wanted),
+                sift.look_at_listed(view, listed, wanted)
             },
         )
     }

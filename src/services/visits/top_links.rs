@@ -56,9 +56,10 @@ impl TopLinks {
             self.end_subject();
             self.name = name.to_vec();
         }
-        self.counts.add(match is_together {
-            true => History::decode(value).unwrap_or_default().all.counts,
-            false => TallyRow::decode(&mut &value[..]).unwrap_or_default().counts,
+        self.counts.add(if is_together {
+            History::decode(value).unwrap_or_default().all.counts
+        } else {
+            TallyRow::decode(&mut &value[..]).unwrap_or_default().counts
         });
     }
 

@@ -243,10 +243,11 @@ impl Registry {
         let grant = Grant { app: app.clone(), role, expires_ms, creates, domains };
         let key = self.add_beside(grant, now_ms, usize::from(until_ms <= now_ms))?;
         if let Some(entry) = self.entries.get_mut(&hash) {
-            match until_ms <= now_ms {
+            if until_ms <= now_ms {
                 // Revocation takes effect at once on all nodes, even if their clocks differ.
-                true => entry.revoked_ms = Some(now_ms),
-                false => entry.expires_ms = earliest(entry.expires_ms, Some(until_ms)),
+                entry.revoked_ms = Some(now_ms);
+            } else {
+                entry.expires_ms = earliest(entry.expires_ms, Some(until_ms));
             }
         }
         Ok((key, old))
