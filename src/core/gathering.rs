@@ -2,15 +2,15 @@
 //!
 //! At tens of thousands of requests a second, waking up costs several times as much as the answer. So a busy core lets
 //! requests arrive for [`GATHER_TIME`] and answers them together, as NICs do with interrupts. It does so only where this
-//! pays: requests must come fast, several must come in that time, and they must be few in proportion to the open
-//! connections. Otherwise all clients may be waiting for the core while it waits for them.
+//! pays: requests must come fast, several must come in that time, and most connections must bring none. Otherwise all
+//! clients may be waiting for the core while it waits for them.
 
 use std::time::Duration;
 
 use super::work::TICKS_PER_SECOND;
 
-/// Time for which requests are gathered. It delays each by half of that on average. At 40,000 requests a second it halves
-/// the number of wake-ups twice.
+/// Time for which requests are gathered. A request waits for half of it on average. At 40,000 requests a second, four
+/// come in that time.
 pub(super) const GATHER_TIME: Duration = Duration::from_micros(100);
 
 /// Requests per second on a core from which gathering is tried: one in [`GATHER_TIME`].
