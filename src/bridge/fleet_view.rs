@@ -291,7 +291,11 @@ mod tests {
         assert!(!fence.is_passed());
         assert_eq!(view.followed(), FollowedMark(0));
         fence.pass();
-        assert!(fence.is_passed());
+        assert!(fence.is_passed() && !fence.is_refused());
+        assert_eq!(view.followed(), FollowedMark(77));
+        let later = FollowFence::new(Arc::clone(&view), Duration::from_millis(99), 2);
+        later.refuse();
+        assert!(later.is_refused() && !later.is_passed());
         assert_eq!(view.followed(), FollowedMark(77));
     }
 }

@@ -4,7 +4,7 @@
 //! The thread takes turns between the three, in small pieces, so that none blocks the others. It sleeps on the queue of
 //! deliveries for at most [`POLL`], which bounds how old a change of another node can get before this node sees it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -78,8 +78,7 @@ pub(super) fn prepare(
         ticked: Instant::now(),
         dropped: 0,
         told: Cell::new(0),
-        fence: None,
-        is_fenced: true,
+        fence: RefCell::new(None),
     };
     follower.take_places().map_err(io::Error::other)?;
     Ok(follower)
@@ -107,10 +106,8 @@ pub(super) struct Follower {
     dropped: u64,
     /// Number of orders sent to the writer.
     told: Cell<u64>,
-    /// The last fence that was sent behind changes.
-    fence: Option<Arc<FollowFence>>,
-    /// True if a fence was sent behind all changes that were sent.
-    is_fenced: bool,
+    /// The fence behind all orders that may change what cores have; `None` until one is sent behind the last order.
+    fence: RefCell<Option<Arc<FollowFence>>>,
 }
 
 /// The urgency of the next turn.
@@ -199,7 +196,7 @@ impl Follower {
         self.expected.clear();
         self.ending.clear();
         self.compare = None;
-        (self.fence, self.is_fenced) = (None, false);
+        self.fence.replace(None);
         // Deliveries that are waiting may concern dropped orders, so the outbox is read again.
         self.queue = self.fleet.links.outbox()?.into();
         for partition in Partition::all() {
@@ -230,6 +227,9 @@ impl Follower {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.told.set(self.told.get() + 1);
+        if !matches!(order, WriterOrder::Fence(_) | WriterOrder::Tick) {
+            self.fence.replace(None);
+        }
         self.writer.send(order).map_err(|_| Stopped::Ended)
     }
 
@@ -264,17 +264,18 @@ impl Follower {
 
     /// Notes that all streams were read to their ends since `begun`. The cores may not have all changes yet: then a fence
     /// follows them.
-    fn note_followed(&mut self, begun: Duration) -> Result<(), Stopped> {
+    fn note_followed(&self, begun: Duration) -> Result<(), Stopped> {
         let view = &self.fleet.view;
-        // A change was left out, because Redis has yet to hear of ours. The next fence comes after that.
-        self.is_fenced &= !self.fence.as_ref().is_some_and(|fence| fence.is_refused());
-        if !self.is_fenced {
-            let fence = Arc::new(FollowFence::new(Arc::clone(view), begun, self.fleet.mailboxes.all().len()));
-            self.send_to_writer(WriterOrder::Fence(Arc::clone(&fence)))?;
-            (self.fence, self.is_fenced) = (Some(fence), true);
-        } else if self.fence.as_ref().is_none_or(|fence| fence.is_passed()) {
-            view.follow(begun);
+        // After a refusal, because Redis has yet to hear of a change of ours, another fence is sent.
+        if let Some(fence) = self.fence.borrow().as_ref().filter(|fence| !fence.is_refused()) {
+            if fence.is_passed() {
+                view.follow(begun);
+            }
+            return Ok(());
         }
+        let fence = Arc::new(FollowFence::new(Arc::clone(view), begun, self.fleet.mailboxes.all().len()));
+        self.send_to_writer(WriterOrder::Fence(Arc::clone(&fence)))?;
+        self.fence.replace(Some(fence));
         Ok(())
     }
 
@@ -296,7 +297,6 @@ impl Follower {
                 let entries =
                     entries.into_iter().map(|entry| (StreamPosition::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
-                self.is_fenced = false;
                 self.send_to_writer(WriterOrder::Followed(StreamBatch { partition, entries, is_newer, to }))
             }
             Read::Gap => {

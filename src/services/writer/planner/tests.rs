@@ -245,7 +245,9 @@ fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
         delete_on(FleetDecision::NoReply { asked: false, alone: true }),
     );
     let gone = CodeState::Held(mine.deleted(NOW));
+    assert!(!outbox.has_passed_over());
     assert_eq!(decide(&mut outbox, &gone, WriterOrder::ComparedStates(vec![(code(), theirs)])), (None, None));
+    assert!(outbox.has_passed_over(), "redirects may lack a change that was read");
 }
 
 #[test]
