@@ -481,6 +481,9 @@ impl Core {
         // From here on other cores ring when they leave a message. This last look has seen all earlier ones.
         if nothing_left && !self.work.services.has_calls() {
             let gather_for = self.gathering.as_mut().and_then(Gathering::begin);
+            if gather_for.is_some() {
+                self.work.stats.gathered.add(1);
+            }
             self.driver.sleep(gather_for)?;
         }
         if let Some(data) = &self.work.redirects.data {

@@ -75,6 +75,8 @@ pub struct CoreStats {
     pub handed_over: Counter,
     /// Iterations of the core's loop.
     pub turns: Counter,
+    /// Sleeps in which the core gathered requests instead of waking up for the first one.
+    pub gathered: Counter,
     /// Longest time for which a task (a request that is not a redirect) occupied the core without a pause, in
     /// microseconds.
     pub task_micros_max: Counter,

@@ -159,6 +159,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "forwardedIn": core.forwarded_in.get(),
         "doorbells": core.doorbells.get(),
         "turns": core.turns.get(),
+        "gathered": core.gathered.get(),
         "longestTaskMicros": core.task_micros_max.get(),
         "codes": {
             "remaining": core.codes_remaining.get(),

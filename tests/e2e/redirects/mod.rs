@@ -3,6 +3,7 @@
 mod destinations;
 mod expiry;
 mod fields;
+mod gathering;
 mod hot_copies;
 mod memory;
 mod visit_limits;

@@ -126,6 +126,11 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
         "Iterations of the event loop of the core. More requests per iteration mean a busier core.",
         |core| core.turns.get() as f64,
     ),
+    counter(
+        "carom_loop_gathered_total",
+        "Sleeps in which the core gathered requests for 100 µs, as a busy core does (Linux 6.12 and later).",
+        |core| core.gathered.get() as f64,
+    ),
 ];
 
 /// Metrics of the datapath of each core that has bypass.
