@@ -10,7 +10,7 @@ const CLIENTS: usize = 4;
 const WIRES: usize = 32;
 
 /// Bounds a test that goes wrong.
-const ROUNDS_MAX: usize = 200_000;
+const ROUNDS_MAX: usize = 40_000;
 
 fn gathered(node: &Node) -> u64 {
     sum(&node.status(), "/gathered")
