@@ -293,11 +293,13 @@ impl Context {
     /// Returns the link that a request asks for, under that code, with the rule for reuse.
     pub(in crate::api) fn new_link(&self, create: Create, code: Code) -> NewLink {
         let is_chosen = create.slug.is_some();
-        let reuse = match create.find {
-            true if !create.private => Reuse::Any,
-            // A private link is never shared with another caller.
-            _ if is_chosen || create.private => Reuse::Never,
-            _ => Reuse::Recent,
+        // A private link is never shared with another caller.
+        let reuse = if create.find && !create.private {
+            Reuse::Any
+        } else if is_chosen || create.private {
+            Reuse::Never
+        } else {
+            Reuse::Recent
         };
         let origin = if is_chosen { Origin::Custom } else { Origin::Issued };
         NewLink { link: Arc::new(self.link_of(create, code, origin)), reuse, pending: None }
