@@ -113,6 +113,21 @@ fn answer_to_an_old_cookie_leaves_a_new_handshake() {
 }
 
 #[test]
+fn late_segment_of_a_cookie_opens_nothing() {
+    let mut bench = with_cookie();
+    bench.give(&bench.client_segment(0, 0, b"GET"));
+    bench.send(b"302");
+    let id = bench.id();
+    bench.stack.reset(bench.now_us, id, &mut bench.pool);
+    bench.sent();
+    // Both sides have sent three bytes.
+    let end = bench.client_segment(3, 3, b"");
+    bench.give(&TcpRepr { control: TcpControl::Fin, ..end });
+    assert_eq!(bench.notes.opened, [id]);
+    bench.assert_empty();
+}
+
+#[test]
 fn window_of_zero_for_ever_ends() {
     let mut bench = Bench::connected();
     bench.give(&TcpRepr { window_len: 0, ..bench.client_segment(0, 0, b"GET") });
