@@ -213,7 +213,12 @@ impl Connection {
         if context.shared.config.faults().never_retransmits {
             return;
         }
-        let record = self.without_acknowledged(context, record);
+        let mut record = self.without_acknowledged(context, record);
+        if record.payload_len > self.mss {
+            // The next hop takes less than before. What is left follows once this is acknowledged.
+            record.payload_len = self.mss;
+            record.marks &= !held::FIN;
+        }
         self.emit(context, &record);
     }
 

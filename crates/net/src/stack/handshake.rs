@@ -36,7 +36,10 @@ impl Stack {
 
     /// Returns the next hop of answers, and whether it is where the client's frames come from.
     fn hop<H: NextHops>(&self, arrival: &Arrival<'_>, hops: &mut H) -> Option<(NextHop, bool)> {
-        match hops.next_hop(arrival.flow.local.ip(), arrival.flow.remote.ip()) {
+        let found = hops.next_hop(arrival.flow.local.ip(), arrival.flow.remote.ip());
+        // A route without a VLAN does not lead to a client whose frames have a tag.
+        let leads = |hop: &NextHop| arrival.is_wrapped || hop.vlan.is_some() || arrival.reflected.vlan.is_none();
+        match found.filter(leads) {
             Some(hop) => Some((hop, false)),
             None => (!arrival.is_wrapped).then_some((arrival.reflected, true)),
         }
@@ -102,6 +105,7 @@ impl Stack {
         };
         let entry = HalfOpen { handshake, sent_us: now_us as u32, attempts: 0 };
         match self.half_open.insert(entry) {
+            None if self.shared.config.faults().sends_no_cookies => return Err(DropReason::Full),
             Some(place) => {
                 self.flows.insert(arrival.hash, place);
                 self.wheel.arm(place, ((now_us / 1000) as u32).wrapping_add(SYN_ACK_TIMEOUT_MS));

@@ -1,6 +1,6 @@
 //! Attacks: blind segments, floods, windows and sizes that cost, overlaps.
 
-use carom_net::{CloseReason, DropReason, Reflect, StackConfig};
+use carom_net::{CloseReason, DropReason, NetFaults, Reflect, StackConfig};
 use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber, TcpTimestampRepr};
 
 use crate::peer::{Bench, CLIENT, IRS, SERVER, frame, syn};
@@ -63,6 +63,17 @@ fn syn_flood_leaves_room_for_clients() {
     assert_eq!(bench.stack.counters().cookies_refused, 1);
     bench.now_us += 3_000_000;
     assert_eq!(bench.give(&guess)[0].control, TcpControl::Rst);
+}
+
+#[test]
+fn without_cookies_a_flood_keeps_clients_out() {
+    let faults = NetFaults { sends_no_cookies: true, ..NetFaults::default() };
+    let mut bench = Bench::new(StackConfig { half_open_max: 128, faults, ..StackConfig::default() });
+    for attacker in 0..128_u8 {
+        bench.give_frame(&frame([11, 0, 0, attacker], &syn()));
+    }
+    assert_eq!(bench.give(&syn()), []);
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::Full), 1);
 }
 
 /// Returns a bench whose SYN cache is full, and that has answered the client's SYN with a cookie.
