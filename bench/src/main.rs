@@ -230,6 +230,8 @@ fn measure(
         // Complete results of an earlier run stay unchanged.
         let partial = common.json.with_extension("partial.json");
         write_json(&results, &partial)?;
+        // The reader may have closed the pipe.
+        let _ = std::io::stdout().write_all(report::table(&results).as_bytes());
         say(&format!("what was measured so far is in {}", partial.display()));
         return Err(error);
     }

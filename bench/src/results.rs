@@ -57,6 +57,12 @@ pub(crate) struct BypassResults {
     pub(crate) idle_over_bypass: f64,
     /// Memory of an idle connection over kernel sockets, in bytes.
     pub(crate) idle_over_kernel: f64,
+    /// Bytes of an export in a second over bypass, round by round.
+    #[serde(default)]
+    pub(crate) export_over_bypass: Vec<f64>,
+    /// Bytes of an export in a second over kernel sockets, round by round.
+    #[serde(default)]
+    pub(crate) export_over_kernel: Vec<f64>,
     /// Figures with their budgets.
     pub(crate) figures: Vec<ComparedFigure>,
     /// Omissions and remarks.

@@ -122,7 +122,7 @@ impl NextHops for Routes {
             RouteLookup::Found(hop) if hop.interface == self.interface => Some(NextHop {
                 mac: hop.mac,
                 source_mac: hop.source_mac,
-                vlan: None,
+                vlan: hop.vlan,
                 mtu: u16::try_from(hop.mtu).unwrap_or(u16::MAX),
             }),
             _ => None,

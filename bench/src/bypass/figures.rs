@@ -42,19 +42,38 @@ pub(super) fn of(results: &BypassResults) -> Vec<ComparedFigure> {
         Some(0.6),
         how,
     );
-    let stack = results.idle_over_bypass - results.idle_over_kernel;
+    let stack = Some(results.idle_over_bypass - results.idle_over_kernel).filter(|_| results.idle_over_kernel > 0.0);
     let how =
         "memory per idle connection over bypass, less that over kernel sockets; the kernel's buffers are not counted";
-    add("memory per idle connection in the stack", Some(stack), None, "bytes", Some(256.0), how);
+    add("memory per idle connection in the stack", stack, None, "bytes", Some(256.0), how);
     let how = "64 connections, at saturation";
     add("frames received per redirect", median(results.frames_in.clone()), None, "", None, how);
     add("frames sent per redirect", median(results.frames_out.clone()), None, "", None, how);
     let how =
         "a thread that turns frames around with AF_XDP, without TCP: system calls, copies and both ways over the veth";
-    add("CPU per frame in the veth itself, receiver", Some(results.reflector_micros), None, "µs", None, how);
+    add("CPU per frame in the veth itself, receiver", measured(results.reflector_micros), None, "µs", None, how);
     let how = "of the machine, the sender of the frames included";
-    add("CPU per frame in the veth itself, machine", Some(results.reflector_machine_micros), None, "µs", None, how);
+    add("CPU per frame in the veth itself, machine", measured(results.reflector_machine_micros), None, "µs", None, how);
+    figures.extend(export(results));
     figures
+}
+
+/// Returns a value that was measured: any but 0.
+fn measured(value: f64) -> Option<f64> {
+    Some(value).filter(|value| *value > 0.0)
+}
+
+/// Compares the export of many links over bypass with that over kernel sockets.
+fn export(results: &BypassResults) -> Option<ComparedFigure> {
+    let rounds = results.export_over_bypass.iter().zip(&results.export_over_kernel);
+    let figure = Figure {
+        name: "export of links, bytes/s relative to kernel sockets".to_owned(),
+        value: median(rounds.map(|(bypass, kernel)| bypass / kernel).collect())?,
+        unit: "times".to_owned(),
+        budget: Some(Budget::AtLeast(0.5)),
+        how: "up to 256 MiB over one connection; median of the rounds' ratios".to_owned(),
+    };
+    Some(ComparedFigure { figure, kernel: None })
 }
 
 /// Returns the server's CPU over bypass with TLS, less the cost of the cipher, relative to kernel sockets without TLS.
@@ -89,7 +108,14 @@ mod tests {
                 runs.push(run(subject, scenario, micros + cipher));
             }
         }
-        BypassResults { runs, idle_over_bypass: 900.0, idle_over_kernel: 700.0, ..BypassResults::default() }
+        BypassResults {
+            runs,
+            idle_over_bypass: 900.0,
+            idle_over_kernel: 700.0,
+            export_over_bypass: vec![60.0],
+            export_over_kernel: vec![80.0],
+            ..BypassResults::default()
+        }
     }
 
     #[test]
@@ -105,6 +131,7 @@ mod tests {
         let secure = value("server CPU with TLS, without the cipher, relative to kernel sockets");
         assert_eq!(secure.figure.value, 3.0 / 5.0);
         assert_eq!(value("p99 at 40,000/s").figure.value, 0.3);
+        assert_eq!(value("export of links, bytes/s relative to kernel sockets").figure.value, 0.75);
         assert_eq!(value("memory per idle connection in the stack").figure.value, 200.0);
     }
 

@@ -11,6 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -49,6 +50,9 @@ const WARM_UP: f64 = 12.0;
 /// Groups of idle connections: while a group opens, the server may free memory of its start.
 const IDLE_GROUPS: usize = 5;
 
+/// Bytes that are read of an export: some seconds.
+const EXPORT_LEN: u64 = 256 << 20;
+
 /// Runs of the measurement of a frame's cost, and the seconds of each.
 const FRAME_RUNS: usize = 3;
 const FRAME_SECONDS: &str = "2";
@@ -82,7 +86,10 @@ pub(crate) fn run(
     }
     results.links = order.links;
     results.scenarios = SCENARIOS.iter().map(|scenario| scenario.name.to_owned()).collect();
-    (results.reflector_micros, results.reflector_machine_micros) = cost_of_frame(place)?;
+    match cost_of_frame(place) {
+        Ok(cost) => (results.reflector_micros, results.reflector_machine_micros) = cost,
+        Err(error) => results.notes.push(format!("The cost of a frame in the veth was not measured: {error:#}")),
+    }
     let pair = VethPair::new()?;
     let mut session = Session {
         order: *order,
@@ -93,15 +100,7 @@ pub(crate) fn run(
         softirq: softirq_thread(cpus.server),
         results,
     };
-    pair.client.run(|| {
-        for round in 0..order.rounds {
-            // Each round starts with another server, so that none always follows the same one.
-            for at in (0..candidates.len()).map(|at| (at + round) % candidates.len()) {
-                session.serve(&candidates[at], round, stop)?;
-            }
-        }
-        session.idle()
-    })?;
+    let outcome = pair.client.run(|| session.run(&candidates, stop));
     if let Ok(control) = pair.client.run(|| std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")) {
         results.notes.push(format!("Congestion control of the kernel's TCP: {}.", control.trim()));
     }
@@ -109,8 +108,9 @@ pub(crate) fn run(
     if retransmissions > 0 {
         results.notes.push(format!("Over bypass, carom sent {retransmissions} segments again, in all runs together."));
     }
+    // Also after an interruption, with the rounds so far.
     results.figures = figures::of(results);
-    Ok(())
+    outcome
 }
 
 /// A comparison under way. Its methods run on a thread in the client's namespace.
@@ -127,6 +127,32 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Runs all rounds. A server that fails becomes a note, and the others continue.
+    fn run(&mut self, candidates: &[Candidate], stop: &AtomicBool) -> Result<()> {
+        for round in 0..self.order.rounds {
+            // Each round starts with another server, so that none always follows the same one.
+            for at in (0..candidates.len()).map(|at| (at + round) % candidates.len()) {
+                let outcome = self.serve(&candidates[at], round, stop);
+                if stop.load(Ordering::Relaxed) {
+                    bail!("interrupted");
+                }
+                self.note(&format!("Round {} of {} ended early", round + 1, candidates[at].name), outcome);
+            }
+        }
+        let outcome = self.idle();
+        self.note("The memory of idle connections was not measured", outcome);
+        Ok(())
+    }
+
+    /// Makes a note of an error.
+    fn note(&mut self, what: &str, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            let note = format!("{what}: {error:#}");
+            say(&note);
+            self.results.notes.push(note);
+        }
+    }
+
     /// Starts a server, runs all scenarios against it, and ends it.
     fn serve(&mut self, candidate: &Candidate, round: usize, stop: &AtomicBool) -> Result<()> {
         let server = candidate.start(&self.pair.server, self.cpus.server, self.place)?;
@@ -145,6 +171,11 @@ impl Session<'_> {
                 self.results.frames_in.extend(after.frames_in(before));
                 self.results.frames_out.extend(after.frames_out(before));
             }
+        }
+        match candidate.name {
+            OVER_BYPASS => self.results.export_over_bypass.push(export_rate(PLAIN)?),
+            OVER_KERNEL => self.results.export_over_kernel.push(export_rate(PLAIN)?),
+            _ => {}
         }
         self.results.retransmissions += self.counters(candidate)?.retransmissions;
         if self.results.subjects.iter().all(|subject| subject.name != candidate.name) {
@@ -275,6 +306,20 @@ impl DatapathCounters {
         let redirects = self.redirects - before.redirects;
         (redirects > 0).then(|| frames as f64 / redirects as f64)
     }
+}
+
+/// Reads [`EXPORT_LEN`] bytes of an export, or all of it. Returns the bytes in a second.
+fn export_rate(address: SocketAddr) -> Result<f64> {
+    let mut stream = TcpStream::connect(address)?;
+    let start = Instant::now();
+    write!(stream, "GET /rest/v3/short-urls/export HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut head = [0; 12];
+    stream.read_exact(&mut head)?;
+    if !head.ends_with(b" 200") {
+        bail!("the export answered {:?}", String::from_utf8_lossy(&head));
+    }
+    let len = std::io::copy(&mut stream.take(EXPORT_LEN), &mut std::io::sink())?;
+    Ok(len as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Requests JSON from a server of this namespace.

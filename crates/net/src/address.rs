@@ -30,6 +30,13 @@ impl Address {
         &self.0
     }
 
+    /// Returns the sum of the address in a checksum.
+    pub(crate) fn sum(&self) -> u64 {
+        let (words, _) = self.0.as_chunks::<4>();
+        let skipped = if self.is_v4() { 3 } else { 0 };
+        words[skipped..].iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum()
+    }
+
     /// Returns the bytes as they are in a header: 4 or 16.
     pub(crate) fn wire(&self) -> &[u8] {
         if self.is_v4() { &self.0[12..] } else { &self.0 }

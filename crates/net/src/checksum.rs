@@ -5,15 +5,20 @@ use crate::address::Address;
 /// Adds the 16-bit words of `bytes` to `sum`. Every piece except the last must have an even length.
 pub(crate) fn add(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
-    let mut sum = sum;
-    for word in words {
-        let word = u64::from_be_bytes(*word);
-        sum += (word >> 32) + (word & 0xffff_ffff);
+    let (half, rest) = rest.as_chunks::<4>();
+    // Words in the byte order of the machine: only the sum is swapped (RFC 1071, 2 (B)).
+    let with_carry = |own: u64, word: u64| {
+        let (added, carries) = own.overflowing_add(word);
+        added + u64::from(carries)
+    };
+    let mut own = words.iter().fold(0, |own, word| with_carry(own, u64::from_ne_bytes(*word)));
+    own = half.iter().fold(own, |own, half| with_carry(own, u64::from(u32::from_ne_bytes(*half))));
+    if !rest.is_empty() {
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        own = with_carry(own, u64::from(u32::from_ne_bytes(last)));
     }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let word = u64::from_be_bytes(last);
-    sum + (word >> 32) + (word & 0xffff_ffff)
+    sum + u64::from(u16::from_be(fold(own)))
 }
 
 /// Folds a sum into 16 bits, without the complement.
@@ -28,8 +33,7 @@ pub(crate) const fn fold(sum: u64) -> u16 {
 /// Returns the sum of the pseudo-header of TCP (RFC 9293, 3.1; RFC 8200, 8.1). Both forms of an IPv4 address sum up
 /// alike, once the prefix of the mapped form is left out.
 pub(crate) fn pseudo_header(source: &Address, destination: &Address, protocol: u8, len: usize) -> u64 {
-    let (source, destination) = (source.wire(), destination.wire());
-    add(add(u64::from(protocol) + len as u64, source), destination)
+    u64::from(protocol) + len as u64 + source.sum() + destination.sum()
 }
 
 #[cfg(test)]

@@ -65,6 +65,8 @@ pub struct NetFaults {
     pub leaks_frames: bool,
     /// A FIN counts before the data in front of it.
     pub takes_early_fin: bool,
+    /// A SYN without room in the SYN cache is dropped.
+    pub sends_no_cookies: bool,
 }
 
 impl StackConfig {

@@ -209,14 +209,18 @@ pub(crate) fn scale_for(window: u32) -> u8 {
     (0..14).find(|scale| window >> scale <= u32::from(u16::MAX)).unwrap_or(14)
 }
 
+/// Returns the longest segment that a next hop takes, with these bytes of IP and TCP headers.
+fn segment_max(hop: &NextHop, headers: u16) -> u16 {
+    hop.mtu.saturating_sub(headers).clamp(MSS_MIN, (FRAME_LEN - PAYLOAD_AT) as u16)
+}
+
 impl Connection {
     /// Returns an established connection. Its first segment sets the send window.
     pub(crate) fn new(handshake: &Handshake, generation: u32, config: &StackConfig, now_ms: u32) -> Connection {
         let has_timestamps = handshake.ts_recent.is_some();
         let headers = if handshake.flow.local.is_v4() { 40 } else { 60 };
         let options = if has_timestamps { TIMESTAMPS_LEN as u16 } else { 0 };
-        let own = handshake.hop.mtu.saturating_sub(headers).clamp(MSS_MIN, (FRAME_LEN - PAYLOAD_AT) as u16);
-        let mss = handshake.peer_mss.clamp(MSS_MIN, own) - options;
+        let mss = handshake.peer_mss.clamp(MSS_MIN, segment_max(&handshake.hop, headers)) - options;
         let facts = [
             (has_timestamps, fact::TIMESTAMPS),
             (handshake.is_sack_permitted, fact::SACK),
@@ -263,6 +267,14 @@ impl Connection {
             timer_at_ms: 0,
             ack_at_ms: 0,
         }
+    }
+
+    /// Sends to another next hop from now on. New segments become shorter if its packets do; they never become longer.
+    pub(crate) fn set_hop(&mut self, hop: NextHop) {
+        let headers = if self.flow.local.is_v4() { 40 } else { 60 };
+        let options = if self.has(fact::TIMESTAMPS) { TIMESTAMPS_LEN as u16 } else { 0 };
+        self.mss = self.mss.min(segment_max(&hop, headers) - options);
+        self.hop = hop;
     }
 
     /// Takes the round trip of the handshake.

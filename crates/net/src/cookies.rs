@@ -2,8 +2,9 @@
 //! full.
 //!
 //! The sequence number holds a counter of 64 seconds and an index of the segment size, under two keyed hashes
-//! (Bernstein; RFC 4987, 3.6). Window scale and selective acknowledgement are in the low bits of the timestamp, as
-//! Linux does it, so a client without timestamps gets neither.
+//! (Bernstein; RFC 4987, 3.6). The client's number is hashed, not added as in Linux. So a later segment of the
+//! connection, in which both numbers have grown by as much, is no answer to the cookie. Window scale and selective
+//! acknowledgement are in the low bits of the timestamp, as Linux does it, so a client without timestamps gets neither.
 
 use crate::address::Flow;
 use crate::keys::{KeyUse, Keys};
@@ -34,12 +35,12 @@ pub(crate) fn encode(keys: &Keys, flow: &Flow, irs: u32, mss: u16, now_us: u64) 
     let index = SIZES.iter().rposition(|size| *size <= mss).unwrap_or(0) as u32;
     let step = step(now_us);
     let low = (keys.hash(KeyUse::CookieTime, flow, step) as u32).wrapping_add(index) & LOW_MASK;
-    (keys.hash(KeyUse::Cookie, flow, 0) as u32).wrapping_add(irs).wrapping_add(step << LOW_BITS).wrapping_add(low)
+    (keys.hash(KeyUse::Cookie, flow, irs) as u32).wrapping_add(step << LOW_BITS).wrapping_add(low)
 }
 
 /// Returns the segment size of a cookie, if it is one of ours and young enough.
 pub(crate) fn decode(keys: &Keys, flow: &Flow, cookie: u32, irs: u32, now_us: u64) -> Option<u16> {
-    let rest = cookie.wrapping_sub(keys.hash(KeyUse::Cookie, flow, 0) as u32).wrapping_sub(irs);
+    let rest = cookie.wrapping_sub(keys.hash(KeyUse::Cookie, flow, irs) as u32);
     let age = (step(now_us).wrapping_sub(rest >> LOW_BITS)) & 0xff;
     if age >= STEPS_VALID {
         return None;
@@ -85,6 +86,16 @@ mod tests {
         let cookie = encode(&keys, &flow, 77, 1460, NOW_US);
         assert!(decode(&keys, &flow, cookie, 77, NOW_US + 60_000_000).is_some());
         assert_eq!(decode(&keys, &flow, cookie, 77, NOW_US + 130_000_000), None);
+    }
+
+    #[test]
+    fn numbers_that_have_grown_alike_are_refused() {
+        let keys = Keys::new(&[3; 16]);
+        let flow = Flow::default();
+        let cookie = encode(&keys, &flow, 77, 536, NOW_US);
+        for grown in 1..10_000 {
+            assert_eq!(decode(&keys, &flow, cookie.wrapping_add(grown), 77 + grown, NOW_US), None, "{grown}");
+        }
     }
 
     #[test]

@@ -40,9 +40,7 @@ impl Keys {
         let mut bytes = [0; 40];
         bytes[..36].copy_from_slice(&flow.bytes());
         bytes[36..].copy_from_slice(&number.to_be_bytes());
-        let mut hasher = SipHasher13::new_with_keys(low, high);
-        hasher.write(&bytes);
-        hasher.finish()
+        SipHasher13::new_with_keys(low, high).hash(&bytes)
     }
 
     /// Returns the initial sequence number of a connection (RFC 6528, 3): a clock of 4 µs plus a keyed hash of the

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, XdpAttached};
+use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::features::DriverFeatures;
@@ -198,4 +199,38 @@ pub fn addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
         found.extend(local.or(address));
     })?;
     Ok(found)
+}
+
+/// Returns the number of policy rules beside the three that every network namespace has: those of the tables `local`,
+/// `main` and `default`.
+///
+/// # Errors
+/// If the kernel refuses the question.
+pub fn policy_rules() -> io::Result<usize> {
+    let mut count = 0;
+    for family in [netlink_packet_route::AddressFamily::Inet, netlink_packet_route::AddressFamily::Inet6] {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        let outcome = Netlink::open(0)?.dump(RouteNetlinkMessage::GetRule(message), |(message, _)| {
+            if let RouteNetlinkMessage::NewRule(rule) = message {
+                count += usize::from(!is_usual(&rule));
+            }
+        });
+        match outcome {
+            // A kernel without IPv6.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            result => result?,
+        }
+    }
+    Ok(count)
+}
+
+/// True for the rules of the tables `local`, `main` and `default`, which select nothing.
+fn is_usual(rule: &RuleMessage) -> bool {
+    let priority = rule.attributes.iter().find_map(|attribute| match attribute {
+        RuleAttribute::Priority(priority) => Some(*priority),
+        _ => None,
+    });
+    // The rule of the table `local` has the priority 0, which the kernel leaves out.
+    matches!((priority.unwrap_or(0), rule.header.table), (0, 255) | (32_766, 254) | (32_767, 253))
 }

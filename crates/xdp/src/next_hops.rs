@@ -45,8 +45,10 @@ const GROUPS: i32 = libc::RTMGRP_LINK
 /// The interface and the MAC addresses for packets to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResolvedHop {
-    /// The number of the interface.
+    /// The number of the interface; of a VLAN, that of the interface below it.
     pub interface: u32,
+    /// The number of the VLAN whose tag the frames need.
+    pub vlan: Option<u16>,
     /// The MAC address of the interface.
     pub source_mac: [u8; 6],
     /// The MAC address of the neighbour: the gateway, or the peer itself.
@@ -75,6 +77,8 @@ pub struct LinkState {
     pub mtu: u32,
     /// True if the interface is up and has a carrier.
     pub is_up: bool,
+    /// The interface below a VLAN (802.1Q), and the number of the VLAN.
+    pub vlan: Option<(u32, u16)>,
 }
 
 /// The kernel's links, routes and neighbours. It is used on one thread, in the network namespace where it was opened.
@@ -129,8 +133,9 @@ impl RouteTables {
             None => self.resolve(interface, neighbour, UNKNOWN_INTERVAL, now),
         }
         let mtu = mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
+        let (interface, vlan) = link.vlan.map_or((interface, None), |(below, number)| (below, Some(number)));
         known.map_or(RouteLookup::Resolving, |known| {
-            RouteLookup::Found(ResolvedHop { interface, source_mac: link.mac, mac: known.mac, mtu })
+            RouteLookup::Found(ResolvedHop { interface, vlan, source_mac: link.mac, mac: known.mac, mtu })
         })
     }
 

@@ -2,5 +2,8 @@
 //! skipped, and passes.
 
 mod ends;
+mod faults;
+mod floods;
 mod operate;
 mod serving;
+mod wires;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -12,6 +13,7 @@ use socket2::SockRef;
 
 use crate::support::http::Wire;
 use crate::support::node::{Node, SLOW, Setup, wait_until};
+use crate::support::wire::{ENDS, FrameWire, Treatment};
 
 /// The address of the node.
 pub(crate) const SERVER: &str = "10.78.0.2:8080";
@@ -80,18 +82,36 @@ impl Pair {
         pair.client
             .command("ip", &format!("link add {here} {queues} type veth peer name s0 {queues} netns {of_server}"))
             .unwrap();
-        for (namespace, name, last) in [(&*pair.client, here.as_str(), 1), (&pair.server, "s0", 2)] {
-            namespace.command("ip", "link set lo up").unwrap();
-            namespace.command("ip", &format!("addr add 10.78.{subnet}.{last}/24 dev {name}")).unwrap();
-            namespace.command("ip", &format!("link set {name} up")).unwrap();
-            // Frames of a veth have no checksum otherwise, and may be larger than the MTU.
-            for offload in ["tx", "gso", "tso", "gro"] {
-                namespace.command("ethtool", &format!("-K {name} {offload} off")).unwrap();
-            }
-        }
+        equip(&pair.client, &here, &format!("10.78.{subnet}.1"));
+        equip(&pair.server, "s0", &format!("10.78.{subnet}.2"));
         // More addresses of the client, for tests that use several of loopback.
         pair.client.command("ip", &format!("route add local 10.78.{subnet}.128/25 dev lo")).unwrap();
         pair
+    }
+
+    /// Makes a pair with a program between its two ends; `None` for users who may not make namespaces. The program sees
+    /// the VLAN tags of answers to the `tapped` ports of the client.
+    pub(crate) fn over_wire(tapped: Range<u16>, treatment: Treatment) -> Option<(Pair, FrameWire)> {
+        if is_skipped() {
+            return None;
+        }
+        let [client, between, server] = [(); 3].map(|()| Namespace::new().expect("root may make namespaces"));
+        let [to_client, to_server] = ENDS;
+        for (end, namespace, name) in [(to_client, &client, "c0"), (to_server, &server, "s0")] {
+            let (one, of) = ("numrxqueues 1 numtxqueues 1", namespace.pid());
+            between
+                .command("ip", &format!("link add {end} {one} type veth peer name {name} {one} netns {of}"))
+                .expect("the kernel has veth");
+            // Room for the header of a tunnel.
+            between.command("ip", &format!("link set {end} mtu 1600 up")).expect("it is there");
+            switch_off_offloads(&between, end);
+        }
+        let pair = Pair { client: Arc::new(client), server, subnet: 0 };
+        equip(&pair.client, "c0", &pair.client_address());
+        equip(&pair.server, "s0", &pair.address());
+        let client = pair.client_address().parse().expect("an address");
+        let tapped = tapped.map(|port| SocketAddr::new(client, port)).collect();
+        Some((pair, FrameWire::start(between, tapped, treatment)))
     }
 
     /// Gives the server's interface that many receive queues, one for each core.
@@ -176,6 +196,23 @@ impl Pair {
                 }
             }
         })
+    }
+}
+
+/// Gives an interface its address, and switches it on.
+fn equip(namespace: &Namespace, name: &str, address: &str) {
+    for command in
+        ["link set lo up".to_owned(), format!("addr add {address}/24 dev {name}"), format!("link set {name} up")]
+    {
+        namespace.command("ip", &command).expect("it is there");
+    }
+    switch_off_offloads(namespace, name);
+}
+
+/// Has the kernel send whole frames: those of a veth have no checksum otherwise, and may be larger than the MTU.
+fn switch_off_offloads(namespace: &Namespace, name: &str) {
+    for offload in ["tx", "gso", "tso", "gro"] {
+        namespace.command("ethtool", &format!("-K {name} {offload} off")).expect("ethtool is installed");
     }
 }
 

@@ -25,3 +25,4 @@ pub(crate) mod sessions;
 pub(crate) mod steady_client;
 pub(crate) mod store;
 pub(crate) mod tls;
+pub(crate) mod wire;

@@ -38,10 +38,15 @@ impl Connection {
         {
             // A partial acknowledgement shows the next loss (RFC 6582, 3.2; RFC 6675, 5).
             let is_partial = advances && self.has(fact::RECOVERY);
-            if is_partial {
-                sack::mark_first_lost(&mut context.shared.held, &self.held, !self.has(fact::SACK));
+            // So does one within a frame that was sent again in parts.
+            let first = context.shared.held.first(&self.held);
+            let is_within = advances
+                && self.has(fact::TIMED_OUT)
+                && first.is_some_and(|first| is_after(self.snd_una, first.seq) && first.payload_len > self.mss);
+            if is_partial || is_within {
+                sack::mark_first_lost(&mut context.shared.held, &self.held, is_within || !self.has(fact::SACK));
             }
-            self.recover_losses(context, is_partial);
+            self.recover_losses(context, is_partial || is_within);
         }
         self.arm(context, advances);
         debug_assert_eq!(

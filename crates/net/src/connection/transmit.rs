@@ -213,7 +213,12 @@ impl Connection {
         if context.shared.config.faults().never_retransmits {
             return;
         }
-        let record = self.without_acknowledged(context, record);
+        let mut record = self.without_acknowledged(context, record);
+        if record.payload_len > self.mss {
+            // The next hop takes less than before. What is left follows once this is acknowledged.
+            record.payload_len = self.mss;
+            record.marks &= !held::FIN;
+        }
         self.emit(context, &record);
     }
 
@@ -238,9 +243,14 @@ impl Connection {
     /// Sets the timer for what is in flight, or for what waits; clears it if there is neither. A timer that runs for
     /// this already continues, unless `restarts` is set (RFC 6298, 5.1 and 5.3).
     pub(crate) fn arm<P: FramePool>(&mut self, context: &Context<'_, P>, restarts: bool) {
+        let is_in_flight = !self.held.is_empty();
+        if !restarts && is_in_flight && matches!(self.timer, TimerKind::Retransmit | TimerKind::TailProbe) {
+            return;
+        }
         let config = &context.shared.config;
-        let timeout_ms = self.timeout_ms(config);
-        let (kind, after_ms) = if !self.held.is_empty() {
+        let has_more = is_in_flight || self.has(fact::BLOCKED | fact::FIN_PENDING);
+        let timeout_ms = if has_more { self.timeout_ms(config) } else { 0 };
+        let (kind, after_ms) = if is_in_flight {
             match self.tail_probe_ms(config).filter(|probe_ms| *probe_ms < timeout_ms) {
                 Some(probe_ms) => (TimerKind::TailProbe, probe_ms),
                 None => (TimerKind::Retransmit, timeout_ms),
@@ -252,9 +262,7 @@ impl Connection {
         } else {
             (TimerKind::None, 0)
         };
-        let is_for_flight = |kind| matches!(kind, TimerKind::Retransmit | TimerKind::TailProbe);
-        let is_running = kind == self.timer || is_for_flight(kind) && is_for_flight(self.timer);
-        if restarts || !is_running {
+        if restarts || kind != self.timer {
             self.timer = kind;
             self.timer_at_ms = context.now_ms().wrapping_add(after_ms);
         }

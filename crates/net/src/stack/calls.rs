@@ -137,7 +137,7 @@ impl Stack {
         let open = self.connections.iter_mut().filter(|connection| connection.state != State::Closed);
         for connection in open.filter(|connection| !connection.has(fact::REFLECTS)) {
             if let Some(hop) = hops.next_hop(connection.flow.local.ip(), connection.flow.remote.ip()) {
-                connection.hop = hop;
+                connection.set_hop(hop);
             }
         }
         for handshake in self.half_open.handshakes_mut().filter(|handshake| !handshake.reflects) {

@@ -17,6 +17,10 @@ const SYN_ACK_TIMEOUT_MS: u32 = 1000;
 /// Time for which acknowledgements may be answers to a cookie, after the last one was sent.
 const COOKIES_VALID_MS: u32 = 130_000;
 
+/// Time after the last cookie for which a client's first segments may arrive in another order: a round trip, with one
+/// transmission again.
+const OVERTAKEN_MS: u32 = 3000;
+
 /// Returns the segment size of a peer that has not said it (RFC 9293, 3.7.1).
 fn default_mss(is_v4: bool) -> u16 {
     if is_v4 { 536 } else { 1220 }
@@ -32,7 +36,10 @@ impl Stack {
 
     /// Returns the next hop of answers, and whether it is where the client's frames come from.
     fn hop<H: NextHops>(&self, arrival: &Arrival<'_>, hops: &mut H) -> Option<(NextHop, bool)> {
-        match hops.next_hop(arrival.flow.local.ip(), arrival.flow.remote.ip()) {
+        let found = hops.next_hop(arrival.flow.local.ip(), arrival.flow.remote.ip());
+        // A route without a VLAN does not lead to a client whose frames have a tag.
+        let leads = |hop: &NextHop| arrival.is_wrapped || hop.vlan.is_some() || arrival.reflected.vlan.is_none();
+        match found.filter(leads) {
             Some(hop) => Some((hop, false)),
             None => (!arrival.is_wrapped).then_some((arrival.reflected, true)),
         }
@@ -98,6 +105,7 @@ impl Stack {
         };
         let entry = HalfOpen { handshake, sent_us: now_us as u32, attempts: 0 };
         match self.half_open.insert(entry) {
+            None if self.shared.config.faults().sends_no_cookies => return Err(DropReason::Full),
             Some(place) => {
                 self.flows.insert(arrival.hash, place);
                 self.wheel.arm(place, ((now_us / 1000) as u32).wrapping_add(SYN_ACK_TIMEOUT_MS));
@@ -179,7 +187,17 @@ impl Stack {
         } else if !flags.has(Flags::ACK) {
             DropReason::UnexpectedFlags
         } else if segment.ack != handshake.iss.wrapping_add(1) {
-            self.send_unknown_reset(now_us, arrival, handshake.hop, pool);
+            // The client may answer a cookie: a copy of its SYN has come again, when the cache had room.
+            let cookie =
+                (segment.seq == next_seq).then(|| self.redeem(now_us, arrival, handshake.hop, handshake.reflects));
+            if let Some(handshake) = cookie.flatten() {
+                self.end_half_open(place);
+                return self.open_by_cookie(now_us, &handshake, arrival, pool, events).unwrap_or_else(|reason| {
+                    self.shared.counters.drop(reason);
+                    None
+                });
+            }
+            self.refuse_unknown(now_us, arrival, handshake.hop, pool);
             DropReason::UnacceptableAck
         } else if is_old(segment, handshake) {
             DropReason::Paws
@@ -277,25 +295,53 @@ impl Stack {
         hops: &mut H,
         events: &mut E,
     ) -> Result<Option<ConnectionId>, DropReason> {
-        let now_ms = (now_us / 1000) as u32;
         let is_listening = self.is_listening(arrival);
-        let are_cookies_used = self.cookie_ms.is_some_and(|at| now_ms.wrapping_sub(at) < COOKIES_VALID_MS);
         let (hop, reflects) = self.hop(arrival, hops).ok_or(DropReason::NoNextHop)?;
-        if is_listening && are_cookies_used {
+        if is_listening && self.are_cookies_valid(now_us) {
             if let Some(handshake) = self.redeem(now_us, arrival, hop, reflects) {
-                let index = self.place(now_us, pool).ok_or(DropReason::Full)?;
-                self.shared.counters.cookies_accepted += 1;
-                self.flows.insert(arrival.hash, self.shared.config.half_open_max + index);
-                return Ok(self.open(now_us, index, &handshake, None, arrival, pool, events));
+                return self.open_by_cookie(now_us, &handshake, arrival, pool, events);
             }
             self.shared.counters.cookies_refused += 1;
         }
-        self.send_unknown_reset(now_us, arrival, hop, pool);
+        self.refuse_unknown(now_us, arrival, hop, pool);
         Err(DropReason::UnknownFlow)
     }
 
-    /// Returns the handshake that a cookie stands for.
+    /// Returns true if a cookie was sent a short time ago.
+    fn are_cookies_valid(&self, now_us: u64) -> bool {
+        let now_ms = (now_us / 1000) as u32;
+        self.cookie_ms.is_some_and(|at| now_ms.wrapping_sub(at) < COOKIES_VALID_MS)
+    }
+
+    /// Answers a segment of no connection with a reset. While cookies are sent, the segment may have overtaken the first
+    /// one of its client, which has the cookie: then nothing is answered, and the client sends again.
+    fn refuse_unknown<P: FramePool>(&mut self, now_us: u64, arrival: &Arrival<'_>, hop: NextHop, pool: &mut P) {
+        let now_ms = (now_us / 1000) as u32;
+        if self.cookie_ms.is_none_or(|at| now_ms.wrapping_sub(at) >= OVERTAKEN_MS) {
+            self.send_unknown_reset(now_us, arrival, hop, pool);
+        }
+    }
+
+    /// Opens a connection whose client has answered a cookie.
+    fn open_by_cookie<P: FramePool, E: Events>(
+        &mut self,
+        now_us: u64,
+        handshake: &Handshake,
+        arrival: &Arrival<'_>,
+        pool: &mut P,
+        events: &mut E,
+    ) -> Result<Option<ConnectionId>, DropReason> {
+        let index = self.place(now_us, pool).ok_or(DropReason::Full)?;
+        self.shared.counters.cookies_accepted += 1;
+        self.flows.insert(arrival.hash, self.shared.config.half_open_max + index);
+        Ok(self.open(now_us, index, handshake, None, arrival, pool, events))
+    }
+
+    /// Returns the handshake that a cookie stands for; none without a valid cookie.
     fn redeem(&self, now_us: u64, arrival: &Arrival<'_>, hop: NextHop, reflects: bool) -> Option<Handshake> {
+        if !self.are_cookies_valid(now_us) {
+            return None;
+        }
         let (flow, segment) = (&arrival.flow, &arrival.segment);
         let (irs, iss) = (segment.seq.wrapping_sub(1), segment.ack.wrapping_sub(1));
         let peer_mss = cookies::decode(&self.keys, flow, iss, irs, now_us)?;

@@ -1,6 +1,6 @@
 //! Attacks: blind segments, floods, windows and sizes that cost, overlaps.
 
-use carom_net::{CloseReason, DropReason, Reflect, StackConfig};
+use carom_net::{CloseReason, DropReason, NetFaults, Reflect, StackConfig};
 use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber, TcpTimestampRepr};
 
 use crate::peer::{Bench, CLIENT, IRS, SERVER, frame, syn};
@@ -59,8 +59,83 @@ fn syn_flood_leaves_room_for_clients() {
     assert_eq!(bench.notes.received, b"GETGET");
     assert_eq!(bench.stack.counters().cookies_accepted, 2);
     let guess = TcpRepr { src_port: 6000, ..bench.client_segment(0, 12_345, b"GET") };
-    assert_eq!(bench.give(&guess)[0].control, TcpControl::Rst);
+    assert_eq!(bench.give(&guess), [], "it may have overtaken the answer to a cookie");
     assert_eq!(bench.stack.counters().cookies_refused, 1);
+    bench.now_us += 3_000_000;
+    assert_eq!(bench.give(&guess)[0].control, TcpControl::Rst);
+}
+
+#[test]
+fn without_cookies_a_flood_keeps_clients_out() {
+    let faults = NetFaults { sends_no_cookies: true, ..NetFaults::default() };
+    let mut bench = Bench::new(StackConfig { half_open_max: 128, faults, ..StackConfig::default() });
+    for attacker in 0..128_u8 {
+        bench.give_frame(&frame([11, 0, 0, attacker], &syn()));
+    }
+    assert_eq!(bench.give(&syn()), []);
+    assert_eq!(bench.stack.counters().dropped_for(DropReason::Full), 1);
+}
+
+/// Returns a bench whose SYN cache is full, and that has answered the client's SYN with a cookie.
+fn with_cookie() -> Bench {
+    let mut bench = Bench::new(StackConfig { half_open_max: 1, ..StackConfig::default() });
+    let server_seq = bench.give_frame(&frame([11, 0, 0, 1], &syn()))[0].seq;
+    bench.server_seq = bench.give(&syn())[0].seq.wrapping_add(1);
+    assert_eq!(bench.stack.counters().cookies_sent, 1);
+    let reset = TcpRepr { control: TcpControl::Rst, ..bench.client_segment(0, 0, b"") };
+    bench.give_frame(&frame([11, 0, 0, 1], &reset));
+    assert_eq!(bench.stack.counters().half_open, 0, "{server_seq}");
+    bench
+}
+
+#[test]
+fn segment_ahead_of_a_cookie_resets_nothing() {
+    let mut bench = with_cookie();
+    // The first segments are lost or late, and the second half of the request comes before the first.
+    assert_eq!(bench.give(&bench.client_segment(3, 0, b" /abc")), []);
+    bench.give(&bench.client_segment(0, 0, b"GET"));
+    bench.give(&bench.client_segment(3, 0, b" /abc"));
+    assert_eq!(bench.notes.received, b"GET /abc");
+}
+
+#[test]
+fn copy_of_a_syn_keeps_its_cookie_valid() {
+    let mut bench = with_cookie();
+    let second = bench.give(&syn())[0].seq;
+    assert_ne!(second.wrapping_add(1), bench.server_seq, "the cache has room again");
+    assert_eq!(bench.give(&bench.client_segment(3, 0, b" /abc")), [], "no reset");
+    bench.give(&bench.client_segment(0, 0, b"GET"));
+    assert_eq!(bench.notes.received, b"GET");
+    let counters = bench.stack.counters();
+    assert_eq!((counters.half_open, counters.open, counters.cookies_accepted), (0, 1, 1));
+}
+
+#[test]
+fn answer_to_an_old_cookie_leaves_a_new_handshake() {
+    let mut bench = with_cookie();
+    let old = bench.client_segment(0, 0, b"GET");
+    let hello = TcpRepr { seq_number: TcpSeqNumber(IRS + 50_000), ..syn() };
+    let server_seq = bench.give(&hello)[0].seq.wrapping_add(1);
+    assert_eq!(bench.give(&old), []);
+    assert_eq!(bench.stack.counters().half_open, 1, "the old answer is of another SYN");
+    bench.server_seq = server_seq;
+    bench.give(&bench.client_segment(50_000, 0, b"PUT"));
+    assert_eq!(bench.notes.received, b"PUT");
+}
+
+#[test]
+fn late_segment_of_a_cookie_opens_nothing() {
+    let mut bench = with_cookie();
+    bench.give(&bench.client_segment(0, 0, b"GET"));
+    bench.send(b"302");
+    let id = bench.id();
+    bench.stack.reset(bench.now_us, id, &mut bench.pool);
+    bench.sent();
+    // Both sides have sent three bytes.
+    let end = bench.client_segment(3, 3, b"");
+    bench.give(&TcpRepr { control: TcpControl::Fin, ..end });
+    assert_eq!(bench.notes.opened, [id]);
+    bench.assert_empty();
 }
 
 #[test]

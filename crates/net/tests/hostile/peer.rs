@@ -1,6 +1,6 @@
 //! A hand-made peer: segments as a test wants them, written and read with the headers of smoltcp.
 
-use carom_net::{CloseReason, ConnectionId, Events, MemoryPool, Reflect, Stack, StackConfig};
+use carom_net::{CloseReason, ConnectionId, Events, MemoryPool, NextHop, NextHops, Stack, StackConfig};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, TcpTimestampRepr,
@@ -57,11 +57,22 @@ impl Events for Notes {
     }
 }
 
+/// The route to every client; without one, answers go to where frames come from.
+#[derive(Default)]
+pub(crate) struct Route(pub(crate) Option<NextHop>);
+
+impl NextHops for Route {
+    fn next_hop(&mut self, _: std::net::IpAddr, _: std::net::IpAddr) -> Option<NextHop> {
+        self.0
+    }
+}
+
 /// A stack with its surroundings, and a peer in front of it.
 pub(crate) struct Bench {
     pub(crate) stack: Stack,
     pub(crate) pool: MemoryPool,
     pub(crate) notes: Notes,
+    pub(crate) route: Route,
     pub(crate) now_us: u64,
     /// Sequence number of the server's first byte.
     pub(crate) server_seq: i32,
@@ -129,7 +140,14 @@ impl Bench {
         let now_us = 5_000_000_000;
         let mut stack = Stack::new(config, &[9; 16], now_us);
         stack.listen(None, PORT);
-        Bench { stack, pool: MemoryPool::new(4096), notes: Notes::default(), now_us, server_seq: 0 }
+        Bench {
+            stack,
+            pool: MemoryPool::new(4096),
+            notes: Notes::default(),
+            route: Route::default(),
+            now_us,
+            server_seq: 0,
+        }
     }
 
     /// Returns a bench with a connection that is open.
@@ -169,7 +187,7 @@ impl Bench {
     }
 
     pub(crate) fn give_frame(&mut self, frame: &[u8]) -> Vec<Answer> {
-        self.stack.receive(self.now_us, frame, &mut self.pool, &mut Reflect, &mut self.notes);
+        self.stack.receive(self.now_us, frame, &mut self.pool, &mut self.route, &mut self.notes);
         self.sent()
     }
 

@@ -1,9 +1,9 @@
 //! Rules of the RFCs, one segment at a time.
 
-use carom_net::{CloseReason, StackConfig};
+use carom_net::{CloseReason, NextHop, StackConfig};
 use smoltcp::wire::{TcpControl, TcpRepr, TcpTimestampRepr};
 
-use crate::peer::{Bench, IRS, syn};
+use crate::peer::{Answer, Bench, CLIENT, IRS, Route, frame, syn};
 
 fn stamped_syn() -> TcpRepr<'static> {
     TcpRepr { timestamp: Some(TcpTimestampRepr::new(500, 0)), sack_permitted: true, window_scale: Some(7), ..syn() }
@@ -200,4 +200,52 @@ fn acknowledged_part_is_not_sent_again() {
     let again = bench.wait_ms(3000);
     assert!(again.iter().all(|answer| answer.payload == b"er" && answer.control == TcpControl::Fin), "{again:?}");
     assert_eq!(again[0].seq, bench.server_seq + 4);
+}
+
+/// The way to a gateway, with packets of at most so many bytes.
+fn gateway(mtu: u16) -> NextHop {
+    NextHop { mac: [2, 0, 0, 0, 0, 9], source_mac: [2, 0, 0, 0, 0, 1], vlan: None, mtu }
+}
+
+#[test]
+fn segments_shrink_with_the_route() {
+    let mut bench = Bench::new(StackConfig::default());
+    bench.route.0 = Some(gateway(1_000));
+    bench.server_seq = bench.give(&syn())[0].seq.wrapping_add(1);
+    bench.give(&bench.client_segment(0, 0, b""));
+    let id = bench.id();
+    bench.stack.send_last(bench.now_us, id, &[7; 900], &mut bench.pool);
+    assert_eq!(bench.sent().len(), 1, "it is lost: the route has changed");
+    bench.route.0 = Some(gateway(500));
+    bench.stack.refresh_next_hops(&mut bench.route);
+    let lens = |answers: Vec<Answer>| answers.iter().map(|it| (it.payload.len(), it.control)).collect::<Vec<_>>();
+    let again = lens(bench.wait_ms(2_000));
+    assert!(!again.is_empty() && again.iter().all(|sent| *sent == (460, TcpControl::Psh)), "{again:?}");
+    let rest = lens(bench.give(&bench.client_segment(0, 460, b"")));
+    assert_eq!(rest, [(440, TcpControl::Fin)], "the rest follows at once");
+    bench.give(&bench.client_segment(0, 901, b""));
+    assert_eq!(bench.stack.in_flight(id), Some(0));
+}
+
+/// Returns the Ethernet header of the answer to a SYN with such a tag.
+fn header_of_answer(tag: Option<[u8; 2]>, route: Option<NextHop>) -> Vec<u8> {
+    let mut bench = Bench::new(StackConfig::default());
+    let mut hello = frame(CLIENT, &syn());
+    if let Some(tag) = tag {
+        hello.splice(12..12, [0x81, 0, tag[0], tag[1]]);
+    }
+    bench.stack.receive(bench.now_us, &hello, &mut bench.pool, &mut Route(route), &mut bench.notes);
+    let mut header = Vec::new();
+    bench.pool.transmit(|frame| header = frame[..18].to_vec());
+    header
+}
+
+#[test]
+fn tagged_clients_get_tagged_answers() {
+    let header = header_of_answer(Some([0, 5]), Some(gateway(1_500)));
+    assert_eq!((header[5], &header[12..16]), (2, &[0x81, 0, 0, 5][..]), "the way back, with its tag");
+    let header = header_of_answer(Some([0, 5]), Some(NextHop { vlan: Some(7), ..gateway(1_500) }));
+    assert_eq!((header[5], &header[12..16]), (9, &[0x81, 0, 0, 7][..]), "the route of another VLAN");
+    let header = header_of_answer(None, Some(gateway(1_500)));
+    assert_eq!((header[5], &header[12..14]), (9, &[8, 0][..]), "the route");
 }

@@ -15,6 +15,9 @@ use crate::plan::{Plan, below};
 
 pub(crate) const SERVER_PORT: u16 = 80;
 
+/// Time without an answer after which a client gives up.
+const TIMEOUT_US: u64 = 300_000_000;
+
 thread_local! {
     static CLOCK_MS: Cell<u32> = const { Cell::new(0) };
 }
@@ -77,6 +80,12 @@ pub(crate) enum Progress {
     Complete,
     /// The connection has ended before.
     Failed,
+    /// The client has nothing to send, and the last segment of its handshake was lost. If the server has sent a SYN
+    /// cookie, it does not know of the client, so both wait until the client gives up.
+    Unheard,
+    /// smoltcp 0.14 has forgotten its FIN: after three duplicate acknowledgements without data in flight it clears its
+    /// timer, and has nothing to send at once (`pending_fast_retransmit`).
+    FinForgotten,
 }
 
 /// A client.
@@ -92,6 +101,7 @@ pub(crate) struct Client {
     uploaded: u32,
     downloaded: u32,
     has_fin: bool,
+    connected_us: u64,
 }
 
 impl Client {
@@ -113,14 +123,15 @@ impl Client {
             uploaded: 0,
             downloaded: 0,
             has_fin: false,
+            connected_us: 0,
         }
     }
 
     /// Connects, and returns the address of this end.
-    pub(crate) fn connect(&mut self, plan: Plan, random: &mut Pcg64Mcg) -> SocketAddr {
+    pub(crate) fn connect(&mut self, now_us: u64, plan: Plan, random: &mut Pcg64Mcg) -> SocketAddr {
         let mut buffer = || SocketBuffer::new(vec![0; 1024 << below(random, 5)]);
         let mut socket = Socket::new(buffer(), buffer());
-        socket.set_timeout(Some(Duration::from_secs(300)));
+        socket.set_timeout(Some(Duration::from_micros(TIMEOUT_US)));
         socket.set_nagle_enabled(plan.number.is_multiple_of(2));
         if plan.has_timestamps {
             socket.set_tsval_generator(Some(timestamp));
@@ -131,6 +142,7 @@ impl Client {
         socket.connect(self.interface.context(), (self.server, SERVER_PORT), local).expect("the socket is closed");
         self.handle = Some(self.sockets.add(socket));
         (self.uploaded, self.downloaded, self.has_fin) = (0, 0, false);
+        self.connected_us = now_us;
         self.plan = Some(plan);
         SocketAddr::new(self.address.into(), self.next_port)
     }
@@ -148,7 +160,7 @@ impl Client {
         for _ in 0..2 {
             self.interface.poll(now, &mut self.queues, &mut self.sockets);
             self.queues.sent.drain(..).for_each(&mut send);
-            progress = self.use_socket()?;
+            progress = self.use_socket(now_us)?;
         }
         self.interface.poll(now, &mut self.queues, &mut self.sockets);
         self.queues.sent.drain(..).for_each(&mut send);
@@ -166,7 +178,7 @@ impl Client {
         self.interface.poll_at(now, &self.sockets).map(|at| at.total_micros() as u64)
     }
 
-    fn use_socket(&mut self) -> Result<Progress, String> {
+    fn use_socket(&mut self, now_us: u64) -> Result<Progress, String> {
         let (Some(handle), Some(plan)) = (self.handle, self.plan) else { return Ok(Progress::Open) };
         let socket = self.sockets.get_mut::<Socket<'_>>(handle);
         let mut bytes = [0; 4096];
@@ -199,12 +211,17 @@ impl Client {
         {
             socket.abort();
         }
-        let has_sent = self.uploaded == plan.upload && socket.may_send();
-        if has_sent && (plan.half_closes || self.downloaded == plan.download) {
+        let has_sent_all = self.uploaded == plan.upload;
+        if has_sent_all && socket.may_send() && (plan.half_closes || self.downloaded == plan.download) {
             socket.close();
         }
         Ok(match socket.state() {
-            State::Closed | State::TimeWait if self.has_fin && self.uploaded == plan.upload => Progress::Complete,
+            State::Closed | State::TimeWait if self.has_fin && has_sent_all => Progress::Complete,
+            State::Closed | State::TimeWait if now_us - self.connected_us < TIMEOUT_US => Progress::Failed,
+            State::Closed | State::TimeWait if (plan.upload, self.downloaded) == (0, 0) => Progress::Unheard,
+            State::Closed | State::TimeWait if has_sent_all && self.downloaded == plan.download => {
+                Progress::FinForgotten
+            }
             State::Closed | State::TimeWait => Progress::Failed,
             _ => Progress::Open,
         })

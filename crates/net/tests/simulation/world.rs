@@ -27,8 +27,12 @@ pub(crate) struct Setting {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) connections: u64,
-    /// Connections that have ended early without a plan for it.
+    /// Connections that have ended early without a plan for it, for any reason.
     pub(crate) failed: u64,
+    /// Those among them whose client had nothing to say ([`Progress::Unheard`]).
+    pub(crate) unheard: u64,
+    /// Those among them whose client has not sent its FIN again ([`Progress::FinForgotten`]).
+    pub(crate) fin_forgotten: u64,
     /// Connections whose plan has a reset.
     pub(crate) reset: u64,
     pub(crate) finished: u64,
@@ -232,7 +236,7 @@ impl World {
         self.left -= 1;
         self.report.connections += 1;
         let plan = Plan::new(self.report.connections, &mut self.random);
-        let address = self.clients[client as usize].connect(plan, &mut self.random);
+        let address = self.clients[client as usize].connect(self.now_us, plan, &mut self.random);
         self.plans.insert(address, plan);
         self.work(client)
     }
@@ -249,7 +253,11 @@ impl World {
         if progress != Progress::Open
             && let Some(plan) = self.clients[client as usize].plan.take()
         {
-            self.report.failed += u64::from(progress == Progress::Failed && !plan.has_reset());
+            if !plan.has_reset() {
+                self.report.failed += u64::from(progress != Progress::Complete);
+                self.report.unheard += u64::from(progress == Progress::Unheard);
+                self.report.fin_forgotten += u64::from(progress == Progress::FinForgotten);
+            }
             self.report.reset += u64::from(plan.has_reset());
             let after = below(&mut self.random, 20_000);
             self.at(u64::from(after), Event::Connect(client));

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
 use netlink_packet_core::NLM_F_REPLACE;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteType, RouteVia,
@@ -112,7 +112,8 @@ impl Tables {
     }
 
     fn add_link(&mut self, message: &LinkMessage) {
-        let mut link = LinkState { mac: [0; 6], mtu: 0, is_up: message.header.flags.contains(LinkFlags::LowerUp) };
+        let is_up = message.header.flags.contains(LinkFlags::LowerUp);
+        let mut link = LinkState { mac: [0; 6], mtu: 0, is_up, vlan: vlan_of(&message.attributes) };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().unwrap_or_default(),
@@ -235,6 +236,29 @@ fn parse(message: &RouteMessage) -> Option<(bool, u8, u128, Route)> {
     Some((is_v6, header.destination_prefix_length, bits, route))
 }
 
+/// Returns the interface below a VLAN, and the number of the VLAN. A VLAN of 802.1ad has another tag.
+fn vlan_of(attributes: &[LinkAttribute]) -> Option<(u32, u16)> {
+    let below = attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Link(below) => Some(*below),
+        _ => None,
+    })?;
+    let infos = attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => Some(infos),
+        _ => None,
+    })?;
+    let vlan = infos.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vlan(vlan)) => Some(vlan),
+        _ => None,
+    })?;
+    let is_8021q =
+        !vlan.iter().any(|info| matches!(info, InfoVlan::Protocol(protocol) if *protocol != VlanProtocol::Ieee8021Q));
+    let number = vlan.iter().find_map(|info| match info {
+        InfoVlan::Id(number) => Some(*number),
+        _ => None,
+    });
+    Some(below).zip(number).filter(|_| is_8021q)
+}
+
 fn gateway_of(attributes: &[RouteAttribute]) -> Option<IpAddr> {
     attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(address) => ip(address),
@@ -314,6 +338,17 @@ mod tests {
             (0..64).filter_map(|last| found(&tables, &format!("8.8.8.{last}"))).collect();
         assert_eq!(ways.len(), 2);
         assert_eq!(found(&tables, "8.8.8.8"), found(&tables, "8.8.8.8"));
+    }
+
+    #[test]
+    fn vlan_is_known_by_the_interface_below() {
+        let vlan = |infos: &[InfoVlan]| {
+            let data = LinkAttribute::LinkInfo(vec![LinkInfo::Data(InfoData::Vlan(infos.to_vec()))]);
+            vlan_of(&[LinkAttribute::Link(3), data])
+        };
+        assert_eq!(vlan(&[InfoVlan::Protocol(VlanProtocol::Ieee8021Q), InfoVlan::Id(5)]), Some((3, 5)));
+        assert_eq!(vlan(&[InfoVlan::Protocol(VlanProtocol::Ieee8021Ad), InfoVlan::Id(5)]), None);
+        assert_eq!(vlan_of(&[LinkAttribute::Link(3)]), None, "the other end of a veth");
     }
 
     #[test]

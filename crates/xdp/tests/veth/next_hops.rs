@@ -28,7 +28,7 @@ fn kernel_resolves_unknown_neighbours() {
     let interface = interface(&pair.server, "s0");
     for (local, remote) in [(IpAddr::V4(SERVER), IpAddr::V4(CLIENT)), (IpAddr::V6(SERVER_V6), IpAddr::V6(CLIENT_V6))] {
         assert_eq!(hops.look_up(local, remote, Instant::now()), RouteLookup::Resolving);
-        let expected = ResolvedHop { interface, source_mac: SERVER_MAC, mac: CLIENT_MAC, mtu: 1_500 };
+        let expected = ResolvedHop { interface, vlan: None, source_mac: SERVER_MAC, mac: CLIENT_MAC, mtu: 1_500 };
         settles(&mut hops, local, remote, |found| found == RouteLookup::Found(expected));
     }
     let nowhere = "203.0.113.9".parse().unwrap();

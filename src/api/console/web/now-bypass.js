@@ -10,6 +10,7 @@ const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, cl
 const NUMBERS = [
   (b) => b.framesIn, (b) => b.framesOut, (b) => b.open, (b) => b.retransmissions, (b) => b.timeouts, (b) => b.cookiesSent, (b) => b.resetsReceived,
   (b) => b.resetsSentUnknown + b.resetsSentAbort, (b) => b.outOfOrder, (b) => b.dropped, (b) => b.kernelDrops,
+  (b) => b.ringFull,
 ];
 
 /** The card of kernel bypass, which shows only where it is configured: `{ element, update(status) }`. */

@@ -48,7 +48,7 @@ export const bypass = {
   notInUse: "Not in use",
   on: (name) => `on ${name}; counts since start`,
   mode: ({ mode, zeroCopy }) => `${mode === "native" ? "Native" : "Generic"}, ${zeroCopy ? "zero copy" : "copies"}`,
-  columns: { core: "Core", mode: "Mode", framesIn: "Frames in", framesOut: "Frames out", open: "Connections", retransmissions: "Retransmitted", timeouts: "Timeouts", cookies: "SYN cookies", resetsIn: "Resets in", resetsOut: "Resets out", outOfOrder: "Out of order", dropped: "Dropped", kernelDrops: "Kernel drops" },
+  columns: { core: "Core", mode: "Mode", framesIn: "Frames in", framesOut: "Frames out", open: "Connections", retransmissions: "Retransmitted", timeouts: "Timeouts", cookies: "SYN cookies", resetsIn: "Resets in", resetsOut: "Resets out", outOfOrder: "Out of order", dropped: "Dropped", kernelDrops: "Kernel drops", ringFull: "Ring full" },
 };
 
 export const health = {

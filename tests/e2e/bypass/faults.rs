@@ -1,0 +1,95 @@
+//! Faults of the network while a node serves: an interface that goes down, an MTU and a neighbour that change.
+
+use serde_json::json;
+
+use crate::support::alarms::{alarms, is_seen};
+use crate::support::bulk::{BULK, KIND};
+use crate::support::bypass::{Pair, counter, open};
+use crate::support::http::{SHORT_URLS, Wire, request};
+use crate::support::node::{Node, wait_until};
+
+const TARGET: &str = "https://example.org/";
+
+/// Links of an export of 100 KB, from one request.
+const LINKS: usize = 200;
+
+/// Fills a node, and returns a connection to it that is idle.
+fn filled(pair: &Pair) -> Wire {
+    pair.ask(|mut wire| {
+        wire.shorten_as("abc", TARGET);
+        let link = |at| json!({"longUrl": format!("{TARGET}{at}/{}", "x".repeat(400))}).to_string() + "\n";
+        let links: String = (0..LINKS).map(link).collect();
+        assert_eq!(wire.ask("POST", BULK, KIND, links.as_bytes()).status, 200);
+        wire
+    })
+}
+
+/// Exports all links over a connection that was open before, and visits one over a new one, all of it over bypass.
+fn serves(pair: &Pair, node: &Node, wire: &mut Wire) {
+    let before = (pair.kernel_segments(), counter(&pair.status(node), "framesIn"));
+    let lines = wire.get(&format!("{SHORT_URLS}/export")).text().lines().count();
+    assert_eq!(lines, LINKS + 1);
+    pair.client.run(|| assert_eq!(open().get("/abc").location(), TARGET));
+    assert_eq!(pair.kernel_segments(), before.0);
+    wait_until("counted frames", || counter(&pair.status(node), "framesIn") > before.1);
+    assert!(alarms(&pair.status(node)).is_empty(), "{}", pair.status(node));
+}
+
+#[test]
+fn interface_down_delays_a_request() {
+    let Some(pair) = Pair::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let setup = pair.setup(&dir.path().join("data")).expect("alarm=\"bypass_interface_down\"");
+    let node = pair.start(&setup);
+    let mut wire = filled(&pair);
+    pair.server.command("ip", "link set s0 down").unwrap();
+    wire.send(&request("GET", "/abc", "", b""));
+    pair.server.run(|| is_seen(&node, "bypass_interface_down"));
+    pair.server.command("ip", "link set s0 up").unwrap();
+    assert_eq!(wire.reply().location(), TARGET);
+    wait_until("a cleared alarm", || alarms(&pair.status(&node)).is_empty());
+    serves(&pair, &node, &mut wire);
+    node.terminate();
+}
+
+#[test]
+fn mtu_that_changes_is_followed() {
+    let Some(pair) = Pair::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = pair.start(&pair.setup(&dir.path().join("data")));
+    let mut wire = filled(&pair);
+    for mtu in [1_300, 1_500] {
+        // The client's end drops longer packets.
+        for (namespace, name) in [(&*pair.client, "c0"), (&pair.server, "s0")] {
+            namespace.command("ip", &format!("link set {name} mtu {mtu}")).unwrap();
+        }
+        serves(&pair, &node, &mut wire);
+    }
+    node.terminate();
+}
+
+#[test]
+fn neighbour_that_changes_is_followed() {
+    let Some(pair) = Pair::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = pair.start(&pair.setup(&dir.path().join("data")));
+    let mut wire = filled(&pair);
+    for mac in ["02:00:00:00:00:98", "02:00:00:00:00:99"] {
+        pair.client.command("ip", &format!("link set c0 address {mac}")).unwrap();
+        // The kernel would learn it from ARP after a while.
+        let known = format!("neigh replace 10.78.0.1 lladdr {mac} nud reachable dev s0");
+        pair.server.command("ip", &known).unwrap();
+        serves(&pair, &node, &mut wire);
+    }
+    node.terminate();
+}
+
+#[test]
+fn policy_rules_are_warned_of() {
+    let Some(pair) = Pair::new() else { return };
+    pair.server.command("ip", "rule add from 10.78.0.2 table 100").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let node =
+        pair.start(&pair.setup(&dir.path().join("data")).expect("1 policy rule of this machine may choose routes"));
+    node.terminate();
+}
