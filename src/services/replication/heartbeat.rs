@@ -164,7 +164,7 @@ impl HeartbeatThread {
         stats.alarms.clear(Alarm::RedisRefuses);
         let now = since_boot();
         self.confirm_lease(sent, now);
-        self.members.observe(&heard.beats, (sent, now), self.fleet.settings.reclaim_after);
+        self.members.observe(&heard.marks(), (sent, now), self.fleet.settings.reclaim_after);
         self.keep(heard, sent, seen);
         let others = agreement::others(heard, &self.fleet.settings.node);
         // Until they are done, Redis may lack links that were acknowledged.
@@ -173,7 +173,7 @@ impl HeartbeatThread {
         self.hear_statements(others, number, now);
         self.show(heard, now);
         agreement::compare(&self.fleet, heard);
-        self.take_over(now);
+        self.take_over(heard, now);
     }
 
     /// Notes in the store that it belongs to a fleet, once and before the first code is leased. From then on, codes may
@@ -262,13 +262,11 @@ impl HeartbeatThread {
     }
 
     /// Takes over the leases of nodes that are gone.
-    fn take_over(&mut self, now: Duration) {
+    fn take_over(&mut self, heard: &HeartbeatReply, now: Duration) {
         let me = self.fleet.settings.node.clone();
-        for (gone, beat) in self.members.gone(now, self.fleet.settings.reclaim_after) {
-            if gone == me {
-                continue;
-            }
-            match self.redis.reclaim(&me, &gone, beat, BEAT_TIME) {
+        for (gone, _) in self.members.gone(now, self.fleet.settings.reclaim_after) {
+            let Some(watched) = heard.heartbeat_of(&gone).filter(|_| gone != me) else { continue };
+            match self.redis.reclaim(&me, &gone, watched, BEAT_TIME) {
                 Ok(leases) => {
                     tracing::warn!(
                         node = gone,
