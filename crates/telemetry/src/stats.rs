@@ -37,6 +37,9 @@ pub struct CoreStats {
     pub removed_while_loading: Counter,
     /// Requests for links that could not be read, or not in time. They count neither as redirects nor as misses.
     pub unavailable: Counter,
+    /// Durations of requests for a code without link, for which the store or Redis was asked, or that came through hyper.
+    /// The latencies of the core leave them out.
+    pub absent_waits: DurationStats,
     /// Requests refused with 429, because their address missed too often.
     pub throttled: Counter,
     /// Connections closed because their peer may not send a PROXY header.
