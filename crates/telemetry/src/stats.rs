@@ -393,8 +393,8 @@ pub struct VisitOriginStats {
     pub counted: u64,
     /// The number of the last batch that any node is known to have.
     pub published: u64,
-    /// True if a batch in between is missing, so that totals lack visits until a snapshot comes.
-    pub is_missing: bool,
+    /// The instant since which a batch in between is missing, so that totals lack visits until a snapshot comes.
+    pub missing_since: Option<Instant>,
 }
 
 /// The last known state of a node of the fleet.
