@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
+PACKAGES := build-essential chromium chromium-driver curl dpkg-dev ethtool fonts-inter haproxy iproute2 keepalived libfaketime libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
 # Tests that run at once. They wait more than they compute: for a key that ends, a file that is read anew, a node that restarts.
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 # How long `make fuzz` works on each target, in seconds.
@@ -143,6 +143,7 @@ bench: packages rust ## Install carom's peers (as root), compare, also over kern
 	cargo run --release --locked -p carom-bench -- compare
 	cargo run --release --locked -p carom-bench -- growth
 	cargo run --release --locked -p carom-bench -- bypass
+	cargo run --release --locked -p carom-bench -- fleet
 
 .PHONY: bench-micro
 bench-micro: packages rust ## Time the small functions (criterion) and count their instructions (valgrind)

@@ -18,6 +18,10 @@ readonly NODES_MAX=99
 readonly LOAD_RATE=3000
 # Links that --load creates before it measures.
 readonly LOAD_LINKS=2000
+# Visits of the link that shows that all nodes count together; each node gets another number of them.
+readonly SHOWN_VISITS=5
+# Time within which all nodes must show the same counts, in seconds.
+readonly COUNTED_WITHIN=10
 
 usage() {
     cat <<'END'
@@ -517,6 +521,52 @@ END
     say
 }
 
+# Visits one link through all nodes, and prints the visits that each node shows, until all show all of them.
+show_counts() {
+    local made code number visit sent=0 deadline shown
+    made=$(curl -q -sS --fail --noproxy '*' --max-time 5 -H 'Content-Type: application/json' \
+        -d '{"longUrl": "https://example.com/counted"}' "http://127.0.0.1:$((base + 1))/rest/v3/short-urls") ||
+        fail 'node1 creates no link'
+    code=$(sed -n 's/.*"shortCode":"\([^"]*\)".*/\1/p' <<<"$made")
+    for ((number = 1; number <= nodes; number++)); do
+        wait_until "link $code on node$number" redirects $((base + number)) "$code"
+        sent=$((sent + 1))
+        for ((visit = 1; visit < SHOWN_VISITS + number; visit++)); do
+            redirects $((base + number)) "$code" || fail "node$number does not redirect $code"
+            sent=$((sent + 1))
+        done
+    done
+    deadline=$((SECONDS + COUNTED_WITHIN))
+    until shown=$(counts_of "$code") && ! tr ' ' '\n' <<<"$shown" | grep -qvx "$sent"; do
+        ((SECONDS < deadline)) ||
+            fail "after $COUNTED_WITHIN seconds, the nodes show $shown visits of $code, which has $sent"
+        sleep 0.2
+    done
+    say "Visits of $code: $sent in total, from $((SHOWN_VISITS + 1)) on node1 to $((SHOWN_VISITS + nodes)) on node$nodes"
+    number=1
+    for visit in $shown; do
+        say "node$number shows $visit"
+        number=$((number + 1))
+    done
+    say
+}
+
+# Succeeds if a node redirects a short code.
+redirects() { # PORT CODE
+    [[ $(curl -q -sS --noproxy '*' --max-time 5 -o /dev/null -w '%{http_code}' "http://127.0.0.1:$1/$2" 2>/dev/null) == 302 ]]
+}
+
+# Prints the visits of a link that each node shows, in order.
+counts_of() { # CODE
+    local number reply all=()
+    for ((number = 1; number <= nodes; number++)); do
+        reply=$(curl -q -sS --fail --noproxy '*' --max-time 5 \
+            "http://127.0.0.1:$((base + number))/rest/v3/short-urls/$1" 2>/dev/null) || return 1
+        all+=("$(sed -n 's/.*"visitsSummary":{[^}]*"total":\([0-9]*\).*/\1/p' <<<"$reply")")
+    done
+    printf '%s' "${all[*]}"
+}
+
 # Sends requests to all nodes, and exits with the exit code of the load generator.
 load() {
     local index arguments=() code=0
@@ -588,6 +638,7 @@ if [[ -n $seconds ]]; then
     say "carom-loadgen sends requests to all nodes for $seconds seconds"
     load
 fi
+show_counts
 suggest
 say 'The fleet is ready. Ctrl-C stops it.'
 stay

@@ -5,6 +5,7 @@ mod bypass;
 mod client;
 mod compare;
 mod data;
+mod fleet;
 mod floors;
 mod growth;
 mod instructions;
@@ -45,6 +46,8 @@ enum What {
     Growth(CommonArguments),
     /// carom over bypass, over kernel sockets, and nginx, over virtual interfaces. Needs root.
     Bypass(BypassArguments),
+    /// Three nodes beside one: creates and redirects per second, and what each costs Redis. Needs redis-server.
+    Fleet(FleetArguments),
     /// Instructions of the small functions, counted by callgrind, compared with the saved counts.
     Instructions {
         /// File with the saved counts.
@@ -97,6 +100,15 @@ struct BypassArguments {
     /// Number of links of carom [default: 10 million; with --quick one million]
     #[arg(long, value_name = "N")]
     links: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct FleetArguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Another build of carom to measure, such as one from before a change
+    #[arg(long, value_name = "PATH")]
+    carom: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -185,7 +197,26 @@ fn carry_out(what: What) -> Result<()> {
             })
         }
         What::Bypass(arguments) => compare_bypass(&arguments),
+        What::Fleet(arguments) => measure_fleet(arguments),
     }
+}
+
+/// Measures a fleet, if this machine has Redis.
+fn measure_fleet(arguments: FleetArguments) -> Result<()> {
+    if let Some(reason) = fleet::obstacle() {
+        say(&format!("the measurement of a fleet is skipped: {reason}"));
+        return Ok(());
+    }
+    let common = &arguments.common;
+    let order = fleet::FleetOptions {
+        rounds: if common.quick { 1 } else { common.rounds },
+        seconds: if common.quick { 2 } else { common.seconds },
+        carom: arguments.carom,
+    };
+    measure(common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
+        let new = results::FleetResults { machine, ..results::FleetResults::default() };
+        fleet::run(&order, place, cpus, stop, results.fleet.insert(new))
+    })
 }
 
 /// Compares kernel bypass, if this machine can.

@@ -27,6 +27,53 @@ pub(crate) struct Results {
     /// Comparison of kernel bypass, if it was measured.
     #[serde(default)]
     pub(crate) bypass: Option<BypassResults>,
+    /// Measurements of a fleet, if there are any.
+    #[serde(default)]
+    pub(crate) fleet: Option<FleetResults>,
+}
+
+/// Three nodes beside one, and their load on Redis.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FleetResults {
+    /// Machine and date of the measurement.
+    pub(crate) machine: Machine,
+    /// Version of Redis.
+    pub(crate) redis: String,
+    /// Names of the fleets, in order.
+    pub(crate) subjects: Vec<String>,
+    /// Names of the loads, in order.
+    pub(crate) scenarios: Vec<String>,
+    /// Result of each fleet under each load and in each round.
+    pub(crate) runs: Vec<FleetRun>,
+}
+
+/// A run of a fleet.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FleetRun {
+    /// Name of the fleet.
+    pub(crate) subject: String,
+    /// Name of the load.
+    pub(crate) scenario: String,
+    /// Right answers per second.
+    pub(crate) throughput: f64,
+    /// Work of Redis for each request, beyond that of an idle fleet; `None` without Redis.
+    pub(crate) redis: Option<RedisLoad>,
+    /// Work of Redis in each second of the idle fleet.
+    pub(crate) idle: Option<RedisLoad>,
+    /// Errors of any kind.
+    pub(crate) errors: u64,
+}
+
+/// Work of Redis: for a request, or in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RedisLoad {
+    /// Commands, those of scripts included.
+    pub(crate) commands: f64,
+    /// Bytes received and sent.
+    pub(crate) bytes: f64,
 }
 
 /// Comparison of kernel bypass with kernel sockets and with nginx, over a veth pair.

@@ -156,8 +156,8 @@ pub struct ServiceHandle {
     next_token: Cell<u64>,
     /// Look-ups that the loop has not started yet.
     look_ups: RefCell<VecDeque<(u64, Code)>>,
-    /// Durations of finished look-ups. The loop adds them to the core's latencies.
-    look_up_times: RefCell<Vec<Duration>>,
+    /// Durations of finished look-ups, each with whether no link was found. The loop counts them.
+    look_up_times: RefCell<Vec<(Duration, bool)>>,
     /// Connections whose stream has something for the loop.
     notified: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn FreshCodes>>,
@@ -356,9 +356,10 @@ impl ServiceHandle {
         self.look_ups.borrow_mut().push_back((waiter.token, code));
         self.call_loop();
         let begin = Instant::now();
-        let looked = waiter.answer().await;
-        self.look_up_times.borrow_mut().push(begin.elapsed());
-        looked.unwrap_or(Lookup::NotResident)
+        let looked = waiter.answer().await.unwrap_or(Lookup::NotResident);
+        let is_absent = matches!(looked, Lookup::Missing | Lookup::Unconfirmed);
+        self.look_up_times.borrow_mut().push((begin.elapsed(), is_absent));
+        looked
     }
 
     /// Takes a fresh code from the core's segment. Waits a bounded time for the replenisher if the segment is empty.
@@ -539,8 +540,8 @@ impl ServiceHandle {
     }
 
     /// Passes the durations of the look-ups that have ended since the last call to `take`.
-    pub fn take_look_up_times(&self, mut take: impl FnMut(Duration)) {
-        self.look_up_times.borrow_mut().drain(..).for_each(&mut take);
+    pub fn take_look_up_times(&self, mut take: impl FnMut(Duration, bool)) {
+        self.look_up_times.borrow_mut().drain(..).for_each(|(time, is_absent)| take(time, is_absent));
     }
 
     /// Appends the connections whose streams have something for the loop. Some may appear twice, or be gone.

@@ -1,6 +1,7 @@
 //! `carom status`, `carom top` and `carom health`: the state of a node, read from its admin listener.
 
 mod bypass;
+mod fleet;
 mod text;
 
 use std::fmt::Write as _;
@@ -272,17 +273,7 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
     };
     let length = number(now, "/issuer/codeLength");
     let _ = writeln!(page, "codes   {} of {length} characters left{lasts}", grouped(left));
-    if now["redis"]["configured"] == true {
-        let state = if now["redis"]["connected"] == true { "connected" } else { "UNAVAILABLE" };
-        let nodes = now["fleet"]["nodes"].as_array().map_or(0, Vec::len);
-        let _ = writeln!(
-            page,
-            "fleet   Redis {state}, {}, {}, lag {} ms",
-            readable::count(nodes as u64, "node"),
-            count(number(now, "/fleet/outbox"), "unsynced change"),
-            grouped(number(now, "/fleet/lagMillis")),
-        );
-    }
+    fleet::render(page, now);
     bypass::render_node(page, now);
     for (name, list) in [("allow", "allowList"), ("block", "blockList")] {
         if now[list].is_object() {

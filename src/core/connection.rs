@@ -140,6 +140,8 @@ pub(super) struct PendingLookup {
     pub(super) awaits: Awaits,
     /// True if the first code could not be confirmed missing, so that a missing second one is no 404 either.
     pub(super) unconfirmed: bool,
+    /// True once the store or Redis was asked.
+    pub(super) asked_storage: bool,
     /// The visitor to record with the answer.
     pub(super) visitor: Option<Visitor>,
     /// The query of the request. Takes no memory while it is empty.
@@ -167,6 +169,7 @@ impl PendingLookup {
             followed: now.followed,
             awaits: Awaits::Fallback,
             unconfirmed: false,
+            asked_storage: false,
             visitor,
             query: request.query.of(head).to_vec(),
             noted: None,

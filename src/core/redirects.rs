@@ -61,7 +61,7 @@ pub(super) struct Redirects {
     pub(super) hosts: HostRouter,
     pub(super) latencies: CoreLatencies,
     services: Rc<ServiceHandle>,
-    stats: Arc<CoreStats>,
+    pub(super) stats: Arc<CoreStats>,
     /// Proxies that may name the client.
     trust: Arc<Trust>,
 }
@@ -144,8 +144,9 @@ impl Redirects {
                     conn.token(),
                     AskedAt::this_turn(now),
                 ) else {
-                    let awaits = Awaits::Storage;
-                    conn.look_up(&self.services, PendingLookup { awaits, unconfirmed, ..pending() }, head);
+                    let (awaits, asked_storage) = (Awaits::Storage, true);
+                    let pending = PendingLookup { awaits, unconfirmed, asked_storage, ..pending() };
+                    conn.look_up(&self.services, pending, head);
                     return false;
                 };
                 found = then.as_fallback(unconfirmed);
@@ -185,7 +186,8 @@ impl Redirects {
             let Poll::Ready(then) =
                 block_or_continue(&self.services, lookup_queues, found, pending.code, conn.token(), asked)
             else {
-                conn.enter(ConnState::LookingUp(PendingLookup { awaits: Awaits::Storage, ..pending }));
+                let asked = PendingLookup { awaits: Awaits::Storage, asked_storage: true, ..pending };
+                conn.enter(ConnState::LookingUp(asked));
                 return Some(Late::Waits);
             };
             found = then;
@@ -244,14 +246,20 @@ impl Redirects {
     fn respond(&mut self, conn: &mut Conn, pending: PendingLookup, found: BorrowedLookup<'_>, now: &Now) {
         let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
-        let PendingLookup { request, domain, code, since, visitor, query, noted, .. } = pending;
+        let PendingLookup { request, domain, code, since, visitor, query, noted, asked_storage, .. } = pending;
+        let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
         let mut client = ConnClient { conn, services: &self.services };
         let Decision { response, visit } = decide(&policies, Some(domain), request.head_only, found, &mut client);
         count_response(&self.stats, &response);
         self.services.record_visit(visit, code, || visitor);
         self.answers[conn.scheme_index()].write(&mut conn.out, &request, &query, &response, now.unix_ms);
         let took = now.instant - since;
-        self.latencies.record(took);
+        if asked_storage && is_absent {
+            // Guesses must not look like slow redirects.
+            self.stats.absent_waits.record(took);
+        } else {
+            self.latencies.record(took);
+        }
         if let Some(noted) = noted {
             self.services.log_pending(noted, response.status(), took);
         }

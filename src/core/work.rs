@@ -366,7 +366,13 @@ impl Work {
     /// Serves the tasks: streams that asked for attention, and look-ups. Returns true if there were any.
     pub(super) fn serve_tasks(&mut self) -> bool {
         self.services.take_calls();
-        self.services.take_look_up_times(|time| self.redirects.latencies.record(time));
+        self.services.take_look_up_times(|time, is_absent| {
+            if is_absent {
+                self.redirects.stats.absent_waits.record(time);
+            } else {
+                self.redirects.latencies.record(time);
+            }
+        });
         let services = Rc::clone(&self.services);
         let mut notified = std::mem::take(&mut self.notified);
         services.take_notified(&mut notified);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::bypass;
+use crate::{bypass, fleet};
 
 /// The result file of `carom-bench`.
 const RESULTS: &str = include_str!("../../bench/results/results.json");
@@ -26,12 +26,13 @@ const BARE: &str = "floor: bare io_uring";
 type Part = (&'static str, fn(&Value) -> String);
 
 /// The generated parts.
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     ("benchmark", table),
     ("benchmark headline", headline),
     ("benchmark figures", figures),
     ("benchmark bypass figures", bypass::figures),
     ("benchmark bypass", bypass::table),
+    ("benchmark fleet", fleet::table),
 ];
 
 /// Figures of `carom-bench growth` that the page of results shows: the name in the result file, what it means, and the

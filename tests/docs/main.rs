@@ -5,6 +5,7 @@
 mod alerts;
 mod benchmark;
 mod bypass;
+mod fleet;
 mod http_api;
 mod markdown;
 mod reference;

@@ -43,8 +43,7 @@
 //!   that a second loss brings back what was there before a first one: then its loss may go unreported.
 //! * Changes of links; imports; damaged records; full disks.
 //! * Of members: clocks that stand still while their machine does, as of a virtual machine that was stored and is run
-//!   again later, or that run apart by more than a twentieth each; two heartbeats of a node with the same score; servers
-//!   with old dumps; and take-overs together with deletes, slugs and whole comparisons.
+//!   again later, or that run apart by more than a twentieth each; servers with old dumps; and take-overs together with deletes, slugs and whole comparisons.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -200,4 +199,5 @@ guards! {
     a_lease_waits_for_a_heartbeat: members::Guard::Begun,
     who_came_back_too_late_throws_away: members::Guard::GiveUp,
     what_redis_has_is_not_used_again: members::Guard::Used,
+    two_heartbeats_at_one_time_differ: members::Guard::Number,
 }

@@ -60,6 +60,8 @@ pub(crate) enum Guard {
     GiveUp,
     /// Of what was taken over, only codes are used that Redis does not have.
     Used,
+    /// Two heartbeats of a node differ, although Redis's clock was set back so that they have the same time.
+    Number,
 }
 
 /// The fate of a command.
@@ -84,10 +86,17 @@ struct Faults {
     wall_clock: bool,
 }
 
+/// A heartbeat: its time by the clock of Redis, and its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Beat {
+    score: u64,
+    number: u64,
+}
+
 /// Nodes and leases in Redis.
 #[derive(Clone, Default)]
 struct Space {
-    beats: BTreeMap<usize, u64>,
+    beats: BTreeMap<usize, Beat>,
     leases: BTreeMap<u64, usize>,
     counter: CodeCounter,
 }
@@ -182,8 +191,10 @@ pub(crate) struct World {
     asked: BTreeSet<u64>,
     forgotten: BTreeSet<Index>,
     made: Vec<Made>,
-    /// The last heartbeat of each node that Redis took: when, without outages, and its score.
+    /// The last heartbeat of each node that Redis took: when, without outages, and its mark.
     beaten: Vec<Option<(u64, u64)>>,
+    /// Number of heartbeats that Redis took.
+    beats: u64,
 }
 
 impl World {
@@ -236,6 +247,7 @@ impl World {
             forgotten: BTreeSet::new(),
             made: Vec::new(),
             beaten: vec![None; count],
+            beats: 0,
         };
         note!(world, "{count} nodes, {:?}", world.faults);
         for _ in 0..count {
@@ -399,15 +411,24 @@ impl World {
 
     /// The script of heartbeats.
     fn take_beat(&mut self, node: usize) {
-        let mut score = self.wall_clock + self.now;
-        // Two heartbeats of one node in the same millisecond of a clock that was set back are not modelled.
-        while self.beaten[node].is_some_and(|(_, last)| last == score) || self.space.beats.get(&node) == Some(&score) {
-            score += 1;
+        if self.faults.wall_clock
+            && let Some(last) = self.space.beats.get(&node).copied()
+            && self.rng.permille(200)
+        {
+            // The worst step back: this heartbeat gets the time of the last one.
+            self.wall_clock = last.score - self.now;
         }
-        self.space.beats.insert(node, score);
+        self.beats += 1;
+        let beat = Beat { score: self.wall_clock + self.now, number: self.beats };
+        self.space.beats.insert(node, beat);
         let counter = &mut self.space.counter;
         counter.floor = counter.floor.max(self.nodes[node].floor);
-        self.beaten[node] = Some((self.now - self.outages, score));
+        self.beaten[node] = Some((self.now - self.outages, self.mark(beat)));
+    }
+
+    /// What nodes know a heartbeat by.
+    fn mark(&self, beat: Beat) -> u64 {
+        if self.guard == Some(Guard::Number) { beat.score } else { beat.number }
     }
 
     /// A piece of what the thread of heartbeats does, up to where it waits.
@@ -423,7 +444,8 @@ impl World {
                     Fate::Answered | Fate::Unanswered => self.take_beat(node),
                 }
                 if fate == Fate::Answered {
-                    let beats = self.space.beats.iter().map(|(node, beat)| (node.to_string(), *beat)).collect();
+                    let beats =
+                        self.space.beats.iter().map(|(node, beat)| (node.to_string(), self.mark(*beat))).collect();
                     self.nodes[node].heart = Heart::Heard(sent, beats, self.space.counter.floor);
                 }
                 note!(self, "node {node} beats as of {sent:?}, at {}: {fate:?}", self.now);

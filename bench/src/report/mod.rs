@@ -2,6 +2,7 @@
 
 mod bars;
 mod bypass;
+mod fleet;
 
 use std::fmt::Write as _;
 
@@ -62,7 +63,8 @@ fn write_table(out: &mut String, results: &Results) -> std::fmt::Result {
     for figure in figures {
         writeln!(out, "  {:<60}{:>14} {:<9} {}", figure.name, number(figure.value), figure.unit, verdict(&figure))?;
     }
-    results.bypass.iter().try_for_each(|results| bypass::write_table(out, results))
+    results.bypass.iter().try_for_each(|results| bypass::write_table(out, results))?;
+    results.fleet.iter().try_for_each(|results| fleet::write_table(out, results))
 }
 
 /// Formats a figure with as many decimal places as are meaningful.
@@ -158,6 +160,7 @@ fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
         writeln!(out, "| {} | {} |", subject.name, number(subject.memory as f64 / f64::from(1 << 20)))?;
     }
     results.bypass.iter().try_for_each(|results| bypass::write_section(out, results))?;
+    results.fleet.iter().try_for_each(|results| fleet::write_section(out, results))?;
     if !(results.notes.is_empty() && results.growth_notes.is_empty()) {
         writeln!(out, "\n## Notes\n")?;
     }

@@ -48,6 +48,11 @@ impl Activity {
         self.lock().iter().cloned().collect()
     }
 
+    /// Returns the activity of the last second; `None` before the first one.
+    pub fn last(&self) -> Option<ActivitySample> {
+        self.lock().back().cloned()
+    }
+
     /// Returns the changes per second, averaged over the last minute.
     pub fn changes_per_second(&self) -> f64 {
         let beats = self.lock();
@@ -68,10 +73,11 @@ mod tests {
     #[test]
     fn the_last_seconds_are_kept_and_the_rate_is_that_of_a_minute() {
         let pulse = Activity::default();
-        assert_eq!((pulse.beats().len(), pulse.changes_per_second()), (0, 0.0));
+        assert_eq!((pulse.beats().len(), pulse.changes_per_second(), pulse.last()), (0, 0.0, None));
         for number in 0..500 {
             pulse.add(ActivitySample { changes: if number >= 470 { 10 } else { 0 }, ..ActivitySample::default() });
         }
         assert_eq!((pulse.beats().len(), pulse.changes_per_second()), (KEPT, 5.0));
+        assert_eq!(pulse.last().map(|last| last.changes), Some(10));
     }
 }

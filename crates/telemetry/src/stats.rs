@@ -37,6 +37,9 @@ pub struct CoreStats {
     pub removed_while_loading: Counter,
     /// Requests for links that could not be read, or not in time. They count neither as redirects nor as misses.
     pub unavailable: Counter,
+    /// Durations of requests for a code without link, for which the store or Redis was asked, or that came through hyper.
+    /// The latencies of the core leave them out.
+    pub absent_waits: DurationStats,
     /// Requests refused with 429, because their address missed too often.
     pub throttled: Counter,
     /// Connections closed because their peer may not send a PROXY header.
@@ -390,8 +393,8 @@ pub struct VisitOriginStats {
     pub counted: u64,
     /// The number of the last batch that any node is known to have.
     pub published: u64,
-    /// True if a batch in between is missing, so that totals lack visits until a snapshot comes.
-    pub is_missing: bool,
+    /// The instant since which a batch in between is missing, so that totals lack visits until a snapshot comes.
+    pub missing_since: Option<Instant>,
 }
 
 /// The last known state of a node of the fleet.

@@ -113,6 +113,11 @@ fn write_cores(out: &mut Exposition, cores: &[&CoreStats], latencies: &[Option<L
             out.histogram(&MetricLabels::one("core", number), &latency.spread());
         }
     }
+    let help = "Time from receiving a request to queuing its 404 or 503, for codes without link for which the store or Redis was asked. carom_request_duration_seconds leaves these requests out.";
+    out.family("carom_absent_duration_seconds", MetricKind::Histogram, help);
+    for (number, core) in cores.iter().enumerate() {
+        out.histogram(&MetricLabels::one("core", number), &core.absent_waits.spread());
+    }
 }
 
 /// Writes the metrics of bypass: of the node, if its settings name an interface, and of each core that has it.

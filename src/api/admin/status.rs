@@ -1,12 +1,12 @@
 //! The status of the node as JSON, gathered from the counters of all cores and services. `page` renders it
 //! for people, and `plot` draws its graphs.
 
+mod fleet;
 mod page;
 mod plot;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::api::uptime::uptime;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::usage::App;
 use carom_model::dates;
-use carom_model::replication::formats;
 use carom_net::DropReason;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::durations::Spread;
@@ -27,6 +26,7 @@ use carom_telemetry::stats::{
 /// Time within which a core reports its latencies. A slower core is shown without them.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
+pub(in crate::api) use fleet::sources;
 pub(in crate::api) use page::{SCRIPT, STYLE, page};
 
 /// Gathers the whole status. Waits up to [`REPORT_TIME_MAX`] for the cores.
@@ -84,7 +84,7 @@ pub(in crate::api) fn describe(services: &ServiceHandle, latencies: &[Option<Lat
             "connected": node.fleet.connected.load(Ordering::Relaxed),
             "error": node.fleet.errors.get(),
         },
-        "fleet": describe_fleet(node),
+        "fleet": fleet::describe(node, services.unix_ms()),
         "allowList": describe_hosts(&node.allow_list),
         "blockList": describe_hosts(&node.block_list),
         "tls": describe_tls(&node.tls),
@@ -259,60 +259,6 @@ const SLOW_COMMIT: Duration = Duration::from_millis(100);
 /// Returns the mean of some durations, in microseconds; 0 if there are none.
 fn mean_micros(spread: &Spread) -> f64 {
     if spread.count() == 0 { 0.0 } else { spread.sum().as_secs_f64() * 1e6 / spread.count() as f64 }
-}
-
-/// Describes the fleet as this node sees it; `null` if the node is alone.
-fn describe_fleet(node: &NodeStats) -> Value {
-    let fleet = &node.fleet;
-    if !fleet.configured.load(Ordering::Relaxed) {
-        return Value::Null;
-    }
-    let (name, servers) = fleet.about.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let members = fleet.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let members: Vec<Value> = members
-        .into_iter()
-        .map(|member| {
-            json!({
-                "node": member.node,
-                "heartbeat": dates::format(member.beat_ms),
-                "silentMillis": member.heard.elapsed().as_millis() as u64,
-                "about": serde_json::from_str(&member.about).unwrap_or(Value::Null),
-            })
-        })
-        .collect();
-    let visits = fleet.visits.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let visits: Vec<Value> = visits
-        .into_iter()
-        .map(|of| {
-            json!({
-                "node": of.node,
-                "origin": of.origin,
-                "counted": of.counted,
-                "published": of.published,
-                "missing": of.is_missing,
-            })
-        })
-        .collect();
-    json!({
-        "node": name,
-        "servers": servers,
-        "nodes": members,
-        "visits": visits,
-        "outbox": fleet.outbox.get(),
-        "formats": {"reads": formats::newest(), "writes": fleet.format.get().max(u64::from(formats::FIRST))},
-        "unread": fleet.unread.get(),
-        "conflicts": fleet.conflicts.get(),
-        "collisions": fleet.collisions.get(),
-        "followed": fleet.followed.get(),
-        "delivered": fleet.delivered.get(),
-        "lagMillis": fleet.lag_ms.get(),
-        "gaps": fleet.gaps.get(),
-        "comparing": fleet.comparing.get(),
-        "lookUps": fleet.look_ups.get(),
-        "lookUpHits": fleet.look_up_hits.get(),
-        "lookUpsLeftOut": fleet.look_ups_left_out.get(),
-        "regressions": fleet.regressions.get(),
-    })
 }
 
 /// Returns for how many seconds the codes of this length last at the rate of the last minute; `None` at a rate of

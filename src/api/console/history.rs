@@ -5,6 +5,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use crate::api::admin::status;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, json as json_answer};
@@ -16,10 +17,13 @@ use carom_model::link::history::Edit;
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 impl Context {
-    /// Handles `GET /admin/api/history/CODE`: returns the changes of a link.
+    /// Handles `GET /admin/api/history/CODE`: returns the changes of a link, and which nodes are in its visits.
     pub(super) async fn history_of_link(&self, code: &str, query: Option<&str>) -> ApiResponse {
         match self.try_history(code, query).await {
-            Ok(edits) => json_answer(StatusCode::OK, &json!({"history": edits})),
+            Ok(edits) => {
+                let sources = status::sources(&self.services.context().node, self.services.unix_ms());
+                json_answer(StatusCode::OK, &json!({"history": edits, "sources": sources}))
+            }
             Err(problem) => problem.into_answer(),
         }
     }

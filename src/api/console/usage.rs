@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use crate::api::admin::status;
 use crate::api::context::Context;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
@@ -70,6 +71,7 @@ impl Context {
             "orphanVisits": visits::describe(&orphans, &span),
             "links": links,
             "topLinks": self.top_links(&span).await?,
+            "sources": status::sources(&self.services.context().node, now_ms),
             "notes": notes,
         }))
     }

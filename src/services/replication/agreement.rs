@@ -14,6 +14,7 @@ use carom_model::replication::formats;
 use carom_model::replication::members::NodeId;
 use carom_model::replication::vouching::Statement;
 use carom_settings::Settings;
+use carom_telemetry::activity::CoreSample;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -58,14 +59,25 @@ pub(super) struct Voucher<'a> {
 }
 
 /// Returns what this node says of itself in its heartbeat, as JSON. `restoring` is the number of partitions in which
-/// Redis may lack links of this node.
-pub(super) fn about(setup: &FleetSetup, stats: &NodeStats, restoring: u64, voucher: &Voucher<'_>) -> String {
+/// Redis may lack links of this node. `stopped` is true in the last heartbeat before an ordered stop.
+pub(super) fn about(
+    setup: &FleetSetup,
+    stats: &NodeStats,
+    (restoring, stopped): (u64, bool),
+    voucher: &Voucher<'_>,
+) -> String {
+    let last = stats.pulse.last().unwrap_or_default();
+    let of_cores = |of: fn(&CoreSample) -> u32| last.cores.iter().map(|core| u64::from(of(core))).sum::<u64>();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "formats": {"reads": formats::newest(), "writes": stats.fleet.format.get().max(u64::from(formats::FIRST))},
         "settings": setup.agreed,
         "ready": stats.ready.load(Ordering::Relaxed),
         "draining": stats.draining.load(Ordering::Relaxed),
+        "stopped": stopped,
+        "redirectsPerSecond": of_cores(|core| core.redirects),
+        "missesPerSecond": of_cores(|core| core.misses),
+        "changesPerSecond": last.changes,
         "outbox": stats.fleet.outbox.get(),
         "unread": stats.fleet.unread.get(),
         "lagMillis": stats.fleet.lag_ms.get(),

@@ -14,7 +14,7 @@ use carom_shards::{CodeLength, CounterValue, Run};
 use super::agreement::{OtherNode, Voucher};
 use super::{FleetContext, agreement, note_error};
 use crate::bridge::fleet_view::since_boot;
-use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis};
+use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError};
 use carom_model::replication::members::{Members, NodeId};
 use carom_model::replication::vouching::Vouching;
 use carom_store::links::StoreError;
@@ -95,6 +95,23 @@ impl HeartbeatThread {
                 EVERY
             });
         }
+        self.say_goodbye();
+    }
+
+    /// Sends the last heartbeat, by which the other nodes know that this node counts no more visits.
+    fn say_goodbye(&mut self) {
+        let Ok(seen) = self.seen() else { return };
+        let number = self.vouching.begin(since_boot());
+        let voucher = Voucher { number, heard: &self.heard, is_asking: false };
+        let restoring = self.fleet.stats.fleet.comparing.get();
+        let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, true), &voucher);
+        self.send(about, &seen).map(drop).unwrap_or_else(|error| tracing::debug!(%error, "no last heartbeat"));
+    }
+
+    fn send(&mut self, about: String, seen: &[(CodeLength, u64)]) -> Result<HeartbeatReply, RedisError> {
+        let settings = &self.fleet.settings;
+        let beat = Heartbeat { node: &settings.node, about, fingerprint: &settings.fingerprint, seen };
+        self.redis.beat(&beat, BEAT_TIME)
     }
 
     /// Sends one heartbeat. Returns true if it was answered.
@@ -108,14 +125,12 @@ impl HeartbeatThread {
         };
         self.is_new &= self.fleet.stats.fleet.comparing.get() > 0;
         let sent = since_boot();
-        let settings = &self.fleet.settings;
         let restoring = if self.is_new { 0 } else { self.fleet.stats.fleet.comparing.get() };
         let number = self.vouching.begin(sent);
         let voucher = Voucher { number, heard: &self.heard, is_asking: self.fleet.view.has_doubts() };
-        let about = agreement::about(settings, &self.fleet.stats, restoring, &voucher);
-        let beat = Heartbeat { node: &settings.node, about, fingerprint: &settings.fingerprint, seen: &seen };
-        match self.redis.beat(&beat, BEAT_TIME) {
-            Ok(heard) if heard.fingerprint != settings.fingerprint => {
+        let about = agreement::about(&self.fleet.settings, &self.fleet.stats, (restoring, false), &voucher);
+        match self.send(about, &seen) {
+            Ok(heard) if heard.fingerprint != self.fleet.settings.fingerprint => {
                 self.keep_apart(&heard.fingerprint);
                 false
             }
@@ -164,7 +179,7 @@ impl HeartbeatThread {
         stats.alarms.clear(Alarm::RedisRefuses);
         let now = since_boot();
         self.confirm_lease(sent, now);
-        self.members.observe(&heard.beats, (sent, now), self.fleet.settings.reclaim_after);
+        self.members.observe(&heard.marks(), (sent, now), self.fleet.settings.reclaim_after);
         self.keep(heard, sent, seen);
         let others = agreement::others(heard, &self.fleet.settings.node);
         // Until they are done, Redis may lack links that were acknowledged.
@@ -173,7 +188,7 @@ impl HeartbeatThread {
         self.hear_statements(others, number, now);
         self.show(heard, now);
         agreement::compare(&self.fleet, heard);
-        self.take_over(now);
+        self.take_over(heard, now);
     }
 
     /// Notes in the store that it belongs to a fleet, once and before the first code is leased. From then on, codes may
@@ -262,13 +277,11 @@ impl HeartbeatThread {
     }
 
     /// Takes over the leases of nodes that are gone.
-    fn take_over(&mut self, now: Duration) {
+    fn take_over(&mut self, heard: &HeartbeatReply, now: Duration) {
         let me = self.fleet.settings.node.clone();
-        for (gone, beat) in self.members.gone(now, self.fleet.settings.reclaim_after) {
-            if gone == me {
-                continue;
-            }
-            match self.redis.reclaim(&me, &gone, beat, BEAT_TIME) {
+        for (gone, _) in self.members.gone(now, self.fleet.settings.reclaim_after) {
+            let Some(watched) = heard.heartbeat_of(&gone).filter(|_| gone != me) else { continue };
+            match self.redis.reclaim(&me, &gone, watched, BEAT_TIME) {
                 Ok(leases) => {
                     tracing::warn!(
                         node = gone,

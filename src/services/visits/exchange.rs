@@ -181,7 +181,9 @@ impl Exchange {
             std::thread::park_timeout(if is_copying { EVERY_WHILE_COPYING } else { rest });
         }
         if self.may_share() {
-            let done = self.publish();
+            // The last batches, and their number: after a quiet time, nobody reads a stream without a new number.
+            let own = self.visits.aggregator().own_origin().0;
+            let done = self.publish().and_then(|()| self.read_notes(own)).map(drop);
             self.note(done);
         }
     }
@@ -396,15 +398,16 @@ impl Exchange {
             .into_iter()
             .map(|origin| VisitOriginStats {
                 published: self.known.get(&origin.id).copied().unwrap_or(0).max(origin.counted),
-                is_missing: self.gaps.contains_key(&origin.id),
+                missing_since: self.gaps.get(&origin.id).copied(),
                 origin: origin.id.to_string(),
                 node: origin.node,
                 counted: origin.counted,
             })
             .collect();
-        for id in self.gaps.keys().map(OriginId::to_string) {
+        for (id, since) in self.gaps.iter().map(|(id, since)| (id.to_string(), *since)) {
             if origins.iter().all(|of| of.origin != id) {
-                origins.push(VisitOriginStats { origin: id, is_missing: true, ..VisitOriginStats::default() });
+                let missing_since = Some(since);
+                origins.push(VisitOriginStats { origin: id, missing_since, ..VisitOriginStats::default() });
             }
         }
         let late: Vec<String> = self

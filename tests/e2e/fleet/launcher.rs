@@ -89,6 +89,10 @@ fn fleet_starts_and_cleans_up() {
         let named = format!("127.0.0.1:{port} ");
         assert!(script.said.iter().any(|line| line.contains(&named)), "{named}is not in {:#?}", script.said);
     }
+    let shown: Vec<&str> =
+        script.said.iter().filter_map(|line| line.split_once(" shows ")).map(|(_, visits)| visits).collect();
+    // 6, 7 and 8 visits, one node each.
+    assert_eq!(shown, ["21"; NODES as usize], "{:#?}", script.said);
     // The look for what is left finds what is there.
     let running = processes_in(folder.path());
     // Redis may just have forked to write its log anew.

@@ -3,6 +3,7 @@
 mod absence;
 mod bulk;
 mod changes;
+mod clocks;
 mod conflicts;
 mod counter;
 mod dedupe;
@@ -20,6 +21,7 @@ mod scripts;
 mod sentinel;
 mod sharing;
 mod slots;
+mod sources;
 mod timeouts;
 mod versions;
 mod visit_limits;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom::services::replication::redis::{CodeChange, Recent, Redis};
+use carom::services::replication::redis::{CodeChange, Heartbeat, HeartbeatReply, Recent, Redis};
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
 use carom_model::replication::Echo;
@@ -151,4 +151,29 @@ fn flushed_scripts_are_reloaded() {
     redis.change(&[(code, offer.clone())], WITHIN).remove(0).unwrap();
     server.command(&["SCRIPT", "FLUSH"]);
     assert_eq!(redis.change(&[(code, offer)], WITHIN).remove(0).unwrap().verdict, Verdict::Same);
+}
+
+#[test]
+fn step_back_of_the_clock_makes_no_returned_node_look_gone() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let length = CodeLength::DEFAULT;
+    let beat = |redis: &mut Redis, about: &str| {
+        let beat = Heartbeat { node: "away", about: about.to_owned(), fingerprint: "f", seen: &[] };
+        redis.beat(&beat, WITHIN).unwrap()
+    };
+    let watched = beat(&mut redis, r#"{"beat":1}"#);
+    let (granted, ..) = redis.lease(length, 5, (0, 0), "away", WITHIN).unwrap();
+    let returned = beat(&mut redis, r#"{"beat":2}"#);
+    // The clock of Redis was set back, so that the second heartbeat has the time of the first.
+    let (time, _) = watched.heartbeat_of("away").unwrap();
+    server.command(&["ZADD", "{test}:beats", &time.to_string(), "away"]);
+    let mut same = returned.clone();
+    same.beats = watched.beats.clone();
+    assert_ne!(same.marks(), watched.marks(), "an observer would take both heartbeats for one");
+    let reclaim = |redis: &mut Redis, seen: &HeartbeatReply| {
+        redis.reclaim("here", "away", seen.heartbeat_of("away").unwrap(), WITHIN).unwrap()
+    };
+    assert_eq!(reclaim(&mut redis, &watched), []);
+    assert_eq!(reclaim(&mut redis, &same), [(length, granted.start, 5)]);
 }

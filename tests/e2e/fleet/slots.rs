@@ -17,6 +17,9 @@ const USUAL: Duration = Duration::from_millis(75);
 /// The longest that a create may take on a disk that takes no time.
 const CREATE_MAX: Duration = Duration::from_millis(400);
 
+/// Time for which a master is paused; its replica takes its place meanwhile.
+const STANDSTILL: Duration = Duration::from_secs(4);
+
 /// Time for clients to meet one state of affairs.
 const WHILE: Duration = Duration::from_millis(600);
 
@@ -44,11 +47,12 @@ fn stream(partition: Partition) -> String {
 }
 
 /// Asserts that no create took longer than Redis may keep it waiting, plus two commits of its node's own disk: the one
-/// under way when it came, and its own.
-fn assert_nobody_waits(nodes: &[Node], seen: &Seen) {
+/// under way when it came, and its own. `machine` is how long a create takes at most because other programs run.
+fn assert_nobody_waits(nodes: &[Node], seen: &Seen, machine: Duration) {
     let commit = |node: &Node| node.status()["store"]["commitMicrosMax"].as_u64().unwrap();
     let longest = Duration::from_micros(nodes.iter().map(commit).max().unwrap());
-    assert!(seen.slowest < CREATE_MAX + 2 * longest, "a create took {:?}, a commit {longest:?}", seen.slowest);
+    let most = CREATE_MAX + 2 * longest + machine;
+    assert!(seen.slowest < most, "a create took {:?}, a commit {longest:?}, allowed: {most:?}", seen.slowest);
 }
 
 /// Load on both nodes while something is done to the cluster; then all is as it should be.
@@ -74,7 +78,11 @@ fn under_load(nodes: &[Node], links: &[Made], what: impl FnOnce()) -> Seen {
 #[test]
 fn paused_master_delays_no_other_slot() {
     let cluster = Cluster::start();
-    let (_fleet, nodes, links) = start(&cluster);
+    let (_fleet, nodes, mut links) = start(&cluster);
+    // On a busy machine, creates are slow while every master answers.
+    let control = under_load(&nodes, &links, || std::thread::sleep(WHILE + STANDSTILL));
+    let share = control.times.iter().filter(|took| **took > USUAL).count() as f64 / control.times.len() as f64;
+    links.extend(control.made);
     let stuck = cluster.master_of("{carom:00}:s");
     let mut masters: HashMap<Partition, usize> = HashMap::new();
     for partition in Partition::all() {
@@ -85,16 +93,17 @@ fn paused_master_delays_no_other_slot() {
         cluster.server(stuck).pause();
         let start = Instant::now();
         // Its replica takes its place meanwhile.
-        wait_until("some seconds", || start.elapsed() > Duration::from_secs(4));
+        wait_until("some seconds", || start.elapsed() > STANDSTILL);
         cluster.server(stuck).resume();
         cluster.wait_until_whole();
     });
     let times = || seen.made.iter().zip(&seen.times).map(|(made, took)| (masters[&partition(&made.code)], *took));
     let slow = |of_stuck: bool| times().filter(|(at, took)| (*at == stuck) == of_stuck && *took > USUAL).count();
     let count = times().filter(|(at, _)| *at != stuck).count();
-    println!("slow: {} at the master that stood still, {} of {count} elsewhere", slow(true), slow(false));
-    assert!(slow(false) <= 4, "{} of {count}", slow(false));
-    assert_nobody_waits(&nodes, &seen);
+    let allowed = 4 + (2.0 * share * count as f64) as usize;
+    println!("slow: {} at the paused master, {} of {count} elsewhere; allowed: {allowed}", slow(true), slow(false));
+    assert!(slow(false) <= allowed, "{} of {count}, allowed: {allowed}", slow(false));
+    assert_nobody_waits(&nodes, &seen, control.slowest);
 }
 
 #[test]
@@ -129,7 +138,7 @@ fn moving_slots_lose_nothing() {
         }
         std::thread::sleep(WHILE);
     });
-    assert_nobody_waits(&nodes, &seen);
+    assert_nobody_waits(&nodes, &seen, Duration::ZERO);
     let moved = |made: &&Made| matches!(partition(&made.code), Partition(1 | 2));
     println!("{} made in slots that moved", seen.made.iter().filter(moved).count());
     // A new link can be made there under a name of its own again, on all nodes.

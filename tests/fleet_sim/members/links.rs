@@ -144,8 +144,8 @@ impl World {
     /// The script that takes the leases of a node that has gone, and its answer.
     pub(super) fn reclaim(&mut self, node: usize, gone: usize, beat: u64) -> Result<(), String> {
         let fate = self.fate(node);
-        let score = self.space.beats.get(&gone).copied();
-        let is_same = score == Some(beat) || self.guard == Some(Guard::Unchanged);
+        let last = self.space.beats.get(&gone).map(|last| self.mark(*last));
+        let is_same = last == Some(beat) || self.guard == Some(Guard::Unchanged);
         if !matches!(fate, Fate::Answered | Fate::Unanswered) || !is_same {
             return Ok(());
         }

@@ -13,7 +13,8 @@ use std::time::Duration;
 /// The name of a node, unique in its fleet.
 pub type NodeId = String;
 
-/// For each node, the heartbeat that was seen last, and since when.
+/// For each node, a mark of the heartbeat that was seen last, and since when. The mark of a heartbeat differs from those of
+/// all earlier ones of its node; nothing else is known of it.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     seen: HashMap<NodeId, (u64, Duration)>,
@@ -22,7 +23,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Records the heartbeats of all nodes, from an answer that arrived at `now` to a request that was sent at `sent`.
+    /// Records the marks of the last heartbeats of all nodes, from an answer that arrived at `now` to a request that was sent at `sent`.
     /// `after` is the time after which a silent node counts as gone.
     ///
     /// If no heartbeats were read for a quarter of that time, because Redis was away or this process was suspended, the
@@ -42,8 +43,8 @@ impl Members {
         }
     }
 
-    /// Returns the nodes whose heartbeat has not changed for `after`, with that heartbeat. The caller must check that
-    /// it is still the same before it acts.
+    /// Returns the nodes whose heartbeat has not changed for `after`, with its mark. The caller must check that the
+    /// heartbeat is still the same before it acts.
     pub fn gone(&self, now: Duration, after: Duration) -> Vec<(NodeId, u64)> {
         let silent = |since: &Duration| now.saturating_sub(*since) >= after;
         let gone = self.seen.iter().filter(|(_, (_, since))| silent(since));

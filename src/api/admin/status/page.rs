@@ -69,6 +69,8 @@ struct Plot {
 #[derive(Debug, Serialize)]
 struct Fleet {
     cards: Vec<Card>,
+    /// The nodes whose counts are missing.
+    lacks: Vec<String>,
     nodes: Vec<[String; 7]>,
 }
 
@@ -240,6 +242,7 @@ fn fleet(status: &Value) -> Fleet {
     let connected = redis["connected"] == true;
     let cards = cards([
         (if connected { "Connected" } else { "Disconnected" }.to_owned(), "Redis"),
+        (grouped(&fleet["totals"]["redirectsPerSecond"]), "Redirects/s of all nodes"),
         (grouped(&fleet["outbox"]), "Unsynced changes"),
         (grouped(&fleet["followed"]), "Changes received"),
         (grouped(&fleet["comparing"]), "Partitions to compare"),
@@ -253,13 +256,19 @@ fn fleet(status: &Value) -> Fleet {
             format!("{}{me}", text(&node["node"])),
             text(&about["version"]).to_owned(),
             about["formats"]["writes"].as_u64().map_or_else(|| "–".to_owned(), |format| format.to_string()),
-            state(about).to_owned(),
+            if about["stopped"] == true { "Stopped" } else { state(about) }.to_owned(),
             grouped(&about["outbox"]),
             grouped(&about["lagMillis"]),
             format!("{:.1}", node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0),
         ]
     };
-    Fleet { cards, nodes: items(&fleet["nodes"]).map(node).collect() }
+    let lacks =
+        |of: &Value| format!("Counts of {} are missing since {} UTC.", text(&of["node"]), instant(&of["since"]));
+    Fleet {
+        cards,
+        lacks: items(&fleet["totals"]["lacks"]).map(lacks).collect(),
+        nodes: items(&fleet["nodes"]).map(node).collect(),
+    }
 }
 
 /// The alarms that are active, or those that are resolved, the newest first.
@@ -329,7 +338,10 @@ mod tests {
             "pulse": {"redirects": [[0, 5, 10], []], "misses": [[1], [2]], "changes": [7]},
             "cores": [{"core": 0, "cpu": 3, "links": 5, "latencyMicros": {"p99": 12.34}}, {"core": 1, "cpu": 4}],
             "tls": {"certificates": [{"names": [evil, "b"], "validUntil": "2027-01-02T03:04:05+00:00", "file": evil}]},
-            "fleet": {"node": evil, "nodes": [{"node": evil, "about": about, "silentMillis": 1_500}]},
+            "fleet": {
+                "node": evil, "nodes": [{"node": evil, "about": about, "silentMillis": 1_500}],
+                "totals": {"redirectsPerSecond": 7_654, "lacks": [{"node": evil, "since": "2026-11-23T14:05:00+00:00"}]},
+            },
             "redis": {"connected": true},
         });
         let page = Pages::plain().status(&StatusPage::of(&status));
@@ -345,6 +357,8 @@ mod tests {
             "<td>0</td><td>3</td><td>5</td><td>0.0</td>",
             "(this node)</td>",
             "<td>Ready</td><td>1,234</td><td>5</td><td>1.5</td>",
+            "<b>7,654</b><span>Redirects&#x2f;s of all nodes</span>",
+            " are missing since 23 Nov 2026, 14:05 UTC.</p>",
             ", b</td><td>2 Jan 2027, 03:04</td>",
         ] {
             assert!(page.contains(part), "{part} is missing in {page}");

@@ -18,6 +18,7 @@ export function healthCards() {
       [text.diskReads, (s) => number(s.residency.fetched)], [text.expired, (s) => number(s.expiry.expired)], [text.expiring, (s) => number(s.expiry.waiting)]]),
     group(text.redisAndFleet, [
       [text.redis, redis], [text.errors, (s) => tally(s.redis.error)], [text.nodes, (s) => (s.fleet ? number(s.fleet.nodes.length) : text.singleNode)],
+      [text.allRedirects, (s) => number(s.fleet?.totals.redirectsPerSecond)], [text.counts, counts],
       [text.unsynced, (s) => number(s.fleet?.outbox)], [text.lag, (s) => (!s.fleet ? number(null) : s.redis.connected ? duration(s.fleet.lagMillis / 1000) : text.unknown)]], pageLink("/admin/fleet", pages.fleet)),
   ];
   const element = h("div", { class: "cards" }, groups.map((one) => one.element));
@@ -50,6 +51,15 @@ function lasts({ issuer }) {
 
 function memory({ residency }) {
   return residency.memoryLimitBytes === null ? bytes(residency.memoryBytes) : text.memoryOf(bytes(residency.memoryBytes), bytes(residency.memoryLimitBytes));
+}
+
+/** Which nodes are in the counts of visits. */
+function counts({ fleet }) {
+  if (!fleet) {
+    return text.singleNode;
+  }
+  const lacks = fleet.totals.lacks.map(({ node }) => node);
+  return lacks.length > 0 ? [text.without(lacks.join(", ")), "warn"] : [text.allNodes, "good"];
 }
 
 function redis({ redis: { configured, connected } }) {

@@ -3,7 +3,7 @@
 import { copyButton, errorState, fill, h, loadingState, outside, pageLink } from "./dom.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
-import { common, errors } from "./strings-shell.js";
+import { common, errors, sources as sourcesText } from "./strings-shell.js";
 
 /** The name of a setting, which leads to it. */
 export function settingLink(name) {
@@ -111,6 +111,29 @@ export function followStatus(host, shapeOf, build) {
 export function alarmNotes(status, prefixes) {
   const standing = status.alarms.filter((alarm) => alarm.cleared === null && prefixes.some((prefix) => alarm.name.startsWith(prefix)));
   return standing.map((alarm) => h("p", { class: "notice bad" }, h("code", null, alarm.name), " ", outside(alarm.text)));
+}
+
+/** Names of nodes with commas between them, each with what `say(one)` adds. */
+function nodeNames(nodes, say = () => "") {
+  return nodes.map((one, index) => [index > 0 && ", ", outside(one.node ?? one), say(one)]);
+}
+
+/** Says which nodes of the fleet are in the counts of visits, and what these lack; nothing on a single node. */
+export function sourcesNote(sources) {
+  if (!sources) {
+    return null;
+  }
+  const { nodes, lacks } = sources;
+  const since = (one) => sourcesText[one.reason](format.instant(Date.parse(one.since)));
+  return [
+    lacks.length > 0 && h("p", { class: "notice warn lacks" }, sourcesText.lacks, nodeNames(lacks, since)),
+    h("p", { class: "soft sources" }, lacks.length > 0 ? sourcesText.some : sourcesText.all, nodeNames(nodes)),
+  ];
+}
+
+/** What decides whether such a note is drawn anew: `since` moves a little with each status. */
+export function sourcesShape(sources) {
+  return sources && [sources.nodes, sources.lacks.map(({ node, reason }) => [node, reason])];
 }
 
 /** A field that filters what is below it as one types; "/" goes to it, Escape empties it. */

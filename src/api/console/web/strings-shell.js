@@ -44,6 +44,15 @@ export const common = {
   asTable: (title) => `${title}, as a table`,
 };
 
+/** The nodes of a fleet whose counts a number has, and those that it lacks. */
+export const sources = {
+  all: "Visits of all nodes: ",
+  some: "Visits of ",
+  lacks: "Visits are missing: ",
+  silent: (since) => ` (no heartbeat since ${since})`,
+  missing: (since) => ` (incomplete since ${since})`,
+};
+
 export const errors = {
   failed: "Something went wrong",
   failedSentence: "Something went wrong.",

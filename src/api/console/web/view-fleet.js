@@ -2,7 +2,7 @@
 
 import { badge, card, facts, fill, h, outside, pageHead, regionTable, row, setText } from "./dom.js";
 import * as format from "./format.js";
-import { alarmNotes, followStatus, settingLink, snippet, tiles } from "./parts.js";
+import { alarmNotes, followStatus, settingLink, snippet, sourcesNote, sourcesShape, tiles } from "./parts.js";
 import { fleet as text } from "./strings-access.js";
 import { pages } from "./strings-shell.js";
 
@@ -15,7 +15,7 @@ const EXAMPLE = `redis = "redis://10.0.0.1:6379"
 [fleet]
 node = "node-a"`;
 
-const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["unsynced", "lag", "heard"].includes(name) ? "num" : undefined }));
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["redirects", "unsynced", "lag", "heard"].includes(name) ? "num" : undefined }));
 
 export async function show(main) {
   const host = h("div", { class: "stack" });
@@ -26,7 +26,7 @@ export async function show(main) {
 /** Who is there and which alarms stand: all else is only numbers. */
 function shapeOf(status) {
   const alarms = status.alarms.filter((alarm) => alarm.cleared === null).map((alarm) => [alarm.name, alarm.text]);
-  return status.fleet === null ? null : [status.fleet.node, status.fleet.nodes.map((one) => one.node), status.fleet.servers, alarms];
+  return status.fleet === null ? null : [status.fleet.node, status.fleet.nodes.map((one) => one.node), status.fleet.servers, sourcesShape(status.fleet.totals), alarms];
 }
 
 function alone() {
@@ -39,7 +39,7 @@ function alone() {
 function fleet(status) {
   const parts = [summary(), nodes(status), changes(status), codes()];
   return {
-    content: [alarmNotes(status, ALARMS), parts[0].content, parts[1].content, h("div", { class: "cards" }, parts[2].content, parts[3].content)],
+    content: [alarmNotes(status, ALARMS), parts[0].content, sourcesNote(status.fleet.totals), parts[1].content, h("div", { class: "cards" }, parts[2].content, parts[3].content)],
     update: (now) => parts.forEach((part) => part.update(now)),
   };
 }
@@ -50,14 +50,15 @@ function writer(texts) {
 }
 
 function summary() {
-  const [redis, there, unsynced, behind] = [h("span"), h("span"), h("span"), h("span")];
+  const [redis, there, redirects, unsynced, behind] = Array.from({ length: 5 }, () => h("span"));
   const write = writer([
     [there, (now) => (now.redis.connected ? text.of(now.fleet.nodes.filter((one) => stateOf(one, now)[1] === "good").length, now.fleet.nodes.length) : text.unknown)],
+    [redirects, (now) => format.number(now.fleet.totals.redirectsPerSecond)],
     [unsynced, (now) => format.number(now.fleet.outbox)],
     [behind, (now) => (now.redis.connected ? lag(now.fleet.lagMillis) : text.unknown)],
   ]);
   return {
-    content: tiles([[text.redis, redis], [text.ready, there], [text.unsynced, unsynced], [text.lag, behind]]),
+    content: tiles([[text.redis, redis], [text.ready, there], [text.redirects, redirects], [text.unsynced, unsynced], [text.lag, behind]]),
     update(now) {
       const isThere = now.redis.connected;
       setText(redis, isThere ? text.connected : text.disconnected);
@@ -77,7 +78,7 @@ function stateOf({ node, silentMillis, about }, { fleet: { node: own }, redis })
     return [text.states.unknown, "warn"];
   }
   if (redis.connected && silentMillis >= SILENT_MS) {
-    return [text.states.silent, "bad"];
+    return about?.stopped ? [text.states.stopped, "warn"] : [text.states.silent, "bad"];
   }
   if (about?.draining) {
     return [text.states.draining, "warn"];
@@ -87,11 +88,11 @@ function stateOf({ node, silentMillis, about }, { fleet: { node: own }, redis })
 
 function nodes(status) {
   const own = status.fleet.node;
-  const cells = new Map(status.fleet.nodes.map((one) => [one.node, Array.from({ length: 6 }, () => h("span"))]));
+  const cells = new Map(status.fleet.nodes.map((one) => [one.node, Array.from({ length: 7 }, () => h("span"))]));
   const rows = status.fleet.nodes.map(({ node }) => {
-    const [version, formats, state, unsynced, behind, heard] = cells.get(node);
+    const [version, formats, state, redirects, unsynced, behind, heard] = cells.get(node);
     const num = (content) => ({ content, class: "num" });
-    return row({ content: [outside(node), node === own && [" ", badge(text.thisNode)]], class: "wrap" }, version, formats, state, num(unsynced), num(behind), num(heard));
+    return row({ content: [outside(node), node === own && [" ", badge(text.thisNode)]], class: "wrap" }, version, formats, state, num(redirects), num(unsynced), num(behind), num(heard));
   });
   return {
     content: card(text.nodes, {}, regionTable(text.nodesLabel, COLUMNS, rows).element),
@@ -99,13 +100,14 @@ function nodes(status) {
   };
 }
 
-function writeNode([version, formats, state, unsynced, behind, heard], one, now) {
+function writeNode([version, formats, state, redirects, unsynced, behind, heard], one, now) {
   const [said, kind] = stateOf(one, now);
   if (state.textContent !== said) {
     fill(state, badge(said, kind));
   }
   setText(version, one.about?.version ?? "–");
   setText(formats, one.about?.formats ? text.format(one.about.formats) : "–");
+  setText(redirects, format.number(one.silentMillis < SILENT_MS ? one.about?.redirectsPerSecond : null));
   setText(unsynced, format.number(one.about?.outbox));
   setText(behind, one.about ? lag(one.about.lagMillis) : "–");
   setText(heard, one.silentMillis < SILENT_MS ? text.now : text.ago(format.duration(one.silentMillis / 1000)));

@@ -7,6 +7,7 @@ import { editDialog } from "./link-form.js";
 import { stateBadge } from "./link-parts.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
+import { sourcesNote } from "./parts.js";
 import { actions, page as text, states } from "./strings-links.js";
 
 const DAY_MS = 86_400_000;
@@ -47,7 +48,7 @@ async function load(page) {
       ask(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { domain: named.domain }).catch(nothing),
     ]);
     plots.splice(0).forEach((plot) => plot.destroy());
-    draw(page, link, visits, told?.history ?? null);
+    draw(page, link, visits, told);
   } catch (error) {
     if (error.name !== "AbortError") {
       await showMissing(page, error);
@@ -74,7 +75,8 @@ function keepFocus(buttons, draw) {
   }
 }
 
-function draw(page, link, visits, history) {
+function draw(page, link, visits, told) {
+  const [history, sources] = [told?.history ?? null, told?.sources];
   // An undo may come when the page has been left.
   const again = () => !page.signal.aborted && load(page);
   page.isDeleted = isBeingDeleted(link);
@@ -91,6 +93,6 @@ function draw(page, link, visits, history) {
       h("p", { class: "wrap destination" }, text.destination, targetLink(link.longUrl, { class: "wrap long" })),
       link.blocked && h("p", { class: "notice warn" }, text.blocked, pageLink("/admin/lists", text.toRules))),
     h("div", { class: "cards" }, factsCard(link), qrCard(link)),
-    visits === null ? h("p", { class: "notice no-visits" }, text.noVisits) : [visitsCards(visits, page.plots), referrersCard(visits.referrers)],
+    visits === null ? h("p", { class: "notice no-visits" }, text.noVisits) : [sourcesNote(sources), visitsCards(visits, page.plots), referrersCard(visits.referrers)],
     historyCard(history, link));
 }

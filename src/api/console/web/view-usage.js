@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { actionButton, h, outside, pageHead } from "./dom.js";
-import { reloader } from "./parts.js";
+import { reloader, sourcesNote } from "./parts.js";
 import { apiQuery, periodOf, periodPicker } from "./period.js";
 import { pages } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
@@ -42,6 +42,7 @@ export async function show(main, context) {
 function content(usage, period, keep) {
   return [
     usage.notes.map((note) => h("p", { class: "notice" }, outside(note))),
+    sourcesNote(usage.sources),
     totals(usage),
     visitsCard(usage.visits, period, keep),
     madeCard(usage.links, period, keep),

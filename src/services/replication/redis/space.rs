@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use carom_redis::{Question, RedisError, Value, cmd, text};
 use carom_shards::CodeLength;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{KeyGroup, Redis, Script, nonsense, pairs};
 use carom_model::replication::lease::Granted;
@@ -36,6 +37,25 @@ pub struct HeartbeatReply {
     pub about: Vec<(NodeId, String)>,
     /// The highest counter value of each length that any node knows.
     pub floors: Vec<(CodeLength, u64)>,
+}
+
+impl HeartbeatReply {
+    /// Returns a mark of the last heartbeat of each node, which differs from those of its earlier heartbeats. The time alone
+    /// would not do: after a step back of Redis's clock, a heartbeat can have the time of an earlier one.
+    pub fn marks(&self) -> Vec<(NodeId, u64)> {
+        let mark = |node: &NodeId| {
+            let (beat, about) = self.heartbeat_of(node)?;
+            Some((node.clone(), xxh3_64_with_seed(about.as_bytes(), beat)))
+        };
+        self.beats.iter().filter_map(|(node, _)| mark(node)).collect()
+    }
+
+    /// Returns the last heartbeat of a node: its time and its description, which has the number of the heartbeat.
+    pub fn heartbeat_of(&self, node: &str) -> Option<(u64, &str)> {
+        let (_, beat) = self.beats.iter().find(|(of, _)| of == node)?;
+        let about = self.about.iter().find(|(of, _)| of == node).map_or("", |(_, about)| about.as_str());
+        Some((*beat, about))
+    }
 }
 
 impl Redis {
@@ -213,7 +233,8 @@ impl Redis {
     }
 
     /// Takes over the leases of a node that is gone: length, first value and number of values of each. Takes nothing if
-    /// another node does the same, or if the node has returned.
+    /// another node does the same, or if the node has returned: its last heartbeat is no longer the one that was seen, with
+    /// this time and description.
     ///
     /// # Errors
     /// [`RedisError`]; if Redis did it and the answer was lost, nobody uses the values of these leases.
@@ -221,12 +242,12 @@ impl Redis {
         &mut self,
         me: &str,
         gone: &str,
-        beat: u64,
+        (beat, about): (u64, &str),
         within: Duration,
     ) -> Result<Vec<(CodeLength, u64, u64)>, RedisError> {
         let keys = ["lock", "beats", "nodes", "leases"].map(|name| self.space(name)).to_vec();
         let hold = LOCK_TIME.as_millis().to_string();
-        let arguments = [me, &hold, gone, &beat.to_string()].map(|text| text.as_bytes().to_vec()).to_vec();
+        let arguments = [me, &hold, gone, &beat.to_string(), about].map(|text| text.as_bytes().to_vec()).to_vec();
         let mut answer = self.ask_all(vec![(KeyGroup::Space, Script::Reclaim.call(keys, arguments))], within);
         let taken = pairs(&answer.remove(0)?);
         let lease = |(field, want): (String, String)| {

@@ -1,0 +1,105 @@
+//! The fleet in `carom status`: a line for this node, a table of all nodes, and what the totals lack.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::text::{count, grouped, number, plain, write_table};
+use carom_telemetry::readable;
+
+/// Columns of the table. Rates are those of the last second.
+const TITLES: [&str; 7] =
+    ["node", "version", "state", "redirects/s", "unsynced changes", "lag (ms)", "last heartbeat (s ago)"];
+
+/// Writes the state of Redis and of the fleet; nothing for a single node.
+pub(super) fn render(page: &mut String, now: &Value) {
+    if now["redis"]["configured"] != true {
+        return;
+    }
+    let fleet = &now["fleet"];
+    let state = if now["redis"]["connected"] == true { "connected" } else { "UNAVAILABLE" };
+    let nodes = fleet["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let _ = writeln!(
+        page,
+        "fleet   Redis {state}, {}, {}, lag {} ms, {} redirects/s",
+        readable::count(nodes.len() as u64, "node"),
+        count(number(fleet, "/outbox"), "unsynced change"),
+        grouped(number(fleet, "/lagMillis")),
+        grouped(number(fleet, "/totals/redirectsPerSecond")),
+    );
+    let _ = writeln!(page, "visits  {}", sources(&fleet["totals"]));
+    let mut rows = vec![TITLES.map(str::to_owned).to_vec()];
+    rows.extend(nodes.iter().map(|node| row(node, &fleet["node"])));
+    if rows.len() > 1 {
+        write_table(page, &rows);
+    }
+}
+
+/// Names the nodes that are in the counts of visits, and those that are missing.
+fn sources(totals: &Value) -> String {
+    let items = |name: &str| totals[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |value: &Value| plain(value.as_str().unwrap_or_default());
+    let nodes = items("nodes").iter().map(text).collect::<Vec<_>>().join(", ");
+    if items("lacks").is_empty() {
+        return format!("of all nodes: {nodes}");
+    }
+    let lacks = items("lacks").iter().map(|of| format!("{} since {}", text(&of["node"]), text(&of["since"])));
+    format!("of {nodes}; MISSING: {}", lacks.collect::<Vec<_>>().join(", "))
+}
+
+fn row(node: &Value, me: &Value) -> Vec<String> {
+    let about = &node["about"];
+    let state = match (about["stopped"] == true, about["draining"] == true, about["ready"] == true) {
+        (true, ..) => "stopped",
+        (_, true, _) => "draining",
+        (.., true) => "ready",
+        (.., false) => "starting",
+    };
+    let name = plain(node["node"].as_str().unwrap_or_default());
+    vec![
+        if node["node"] == *me { format!("{name} (this node)") } else { name },
+        plain(about["version"].as_str().unwrap_or("?")),
+        state.to_owned(),
+        grouped(number(about, "/redirectsPerSecond")),
+        grouped(number(about, "/outbox")),
+        grouped(number(about, "/lagMillis")),
+        format!("{:.1}", number(node, "/silentMillis") / 1_000.0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nodes_and_missing_counts_are_named() {
+        let about =
+            json!({"version": "9.9.9", "ready": true, "redirectsPerSecond": 1_234, "outbox": 3, "lagMillis": 17});
+        let lacks = json!([{"node": "n\u{1b}1", "since": "2026-01-01T00:00:00Z", "reason": "silent"}]);
+        let now = json!({
+            "redis": {"configured": true, "connected": true},
+            "fleet": {
+                "node": "n0", "outbox": 1, "lagMillis": 5,
+                "nodes": [{"node": "n0", "silentMillis": 400, "about": about}],
+                "totals": {"nodes": ["n0"], "lacks": lacks, "redirectsPerSecond": 1_234},
+            },
+        });
+        let mut page = String::new();
+        render(&mut page, &now);
+        for part in [
+            "fleet   Redis connected, 1 node, 1 unsynced change, lag 5 ms, 1,234 redirects/s\n",
+            "visits  of n0; MISSING: n1 since 2026-01-01T00:00:00Z\n",
+            "n0 (this node)",
+            "9.9.9",
+            "ready",
+            "0.4",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert_eq!(sources(&json!({"nodes": ["n0", "n1"], "lacks": []})), "of all nodes: n0, n1");
+        let mut alone = String::new();
+        render(&mut alone, &json!({"redis": {"configured": false}}));
+        assert_eq!(alone, "");
+    }
+}

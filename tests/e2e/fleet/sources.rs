@@ -1,0 +1,180 @@
+//! What a node says of its fleet: the totals of all nodes, which nodes are in them, and what they lack.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use carom_model::dates;
+use carom_telemetry::clock::unix_ms;
+use serde_json::{Value, json};
+
+use crate::support::browser::Browser;
+use crate::support::fleet::{Fleet, settle};
+use crate::support::http::{SHORT_URLS, Wire};
+use crate::support::node::{CAROM, Node, wait_for, wait_until};
+use crate::support::redis::Server;
+
+const TARGET: &str = "https://example.org/seen";
+
+/// What the visits of a node are of.
+fn sources(node: &Node) -> Value {
+    let totals = &node.status()["fleet"]["totals"];
+    json!({"nodes": totals["nodes"], "lacks": totals["lacks"]})
+}
+
+fn all(nodes: &[&str]) -> Value {
+    json!({"nodes": nodes, "lacks": []})
+}
+
+/// Makes a link on one node, and waits until all have it.
+fn link(nodes: &[Node], slug: &str) {
+    nodes[0].wire().shorten_as(slug, TARGET);
+    let path = format!("/{slug}");
+    wait_until("the link on every node", || nodes.iter().all(|node| node.wire().get(&path).status == 302));
+}
+
+fn visits(node: &Node, slug: &str) -> u64 {
+    let told = node.wire().get(&format!("{SHORT_URLS}/{slug}/visits")).json();
+    told["visits"]["summary"]["total"].as_u64().unwrap()
+}
+
+/// The page of `carom status`.
+fn terminal(node: &Node) -> String {
+    let output = Command::new(CAROM).args(["status", "--once", "--admin", &node.admin.to_string()]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn killed_node_is_named_until_it_returns() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let mut nodes = fleet.start();
+    link(&nodes, "seen");
+    wait_until("all nodes in the totals", || nodes.iter().all(|node| sources(node) == all(&["n0", "n1", "n2"])));
+    let mut wires: Vec<_> = nodes.iter().map(Node::wire).collect();
+    wait_until("redirects of all nodes in one sum", || {
+        wires.iter_mut().for_each(|wire| assert_eq!(wire.get("/seen").status, 302));
+        let fleet = nodes[0].status()["fleet"].clone();
+        let of_nodes: Vec<u64> = fleet["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| node["about"]["redirectsPerSecond"].as_u64().unwrap())
+            .collect();
+        let sum = of_nodes.iter().sum::<u64>();
+        of_nodes.iter().all(|rate| *rate > 0) && fleet["totals"]["redirectsPerSecond"] == sum
+    });
+    let (browser, admin) = (Browser::open(), nodes[0].admin);
+    let says = |page: &str, selector: &str, part: &str| {
+        browser.go(&format!("http://{admin}/admin/{page}"));
+        wait_until("the note", || {
+            let text = browser.value(&format!("document.querySelector('main {selector}')?.textContent ?? ''"));
+            text.as_str().unwrap().contains(part)
+        });
+    };
+    let pages = ["fleet", "usage", "links/seen"];
+    for page in pages {
+        says(page, "p.sources", "Visits of all nodes: n0, n1, n2");
+    }
+    let killed_ms = unix_ms();
+    let killed = nodes.pop().unwrap().kill();
+    let lacks = wait_for("a node that is silent", || {
+        let sources = sources(&nodes[0]);
+        (sources["nodes"] == json!(["n0", "n1"])).then(|| sources["lacks"].clone())
+    });
+    assert_eq!(
+        (lacks.as_array().unwrap().len(), &lacks[0]["node"], &lacks[0]["reason"]),
+        (1, &json!("n2"), &json!("silent"))
+    );
+    // Its last heartbeat was at most a second before, and was heard at most a second later.
+    let since_ms = dates::parse(lacks[0]["since"].as_str().unwrap()).unwrap();
+    assert!(
+        (killed_ms - 2_500..=killed_ms + 2_500).contains(&since_ms),
+        "killed at {killed_ms}, missing since {since_ms}"
+    );
+    wait_until("the same on the other node", || sources(&nodes[1])["nodes"] == json!(["n0", "n1"]));
+    let page = terminal(&nodes[0]);
+    assert!(page.contains("visits  of n0, n1; MISSING: n2 since "), "{page}");
+    for page in pages {
+        says(page, "p.lacks", "Visits are missing: n2 (no heartbeat since ");
+        says(page, "p.sources", "Visits of n0, n1");
+    }
+    browser.close();
+    nodes.push(killed.start());
+    settle(&nodes[2]);
+    wait_until("all nodes again", || nodes.iter().all(|node| sources(node) == all(&["n0", "n1", "n2"])));
+    let page = terminal(&nodes[2]);
+    assert!(page.contains("visits  of all nodes: n0, n1, n2") && page.contains("n2 (this node)"), "{page}");
+}
+
+#[test]
+fn node_without_redis_lacks_all_others() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    nodes.iter().for_each(settle);
+    link(&nodes, "seen");
+    wait_until("counts of both", || visits(&nodes[0], "seen") > 1);
+    server.pause();
+    let named = |node: &Node| sources(node)["lacks"][0]["node"].clone();
+    wait_until("each lacks the other", || (named(&nodes[0]), named(&nodes[1])) == (json!("n1"), json!("n0")));
+    server.resume();
+    wait_until("both again", || nodes.iter().all(|node| sources(node) == all(&["n0", "n1"])));
+}
+
+#[test]
+fn stopped_node_leaves_nothing_behind() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes = fleet.start();
+    link(&nodes, "seen");
+    let mut last = nodes[1].wire();
+    // After a quiet time, the other node reads the stream of this one only if Redis names a new batch.
+    std::thread::sleep(Duration::from_secs(12));
+    let before = visits(&nodes[0], "seen");
+    for _ in 0..7 {
+        assert_eq!(last.get("/seen").status, 302);
+    }
+    drop(last);
+    nodes.pop().unwrap().terminate();
+    let begun = Instant::now();
+    wait_until("its last visits", || visits(&nodes[0], "seen") == before + 7);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    std::thread::sleep(Duration::from_secs(6).saturating_sub(begun.elapsed()));
+    let status = nodes[0].status();
+    let stopped =
+        status["fleet"]["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "n1").unwrap().clone();
+    assert!(stopped["silentMillis"].as_u64().unwrap() >= 5_000 && stopped["about"]["stopped"] == true, "{stopped}");
+    assert_eq!(sources(&nodes[0]), all(&["n0", "n1"]));
+}
+
+#[test]
+fn guesses_do_not_look_like_slow_redirects() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
+    let mut wire = nodes[0].wire();
+    let private = "/0123456789abcdef";
+    wait_until("404 for a private code", || wire.get(private).status == 404);
+    let metrics = || Wire::open(nodes[0].admin).get("/metrics").text().to_owned();
+    let count = |text: &str, name: &str| {
+        let lines = text.lines().filter(|line| line.starts_with(&format!("{name}_count")));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()
+    };
+    let both = || {
+        let text = metrics();
+        ["carom_request_duration_seconds", "carom_absent_duration_seconds"].map(|name| count(&text, name))
+    };
+    let before = both();
+    let mut denied = 0.0;
+    for number in 0..5 {
+        // Each one is new: a node remembers for a moment that a code has no link.
+        let status = wire.get(&format!("/0123456789abcde{number}")).status;
+        assert!(status == 404 || status == 503, "{status}");
+        denied += 1.0;
+    }
+    assert_eq!(both(), [before[0], before[1] + denied]);
+    nodes[0].wire().shorten_as("seen", TARGET);
+    assert_eq!(wire.get("/seen").status, 302);
+    assert_eq!(both(), [before[0] + 1.0, before[1] + denied]);
+}
