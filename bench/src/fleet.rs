@@ -110,7 +110,7 @@ struct BenchFleet {
     redis: Option<Server>,
 }
 
-/// What Redis has done so far, or in a second: commands, those of scripts included, and bytes in both directions.
+/// Work of Redis so far: commands, those of scripts included, and bytes in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     commands: f64,

@@ -426,7 +426,7 @@ impl World {
         self.beaten[node] = Some((self.now - self.outages, self.mark(beat)));
     }
 
-    /// What nodes know a heartbeat by.
+    /// The mark by which nodes know a heartbeat.
     fn mark(&self, beat: Beat) -> u64 {
         if self.guard == Some(Guard::Number) { beat.score } else { beat.number }
     }

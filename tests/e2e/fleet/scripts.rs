@@ -154,7 +154,7 @@ fn flushed_scripts_are_reloaded() {
 }
 
 #[test]
-fn step_back_of_the_clock_makes_no_returned_node_look_gone() {
+fn returned_node_with_an_old_time_is_not_gone() {
     let server = Server::start();
     let mut redis = connect(&server);
     let length = CodeLength::DEFAULT;

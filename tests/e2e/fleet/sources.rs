@@ -1,4 +1,4 @@
-//! What a node says of its fleet: the totals of all nodes, which nodes are in them, and what they lack.
+//! The totals of all nodes, as each node shows them: which nodes are in them, and what they lack.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::support::redis::Server;
 
 const TARGET: &str = "https://example.org/seen";
 
-/// What the visits of a node are of.
+/// Returns which nodes are in the visits of a node, and which are missing.
 fn sources(node: &Node) -> Value {
     let totals = &node.status()["fleet"]["totals"];
     json!({"nodes": totals["nodes"], "lacks": totals["lacks"]})

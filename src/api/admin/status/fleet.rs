@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -98,10 +98,9 @@ struct View {
 
 impl View {
     fn of(fleet: &FleetStats, now_ms: u64) -> View {
-        let now = Instant::now();
         let members = fleet.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let member = |stats: MemberStats| Member {
-            silent: now.saturating_duration_since(stats.heard),
+            silent: stats.heard.elapsed(),
             about: serde_json::from_str(&stats.about).unwrap_or(Value::Null),
             stats,
         };
@@ -164,6 +163,8 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn member(node: &str, silent: u64, about: Value) -> Member {
