@@ -21,7 +21,10 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-pub use self::answer::{EditsAnswer, LinkAnswer, StoreAnswer, VisitsAnswer};
+pub use self::answer::{
+    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, VisitsAnswer, WriteFailure, WriterAnswer,
+    WriterReply,
+};
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::jobs::{Job, JobKind, JobQueues};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
@@ -61,7 +64,7 @@ pub enum StoreRequest {
         /// The existing links that may be the answer.
         reuse: Reuse,
         /// The task that waits for the answer.
-        ticket: Ticket,
+        ticket: Ticket<CreateAnswer>,
     },
     /// Change some fields of the link of a code.
     Change {
@@ -74,7 +77,7 @@ pub enum StoreRequest {
         /// The author for the edit history.
         author: Author,
         /// The task that waits for the answer.
-        ticket: Ticket,
+        ticket: Ticket<ChangeAnswer>,
     },
     /// Remove the link of a code.
     Delete {
@@ -85,7 +88,7 @@ pub enum StoreRequest {
         /// The author for the edit history.
         author: Author,
         /// The task that waits for the answer.
-        ticket: Ticket,
+        ticket: Ticket<DeleteAnswer>,
     },
 }
 
@@ -401,7 +404,7 @@ pub enum ToCore {
         /// The number of the commit, see [`carom_store::links::Links::commits`].
         commit: u64,
         /// The answer to send once the change is applied; `None` if another node made the change.
-        notify: Option<(Ticket, StoreAnswer)>,
+        notify: Option<WriterReply>,
     },
     /// The answer to a request of one of the core's tasks.
     Reply {

@@ -2,14 +2,30 @@
 
 use std::sync::Arc;
 
+use super::{Answer, Reply, StoreRequest, Ticket};
 use carom_model::link::Link;
 use carom_model::link::history::Edit;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::VisitCounts;
+use carom_shards::CoreId;
 
-/// The result of a [`super::StoreRequest`].
+/// The reason why the writer has not carried out a request, whatever the request was.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StoreAnswer {
+pub enum WriteFailure {
+    /// The store accepts no such request at present, and nothing was changed. The reason is in words for the client.
+    Refused(&'static str),
+    /// The order reached the store or Redis, and its outcome is unknown. The reason is in words for the client.
+    Unconfirmed(&'static str),
+    /// Only Redis can decide this, and it does not answer.
+    NeedsRedis {
+        /// True if Redis was asked, so that it may have made the change without confirming it.
+        asked: bool,
+    },
+}
+
+/// The answer to [`StoreRequest::Create`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CreateAnswer {
     /// The link is synced, and its owner has it in memory.
     Created,
     /// The link is synced, but its owner has no memory for it: it is not served.
@@ -32,41 +48,139 @@ pub enum StoreAnswer {
     OtherRequest,
     /// The link that was created with this idempotency key is gone.
     RepeatedGone,
+    /// The link that was created with this idempotency key has a record that cannot be decoded.
+    RepeatedDamaged,
     /// The code belongs to another link, or did and may not be issued again; or the link that was to be the answer is
     /// gone.
     Taken,
+    /// The link was not created, or nobody knows whether it was.
+    Failed(WriteFailure),
+}
+
+impl CreateAnswer {
+    /// True if the create has failed for certain, so that its fresh code is free for another link.
+    pub fn frees_code(&self) -> bool {
+        use CreateAnswer::{Failed, OtherRequest, Repeated, RepeatedGone};
+        use WriteFailure::{NeedsRedis, Refused};
+        matches!(self, Failed(Refused(_) | NeedsRedis { asked: false }) | Repeated { .. } | OtherRequest | RepeatedGone)
+    }
+}
+
+/// The answer to [`StoreRequest::Change`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ChangeAnswer {
     /// The link after its change: synced, and in its owner's memory.
     Changed(Arc<Link>),
+    /// The change is synced, but the owner has no memory for the link: it is not served.
+    Unserved,
     /// The change was refused: the link would expire before it starts.
     Contrary,
-    /// The link is gone from disk and from its owner's memory.
-    Deleted,
     /// No link has that code.
     NotFound,
     /// A record exists, but it cannot be decoded.
     Damaged,
-    /// The store accepts no such request at present. The reason is in words for the client.
-    Refused(&'static str),
-    /// The order reached the store or Redis, and its outcome is unknown. The reason is in words for the client.
-    Unconfirmed(&'static str),
-    /// Only Redis can decide this, and it does not answer.
-    NeedsRedis {
-        /// True if Redis was asked, so that it may have made the change without confirming it.
-        asked: bool,
-    },
+    /// Redis has changed a link that lost its code to another one on this node.
+    Displaced,
+    /// The link was not changed, or nobody knows whether it was.
+    Failed(WriteFailure),
 }
 
-impl StoreAnswer {
-    /// True if a create has failed for certain, so that its fresh code is free for another link.
-    pub fn frees_code(&self) -> bool {
-        use StoreAnswer::{NeedsRedis, OtherRequest, Refused, Repeated, RepeatedGone};
-        matches!(self, Refused(_) | NeedsRedis { asked: false } | Repeated { .. } | OtherRequest | RepeatedGone)
+/// The answer to [`StoreRequest::Delete`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DeleteAnswer {
+    /// The link is gone from disk and from its owner's memory.
+    Deleted,
+    /// No link has that code.
+    NotFound,
+    /// The link was not deleted, or nobody knows whether it was.
+    Failed(WriteFailure),
+}
+
+/// An answer of the writer to one kind of request.
+pub trait WriterAnswer: Answer + From<WriteFailure> {
+    /// Returns the message that brings this answer to a task.
+    fn to(self, ticket: Ticket<Self>) -> WriterReply;
+}
+
+/// An answer of the writer, with the ticket of the task that waits for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WriterReply {
+    /// The answer to a create.
+    Create(Ticket<CreateAnswer>, CreateAnswer),
+    /// The answer to a change.
+    Change(Ticket<ChangeAnswer>, ChangeAnswer),
+    /// The answer to a delete.
+    Delete(Ticket<DeleteAnswer>, DeleteAnswer),
+}
+
+macro_rules! writer_answers {
+    ($($answer:ident, $kind:ident;)*) => {
+        $(impl From<WriteFailure> for $answer {
+            fn from(failure: WriteFailure) -> $answer {
+                $answer::Failed(failure)
+            }
+        }
+
+        impl WriterAnswer for $answer {
+            fn to(self, ticket: Ticket<$answer>) -> WriterReply {
+                WriterReply::$kind(ticket, self)
+            }
+        })*
+
+        impl StoreRequest {
+            /// Returns the reply that reports a failure of this request.
+            pub fn failed(&self, failure: WriteFailure) -> WriterReply {
+                match self {
+                    $(StoreRequest::$kind { ticket, .. } => $answer::from(failure).to(*ticket),)*
+                }
+            }
+        }
+
+        impl WriterReply {
+            /// Returns the core that waits, its number for the waiting task, and the answer for its mailbox.
+            pub fn into_parts(self) -> (CoreId, u64, Reply) {
+                match self {
+                    $(WriterReply::$kind(ticket, answer) => (ticket.core, ticket.token, answer.into_reply()),)*
+                }
+            }
+
+            /// Replaces the answer with a failure.
+            fn with_failure(&self, failure: WriteFailure) -> WriterReply {
+                match self {
+                    $(WriterReply::$kind(ticket, _) => $answer::from(failure).to(*ticket),)*
+                }
+            }
+        }
+    };
+}
+
+writer_answers! {
+    CreateAnswer, Create;
+    ChangeAnswer, Change;
+    DeleteAnswer, Delete;
+}
+
+impl WriterReply {
+    /// Returns the reply if the commit with this decision has failed: its writes may be on disk all the same.
+    pub fn after_failed_commit(&self, reason: &'static str) -> WriterReply {
+        let has_written = matches!(
+            self,
+            WriterReply::Create(_, CreateAnswer::Created)
+                | WriterReply::Change(_, ChangeAnswer::Changed(_))
+                | WriterReply::Delete(_, DeleteAnswer::Deleted)
+        );
+        let failure = if has_written { WriteFailure::Unconfirmed(reason) } else { WriteFailure::Refused(reason) };
+        self.with_failure(failure)
     }
 
-    /// True if the answer reports a completed write.
-    pub fn is_of_write(&self) -> bool {
-        use StoreAnswer::{Changed, Created, Deleted};
-        matches!(self, Created | Changed(_) | Deleted)
+    /// Returns the reply if the owner of the code has no memory for its link. A delete needs none.
+    #[must_use]
+    pub fn unserved(self) -> WriterReply {
+        match self {
+            WriterReply::Create(ticket, _) => CreateAnswer::Unserved.to(ticket),
+            WriterReply::Change(ticket, _) => ChangeAnswer::Unserved.to(ticket),
+            WriterReply::Delete(..) => self,
+        }
     }
 }
 

@@ -33,9 +33,10 @@ pub use self::recording::{Recorders, count_response};
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
-    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, EditsAnswer, JobQueues, LinkAnswer,
-    ListQueues, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply,
-    StoreAnswer, StoreRequest, Ticket, ToCore, VisitsAnswer, WriterQueue,
+    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, EditsAnswer,
+    JobQueues, LinkAnswer, ListQueues, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue, PageRequest,
+    ReadRequest, ReaderQueue, Reply, StoreRequest, Ticket, ToCore, VisitsAnswer, WriteFailure, WriterAnswer,
+    WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -45,7 +46,7 @@ use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
 use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
-use carom_model::link::{Link, Origin};
+use carom_model::link::{Link, Origin, Reuse};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
 use carom_model::redirect::{Lookup, OwnedLookup, Response};
 use carom_model::visits::tally::Subject;
@@ -146,8 +147,9 @@ pub struct ServiceHandle {
     me: CoreId,
     context: NodeContext,
     waiting: RefCell<Waiting>,
-    /// Batches of changes, and batches of reads.
-    writes: RefCell<Gathers<StoreAnswer>>,
+    /// Batches of creates, of changes, and of reads.
+    creates: RefCell<Gathers<CreateAnswer>>,
+    changes: RefCell<Gathers<ChangeAnswer>>,
     reads: RefCell<Gathers<LinkAnswer>>,
     /// Creates with an idempotency key that the store has not answered, by token.
     pending_creates: RefCell<HashMap<u64, Rc<PendingCreate>>>,
@@ -222,7 +224,8 @@ impl ServiceHandle {
             blocked: RefCell::default(),
             keys: RefCell::default(),
             waiting: RefCell::default(),
-            writes: RefCell::default(),
+            creates: RefCell::default(),
+            changes: RefCell::default(),
             reads: RefCell::default(),
             pending_creates: RefCell::default(),
             long_requests: RefCell::default(),
@@ -270,25 +273,33 @@ impl ServiceHandle {
     // For tasks.
 
     /// Sends a change to the store and waits until it is durable and visible.
-    pub async fn store(&self, request: impl FnOnce(Ticket) -> StoreRequest) -> StoreAnswer {
-        self.store_pending(None, request).await
+    pub async fn store<A: WriterAnswer>(&self, request: impl FnOnce(Ticket<A>) -> StoreRequest) -> A {
+        self.store_noting(request, |_| ()).await
     }
 
-    /// Sends a change like [`ServiceHandle::store`]. `pending` is kept until the store has answered, even if the task
+    /// Sends a create like [`ServiceHandle::store`]. `pending` is kept until the store has answered, even if the task
     /// stops waiting.
-    pub async fn store_pending(
+    pub async fn create(&self, pending: Option<&Rc<PendingCreate>>, link: &Arc<Link>, reuse: Reuse) -> CreateAnswer {
+        let request = |ticket| StoreRequest::Create { link: Arc::clone(link), reuse, ticket };
+        let note = |token| {
+            let pending = pending.map(|pending| (token, Rc::clone(pending)));
+            self.pending_creates.borrow_mut().extend(pending);
+        };
+        self.store_noting(request, note).await
+    }
+
+    /// Sends a request to the store, calls `note` with the token of the sent request, and waits.
+    async fn store_noting<A: WriterAnswer>(
         &self,
-        pending: Option<&Rc<PendingCreate>>,
-        request: impl FnOnce(Ticket) -> StoreRequest,
-    ) -> StoreAnswer {
+        request: impl FnOnce(Ticket<A>) -> StoreRequest,
+        note: impl FnOnce(u64),
+    ) -> A {
         let waiter = self.expect_within(ANSWER_TIME_MAX);
         if let Err(reason) = self.send(request(waiter.ticket())) {
-            return StoreAnswer::Refused(reason);
+            return WriteFailure::Refused(reason).into();
         }
-        if let Some(pending) = pending {
-            self.pending_creates.borrow_mut().insert(waiter.token, Rc::clone(pending));
-        }
-        waiter.answer().await.unwrap_or(StoreAnswer::Unconfirmed(LATE))
+        note(waiter.token);
+        waiter.answer().await.unwrap_or_else(|| WriteFailure::Unconfirmed(LATE).into())
     }
 
     /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up
@@ -403,7 +414,7 @@ impl ServiceHandle {
     }
 
     /// Takes back the fresh code of a failed create. No client has seen that code.
-    pub fn give_back_unused(&self, link: &Link, answer: &StoreAnswer) {
+    pub fn give_back_unused(&self, link: &Link, answer: &CreateAnswer) {
         self.spare_codes.borrow_mut().extend(fresh_code_of(link).filter(|_| answer.frees_code()));
     }
 
@@ -552,13 +563,14 @@ impl ServiceHandle {
     /// Delivers an answer.
     pub fn deliver(&self, token: u64, reply: Reply) {
         match reply {
-            Reply::Stored(answer) if is_of_batch(token) => {
-                let spare = self.writes.borrow_mut().deliver(token, answer);
+            Reply::Created(answer) if is_of_batch(token) => {
+                let spare = self.creates.borrow_mut().deliver(token, answer);
                 self.spare_codes.borrow_mut().extend(spare);
             }
+            Reply::Changed(answer) if is_of_batch(token) => _ = self.changes.borrow_mut().deliver(token, answer),
             Reply::Link(answer) if is_of_batch(token) => _ = self.reads.borrow_mut().deliver(token, answer),
             reply => {
-                if let Reply::Stored(_) = reply {
+                if let Reply::Created(_) = reply {
                     self.pending_creates.borrow_mut().remove(&token);
                 }
                 self.waiting.borrow_mut().deliver(token, reply);
@@ -581,7 +593,8 @@ impl ServiceHandle {
     pub fn close(&self) {
         self.is_closed.set(true);
         self.waiting.borrow_mut().wake(|_| true);
-        self.writes.borrow_mut().close();
+        self.creates.borrow_mut().close();
+        self.changes.borrow_mut().close();
         self.reads.borrow_mut().close();
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
@@ -589,7 +602,8 @@ impl ServiceHandle {
     /// Wakes the tasks whose deadline has passed.
     pub fn expire(&self, now: Instant) {
         self.waiting.borrow_mut().wake(|deadline| deadline <= now);
-        self.writes.borrow_mut().expire(now);
+        self.creates.borrow_mut().expire(now);
+        self.changes.borrow_mut().expire(now);
         self.reads.borrow_mut().expire(now);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }

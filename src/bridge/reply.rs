@@ -12,14 +12,14 @@ use std::time::Instant;
 
 use carom_shards::{Code, CoreId};
 
-use super::{AppsAnswer, EditsAnswer, LinkAnswer, Page, StoreAnswer, VisitsAnswer};
+use super::{AppsAnswer, ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, VisitsAnswer};
 use carom_model::query::ListAnswer;
 use carom_model::redirect::OwnedLookup;
 use carom_telemetry::stats::LatencySummary;
 
 /// The address of a task that waits for an answer of type `A`: its core, and the number that the core gave to it. The
 /// core of the admin listener counts as one more core.
-pub struct Ticket<A = StoreAnswer> {
+pub struct Ticket<A> {
     /// The core whose mailbox gets the answer.
     pub core: CoreId,
     /// The core's own number for the waiting task.
@@ -181,8 +181,12 @@ macro_rules! answers {
 }
 
 answers! {
-    /// The result of a change in the store.
-    Stored(StoreAnswer), stored;
+    /// The result of a create.
+    Created(CreateAnswer), creates;
+    /// The result of a change of a link.
+    Changed(ChangeAnswer), changes;
+    /// The result of a delete.
+    Deleted(DeleteAnswer), deletes;
     /// The record of a code.
     Link(LinkAnswer), links;
     /// Visit statistics.

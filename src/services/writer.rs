@@ -27,9 +27,7 @@ use self::planner::{CodeState, CommitEffect, CommitPlanner, Conflict, Writes, re
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
 use crate::bridge::fleet_view::FollowFence;
-use crate::bridge::{
-    AllowanceQueue, Mailboxes, RemovalResult, StoreAnswer, StoreRequest, ToCore, WriterOrder, WriterQueue,
-};
+use crate::bridge::{AllowanceQueue, Mailboxes, RemovalResult, ToCore, WriterOrder, WriterQueue, WriterReply};
 use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use carom_model::link::record;
 use carom_model::replication::outbox::{Delivery, Outbox};
@@ -343,9 +341,7 @@ impl Writer {
                     let core = owner(setup.hasher.hash(&code), setup.cores);
                     self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
                 }
-                CommitEffect::Answer { ticket, answer } => {
-                    self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
-                }
+                CommitEffect::Answer(reply) => bundle(&mut self.bundles, reply),
             }
         }
         self.post_bundles();
@@ -367,10 +363,8 @@ impl Writer {
     /// Answers the clients of a failed commit: its writes may be on disk all the same.
     fn refuse_effects(&mut self, effects: &[CommitEffect], reason: &'static str) {
         assert_eq!(self.health, Health::Failed, "the writer would continue after a commit that it has not confirmed");
-        for (ticket, answer) in effects.iter().filter_map(CommitEffect::answer) {
-            let answer =
-                if answer.is_of_write() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) };
-            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
+        for reply in effects.iter().filter_map(CommitEffect::answer) {
+            bundle(&mut self.bundles, reply.after_failed_commit(reason));
         }
         self.post_bundles();
     }
@@ -392,11 +386,7 @@ impl Writer {
                 self.skips_stream = true;
                 continue;
             };
-            let (StoreRequest::Create { ticket, .. }
-            | StoreRequest::Change { ticket, .. }
-            | StoreRequest::Delete { ticket, .. }) = request;
-            let answer = refused(&decision, reason);
-            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
+            bundle(&mut self.bundles, request.failed(refused(&decision, reason)));
         }
         self.post_bundles();
     }
@@ -468,6 +458,12 @@ impl Writer {
         }
         self.check_room();
     }
+}
+
+/// Adds a reply to the messages for the core whose task waits for it.
+fn bundle(bundles: &mut [Vec<ToCore>], reply: WriterReply) {
+    let (core, token, reply) = reply.into_parts();
+    bundles[core.index()].push(ToCore::Reply { token, reply });
 }
 
 /// Publishes the sizes of the outbox.

@@ -11,13 +11,13 @@ use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
 use super::list::failed as list_failed;
-use super::short_urls::{failed, read_object};
+use super::short_urls::{changed, read_object};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, empty};
 use crate::bridge::handle::LongKind;
-use crate::bridge::{StoreAnswer, StoreRequest};
+use crate::bridge::{ChangeAnswer, StoreRequest};
 use carom_limits::{RETAG_BATCH_LEN, RETAG_TIME_MAX};
 use carom_model::access::Role;
 use carom_model::link::labels::Tags;
@@ -137,16 +137,14 @@ impl Context {
         let answers = poll_fn(|context| answers.poll(context)).await;
         let mut first_failure = None;
         for (link, answer) in page.links.iter().zip(answers) {
-            match answer {
-                StoreAnswer::Changed(link) if retag.affects(&link.labels.tags) => {
-                    retagged.kept += 1;
-                }
-                StoreAnswer::Changed(_) => retagged.changed += 1,
-                // The link has been deleted meanwhile.
-                StoreAnswer::NotFound => {}
-                other => {
-                    first_failure.get_or_insert_with(|| failed(&other, &link.code.as_slug().to_string()).detail());
-                }
+            // The link has been deleted meanwhile.
+            if answer == ChangeAnswer::NotFound {
+                continue;
+            }
+            match changed(answer, &link.code.as_slug().to_string()) {
+                Ok(link) if retag.affects(&link.labels.tags) => retagged.kept += 1,
+                Ok(_) => retagged.changed += 1,
+                Err(problem) => _ = first_failure.get_or_insert_with(|| problem.detail()),
             }
         }
         match first_failure {

@@ -12,7 +12,10 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::{ServiceHandle, fresh_code_of};
-use crate::bridge::{FleetDecision, LinkAnswer, ReadRequest, StoreAnswer, StoreRequest, Ticket, WriterOrder};
+use crate::bridge::{
+    ChangeAnswer, CreateAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket, WriteFailure,
+    WriterAnswer, WriterOrder,
+};
 use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 
 /// Bit that marks the token of a request of a batch. The bit above marks look-ups.
@@ -45,26 +48,45 @@ pub trait BatchAnswer: Clone + 'static {
     fn batches(services: &ServiceHandle) -> &RefCell<Gathers<Self>>;
 }
 
-impl BatchAnswer for StoreAnswer {
-    fn refused(reason: &'static str) -> StoreAnswer {
-        StoreAnswer::Refused(reason)
+impl BatchAnswer for CreateAnswer {
+    fn refused(reason: &'static str) -> CreateAnswer {
+        WriteFailure::Refused(reason).into()
     }
 
-    fn late() -> StoreAnswer {
-        // The change may still be made.
-        StoreAnswer::Unconfirmed(super::LATE)
+    fn late() -> CreateAnswer {
+        // The link may still be created.
+        WriteFailure::Unconfirmed(super::LATE).into()
     }
 
     fn free_code(&mut self) -> bool {
         match self {
             // An answer with an existing link then no longer calls the code spare.
-            StoreAnswer::Existing { spare, .. } => std::mem::take(spare),
+            CreateAnswer::Existing { spare, .. } => std::mem::take(spare),
             answer => answer.frees_code(),
         }
     }
 
-    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<StoreAnswer>> {
-        &services.writes
+    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<CreateAnswer>> {
+        &services.creates
+    }
+}
+
+impl BatchAnswer for ChangeAnswer {
+    fn refused(reason: &'static str) -> ChangeAnswer {
+        WriteFailure::Refused(reason).into()
+    }
+
+    fn late() -> ChangeAnswer {
+        // The change may still be made.
+        WriteFailure::Unconfirmed(super::LATE).into()
+    }
+
+    fn free_code(&mut self) -> bool {
+        false
+    }
+
+    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<ChangeAnswer>> {
+        &services.changes
     }
 }
 
@@ -199,12 +221,13 @@ impl<A: BatchAnswer> Drop for Gathered<A> {
 }
 
 impl ServiceHandle {
-    /// Sends `count` changes to the store, at most [`BULK_CHUNK_LINES`]. `make` returns the request of each index.
-    pub fn store_all(
+    /// Sends `count` requests of one kind to the store, at most [`BULK_CHUNK_LINES`]. `make` returns the request of each
+    /// index.
+    pub fn store_all<A: WriterAnswer + BatchAnswer>(
         self: &Rc<ServiceHandle>,
         count: usize,
-        mut make: impl FnMut(usize, Ticket) -> StoreRequest,
-    ) -> Gathered<StoreAnswer> {
+        mut make: impl FnMut(usize, Ticket<A>) -> StoreRequest,
+    ) -> Gathered<A> {
         self.gather(count, |at, ticket| {
             let request = make(at, ticket);
             let code = if let StoreRequest::Create { link, .. } = &request { fresh_code_of(link) } else { None };
@@ -330,7 +353,7 @@ pub(super) mod tests {
         Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
     }
 
-    fn ask(services: &Rc<ServiceHandle>, count: usize) -> Gathered<StoreAnswer> {
+    fn ask(services: &Rc<ServiceHandle>, count: usize) -> Gathered<CreateAnswer> {
         let origin = |at: usize| if at == 0 { Origin::Custom } else { Origin::Issued };
         let make = |at, ticket| StoreRequest::Create { link: link(at, origin(at)), reuse: Reuse::Any, ticket };
         services.store_all(count, make)
@@ -342,7 +365,7 @@ pub(super) mod tests {
         else {
             panic!("no request")
         };
-        services.deliver(ticket.token, Reply::Stored(StoreAnswer::Existing { link, spare }));
+        services.deliver(ticket.token, Reply::Created(CreateAnswer::Existing { link, spare }));
     }
 
     fn poll<A: BatchAnswer>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
@@ -360,12 +383,12 @@ pub(super) mod tests {
             assert_eq!(poll(&mut gathered), None);
             answer(&services, &orders, spare);
         }
-        let expected = |at, origin| StoreAnswer::Existing { link: link(at, origin), spare: false };
+        let expected = |at, origin| CreateAnswer::Existing { link: link(at, origin), spare: false };
         let expected = [expected(0, Origin::Custom), expected(1, Origin::Issued), expected(2, Origin::Issued)];
         assert_eq!(poll(&mut gathered).unwrap(), expected);
         drop(gathered);
         assert_eq!(*services.spare_codes.borrow(), [link(1, Origin::Issued).code]);
-        assert!(services.writes.borrow().by_number.is_empty());
+        assert!(services.creates.borrow().by_number.is_empty());
     }
 
     #[test]
@@ -381,7 +404,7 @@ pub(super) mod tests {
             codes.sort();
             let issued = [1, 2, 3].map(|at| link(at, Origin::Issued).code);
             assert_eq!(codes, issued, "the slug is nobody's, the others are free");
-            assert!(services.writes.borrow().by_number.is_empty());
+            assert!(services.creates.borrow().by_number.is_empty());
         }
     }
 
@@ -390,7 +413,7 @@ pub(super) mod tests {
         let (services, orders) = services(9);
         services.context().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
         let answers = poll(&mut ask(&services, 1)).unwrap();
-        assert_eq!(answers, [StoreAnswer::Refused(super::super::LOADING)]);
+        assert_eq!(answers, [CreateAnswer::Failed(WriteFailure::Refused(super::super::LOADING))]);
         assert!(orders.try_recv().is_err());
         // All links are loaded.
         services.context().cores[1].removed_while_loading.set(0);
@@ -403,7 +426,13 @@ pub(super) mod tests {
         let mut gathered = ask(&services, 4);
         (0..2).for_each(|_| answer(&services, &orders, false));
         let answers = poll(&mut gathered).unwrap();
-        assert!(matches!(answers[..], [.., StoreAnswer::Refused(_), StoreAnswer::Refused(_)]), "{answers:?}");
+        assert!(
+            matches!(
+                answers[..],
+                [.., CreateAnswer::Failed(WriteFailure::Refused(_)), CreateAnswer::Failed(WriteFailure::Refused(_))]
+            ),
+            "{answers:?}"
+        );
         drop(gathered);
         assert_eq!(
             *services.spare_codes.borrow(),
@@ -415,17 +444,17 @@ pub(super) mod tests {
     #[test]
     fn a_refused_create_frees_its_code_and_an_unconfirmed_one_does_not() {
         for (answer, is_free) in [
-            (StoreAnswer::Refused("the disk is full"), true),
-            (StoreAnswer::NeedsRedis { asked: false }, true),
-            (StoreAnswer::NeedsRedis { asked: true }, false),
-            (StoreAnswer::Unconfirmed("the disk is slow"), false),
-            (StoreAnswer::Created, false),
-            (StoreAnswer::Taken, false),
+            (CreateAnswer::Failed(WriteFailure::Refused("the disk is full")), true),
+            (CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: false }), true),
+            (CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: true }), false),
+            (CreateAnswer::Failed(WriteFailure::Unconfirmed("the disk is slow")), false),
+            (CreateAnswer::Created, false),
+            (CreateAnswer::Taken, false),
         ] {
             let (services, orders) = services(9);
             let mut gathered = ask(&services, 2);
             while let Ok(WriterOrder::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
-                services.deliver(ticket.token, Reply::Stored(answer.clone()));
+                services.deliver(ticket.token, Reply::Created(answer.clone()));
             }
             assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
             drop(gathered);
@@ -444,8 +473,8 @@ pub(super) mod tests {
         let code = link(0, Origin::Custom).code;
         let mut reads = services.read_all(1, |_| code);
         services.reads.borrow_mut().close();
-        services.writes.borrow_mut().close();
-        assert!(matches!(poll(&mut writes).unwrap()[..], [StoreAnswer::Unconfirmed(_)]));
+        services.creates.borrow_mut().close();
+        assert!(matches!(poll(&mut writes).unwrap()[..], [CreateAnswer::Failed(WriteFailure::Unconfirmed(_))]));
         assert!(matches!(poll(&mut reads).unwrap()[..], [LinkAnswer::Refused(_)]));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use crate::bridge::{LinkChange, StoreAnswer, Ticket};
+use crate::bridge::{LinkChange, WriterReply};
 use crate::services::search::IndexedChange;
 use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::link::history::Edit;
@@ -67,24 +67,19 @@ pub enum CommitEffect {
         code: Code,
         /// The change to apply.
         change: LinkChange,
-        /// The ticket of the client and its answer.
-        notify: Option<(Ticket, StoreAnswer)>,
+        /// The answer to the client that waits.
+        notify: Option<WriterReply>,
     },
     /// The client gets an answer, and no owner gets a change.
-    Answer {
-        /// The ticket of the client.
-        ticket: Ticket,
-        /// The answer for it.
-        answer: StoreAnswer,
-    },
+    Answer(WriterReply),
 }
 
 impl CommitEffect {
-    /// Returns the ticket of the client that waits, and its answer.
-    pub fn answer(&self) -> Option<(Ticket, &StoreAnswer)> {
+    /// Returns the answer to the client that waits.
+    pub fn answer(&self) -> Option<&WriterReply> {
         match self {
-            CommitEffect::Apply { notify, .. } => notify.as_ref().map(|(ticket, answer)| (*ticket, answer)),
-            CommitEffect::Answer { ticket, answer } => Some((*ticket, answer)),
+            CommitEffect::Apply { notify, .. } => notify.as_ref(),
+            CommitEffect::Answer(reply) => Some(reply),
         }
     }
 }
