@@ -9,6 +9,7 @@ mod apps;
 pub mod fleet_view;
 pub mod handle;
 mod jobs;
+mod lists;
 mod load;
 mod reply;
 
@@ -27,6 +28,10 @@ pub use self::answer::{
 };
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::jobs::{Job, JobKind, JobQueues};
+pub use self::lists::{
+    CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, ListQueues, ListRequest, PartsAnswer, ReferrersAnswer,
+    TagsAnswer,
+};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
 pub use self::reply::{Answer, JobDone, LentCodes, Reply, Ticket};
 
@@ -40,7 +45,7 @@ use carom_model::link::history::Author;
 use carom_model::link::patch::Patch;
 use carom_model::link::record::DamagedRange;
 use carom_model::link::{DueEvent, Link, Reuse, Version};
-use carom_model::query::{Filter, ListAnswer, ListRequest};
+use carom_model::query::Filter;
 use carom_model::redirect::Lookup;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
@@ -564,15 +569,6 @@ pub type LookupQueue = SyncSender<LookupRequest>;
 
 /// The bounded queue to the thread that manages API keys, shared by all cores.
 pub type AppsQueue = SyncSender<AppsOrder>;
-
-/// The queues to the threads that answer list queries, shared by all cores.
-#[derive(Clone, Debug)]
-pub struct ListQueues {
-    /// Queue for queries that are answered at once.
-    pub pages: SyncSender<(ListRequest, Ticket<ListAnswer>)>,
-    /// Queue for queries that may take long.
-    pub searches: SyncSender<(ListRequest, Ticket<ListAnswer>)>,
-}
 
 /// The queue to the readers, shared by all cores.
 pub type ReaderQueue = SyncSender<ReadRequest>;

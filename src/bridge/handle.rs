@@ -34,9 +34,9 @@ use crate::bridge::fleet_view::FleetView;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, EditsAnswer,
-    JobQueues, LinkAnswer, ListQueues, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue, PageRequest,
-    ReadRequest, ReaderQueue, Reply, StoreRequest, Ticket, ToCore, VisitsAnswer, WriteFailure, WriterAnswer,
-    WriterQueue,
+    JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue,
+    PageRequest, ReadRequest, ReaderQueue, Reply, StoreRequest, Ticket, ToCore, VisitsAnswer, WriteFailure,
+    WriterAnswer, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -47,7 +47,7 @@ use carom_model::access::usage::App;
 use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin, Reuse};
-use carom_model::query::{Filter, ListAnswer, ListRequest};
+use carom_model::query::Filter;
 use carom_model::redirect::{Lookup, OwnedLookup, Response};
 use carom_model::visits::tally::Subject;
 use carom_telemetry::clock::{Clock, monotonic_micros};
@@ -352,11 +352,12 @@ impl ServiceHandle {
     ///
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.
-    pub async fn list(&self, request: ListRequest) -> Result<ListAnswer, &'static str> {
+    pub async fn list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, &'static str> {
         let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let request = request(waiter.ticket());
         let ListQueues { pages, searches } = &self.context.lists;
         let queue = if request.may_take_long() { searches } else { pages };
-        queue.try_send((request, waiter.ticket())).map_err(|error| refusal(&error))?;
+        queue.try_send(request).map_err(|error| refusal(&error))?;
         waiter.answer().await.ok_or(LATE)
     }
 

@@ -12,8 +12,10 @@ use std::time::Instant;
 
 use carom_shards::{Code, CoreId};
 
-use super::{AppsAnswer, ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, VisitsAnswer};
-use carom_model::query::ListAnswer;
+use super::{
+    AppsAnswer, ChangeAnswer, CountsAnswer, CrawlableAnswer, CreateAnswer, DeleteAnswer, DomainsAnswer, EditsAnswer,
+    LinkAnswer, LinksAnswer, Page, PartsAnswer, ReferrersAnswer, TagsAnswer, VisitsAnswer,
+};
 use carom_model::redirect::OwnedLookup;
 use carom_telemetry::stats::LatencySummary;
 
@@ -193,8 +195,20 @@ answers! {
     Visits(VisitsAnswer), visits;
     /// The edit history of a code.
     Edits(EditsAnswer), edits;
-    /// A list.
-    Listed(ListAnswer), lists;
+    /// A page of links.
+    Links(LinksAnswer), link_pages;
+    /// A page of tags.
+    Tags(TagsAnswer), tags;
+    /// Lines of a `robots.txt`.
+    Crawlable(CrawlableAnswer), crawlable;
+    /// Numbers of links.
+    Counts(CountsAnswer), counts;
+    /// Referring hosts.
+    Referrers(ReferrersAnswer), referrers;
+    /// Domains with links.
+    Domains(DomainsAnswer), domains;
+    /// Visits by app and domain.
+    Parts(PartsAnswer), parts;
     /// The result of a change of apps or keys.
     Apps(AppsAnswer), apps;
     /// A page of an export.

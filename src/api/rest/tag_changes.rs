@@ -17,12 +17,12 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, empty};
 use crate::bridge::handle::LongKind;
-use crate::bridge::{ChangeAnswer, StoreRequest};
+use crate::bridge::{ChangeAnswer, ListRequest, StoreRequest};
 use carom_limits::{RETAG_BATCH_LEN, RETAG_TIME_MAX};
 use carom_model::access::Role;
 use carom_model::link::labels::Tags;
 use carom_model::link::patch::{Patch, Retag};
-use carom_model::query::{Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, OrderField, SortOrder};
+use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
 
 /// A checked request to rename a tag.
 #[derive(PartialEq, Eq, Debug)]
@@ -92,9 +92,9 @@ impl Context {
         let filter = Filter { scope: self.caller.scope(), tags: tags.to_vec(), ..Filter::default() };
         let order = SortOrder { field: OrderField::DateCreated, descending: false };
         let query = ListQuery { filter, order, page: 1, per_page, cursor };
-        match self.services.list(ListRequest::Links(Box::new(query))).await {
-            Ok(ListAnswer::Links(page)) => Ok(page),
-            Ok(other) => Err(list_failed(&other)),
+        match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(failure)) => Err(list_failed(failure)),
             Err(reason) => Err(Problem::unavailable(format!("The links with the tag cannot be listed: {reason}."))),
         }
     }
