@@ -12,6 +12,8 @@ mod jobs;
 mod lists;
 mod load;
 mod reply;
+mod ticket;
+mod writer;
 
 use std::fs::File;
 use std::io::Write;
@@ -23,28 +25,27 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CoreId};
 
 pub use self::answer::{
-    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, VisitsAnswer, WriteFailure, WriterAnswer,
-    WriterReply,
+    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, VisitsAnswer, WriteFailure,
 };
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
-pub use self::jobs::{Job, JobKind, JobQueues};
+pub use self::jobs::{Job, JobDone, JobKind, JobQueues};
 pub use self::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, ListQueues, ListRequest, PartsAnswer, ReferrersAnswer,
     TagsAnswer,
 };
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
-pub use self::reply::{Answer, JobDone, LentCodes, Reply, Ticket};
+pub use self::reply::{Answer, LentCodes, Reply};
+pub use self::ticket::Ticket;
+pub use self::writer::{StoreRequest, WriterAnswer, WriterReply};
 
 use self::fleet_view::FollowFence;
 use carom_limits::ALLOWANCE_QUEUE_LEN;
-use carom_model::access::Scope;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
 use carom_model::destination::hosts::HostSet;
 use carom_model::link::history::Author;
-use carom_model::link::patch::Patch;
 use carom_model::link::record::DamagedRange;
-use carom_model::link::{DueEvent, Link, Reuse, Version};
+use carom_model::link::{DueEvent, Link, Version};
 use carom_model::query::Filter;
 use carom_model::redirect::Lookup;
 use carom_model::replication::follow::StreamPosition;
@@ -58,44 +59,6 @@ use carom_tls::identity::TlsIdentity;
 
 /// Path of the bulk import, whose requests may have bodies of any length.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
-
-/// A request of a core to the writer of the store.
-#[derive(Debug)]
-pub enum StoreRequest {
-    /// Insert a link if its code is free, or answer with an existing link that is like it.
-    Create {
-        /// The link to insert.
-        link: Arc<Link>,
-        /// The existing links that may be the answer.
-        reuse: Reuse,
-        /// The task that waits for the answer.
-        ticket: Ticket<CreateAnswer>,
-    },
-    /// Change some fields of the link of a code.
-    Change {
-        /// The code.
-        code: Code,
-        /// The fields to change, and their new values.
-        patch: Box<Patch>,
-        /// The links that the app may change. Any other link counts as missing.
-        by: Scope,
-        /// The author for the edit history.
-        author: Author,
-        /// The task that waits for the answer.
-        ticket: Ticket<ChangeAnswer>,
-    },
-    /// Remove the link of a code.
-    Delete {
-        /// The code.
-        code: Code,
-        /// The links that the app may delete. Any other link counts as missing.
-        by: Scope,
-        /// The author for the edit history.
-        author: Author,
-        /// The task that waits for the answer.
-        ticket: Ticket<DeleteAnswer>,
-    },
-}
 
 /// A request of a core to the readers of the store.
 #[derive(Debug)]
@@ -365,19 +328,6 @@ pub struct PageRequest {
     pub filter: Arc<Filter>,
     /// The task that waits for the answer.
     pub ticket: Ticket<Page>,
-}
-
-/// Some links of the store, in the order of their codes.
-#[derive(Debug, Default)]
-pub struct Page {
-    /// Their lines.
-    pub lines: Vec<u8>,
-    /// Descriptions of the records that could not be read.
-    pub damaged: Vec<String>,
-    /// The last key of the page; `None` if no link follows.
-    pub last: Option<Vec<u8>>,
-    /// True if the store failed while it was read. The page has the links before that.
-    pub failed: bool,
 }
 
 /// A durable change that must become visible.

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Reply, StoreRequest, Ticket};
 use carom_model::link::Link;
 use carom_model::link::history::Edit;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::VisitCounts;
-use carom_shards::CoreId;
 
 /// The reason why the writer has not carried out a request, whatever the request was.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +21,7 @@ pub enum WriteFailure {
     },
 }
 
-/// The answer to [`StoreRequest::Create`].
+/// The answer to [`super::StoreRequest::Create`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CreateAnswer {
     /// The link is synced, and its owner has it in memory.
@@ -66,7 +64,7 @@ impl CreateAnswer {
     }
 }
 
-/// The answer to [`StoreRequest::Change`].
+/// The answer to [`super::StoreRequest::Change`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChangeAnswer {
     /// The link after its change: synced, and in its owner's memory.
@@ -85,7 +83,7 @@ pub enum ChangeAnswer {
     Failed(WriteFailure),
 }
 
-/// The answer to [`StoreRequest::Delete`].
+/// The answer to [`super::StoreRequest::Delete`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeleteAnswer {
     /// The link is gone from disk and from its owner's memory.
@@ -94,94 +92,6 @@ pub enum DeleteAnswer {
     NotFound,
     /// The link was not deleted, or nobody knows whether it was.
     Failed(WriteFailure),
-}
-
-/// An answer of the writer to one kind of request.
-pub trait WriterAnswer: Answer + From<WriteFailure> {
-    /// Returns the message that brings this answer to a task.
-    fn to(self, ticket: Ticket<Self>) -> WriterReply;
-}
-
-/// An answer of the writer, with the ticket of the task that waits for it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum WriterReply {
-    /// The answer to a create.
-    Create(Ticket<CreateAnswer>, CreateAnswer),
-    /// The answer to a change.
-    Change(Ticket<ChangeAnswer>, ChangeAnswer),
-    /// The answer to a delete.
-    Delete(Ticket<DeleteAnswer>, DeleteAnswer),
-}
-
-macro_rules! writer_answers {
-    ($($answer:ident, $kind:ident;)*) => {
-        $(impl From<WriteFailure> for $answer {
-            fn from(failure: WriteFailure) -> $answer {
-                $answer::Failed(failure)
-            }
-        }
-
-        impl WriterAnswer for $answer {
-            fn to(self, ticket: Ticket<$answer>) -> WriterReply {
-                WriterReply::$kind(ticket, self)
-            }
-        })*
-
-        impl StoreRequest {
-            /// Returns the reply that reports a failure of this request.
-            pub fn failed(&self, failure: WriteFailure) -> WriterReply {
-                match self {
-                    $(StoreRequest::$kind { ticket, .. } => $answer::from(failure).to(*ticket),)*
-                }
-            }
-        }
-
-        impl WriterReply {
-            /// Returns the core that waits, its number for the waiting task, and the answer for its mailbox.
-            pub fn into_parts(self) -> (CoreId, u64, Reply) {
-                match self {
-                    $(WriterReply::$kind(ticket, answer) => (ticket.core, ticket.token, answer.into_reply()),)*
-                }
-            }
-
-            /// Replaces the answer with a failure.
-            fn with_failure(&self, failure: WriteFailure) -> WriterReply {
-                match self {
-                    $(WriterReply::$kind(ticket, _) => $answer::from(failure).to(*ticket),)*
-                }
-            }
-        }
-    };
-}
-
-writer_answers! {
-    CreateAnswer, Create;
-    ChangeAnswer, Change;
-    DeleteAnswer, Delete;
-}
-
-impl WriterReply {
-    /// Returns the reply if the commit with this decision has failed: its writes may be on disk all the same.
-    pub fn after_failed_commit(&self, reason: &'static str) -> WriterReply {
-        let has_written = matches!(
-            self,
-            WriterReply::Create(_, CreateAnswer::Created)
-                | WriterReply::Change(_, ChangeAnswer::Changed(_))
-                | WriterReply::Delete(_, DeleteAnswer::Deleted)
-        );
-        let failure = if has_written { WriteFailure::Unconfirmed(reason) } else { WriteFailure::Refused(reason) };
-        self.with_failure(failure)
-    }
-
-    /// Returns the reply if the owner of the code has no memory for its link. A delete needs none.
-    #[must_use]
-    pub fn unserved(self) -> WriterReply {
-        match self {
-            WriterReply::Create(ticket, _) => CreateAnswer::Unserved.to(ticket),
-            WriterReply::Change(ticket, _) => ChangeAnswer::Unserved.to(ticket),
-            WriterReply::Delete(..) => self,
-        }
-    }
 }
 
 /// The result of reading the record of a code.
@@ -203,3 +113,16 @@ pub type VisitsAnswer = Result<Option<Box<History>>, &'static str>;
 
 /// The edit history of a code, newest first. The reason why it cannot be read is in words for the client.
 pub type EditsAnswer = Result<Vec<Edit>, &'static str>;
+
+/// Some links of the store, in the order of their codes.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Their lines.
+    pub lines: Vec<u8>,
+    /// Descriptions of the records that could not be read.
+    pub damaged: Vec<String>,
+    /// The last key of the page; `None` if no link follows.
+    pub last: Option<Vec<u8>>,
+    /// True if the store failed while it was read. The page has the links before that.
+    pub failed: bool,
+}

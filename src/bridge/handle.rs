@@ -4,11 +4,15 @@
 //! the map and the mailbox, brings the answer and wakes the task. Everything here stays on the thread of the core.
 //! Tasks know nothing of rings and maps, and the loop knows nothing of routes and JSON.
 
-mod gather;
+mod batch;
+mod changes;
+pub mod gather;
 mod jobs;
 mod lending;
-mod long;
-mod recording;
+pub mod long;
+mod long_slots;
+mod recorders;
+pub(crate) mod recording;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -23,20 +27,16 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-pub use self::gather::Gathered;
-use self::gather::{Gathers, is_of_batch};
-use self::long::LongRequests;
-pub use self::long::{LongKind, LongRequest, TooMany};
-#[cfg(test)]
-pub(crate) use self::recording::testing::recording_handle;
-pub use self::recording::{Recorders, count_response};
+use self::batch::{Gathers, LATE, is_of_batch};
+use self::long_slots::LongRequests;
+pub use self::long_slots::{LongKind, TooMany};
+pub use self::recorders::{Recorders, count_response};
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, EditsAnswer,
     JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue,
-    PageRequest, ReadRequest, ReaderQueue, Reply, StoreRequest, Ticket, ToCore, VisitsAnswer, WriteFailure,
-    WriterAnswer, WriterQueue,
+    PageRequest, ReadRequest, ReaderQueue, Reply, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -46,7 +46,7 @@ use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
 use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
-use carom_model::link::{Link, Origin, Reuse};
+use carom_model::link::{Link, Origin};
 use carom_model::query::Filter;
 use carom_model::redirect::{Lookup, OwnedLookup, Response};
 use carom_model::visits::tally::Subject;
@@ -206,9 +206,6 @@ fn fresh_code_of(link: &Link) -> Option<Code> {
     (link.origin == Origin::Issued && !link.is_private()).then(|| link.code.within(None))
 }
 
-/// The reason of an answer that did not come in time.
-const LATE: &str = "the store did not answer in time";
-
 /// Returns the rate limit for misses and failed keys of a node; 0 misses a second means no limit.
 pub fn miss_limiter(misses_per_second: u32) -> Arc<MissLimiter> {
     // The random seed keeps clients from choosing addresses that share a set.
@@ -271,36 +268,6 @@ impl ServiceHandle {
     }
 
     // For tasks.
-
-    /// Sends a change to the store and waits until it is durable and visible.
-    pub async fn store<A: WriterAnswer>(&self, request: impl FnOnce(Ticket<A>) -> StoreRequest) -> A {
-        self.store_noting(request, |_| ()).await
-    }
-
-    /// Sends a create like [`ServiceHandle::store`]. `pending` is kept until the store has answered, even if the task
-    /// stops waiting.
-    pub async fn create(&self, pending: Option<&Rc<PendingCreate>>, link: &Arc<Link>, reuse: Reuse) -> CreateAnswer {
-        let request = |ticket| StoreRequest::Create { link: Arc::clone(link), reuse, ticket };
-        let note = |token| {
-            let pending = pending.map(|pending| (token, Rc::clone(pending)));
-            self.pending_creates.borrow_mut().extend(pending);
-        };
-        self.store_noting(request, note).await
-    }
-
-    /// Sends a request to the store, calls `note` with the token of the sent request, and waits.
-    async fn store_noting<A: WriterAnswer>(
-        &self,
-        request: impl FnOnce(Ticket<A>) -> StoreRequest,
-        note: impl FnOnce(u64),
-    ) -> A {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
-        if let Err(reason) = self.send(request(waiter.ticket())) {
-            return WriteFailure::Refused(reason).into();
-        }
-        note(waiter.token);
-        waiter.answer().await.unwrap_or_else(|| WriteFailure::Unconfirmed(LATE).into())
-    }
 
     /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up
     /// in Redis; its visits are not known here.
@@ -500,7 +467,7 @@ impl ServiceHandle {
 
     /// Counts the response to a request for a code that a task has answered.
     pub fn note_response(&self, response: &Response<'_>) {
-        recording::count_response(self.stats(), response);
+        recorders::count_response(self.stats(), response);
     }
 
     /// Counts a request that was answered with 429.
@@ -594,9 +561,10 @@ impl ServiceHandle {
     pub fn close(&self) {
         self.is_closed.set(true);
         self.waiting.borrow_mut().wake(|_| true);
-        self.creates.borrow_mut().close();
-        self.changes.borrow_mut().close();
-        self.reads.borrow_mut().close();
+        let now = Instant::now();
+        self.creates.borrow_mut().close(now);
+        self.changes.borrow_mut().close(now);
+        self.reads.borrow_mut().close(now);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
 

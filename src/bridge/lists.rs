@@ -5,7 +5,7 @@ use std::sync::mpsc::SyncSender;
 
 use carom_shards::DomainId;
 
-use super::Ticket;
+use super::ticket::Ticket;
 use carom_model::domains::DomainName;
 use carom_model::query::{
     Filter, ListFailure, ListPage, ListQuery, PartCounts, TagPage, TagQuery, TagsFailure, UnreadableIndex,

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::bridge::LinkChange;
     use crate::bridge::fleet_view::FollowedMark;
-    use crate::bridge::handle::recording_handle;
+    use crate::bridge::handle::recording::testing::recording_handle;
     use crate::core::data::Data;
     use crate::core::driver::Transport;
     use crate::core::hyper_bridge::HttpService;

@@ -32,7 +32,9 @@ use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::response::{ApiResponse, answer_with};
-use crate::bridge::handle::{Gathered, LongKind, LongRequest, ServiceHandle};
+use crate::bridge::handle::gather::Gathered;
+use crate::bridge::handle::long::LongRequest;
+use crate::bridge::handle::{LongKind, ServiceHandle};
 use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest, WriteFailure};
 use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,

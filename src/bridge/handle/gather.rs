@@ -1,197 +1,57 @@
 //! Batches of store requests that one task waits for together: one waiter, one wake-up.
 //!
-//! If a task stops waiting, its batch is dropped; codes in later answers are still returned.
+//! If a task stops waiting, its batch is dropped; codes in later answers are still returned. See [`super::batch`] for
+//! the state of a batch.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use carom_shards::Code;
 
+use super::batch::{AnswerSlot, BatchAnswer, GATHER_TOKEN, Gather, Gathers, PLACE_BITS};
 use super::{ServiceHandle, fresh_code_of};
 use crate::bridge::{
-    ChangeAnswer, CreateAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket, WriteFailure,
-    WriterAnswer, WriterOrder,
+    ChangeAnswer, CreateAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket, WriterAnswer, WriterOrder,
 };
-use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
+use carom_limits::{ANSWER_TIME_MAX, REMOVED_WHILE_LOADING_MAX};
 
-/// Bit that marks the token of a request of a batch. The bit above marks look-ups.
-const GATHER_TOKEN: u64 = 1 << 62;
-
-/// Number of lowest bits in such a token: the index of the request.
-const PLACE_BITS: u32 = 16;
-
-const _: () = assert!(BULK_CHUNK_LINES < 1 << PLACE_BITS);
-
-/// True if a token is one of a batch.
-pub(super) fn is_of_batch(token: u64) -> bool {
-    token & GATHER_TOKEN != 0
-}
-
-/// A type of answers that come in batches.
-pub trait BatchAnswer: Clone + 'static {
-    /// Returns the answer to a request that was not sent.
-    fn refused(reason: &'static str) -> Self;
-
-    /// Returns the answer to a request that was sent and not answered in time.
-    fn late() -> Self;
-
-    /// Takes note that the code of the request goes back to the core, if this answer leaves it free. Returns true if it
-    /// does.
-    fn free_code(&mut self) -> bool;
-
+/// A type of answers whose batches a handle holds.
+pub trait Batched: BatchAnswer {
     /// Returns the batches of answers of this type.
     #[doc(hidden)]
     fn batches(services: &ServiceHandle) -> &RefCell<Gathers<Self>>;
 }
 
-impl BatchAnswer for CreateAnswer {
-    fn refused(reason: &'static str) -> CreateAnswer {
-        WriteFailure::Refused(reason).into()
-    }
-
-    fn late() -> CreateAnswer {
-        // The link may still be created.
-        WriteFailure::Unconfirmed(super::LATE).into()
-    }
-
-    fn free_code(&mut self) -> bool {
-        match self {
-            // An answer with an existing link then no longer calls the code spare.
-            CreateAnswer::Existing { spare, .. } => std::mem::take(spare),
-            answer => answer.frees_code(),
-        }
-    }
-
+impl Batched for CreateAnswer {
     fn batches(services: &ServiceHandle) -> &RefCell<Gathers<CreateAnswer>> {
         &services.creates
     }
 }
 
-impl BatchAnswer for ChangeAnswer {
-    fn refused(reason: &'static str) -> ChangeAnswer {
-        WriteFailure::Refused(reason).into()
-    }
-
-    fn late() -> ChangeAnswer {
-        // The change may still be made.
-        WriteFailure::Unconfirmed(super::LATE).into()
-    }
-
-    fn free_code(&mut self) -> bool {
-        false
-    }
-
+impl Batched for ChangeAnswer {
     fn batches(services: &ServiceHandle) -> &RefCell<Gathers<ChangeAnswer>> {
         &services.changes
     }
 }
 
-impl BatchAnswer for LinkAnswer {
-    fn refused(reason: &'static str) -> LinkAnswer {
-        LinkAnswer::Refused(reason)
-    }
-
-    fn late() -> LinkAnswer {
-        LinkAnswer::Refused(super::LATE)
-    }
-
-    fn free_code(&mut self) -> bool {
-        false
-    }
-
+impl Batched for LinkAnswer {
     fn batches(services: &ServiceHandle) -> &RefCell<Gathers<LinkAnswer>> {
         &services.reads
     }
 }
 
-/// All batches of a handle with answers of one type.
-#[derive(Debug)]
-pub struct Gathers<A> {
-    by_number: HashMap<u64, Gather<A>>,
-    last: u64,
-}
-
-impl<A> Default for Gathers<A> {
-    fn default() -> Gathers<A> {
-        Gathers { by_number: HashMap::new(), last: 0 }
-    }
-}
-
-#[derive(Debug)]
-struct Gather<A> {
-    places: Vec<AnswerSlot<A>>,
-    /// Requests without an answer.
-    left: usize,
-    waker: Option<Waker>,
-    deadline: Instant,
-    /// True if the task has stopped waiting.
-    abandoned: bool,
-}
-
-#[derive(Debug)]
-struct AnswerSlot<A> {
-    answer: Option<A>,
-    /// The code that the request brings, if it can go to another link should this one not need it.
-    code: Option<Code>,
-}
-
-impl<A: BatchAnswer> AnswerSlot<A> {
-    /// Takes the code that is free after this answer.
-    fn take_spare(&mut self) -> Option<Code> {
-        let is_free = self.answer.as_mut().is_some_and(A::free_code);
-        if is_free { self.code.take() } else { None }
-    }
-}
-
-impl<A: BatchAnswer> Gathers<A> {
-    /// Takes an answer. Returns the code that becomes free with it, if the task has stopped waiting.
-    pub(super) fn deliver(&mut self, token: u64, answer: A) -> Option<Code> {
-        let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
-        let gather = self.by_number.get_mut(&number)?;
-        let place = gather.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
-        if place.answer.replace(answer).is_none() {
-            gather.left -= 1;
-        }
-        let spare = if gather.abandoned { place.take_spare() } else { None };
-        if gather.left == 0 {
-            gather.waker.take().into_iter().for_each(Waker::wake);
-            if gather.abandoned {
-                self.by_number.remove(&number);
-            }
-        }
-        spare
-    }
-
-    /// Ends all waits.
-    pub(super) fn close(&mut self) {
-        let now = Instant::now();
-        for gather in self.by_number.values_mut() {
-            gather.deadline = gather.deadline.min(now);
-        }
-        self.expire(now);
-    }
-
-    /// Wakes the tasks whose deadline has passed.
-    pub(super) fn expire(&mut self, now: Instant) {
-        for gather in self.by_number.values_mut().filter(|gather| gather.deadline <= now) {
-            gather.waker.take().into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
 /// The answers to a batch of requests, to be awaited.
 #[derive(Debug)]
-pub struct Gathered<A: BatchAnswer> {
+pub struct Gathered<A: Batched> {
     services: Rc<ServiceHandle>,
     number: u64,
     answers: PhantomData<A>,
 }
 
-impl<A: BatchAnswer> Gathered<A> {
+impl<A: Batched> Gathered<A> {
     /// Returns all answers, in the order of the requests. A change without an answer at the deadline is unconfirmed,
     /// and a read is refused. Codes that are not needed are taken back.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<A>> {
@@ -207,7 +67,7 @@ impl<A: BatchAnswer> Gathered<A> {
     }
 }
 
-impl<A: BatchAnswer> Drop for Gathered<A> {
+impl<A: Batched> Drop for Gathered<A> {
     fn drop(&mut self) {
         let mut gathers = A::batches(&self.services).borrow_mut();
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return };
@@ -221,9 +81,9 @@ impl<A: BatchAnswer> Drop for Gathered<A> {
 }
 
 impl ServiceHandle {
-    /// Sends `count` requests of one kind to the store, at most [`BULK_CHUNK_LINES`]. `make` returns the request of each
+    /// Sends `count` requests of one kind to the store, at most [`carom_limits::BULK_CHUNK_LINES`]. `make` returns the request of each
     /// index.
-    pub fn store_all<A: WriterAnswer + BatchAnswer>(
+    pub fn store_all<A: WriterAnswer + Batched>(
         self: &Rc<ServiceHandle>,
         count: usize,
         mut make: impl FnMut(usize, Ticket<A>) -> StoreRequest,
@@ -235,14 +95,14 @@ impl ServiceHandle {
         })
     }
 
-    /// Reads the records of `count` codes, at most [`BULK_CHUNK_LINES`]. `code` returns the code of each index.
+    /// Reads the records of `count` codes, at most [`carom_limits::BULK_CHUNK_LINES`]. `code` returns the code of each index.
     pub fn read_all(self: &Rc<ServiceHandle>, count: usize, code: impl Fn(usize) -> Code) -> Gathered<LinkAnswer> {
         self.gather(count, |at, ticket| (self.send_read(ReadRequest::Link { code: code(at), ticket }), None))
     }
 
     /// Sends a batch of requests. `send` sends the one of each index, and returns the code that it brings, if that can
     /// go to another link.
-    fn gather<A: BatchAnswer>(
+    fn gather<A: Batched>(
         self: &Rc<ServiceHandle>,
         count: usize,
         mut send: impl FnMut(usize, Ticket<A>) -> (Result<(), &'static str>, Option<Code>),
@@ -286,6 +146,7 @@ impl ServiceHandle {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::bridge::WriteFailure;
     use crate::bridge::handle::{FreshCodes, NodeContext, Recorders, miss_limiter};
     use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes, Reply};
     use crate::pages::Pages;
@@ -297,6 +158,7 @@ pub(super) mod tests {
     use carom_telemetry::clock::Clock;
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, sync_channel};
+    use std::task::Waker;
 
     pub(in crate::bridge::handle) struct NoCodes;
 
@@ -368,7 +230,7 @@ pub(super) mod tests {
         services.deliver(ticket.token, Reply::Created(CreateAnswer::Existing { link, spare }));
     }
 
-    fn poll<A: BatchAnswer>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
+    fn poll<A: Batched>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
         match gathered.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answers) => Some(answers),
             Poll::Pending => None,
@@ -472,8 +334,8 @@ pub(super) mod tests {
         let mut writes = ask(&services, 1);
         let code = link(0, Origin::Custom).code;
         let mut reads = services.read_all(1, |_| code);
-        services.reads.borrow_mut().close();
-        services.creates.borrow_mut().close();
+        services.reads.borrow_mut().close(Instant::now());
+        services.creates.borrow_mut().close(Instant::now());
         assert!(matches!(poll(&mut writes).unwrap()[..], [CreateAnswer::Failed(WriteFailure::Unconfirmed(_))]));
         assert!(matches!(poll(&mut reads).unwrap()[..], [LinkAnswer::Refused(_)]));
     }
