@@ -5,8 +5,8 @@
 
 use carom_shards::{Code, CodeHash, CoreId};
 
+use super::all_links::Placed;
 use super::hot_copies::{LinkCopies, RecentRequests};
-use super::link_memory::Placed;
 use super::mesh::{Mesh, PeerMessage};
 use super::recalls::PendingRecalls;
 use super::shard::Shard;

@@ -83,8 +83,9 @@ mod tests {
     use crate::core::listen::Layers;
     use crate::core::mesh::weave;
     use crate::core::shard::Shard;
-    use crate::core::tls::TlsConnections;
-    use crate::core::work::{Now, Work};
+    use crate::core::tls_connections::TlsConnections;
+    use crate::core::turn::Now;
+    use crate::core::work::Work;
     use carom_limits::ConnectionLimits;
     use carom_model::domains::DomainIndex;
     use carom_model::link::labels::LinkLabels;

@@ -11,6 +11,7 @@
 pub(super) mod idempotency;
 pub mod planner;
 pub mod similar_urls;
+mod stored;
 
 use std::io;
 use std::path::PathBuf;
@@ -20,16 +21,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::code::CODE_KEY_LEN_MAX;
-use carom_shards::{Code, CodeHasher, CoreCount, owner};
+use carom_shards::{CodeHasher, CoreCount, owner};
 
-use self::planner::{CodeState, CommitEffect, CommitPlanner, Conflict, Writes, refused};
+use self::planner::{CommitEffect, CommitPlanner, Conflict, Writes, refused};
+use self::stored::look_up;
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
 use crate::bridge::fleet_view::FollowFence;
 use crate::bridge::{AllowanceQueue, Mailboxes, RemovalResult, ToCore, WriterOrder, WriterQueue, WriterReply};
 use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
-use carom_model::link::record;
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::{Partition, State, formats};
 use carom_store::links::{Ended, Links, StoreError};
@@ -479,38 +479,6 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
         places.extend(links.position(partition)?.map(|position| (partition, position)));
     }
     Ok(Outbox::restore(links.outbox()?, places))
-}
-
-/// Returns the stored state of a code.
-pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> CodeState {
-    match links.get(code) {
-        Ok(None) => look_up_mark(links, stats, code),
-        Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
-            Ok(record) => CodeState::Held(State::from_record(*code, &record)),
-            Err(error) => {
-                stats.report_damaged(code.to_string().as_bytes(), &error);
-                CodeState::Damaged
-            }
-        },
-        Err(StoreError::Damaged(_)) => CodeState::Damaged,
-        Err(error) => {
-            stats.store_errors.add_shared(1);
-            tracing::error!(%error, %code, "a record could not be read");
-            CodeState::Unknown
-        }
-    }
-}
-
-/// Returns the state of a code that has no record: absent, or one that only a later version can decode.
-fn look_up_mark(links: &Links, stats: &NodeStats, code: &Code) -> CodeState {
-    match links.unread(code) {
-        Ok(text) => text.map_or(CodeState::Absent, |text| CodeState::Unread(text.into())),
-        Err(error) => {
-            stats.store_errors.add_shared(1);
-            tracing::error!(%error, %code, "the mark of a code could not be read");
-            CodeState::Unknown
-        }
-    }
 }
 
 /// Logs links that were dropped because other nodes have their codes, and raises an alarm.

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::filter::{FilterResult, LinkFilter};
-use super::ranked_page::Around;
+use super::filter::LinkFilter;
+use super::ranked_page::{Around, counted_of};
 use super::search_scan::CandidateScan;
 use super::visits::VisitSource;
-use super::walk::{Run, ScanDemand, ScanResult, candidates, walk};
+use super::walk::{FilterResult, Run, ScanDemand, ScanResult, candidates, walk};
 use super::{Catalog, Tallies};
 use crate::bridge::LinksAnswer;
 use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
@@ -439,11 +439,6 @@ fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
         runs.sort_by_key(|run| len_of(counts, run));
     }
     runs
-}
-
-pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::rank_index::Fences> {
-    let counted = if run.kind == IndexKind::Dates { &counts.dates } else { &counts.tags };
-    counted.whole()
 }
 
 /// Returns an upper bound for the entries of a run; `None` while its index is not counted yet.

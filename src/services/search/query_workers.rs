@@ -11,12 +11,12 @@ use carom_shards::DomainId;
 use dashmap::{DashMap, Entry};
 
 use super::Catalog;
-use super::filter::{FilterResult, LinkFilter};
+use super::filter::LinkFilter;
 use super::list::Finder;
 use super::ranked_page;
 use super::tags;
 use super::visits::VisitSource;
-use super::walk::Run;
+use super::walk::{FilterResult, Run};
 use crate::bridge::{Answer, LinksAnswer, ListQueues, ListRequest, Mailboxes, TagsAnswer, Ticket};
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;

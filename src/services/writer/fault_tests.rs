@@ -6,6 +6,7 @@ use crate::services::faults::{Faults, power_loss};
 use crate::services::testing::{KEY, TestNode, create};
 use carom_model::link::Origin;
 use carom_model::testing::link;
+use carom_shards::Code;
 use std::fs;
 use std::path::Path;
 

@@ -7,8 +7,8 @@ use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
-use super::look_up;
 use super::planner::CodeState;
+use super::stored::look_up;
 
 /// The error text for clients while the index of idempotency keys cannot be read.
 const UNREADABLE: &str = "the store cannot be read right now";

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 
 pub(super) use self::answers::refused;
-use self::answers::{AcceptedAnswer, change_of};
+use self::answers::{AcceptedAnswer, NEWER, NONSENSE, NOT_IN_REDIS, UNREADABLE, change_of};
 pub use self::writes::{CodeState, CommitEffect, Conflict, Writes};
 use super::similar_urls::ReuseCandidates;
 use crate::bridge::{
@@ -72,7 +72,7 @@ pub struct CommitPlanner<'o> {
     positions: HashMap<Partition, StreamPosition>,
     compare: HashMap<Partition, bool>,
     compare_later: HashSet<Partition>,
-    removals: ends::Removals,
+    removals: writes::Removals,
     effects: Vec<CommitEffect>,
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
@@ -94,7 +94,7 @@ impl<'o> CommitPlanner<'o> {
             positions: HashMap::new(),
             compare: HashMap::new(),
             compare_later: HashSet::new(),
-            removals: ends::Removals::default(),
+            removals: writes::Removals::default(),
             effects: Vec::new(),
             edits: Vec::new(),
             conflicts: Vec::new(),
@@ -234,7 +234,7 @@ impl<'o> CommitPlanner<'o> {
         let mut writes = Writes { urls, ends, outbox, edits, ..Writes::default() };
         for (code, LookedUpCode { before, after, entry, is_new, ended }) in self.codes {
             if is_new {
-                debug_assert_eq!(entry, reuse::entry_of(&after), "the index of long URLs would name another link");
+                debug_assert_eq!(entry, writes::entry_of(&after), "the index of long URLs would name another link");
                 if ended && before.state().is_none_or(State::is_link) {
                     writes.ended.push(code);
                 }
@@ -278,7 +278,7 @@ impl<'o> CommitPlanner<'o> {
         if let Some(link) = link_of(&after) {
             assert_eq!(link.code, code, "the link would be stored under another code");
         }
-        let entry = reuse::entry_of(&after);
+        let entry = writes::entry_of(&after);
         if let Some(entry) = entry {
             self.puts.entry(entry.key).or_default().push(entry);
         }
@@ -540,11 +540,6 @@ fn next_version(link: &Link, before: &CodeState) -> Option<Version> {
         CodeState::Held(_) | CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) => None,
     }
 }
-
-const UNREADABLE: &str = "the store cannot be read right now";
-const NEWER: &str = "a newer version of carom has changed the code; upgrade this node";
-const NOT_IN_REDIS: &str = "Redis does not have the link yet; try again in a moment";
-const NONSENSE: &str = "Redis sent an unexpected answer";
 
 #[cfg(test)]
 pub(crate) mod tests;

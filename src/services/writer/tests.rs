@@ -5,6 +5,7 @@ use crate::bridge::{CreateAnswer, DeleteAnswer, Reply, WriteFailure};
 use crate::services::testing::{KEY, TestAnswer, TestNode, create, delete};
 use carom_model::link::Origin;
 use carom_model::testing::link;
+use carom_shards::Code;
 
 #[test]
 fn answers_come_and_links_stay() {

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use super::NONSENSE;
 use crate::bridge::{ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkChange, WriteFailure, WriterAnswer};
 use carom_model::replication::State;
 use carom_shards::Code;
+
+pub(super) const UNREADABLE: &str = "the store cannot be read right now";
+pub(super) const NEWER: &str = "a newer version of carom has changed the code; upgrade this node";
+pub(super) const NOT_IN_REDIS: &str = "Redis does not have the link yet; try again in a moment";
+pub(super) const NONSENSE: &str = "Redis sent an unexpected answer";
 
 /// An answer to a request that Redis has accepted.
 pub(super) trait AcceptedAnswer: WriterAnswer {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
+use super::writes::entry_of;
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{CreateAnswer, FleetDecision, LinkChange, Ticket, WriterAnswer};
 use crate::services::writer::similar_urls::{ReuseCandidates, is_live_like};
@@ -115,14 +116,6 @@ impl CommitPlanner<'_> {
             }
         }
         writes
-    }
-}
-
-/// Returns the entry of a link in the index of long URLs.
-pub(super) fn entry_of(stored: &CodeState) -> Option<UrlEntry> {
-    match stored {
-        CodeState::Held(State::Link(link)) => Some(link.url_entry()),
-        _ => None,
     }
 }
 

@@ -1,10 +1,11 @@
 //! The input and the result of a commit: stored states, writes, and effects.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use carom_shards::Code;
 
-use crate::bridge::{LinkChange, WriterReply};
+use crate::bridge::{LinkChange, RemovalResult, WriterReply};
 use crate::services::search::IndexedChange;
 use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::link::history::Edit;
@@ -152,5 +153,28 @@ impl Writes {
             && self.compare.is_empty()
             && self.unread.is_empty()
             && self.compare_later.is_empty()
+    }
+}
+
+/// The changes of a commit to the index of ends, besides those that follow from its links.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    /// Entries whose link is gone or has another end.
+    pub(super) stale: Vec<DueEvent>,
+    /// Entries of deletions that were cancelled, or that another node carried out.
+    pub(super) called_off: Vec<DueEvent>,
+    /// Codes that are unused from now on and may be reused later.
+    pub(super) quarantined: Vec<DueEvent>,
+    /// Quarantine entries that are removed.
+    pub(super) opened: HashSet<DueEvent>,
+    /// The report for the thread that gave the order, if one did.
+    pub(super) removal: Option<RemovalResult>,
+}
+
+/// Returns the entry of a link in the index of long URLs.
+pub(super) fn entry_of(stored: &CodeState) -> Option<UrlEntry> {
+    match stored {
+        CodeState::Held(State::Link(link)) => Some(link.url_entry()),
+        _ => None,
     }
 }
