@@ -9,8 +9,11 @@ mod apps;
 pub mod fleet_view;
 pub mod handle;
 mod jobs;
+mod lists;
 mod load;
 mod reply;
+mod ticket;
+mod writer;
 
 use std::fs::File;
 use std::io::Write;
@@ -21,23 +24,29 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-pub use self::answer::{EditsAnswer, LinkAnswer, StoreAnswer, VisitsAnswer};
+pub use self::answer::{
+    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, VisitsAnswer, WriteFailure,
+};
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
-pub use self::jobs::{Job, JobKind, JobQueues};
+pub use self::jobs::{Job, JobDone, JobKind, JobQueues};
+pub use self::lists::{
+    CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, ListQueues, ListRequest, PartsAnswer, ReferrersAnswer,
+    TagsAnswer,
+};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
-pub use self::reply::{Answer, JobDone, LentCodes, Reply, Ticket};
+pub use self::reply::{Answer, LentCodes, Reply};
+pub use self::ticket::Ticket;
+pub use self::writer::{StoreRequest, WriterAnswer, WriterReply};
 
 use self::fleet_view::FollowFence;
 use carom_limits::ALLOWANCE_QUEUE_LEN;
-use carom_model::access::Scope;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
 use carom_model::destination::hosts::HostSet;
 use carom_model::link::history::Author;
-use carom_model::link::patch::Patch;
 use carom_model::link::record::DamagedRange;
-use carom_model::link::{DueEvent, Link, Reuse, Version};
-use carom_model::query::{Filter, ListAnswer, ListRequest};
+use carom_model::link::{DueEvent, Link, Version};
+use carom_model::query::Filter;
 use carom_model::redirect::Lookup;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
@@ -50,44 +59,6 @@ use carom_tls::identity::TlsIdentity;
 
 /// Path of the bulk import, whose requests may have bodies of any length.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
-
-/// A request of a core to the writer of the store.
-#[derive(Debug)]
-pub enum StoreRequest {
-    /// Insert a link if its code is free, or answer with an existing link that is like it.
-    Create {
-        /// The link to insert.
-        link: Arc<Link>,
-        /// The existing links that may be the answer.
-        reuse: Reuse,
-        /// The task that waits for the answer.
-        ticket: Ticket,
-    },
-    /// Change some fields of the link of a code.
-    Change {
-        /// The code.
-        code: Code,
-        /// The fields to change, and their new values.
-        patch: Box<Patch>,
-        /// The links that the app may change. Any other link counts as missing.
-        by: Scope,
-        /// The author for the edit history.
-        author: Author,
-        /// The task that waits for the answer.
-        ticket: Ticket,
-    },
-    /// Remove the link of a code.
-    Delete {
-        /// The code.
-        code: Code,
-        /// The links that the app may delete. Any other link counts as missing.
-        by: Scope,
-        /// The author for the edit history.
-        author: Author,
-        /// The task that waits for the answer.
-        ticket: Ticket,
-    },
-}
 
 /// A request of a core to the readers of the store.
 #[derive(Debug)]
@@ -359,19 +330,6 @@ pub struct PageRequest {
     pub ticket: Ticket<Page>,
 }
 
-/// Some links of the store, in the order of their codes.
-#[derive(Debug, Default)]
-pub struct Page {
-    /// Their lines.
-    pub lines: Vec<u8>,
-    /// Descriptions of the records that could not be read.
-    pub damaged: Vec<String>,
-    /// The last key of the page; `None` if no link follows.
-    pub last: Option<Vec<u8>>,
-    /// True if the store failed while it was read. The page has the links before that.
-    pub failed: bool,
-}
-
 /// A durable change that must become visible.
 #[derive(Debug)]
 pub enum LinkChange {
@@ -401,7 +359,7 @@ pub enum ToCore {
         /// The number of the commit, see [`carom_store::links::Links::commits`].
         commit: u64,
         /// The answer to send once the change is applied; `None` if another node made the change.
-        notify: Option<(Ticket, StoreAnswer)>,
+        notify: Option<WriterReply>,
     },
     /// The answer to a request of one of the core's tasks.
     Reply {
@@ -561,15 +519,6 @@ pub type LookupQueue = SyncSender<LookupRequest>;
 
 /// The bounded queue to the thread that manages API keys, shared by all cores.
 pub type AppsQueue = SyncSender<AppsOrder>;
-
-/// The queues to the threads that answer list queries, shared by all cores.
-#[derive(Clone, Debug)]
-pub struct ListQueues {
-    /// Queue for queries that are answered at once.
-    pub pages: SyncSender<(ListRequest, Ticket<ListAnswer>)>,
-    /// Queue for queries that may take long.
-    pub searches: SyncSender<(ListRequest, Ticket<ListAnswer>)>,
-}
 
 /// The queue to the readers, shared by all cores.
 pub type ReaderQueue = SyncSender<ReadRequest>;

@@ -253,7 +253,7 @@ impl Context {
 mod tests {
     use super::*;
     use crate::api::context::Interfaces;
-    use crate::bridge::handle::recording_handle;
+    use crate::bridge::handle::recording::testing::recording_handle;
     use carom_model::access::origins::CorsOrigins;
     use carom_model::link::creator_links::CreatorLinks;
     use carom_model::testing::redirects::{Case, any_case, kind_of};

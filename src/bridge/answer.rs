@@ -7,9 +7,23 @@ use carom_model::link::history::Edit;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::VisitCounts;
 
-/// The result of a [`super::StoreRequest`].
+/// The reason why the writer has not carried out a request, whatever the request was.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StoreAnswer {
+pub enum WriteFailure {
+    /// The store accepts no such request at present, and nothing was changed. The reason is in words for the client.
+    Refused(&'static str),
+    /// The order reached the store or Redis, and its outcome is unknown. The reason is in words for the client.
+    Unconfirmed(&'static str),
+    /// Only Redis can decide this, and it does not answer.
+    NeedsRedis {
+        /// True if Redis was asked, so that it may have made the change without confirming it.
+        asked: bool,
+    },
+}
+
+/// The answer to [`super::StoreRequest::Create`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CreateAnswer {
     /// The link is synced, and its owner has it in memory.
     Created,
     /// The link is synced, but its owner has no memory for it: it is not served.
@@ -32,42 +46,52 @@ pub enum StoreAnswer {
     OtherRequest,
     /// The link that was created with this idempotency key is gone.
     RepeatedGone,
+    /// The link that was created with this idempotency key has a record that cannot be decoded.
+    RepeatedDamaged,
     /// The code belongs to another link, or did and may not be issued again; or the link that was to be the answer is
     /// gone.
     Taken,
+    /// The link was not created, or nobody knows whether it was.
+    Failed(WriteFailure),
+}
+
+impl CreateAnswer {
+    /// True if the create has failed for certain, so that its fresh code is free for another link.
+    pub fn frees_code(&self) -> bool {
+        use CreateAnswer::{Failed, OtherRequest, Repeated, RepeatedGone};
+        use WriteFailure::{NeedsRedis, Refused};
+        matches!(self, Failed(Refused(_) | NeedsRedis { asked: false }) | Repeated { .. } | OtherRequest | RepeatedGone)
+    }
+}
+
+/// The answer to [`super::StoreRequest::Change`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ChangeAnswer {
     /// The link after its change: synced, and in its owner's memory.
     Changed(Arc<Link>),
+    /// The change is synced, but the owner has no memory for the link: it is not served.
+    Unserved,
     /// The change was refused: the link would expire before it starts.
     Contrary,
-    /// The link is gone from disk and from its owner's memory.
-    Deleted,
     /// No link has that code.
     NotFound,
     /// A record exists, but it cannot be decoded.
     Damaged,
-    /// The store accepts no such request at present. The reason is in words for the client.
-    Refused(&'static str),
-    /// The order reached the store or Redis, and its outcome is unknown. The reason is in words for the client.
-    Unconfirmed(&'static str),
-    /// Only Redis can decide this, and it does not answer.
-    NeedsRedis {
-        /// True if Redis was asked, so that it may have made the change without confirming it.
-        asked: bool,
-    },
+    /// Redis has changed a link that lost its code to another one on this node.
+    Displaced,
+    /// The link was not changed, or nobody knows whether it was.
+    Failed(WriteFailure),
 }
 
-impl StoreAnswer {
-    /// True if a create has failed for certain, so that its fresh code is free for another link.
-    pub fn frees_code(&self) -> bool {
-        use StoreAnswer::{NeedsRedis, OtherRequest, Refused, Repeated, RepeatedGone};
-        matches!(self, Refused(_) | NeedsRedis { asked: false } | Repeated { .. } | OtherRequest | RepeatedGone)
-    }
-
-    /// True if the answer reports a completed write.
-    pub fn is_of_write(&self) -> bool {
-        use StoreAnswer::{Changed, Created, Deleted};
-        matches!(self, Created | Changed(_) | Deleted)
-    }
+/// The answer to [`super::StoreRequest::Delete`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DeleteAnswer {
+    /// The link is gone from disk and from its owner's memory.
+    Deleted,
+    /// No link has that code.
+    NotFound,
+    /// The link was not deleted, or nobody knows whether it was.
+    Failed(WriteFailure),
 }
 
 /// The result of reading the record of a code.
@@ -89,3 +113,16 @@ pub type VisitsAnswer = Result<Option<Box<History>>, &'static str>;
 
 /// The edit history of a code, newest first. The reason why it cannot be read is in words for the client.
 pub type EditsAnswer = Result<Vec<Edit>, &'static str>;
+
+/// Some links of the store, in the order of their codes.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Their lines.
+    pub lines: Vec<u8>,
+    /// Descriptions of the records that could not be read.
+    pub damaged: Vec<String>,
+    /// The last key of the page; `None` if no link follows.
+    pub last: Option<Vec<u8>>,
+    /// True if the store failed while it was read. The page has the links before that.
+    pub failed: bool,
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Ticket;
+use super::ticket::Ticket;
 use carom_model::access::AppName;
 use carom_model::access::key::ApiKey;
 use carom_model::access::registry::{Grant, Refusal, Registry};

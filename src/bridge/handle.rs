@@ -4,11 +4,15 @@
 //! the map and the mailbox, brings the answer and wakes the task. Everything here stays on the thread of the core.
 //! Tasks know nothing of rings and maps, and the loop knows nothing of routes and JSON.
 
-mod gather;
+mod batch;
+mod changes;
+pub mod gather;
 mod jobs;
 mod lending;
-mod long;
-mod recording;
+pub mod long;
+mod long_slots;
+mod recorders;
+pub(crate) mod recording;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -23,19 +27,16 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-pub use self::gather::Gathered;
-use self::gather::{Gathers, is_of_batch};
-use self::long::LongRequests;
-pub use self::long::{LongKind, LongRequest, TooMany};
-#[cfg(test)]
-pub(crate) use self::recording::testing::recording_handle;
-pub use self::recording::{Recorders, count_response};
+use self::batch::{Gathers, LATE, is_of_batch};
+use self::long_slots::LongRequests;
+pub use self::long_slots::{LongKind, TooMany};
+pub use self::recorders::{Recorders, count_response};
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
-    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, EditsAnswer, JobQueues, LinkAnswer,
-    ListQueues, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply,
-    StoreAnswer, StoreRequest, Ticket, ToCore, VisitsAnswer, WriterQueue,
+    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, EditsAnswer,
+    JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue,
+    PageRequest, ReadRequest, ReaderQueue, Reply, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -46,7 +47,7 @@ use carom_model::access::usage::App;
 use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
-use carom_model::query::{Filter, ListAnswer, ListRequest};
+use carom_model::query::Filter;
 use carom_model::redirect::{Lookup, OwnedLookup, Response};
 use carom_model::visits::tally::Subject;
 use carom_telemetry::clock::{Clock, monotonic_micros};
@@ -146,8 +147,9 @@ pub struct ServiceHandle {
     me: CoreId,
     context: NodeContext,
     waiting: RefCell<Waiting>,
-    /// Batches of changes, and batches of reads.
-    writes: RefCell<Gathers<StoreAnswer>>,
+    /// Batches of creates, of changes, and of reads.
+    creates: RefCell<Gathers<CreateAnswer>>,
+    changes: RefCell<Gathers<ChangeAnswer>>,
     reads: RefCell<Gathers<LinkAnswer>>,
     /// Creates with an idempotency key that the store has not answered, by token.
     pending_creates: RefCell<HashMap<u64, Rc<PendingCreate>>>,
@@ -204,9 +206,6 @@ fn fresh_code_of(link: &Link) -> Option<Code> {
     (link.origin == Origin::Issued && !link.is_private()).then(|| link.code.within(None))
 }
 
-/// The reason of an answer that did not come in time.
-const LATE: &str = "the store did not answer in time";
-
 /// Returns the rate limit for misses and failed keys of a node; 0 misses a second means no limit.
 pub fn miss_limiter(misses_per_second: u32) -> Arc<MissLimiter> {
     // The random seed keeps clients from choosing addresses that share a set.
@@ -222,7 +221,8 @@ impl ServiceHandle {
             blocked: RefCell::default(),
             keys: RefCell::default(),
             waiting: RefCell::default(),
-            writes: RefCell::default(),
+            creates: RefCell::default(),
+            changes: RefCell::default(),
             reads: RefCell::default(),
             pending_creates: RefCell::default(),
             long_requests: RefCell::default(),
@@ -268,28 +268,6 @@ impl ServiceHandle {
     }
 
     // For tasks.
-
-    /// Sends a change to the store and waits until it is durable and visible.
-    pub async fn store(&self, request: impl FnOnce(Ticket) -> StoreRequest) -> StoreAnswer {
-        self.store_pending(None, request).await
-    }
-
-    /// Sends a change like [`ServiceHandle::store`]. `pending` is kept until the store has answered, even if the task
-    /// stops waiting.
-    pub async fn store_pending(
-        &self,
-        pending: Option<&Rc<PendingCreate>>,
-        request: impl FnOnce(Ticket) -> StoreRequest,
-    ) -> StoreAnswer {
-        let waiter = self.expect_within(ANSWER_TIME_MAX);
-        if let Err(reason) = self.send(request(waiter.ticket())) {
-            return StoreAnswer::Refused(reason);
-        }
-        if let Some(pending) = pending {
-            self.pending_creates.borrow_mut().insert(waiter.token, Rc::clone(pending));
-        }
-        waiter.answer().await.unwrap_or(StoreAnswer::Unconfirmed(LATE))
-    }
 
     /// Reads the record of a code, and its visit counts. In a fleet, a link that this node does not have is looked up
     /// in Redis; its visits are not known here.
@@ -341,11 +319,12 @@ impl ServiceHandle {
     ///
     /// # Errors
     /// The reason why it cannot be answered now, in words for the client.
-    pub async fn list(&self, request: ListRequest) -> Result<ListAnswer, &'static str> {
+    pub async fn list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, &'static str> {
         let waiter = self.expect_within(ANSWER_TIME_MAX);
+        let request = request(waiter.ticket());
         let ListQueues { pages, searches } = &self.context.lists;
         let queue = if request.may_take_long() { searches } else { pages };
-        queue.try_send((request, waiter.ticket())).map_err(|error| refusal(&error))?;
+        queue.try_send(request).map_err(|error| refusal(&error))?;
         waiter.answer().await.ok_or(LATE)
     }
 
@@ -403,7 +382,7 @@ impl ServiceHandle {
     }
 
     /// Takes back the fresh code of a failed create. No client has seen that code.
-    pub fn give_back_unused(&self, link: &Link, answer: &StoreAnswer) {
+    pub fn give_back_unused(&self, link: &Link, answer: &CreateAnswer) {
         self.spare_codes.borrow_mut().extend(fresh_code_of(link).filter(|_| answer.frees_code()));
     }
 
@@ -488,7 +467,7 @@ impl ServiceHandle {
 
     /// Counts the response to a request for a code that a task has answered.
     pub fn note_response(&self, response: &Response<'_>) {
-        recording::count_response(self.stats(), response);
+        recorders::count_response(self.stats(), response);
     }
 
     /// Counts a request that was answered with 429.
@@ -552,13 +531,14 @@ impl ServiceHandle {
     /// Delivers an answer.
     pub fn deliver(&self, token: u64, reply: Reply) {
         match reply {
-            Reply::Stored(answer) if is_of_batch(token) => {
-                let spare = self.writes.borrow_mut().deliver(token, answer);
+            Reply::Created(answer) if is_of_batch(token) => {
+                let spare = self.creates.borrow_mut().deliver(token, answer);
                 self.spare_codes.borrow_mut().extend(spare);
             }
+            Reply::Changed(answer) if is_of_batch(token) => _ = self.changes.borrow_mut().deliver(token, answer),
             Reply::Link(answer) if is_of_batch(token) => _ = self.reads.borrow_mut().deliver(token, answer),
             reply => {
-                if let Reply::Stored(_) = reply {
+                if let Reply::Created(_) = reply {
                     self.pending_creates.borrow_mut().remove(&token);
                 }
                 self.waiting.borrow_mut().deliver(token, reply);
@@ -581,15 +561,18 @@ impl ServiceHandle {
     pub fn close(&self) {
         self.is_closed.set(true);
         self.waiting.borrow_mut().wake(|_| true);
-        self.writes.borrow_mut().close();
-        self.reads.borrow_mut().close();
+        let now = Instant::now();
+        self.creates.borrow_mut().close(now);
+        self.changes.borrow_mut().close(now);
+        self.reads.borrow_mut().close(now);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
     /// Wakes the tasks whose deadline has passed.
     pub fn expire(&self, now: Instant) {
         self.waiting.borrow_mut().wake(|deadline| deadline <= now);
-        self.writes.borrow_mut().expire(now);
+        self.creates.borrow_mut().expire(now);
+        self.changes.borrow_mut().expire(now);
         self.reads.borrow_mut().expire(now);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }

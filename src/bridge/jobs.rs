@@ -3,7 +3,11 @@
 use std::fmt;
 use std::sync::mpsc::SyncSender;
 
-use super::{JobDone, Ticket};
+use super::ticket::Ticket;
+
+/// The end of a job that a task handed off. The task has the other end of the channel with its result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobDone;
 
 /// A piece of work for a thread, and the task that waits for its result.
 pub struct Job {

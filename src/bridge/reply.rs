@@ -1,68 +1,27 @@
-//! One-shot replies: a service answers a [`Ticket`], and only with the type of answer that its task waits for.
+//! One-shot replies: a service answers a [`Ticket`](super::Ticket), and only with the type of answer that its task waits for.
 //!
 //! A request carries the ticket of its task. [`Mailboxes::answer`](super::Mailboxes::answer) takes a ticket and an
 //! answer of the same type, and the core of the ticket gets a [`Reply`] by mail. There it goes to the waiters of that
 //! type (see [`Waiting`]), so no task has to look at an answer that it did not ask for.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::marker::PhantomData;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use carom_shards::{Code, CoreId};
+use carom_shards::Code;
 
-use super::{AppsAnswer, EditsAnswer, LinkAnswer, Page, StoreAnswer, VisitsAnswer};
-use carom_model::query::ListAnswer;
+use super::answer::{ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, VisitsAnswer};
+use super::apps::AppsAnswer;
+use super::jobs::JobDone;
+use super::lists::{
+    CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
+};
 use carom_model::redirect::OwnedLookup;
 use carom_telemetry::stats::LatencySummary;
-
-/// The address of a task that waits for an answer of type `A`: its core, and the number that the core gave to it. The
-/// core of the admin listener counts as one more core.
-pub struct Ticket<A = StoreAnswer> {
-    /// The core whose mailbox gets the answer.
-    pub core: CoreId,
-    /// The core's own number for the waiting task.
-    pub token: u64,
-    answer: PhantomData<fn(A)>,
-}
-
-impl<A> Ticket<A> {
-    /// Returns the ticket of a task on a core.
-    pub const fn new(core: CoreId, token: u64) -> Ticket<A> {
-        Ticket { core, token, answer: PhantomData }
-    }
-}
-
-impl<A> Clone for Ticket<A> {
-    fn clone(&self) -> Ticket<A> {
-        *self
-    }
-}
-
-impl<A> Copy for Ticket<A> {}
-
-impl<A> PartialEq for Ticket<A> {
-    fn eq(&self, other: &Ticket<A>) -> bool {
-        (self.core, self.token) == (other.core, other.token)
-    }
-}
-
-impl<A> Eq for Ticket<A> {}
-
-impl<A> fmt::Debug for Ticket<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("core", &self.core).field("token", &self.token).finish()
-    }
-}
 
 /// Codes that a core lends to the core of the admin listener; none if it needs its own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LentCodes(pub Vec<Code>);
-
-/// The end of a job that a task handed off. The task has the other end of the channel with its result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct JobDone;
 
 /// The answer that never comes, for tasks that wait until a time or for the end of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,16 +140,32 @@ macro_rules! answers {
 }
 
 answers! {
-    /// The result of a change in the store.
-    Stored(StoreAnswer), stored;
+    /// The result of a create.
+    Created(CreateAnswer), creates;
+    /// The result of a change of a link.
+    Changed(ChangeAnswer), changes;
+    /// The result of a delete.
+    Deleted(DeleteAnswer), deletes;
     /// The record of a code.
     Link(LinkAnswer), links;
     /// Visit statistics.
     Visits(VisitsAnswer), visits;
     /// The edit history of a code.
     Edits(EditsAnswer), edits;
-    /// A list.
-    Listed(ListAnswer), lists;
+    /// A page of links.
+    Links(LinksAnswer), link_pages;
+    /// A page of tags.
+    Tags(TagsAnswer), tags;
+    /// Lines of a `robots.txt`.
+    Crawlable(CrawlableAnswer), crawlable;
+    /// Numbers of links.
+    Counts(CountsAnswer), counts;
+    /// Referring hosts.
+    Referrers(ReferrersAnswer), referrers;
+    /// Domains with links.
+    Domains(DomainsAnswer), domains;
+    /// Visits by app and domain.
+    Parts(PartsAnswer), parts;
     /// The result of a change of apps or keys.
     Apps(AppsAnswer), apps;
     /// A page of an export.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use hyper::Version;
 use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 
-use super::connection::Conn;
+use super::connection::{Conn, ConnState, PendingLookup};
 use crate::bridge::access_log::{PendingEntry, Protocol, Request};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::RedirectRequest;
@@ -62,7 +62,7 @@ pub(super) fn log(
 
 /// Keeps the access-log entry of a request until its answer.
 #[cold]
-pub(super) fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingEntry {
+fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingEntry {
     PendingEntry::new(&request_of(services, conn, request, head))
 }
 
@@ -73,4 +73,12 @@ pub(super) fn note_rejected(services: &ServiceHandle, conn: &mut Conn, head: &[u
     let address = if services.wants_addresses() { conn.known_peer() } else { None };
     let request = Request::of_head(head, b"", b"", b"");
     PendingEntry::new(&Request { address, is_secure: conn.tls.is_some(), ..request })
+}
+
+impl Conn {
+    /// Waits for the answer to a look-up, for a request with that head.
+    pub(super) fn look_up(&mut self, services: &ServiceHandle, pending: PendingLookup, head: &[u8]) {
+        let noted = services.samples_request().then(|| note(services, self, &pending.request, head));
+        self.enter(ConnState::LookingUp(PendingLookup { noted, ..pending }));
+    }
 }

@@ -8,7 +8,6 @@ use std::collections::HashSet;
 
 use carom_shards::{Code, CodeHash, LinkMap, MapEntry, MapFull, Put, SealedPage};
 
-use super::link_memory::Placed;
 use carom_limits::UNSERVED_CODES_MAX;
 use carom_model::redirect::{BorrowedLookup, Lookup};
 
@@ -27,6 +26,15 @@ struct Unserved {
     codes: HashSet<Code>,
     /// True if there were more of them than the set may hold, so that any unknown code may be one.
     is_full: bool,
+}
+
+/// The result of setting an entry for a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Placed {
+    /// True if the code may have had an entry before, here or in the store.
+    pub(super) replaced: bool,
+    /// True if redirects find the entry. False if every link must be in memory and there is no room.
+    pub(super) is_served: bool,
 }
 
 impl AllLinks {

@@ -1,10 +1,10 @@
 //! The datapath past the kernel's TCP: the AF_XDP socket of one receive queue, and the TCP/IP stack on top of it.
 //!
-//! [`Datapath`] belongs to one core. Its connections are [`StackTransport`]s, which share it: a transport sends, ends
+//! [`Datapath`] belongs to one core. Its connections are [`transport::StackTransport`]s, which share it: a transport sends, ends
 //! and closes through it, as a socket does through the kernel. What the stack reports is collected in an [`Inbox`], and
 //! the loop delivers it while the datapath is not borrowed (`turn`).
 
-mod transport;
+pub(super) mod transport;
 mod turn;
 
 use std::cell::RefCell;
@@ -26,8 +26,6 @@ use carom_xdp::config::SocketConfig;
 use carom_xdp::next_hops::{RouteLookup, RouteTables};
 use carom_xdp::program::SocketEntry;
 use carom_xdp::socket::{Kick, ReceivedFrame, XdpSocket};
-
-pub(super) use transport::StackTransport;
 
 /// Frames of a core's socket.
 const FRAMES: u32 = BYPASS_FRAMES;

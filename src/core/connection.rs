@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::access;
 use super::driver::{Tag, Transport};
-use super::hyper_bridge::{Ending, Stream};
-use super::work::Now;
+use super::hyper_bridge::stream::{Ending, Stream};
+use super::turn::Now;
 use crate::bridge::access_log::PendingEntry;
 use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::ServiceHandle;
@@ -21,6 +20,10 @@ use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::clients::forwarded::Trust;
 use carom_model::domains;
 use carom_model::visits::Visitor;
+
+/// Capacity in bytes up to which a send buffer stays with its connection between answers. Larger ones are freed, so
+/// that an idle connection costs little.
+const KEPT_CAPACITY: usize = 512;
 
 /// The state of a connection, with what only that state needs.
 #[derive(Debug)]
@@ -207,6 +210,14 @@ pub(super) struct Conn {
 }
 
 impl Conn {
+    /// Keeps the memory of a send for the next answer, unless it is large.
+    #[inline]
+    pub(super) fn keep_buffer(&mut self, buffer: Vec<u8>) {
+        if self.out.is_empty() && buffer.capacity() <= KEPT_CAPACITY {
+            self.out = buffer;
+        }
+    }
+
     pub(super) fn new(transport: Transport, tag: Tag, machine: Connection, (tick, queued_max): (u32, u32)) -> Conn {
         Conn {
             transport,
@@ -308,12 +319,6 @@ impl Conn {
     /// Returns the token of this connection's questions.
     pub(super) fn token(&self) -> u64 {
         u64::from(self.tag.generation) << 32 | u64::from(self.tag.slot)
-    }
-
-    /// Waits for the answer to a look-up, for a request with that head.
-    pub(super) fn look_up(&mut self, services: &ServiceHandle, pending: PendingLookup, head: &[u8]) {
-        let noted = services.samples_request().then(|| access::note(services, self, &pending.request, head));
-        self.enter(ConnState::LookingUp(PendingLookup { noted, ..pending }));
     }
 
     /// Returns the address of the client. Asks the kernel for it once.

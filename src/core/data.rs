@@ -5,12 +5,12 @@
 
 use carom_shards::{Code, CodeHash, CoreId};
 
+use super::all_links::Placed;
 use super::hot_copies::{LinkCopies, RecentRequests};
-use super::link_memory::Placed;
 use super::mesh::{Mesh, PeerMessage};
 use super::recalls::PendingRecalls;
 use super::shard::Shard;
-use crate::bridge::{LinkChange, StoreAnswer, Ticket};
+use crate::bridge::{LinkChange, WriterReply};
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Links and mesh of a core that has a shard. The core of the admin listener has none.
@@ -99,11 +99,11 @@ impl Data {
         &mut self,
         change: &LinkChange,
         commit: u64,
-        notify: Option<(Ticket, StoreAnswer)>,
-    ) -> Option<(Ticket, StoreAnswer)> {
+        notify: Option<WriterReply>,
+    ) -> Option<WriterReply> {
         let (hash, Placed { replaced, is_served }) = self.shard.apply(change, commit);
         let notify = match notify {
-            Some((ticket, _)) if !is_served => Some((ticket, StoreAnswer::Unserved)),
+            Some(reply) if !is_served => Some(reply.unserved()),
             notify => notify,
         };
         let peers = self.mesh.peers();
@@ -118,7 +118,7 @@ impl Data {
 
     /// Notes that another core no longer has a copy of a link that is being changed. Returns the answer to send, after
     /// the last core.
-    pub(super) fn dropped(&mut self, number: u64) -> Option<(Ticket, StoreAnswer)> {
+    pub(super) fn dropped(&mut self, number: u64) -> Option<WriterReply> {
         self.recalls.dropped(number)
     }
 }
@@ -126,6 +126,7 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bridge::{CreateAnswer, Ticket, WriterAnswer};
     use crate::core::link_memory::MemoryBudget;
     use crate::core::mesh::{Question, weave};
     use carom_model::link::labels::LinkLabels;
@@ -320,7 +321,7 @@ mod tests {
                         LinkChange::Remove(code(number))
                     };
                     let ticket = Ticket::new(CoreId(0), token);
-                    self.cores[core].change(&change, commit, Some((ticket, StoreAnswer::Created)))
+                    self.cores[core].change(&change, commit, Some(CreateAnswer::Created.to(ticket)))
                 }
                 Some(Mail::Fetched { code, version, as_of }) => {
                     self.cores[core].shard.keep(&self::code(code), Some(&link(code, version)), as_of);
@@ -339,7 +340,7 @@ mod tests {
                 }
             };
             self.cores[core].mesh.hand_over(|_| ());
-            if let Some((ticket, _)) = done {
+            if let Some(WriterReply::Create(ticket, _)) = done {
                 self.acknowledge(ticket);
             }
         }
@@ -354,7 +355,7 @@ mod tests {
             self.untold.push_back((self.owner(number), apply));
         }
 
-        fn acknowledge(&mut self, ticket: Ticket) {
+        fn acknowledge(&mut self, ticket: Ticket<CreateAnswer>) {
             let (code, version) = self.changing.remove(&ticket.token).expect("a change is acknowledged once");
             self.acknowledged[code] = self.acknowledged[code].max(version);
         }
@@ -418,7 +419,7 @@ mod tests {
         let shard =
             Shard::new(CoreId(0), count, hasher, MemoryBudget::Tiny, Arc::new(CoreStats::default()), Arc::clone(&node));
         let mut data = Data::new(shard, weave(count).remove(0));
-        let answers: Vec<StoreAnswer> = (0..500)
+        let answers: Vec<WriterReply> = (0..500)
             .map(|number| {
                 let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));
                 let policy = Policy::default();
@@ -426,13 +427,15 @@ mod tests {
                 let (origin, labels) = (Origin::Custom, LinkLabels::default());
                 let link = Link { code, policy, target, created_ms: 0, origin, version, labels };
                 let ticket = Ticket::new(CoreId(0), number as u64);
-                data.change(&LinkChange::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1
+                data.change(&LinkChange::Put(Arc::new(link)), 1, Some(CreateAnswer::Created.to(ticket))).unwrap()
             })
             .collect();
-        assert_eq!((&answers[0], &answers[499]), (&StoreAnswer::Created, &StoreAnswer::Unserved));
+        let expected = |number, answer: CreateAnswer| answer.to(Ticket::new(CoreId(0), number));
+        assert_eq!(answers[0], expected(0, CreateAnswer::Created));
+        assert_eq!(answers[499], expected(499, CreateAnswer::Unserved));
         for (number, answer) in answers.iter().enumerate() {
             let is_there = matches!(data.find(&code(number), 0), Ok(Lookup::Live(_)));
-            assert_eq!(is_there, *answer == StoreAnswer::Created, "{number}");
+            assert_eq!(is_there, *answer == expected(number as u64, CreateAnswer::Created), "{number}");
         }
         assert_eq!(node.alarms.list()[0].alarm, Alarm::MemoryFull);
     }
@@ -450,9 +453,9 @@ mod tests {
             }
             let ticket = Ticket::new(CoreId(0), number as u64);
             let put = LinkChange::Put(Arc::new(Link { target: target_of(1_900), ..link(number, 1) }));
-            match cores[0].change(&put, 1, Some((ticket, StoreAnswer::Created))) {
-                Some((_, StoreAnswer::Created)) => stored.push(number),
-                Some((_, StoreAnswer::Unserved)) => return (cores, stored),
+            match cores[0].change(&put, 1, Some(CreateAnswer::Created.to(ticket))) {
+                Some(WriterReply::Create(_, CreateAnswer::Created)) => stored.push(number),
+                Some(WriterReply::Create(_, CreateAnswer::Unserved)) => return (cores, stored),
                 other => panic!("{other:?}"),
             }
         }
@@ -473,7 +476,7 @@ mod tests {
         let ticket = Ticket::new(CoreId(0), 7);
         let put = LinkChange::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
         assert_eq!(
-            cores[0].change(&put, 2, Some((ticket, StoreAnswer::Created))),
+            cores[0].change(&put, 2, Some(CreateAnswer::Created.to(ticket))),
             None,
             "a copy is to be dropped first"
         );
@@ -484,7 +487,7 @@ mod tests {
             dropped = Some(number);
             None
         });
-        assert_eq!(cores[0].dropped(dropped.unwrap()), Some((ticket, StoreAnswer::Unserved)));
+        assert_eq!(cores[0].dropped(dropped.unwrap()), Some(CreateAnswer::Unserved.to(ticket)));
         assert!(matches!(cores[0].find(&changed, 0), Ok(Lookup::NotResident)), "503, not the old destination");
         assert!(matches!(cores[1].find(&changed, 0), Err(Remote { .. })));
         assert!(matches!(cores[0].find(&code(stored[1]), 0), Ok(Lookup::Live(_))), "others are served");

@@ -14,7 +14,8 @@ pub(super) use carom_ring::{Chunk, Completion, Tag};
 use carom_ring::{Ring, reset_on_close, unacknowledged_len};
 use carom_telemetry::stats::BypassStats;
 
-use super::bypass::{Bypass, BypassParts, StackTransport};
+use super::bypass::transport::StackTransport;
+use super::bypass::{Bypass, BypassParts};
 use super::listen::{self, Layers, Listener, Socket};
 
 /// Something that has happened to a listener or a connection.

@@ -5,7 +5,7 @@
 //! hyper sees only heads and bodies that `carom_http::connection` has passed. Of HTTP/2 it sees everything, within the
 //! limits that are set here.
 
-mod stream;
+pub(super) mod stream;
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -26,10 +26,10 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-use self::stream::{BodyKind, End, InFlightRequest};
-pub(super) use self::stream::{Ending, Stream, Verdict};
+use self::stream::{BodyKind, End, InFlightRequest, Stream};
 use super::access;
 use super::tasks::Tasks;
+use crate::bridge::handle::ServiceHandle;
 use carom_limits::{
     ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ConnectionLimits, HEADERS_MAX, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX,
     STREAMS_WINDOW,
@@ -59,6 +59,21 @@ pub(super) struct ConnectionInfo {
     pub(super) limits: ConnectionLimits,
     /// The tasks of the core, which answer the client's requests.
     pub(super) tasks: Tasks,
+}
+
+impl Stream {
+    /// Starts hyper on a new stream for the connection in `slot`, of which `heads` heads were answered without it.
+    /// Returns the stream and the task that drives hyper.
+    pub(super) fn start(
+        slot: u32,
+        heads: u32,
+        info: ConnectionInfo,
+        services: Rc<ServiceHandle>,
+        service: HttpService,
+    ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
+        let stream = Rc::new(Stream::new(slot, heads, (info.is_http2, &info.limits), info.tasks.clone(), services));
+        (Rc::clone(&stream), drive(stream, info, service))
+    }
 }
 
 /// Runs hyper until the connection ends in any way.

@@ -12,7 +12,7 @@
 
 use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, LinkMap, MapEntry, MapFull};
 
-use super::all_links::AllLinks;
+use super::all_links::{AllLinks, Placed};
 use super::codes::KnownCodes;
 use carom_model::redirect::{BorrowedLookup, Lookup};
 
@@ -57,15 +57,6 @@ pub(super) struct HotSet {
     codes: KnownCodes,
     /// For each slot, the number of the last commit that changed a code of it.
     changed: Box<[u64]>,
-}
-
-/// The result of setting an entry for a commit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Placed {
-    /// True if the code may have had an entry before, here or in the store.
-    pub(super) replaced: bool,
-    /// True if redirects find the entry. False if every link must be in memory and there is no room.
-    pub(super) is_served: bool,
 }
 
 impl LinkMemory {

@@ -4,7 +4,7 @@ use std::io;
 
 use super::run_loop::{Core, CoreEvent};
 use super::shard::Shard;
-use crate::bridge::{LentCodes, Reply, StoreAnswer, Ticket, ToCore};
+use crate::bridge::{LentCodes, ToCore, WriterReply};
 
 /// Messages of the mailbox handled in one turn. A batch of a starting node takes a core some hundred microseconds.
 const MAIL_PER_TURN: usize = 64;
@@ -81,13 +81,14 @@ impl Core {
     }
 
     /// Confirms to the requester of a change that the change is durable and visible on every core.
-    fn acknowledge(&mut self, done: Option<(Ticket, StoreAnswer)>) {
-        let Some((ticket, answer)) = done else { return };
+    fn acknowledge(&mut self, done: Option<WriterReply>) {
+        let Some(done) = done else { return };
         let services = &self.work.services;
-        if ticket.core == services.core() {
-            services.deliver(ticket.token, Reply::Stored(answer));
+        let (core, token, reply) = done.into_parts();
+        if core == services.core() {
+            services.deliver(token, reply);
         } else {
-            services.context().mailboxes.answer(ticket, answer);
+            services.context().mailboxes.to(core).post(ToCore::Reply { token, reply });
         }
     }
 }

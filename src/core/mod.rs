@@ -36,6 +36,7 @@ mod hot_copies;
 mod hyper_bridge;
 mod late_answers;
 mod latencies;
+mod limiter;
 mod link_memory;
 pub mod listen;
 mod mail;
@@ -50,6 +51,8 @@ mod shard;
 mod tasks;
 mod timeouts;
 mod tls;
+mod tls_connections;
+mod turn;
 mod vhosts;
 mod work;
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use carom_shards::CodeHash;
 
-use crate::bridge::{StoreAnswer, Ticket};
+use crate::bridge::WriterReply;
 
 /// The waiting changes of one owner.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ struct PendingRecall {
     /// Cores that have not dropped their copy yet.
     left: usize,
     /// The answer to send at the end; `None` if another node made the change.
-    notify: Option<(Ticket, StoreAnswer)>,
+    notify: Option<WriterReply>,
 }
 
 impl PendingRecalls {
@@ -35,7 +35,7 @@ impl PendingRecalls {
     }
 
     /// Adds a change that `peers` other cores must confirm. Returns its number.
-    pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, notify: Option<(Ticket, StoreAnswer)>) -> u64 {
+    pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, notify: Option<WriterReply>) -> u64 {
         assert!(peers > 0, "no core would ever confirm the change");
         self.last += 1;
         self.waiting.insert(self.last, PendingRecall { hash, left: peers, notify });
@@ -45,7 +45,7 @@ impl PendingRecalls {
     }
 
     /// Notes that one core has dropped its copy. Returns the answer to send if it was the last.
-    pub(super) fn dropped(&mut self, number: u64) -> Option<(Ticket, StoreAnswer)> {
+    pub(super) fn dropped(&mut self, number: u64) -> Option<WriterReply> {
         let recall = self.waiting.get_mut(&number)?;
         assert!(recall.left > 0, "a core has confirmed the change twice");
         recall.left -= 1;
@@ -74,19 +74,20 @@ impl PendingRecalls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bridge::{DeleteAnswer, Ticket, WriterAnswer};
     use carom_shards::CoreId;
 
     #[test]
     fn the_last_core_releases_the_answer() {
         let mut recalls = PendingRecalls::default();
-        let ticket = |token| Ticket::new(CoreId(0), token);
+        let reply = |token| DeleteAnswer::Deleted.to(Ticket::new(CoreId(0), token));
         let (one, other) = (CodeHash(1), CodeHash(2));
-        let first = recalls.begin(one, 2, Some((ticket(1), StoreAnswer::Deleted)));
-        let second = recalls.begin(one, 1, Some((ticket(2), StoreAnswer::Deleted)));
+        let first = recalls.begin(one, 2, Some(reply(1)));
+        let second = recalls.begin(one, 1, Some(reply(2)));
         assert_eq!(recalls.dropped(first), None);
-        assert_eq!(recalls.dropped(second), Some((ticket(2), StoreAnswer::Deleted)));
+        assert_eq!(recalls.dropped(second), Some(reply(2)));
         assert!(recalls.has(one) && !recalls.has(other));
-        assert_eq!(recalls.dropped(first), Some((ticket(1), StoreAnswer::Deleted)));
+        assert_eq!(recalls.dropped(first), Some(reply(1)));
         assert_eq!(recalls.dropped(first), None);
         assert!(!recalls.has(one));
     }

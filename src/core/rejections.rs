@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::access;
 use super::connection::{ConnState, PendingRejection};
-use super::hyper_bridge::Ending;
-use super::work::{TICKS_PER_SECOND, Work};
+use super::hyper_bridge::stream::Ending;
+use super::turn::TICKS_PER_SECOND;
+use super::work::Work;
 use carom_http::Rejection;
 
 impl Work {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::bridge::LinkChange;
     use crate::bridge::fleet_view::FollowedMark;
-    use crate::bridge::handle::recording_handle;
+    use crate::bridge::handle::recording::testing::recording_handle;
     use crate::core::data::Data;
     use crate::core::driver::Transport;
     use crate::core::hyper_bridge::HttpService;
@@ -83,8 +83,9 @@ mod tests {
     use crate::core::listen::Layers;
     use crate::core::mesh::weave;
     use crate::core::shard::Shard;
-    use crate::core::tls::TlsConnections;
-    use crate::core::work::{Now, Work};
+    use crate::core::tls_connections::TlsConnections;
+    use crate::core::turn::Now;
+    use crate::core::work::Work;
     use carom_limits::ConnectionLimits;
     use carom_model::domains::DomainIndex;
     use carom_model::link::labels::LinkLabels;

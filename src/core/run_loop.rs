@@ -20,10 +20,10 @@ use super::hyper_bridge::HttpService;
 use super::link_memory::MemoryBudget;
 use super::listen::Listener;
 use super::mesh::{self, Mesh};
-use super::settle::keep_buffer;
 use super::shard::Shard;
-use super::tls::TlsConnections;
-use super::work::{Now, TICKS_PER_SECOND, Work};
+use super::tls_connections::TlsConnections;
+use super::turn::{Now, TICKS_PER_SECOND};
+use super::work::Work;
 use crate::bridge::ToCore;
 use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{FreshCodes, NodeContext, Recorders, ServiceHandle};
@@ -377,7 +377,7 @@ impl Core {
     /// Continues a connection whose send was taken whole.
     pub(super) fn finish_send(&mut self, tag: Tag, buffer: Vec<u8>) {
         if let Some(conn) = self.work.conns.of(tag) {
-            keep_buffer(conn, buffer);
+            conn.keep_buffer(buffer);
             self.work.drained(tag.slot);
         }
     }

@@ -6,10 +6,6 @@
 use super::connection::{Conn, ConnState};
 use super::run_loop::Core;
 
-/// Capacity in bytes up to which a send buffer stays with its connection between answers. Larger ones are freed, so
-/// that an idle connection costs little.
-pub(super) const KEPT_CAPACITY: usize = 512;
-
 impl Core {
     /// Settles every connection that was touched in this turn.
     pub(super) fn settle_all(&mut self) {
@@ -40,7 +36,7 @@ impl Core {
             conn.sends.since = self.work.now.tick;
             let is_last = matches!(conn.state, ConnState::Draining { .. });
             if let Some(sent) = self.driver.send(conn.tag, &mut conn.transport, out, is_last) {
-                keep_buffer(conn, sent);
+                conn.keep_buffer(sent);
                 if conn.waits_for_room() {
                     self.driver.go_on(conn.tag);
                 }
@@ -74,14 +70,6 @@ impl Core {
         }
         self.work.stats.connections.set(self.work.conns.len() as u64);
         self.finish_if_empty();
-    }
-}
-
-/// Keeps the memory of a send for the next answer, unless it is large.
-#[inline]
-pub(super) fn keep_buffer(conn: &mut Conn, buffer: Vec<u8>) {
-    if conn.out.is_empty() && buffer.capacity() <= KEPT_CAPACITY {
-        conn.out = buffer;
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, MapEntry, owner};
 
-use super::link_memory::{LinkMemory, MemoryBudget, Placed};
+use super::all_links::Placed;
+use super::link_memory::{LinkMemory, MemoryBudget};
 use crate::bridge::{LinkChange, LoadBatch, LoadedPage, StoredCodes};
 use carom_model::link::Link;
 use carom_model::link::record::{self, DamagedRange, RecordRef};

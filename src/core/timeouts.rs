@@ -1,9 +1,10 @@
 //! The timeouts of a core's connections, and how connections end in a drain.
 
 use super::connection::{Awaits, Conn, ConnState, PendingLookup};
-use super::hyper_bridge::{Ending, Verdict};
+use super::hyper_bridge::stream::{Ending, Verdict};
 use super::request_rules::may_step;
-use super::work::{TICKS_PER_SECOND, Work};
+use super::turn::TICKS_PER_SECOND;
+use super::work::Work;
 use carom_http::Rejection;
 use carom_http::connection::Expects;
 use carom_limits::{FETCH_TIME_MAX, SEND_TIME_MAX};

@@ -4,65 +4,17 @@
 //! A handshake costs as much as a hundred redirects. So handshakes wait in a queue, and each turn of the core continues
 //! a few of them. Their number is bounded, so that new clients do not slow established connections down.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-
-use hyper::header::HeaderValue;
+use std::time::Instant;
 
 use super::connection::{Conn, ConnState};
-use super::driver::Tag;
 use super::work::Work;
 use carom_http::Rejection;
-use carom_http::answer::max_age;
 use carom_http::connection::Expects;
 use carom_http::tls::{ReceiveState, Session, is_plain_request};
 use carom_limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
-use carom_tls::identity::TlsIdentity;
 
 /// Capacity in bytes up to which a buffer is kept for the next connection.
 const KEPT_CAPACITY: usize = 64 * 1024;
-
-/// State of a core's TLS connections.
-#[derive(Debug, Default)]
-pub(super) struct TlsConnections {
-    /// Certificate and key of the service; `None` without TLS.
-    identity: Option<TlsIdentity>,
-    /// The value of `Strict-Transport-Security`, if it is sent.
-    hsts: Option<HeaderValue>,
-    /// Connections whose handshake has bytes that wait for their turn.
-    waiting: VecDeque<Tag>,
-    /// Number of handshakes of which something has come.
-    under_way: usize,
-    /// Those connections and some whose handshake is over, oldest first.
-    begun: VecDeque<Tag>,
-    /// The decrypted bytes of the connection that is being served; otherwise empty.
-    plain: Vec<u8>,
-    /// An empty buffer to encrypt into.
-    spare: Vec<u8>,
-}
-
-impl TlsConnections {
-    pub(super) fn new(identity: Option<TlsIdentity>, hsts: Option<Duration>) -> TlsConnections {
-        let hsts = hsts.map(|time| HeaderValue::from_str(&max_age(time)).expect("letters and digits"));
-        TlsConnections { identity, hsts, ..TlsConnections::default() }
-    }
-
-    /// Sets the certificate for connections from now on.
-    pub(super) fn take(&mut self, identity: TlsIdentity) {
-        self.identity = Some(identity);
-    }
-
-    /// Returns the value of `Strict-Transport-Security`, if it is sent.
-    pub(super) fn hsts(&self) -> Option<&HeaderValue> {
-        self.hsts.as_ref()
-    }
-
-    /// Counts out the handshake of a connection that enters another state, if it has one.
-    pub(super) fn uncount_handshake(&mut self, conn: &Conn) {
-        debug_assert!(!conn.is_handshaking() || self.under_way > 0, "each handshake was counted");
-        self.under_way -= usize::from(conn.is_handshaking());
-    }
-}
 
 impl Work {
     /// Makes a new connection speak TLS.

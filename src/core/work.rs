@@ -6,22 +6,22 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::admission::ConnectionLimiter;
 use super::connection::{Conn, ConnState, Conns};
 use super::data::Data;
 use super::driver::Transport;
-use super::hyper_bridge::{ConnectionInfo, Ending, HttpService, Stream};
+use super::hyper_bridge::stream::{Ending, Stream};
+use super::hyper_bridge::{ConnectionInfo, HttpService};
+use super::limiter::ConnectionLimiter;
 use super::listen::Layers;
 use super::mesh::PeerMessage;
 use super::redirects::{Late, Redirects, is_of_task};
 use super::request_rules::may_step;
 use super::tasks::Tasks;
-use super::tls::TlsConnections;
-use crate::bridge::fleet_view::FollowedMark;
+use super::tls_connections::TlsConnections;
+use super::turn::Now;
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::{BULK_PATH, ToCore};
 use carom_http::connection::Expects;
@@ -31,21 +31,6 @@ use carom_model::clients::forwarded::Trust;
 use carom_model::link::Link;
 use carom_model::redirect::{BorrowedLookup, Lookup};
 use carom_telemetry::stats::CoreStats;
-
-/// Ticks per second: the resolution of every timeout.
-pub(super) const TICKS_PER_SECOND: u32 = 4;
-
-/// The time at the beginning of a turn.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
-    pub(super) instant: Instant,
-    /// Milliseconds since 1970 UTC.
-    pub(super) unix_ms: u64,
-    /// Ticks since the core began.
-    pub(super) tick: u32,
-    /// The instant up to which the streams of the fleet were followed when the turn began.
-    pub(super) followed: FollowedMark,
-}
 
 /// The whole state of a core except its ring.
 pub(super) struct Work {

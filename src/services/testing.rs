@@ -13,7 +13,8 @@ use super::readers::link_fetchers::FetcherSetup;
 use super::search::Catalog;
 use super::writer::WriterSetup;
 use crate::bridge::{
-    AllowanceQueue, FleetDecision, Mailbox, Mailboxes, Reply, StoreAnswer, StoreRequest, Ticket, ToCore, WriterOrder,
+    AllowanceQueue, ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, Mailbox, Mailboxes, Reply, StoreRequest,
+    Ticket, ToCore, WriterOrder, WriterReply,
 };
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
@@ -87,14 +88,14 @@ impl TestNode {
 
     /// Waits until `count` tickets are answered and returns the answers by token. Like a core, gives the answer of an
     /// applied change to its ticket.
-    pub(crate) fn answers(&self, count: usize) -> HashMap<u64, StoreAnswer> {
+    pub(crate) fn answers(&self, count: usize) -> HashMap<u64, TestAnswer> {
         let mut answers = HashMap::new();
         for _ in 0..10_000 {
             for mail in &self.mail {
                 while let Ok(message) = mail.try_recv() {
                     let (token, answer) = match message {
-                        ToCore::Apply { notify: Some((ticket, answer)), .. } => (ticket.token, answer),
-                        ToCore::Reply { token, reply: Reply::Stored(answer) } => (token, answer),
+                        ToCore::Apply { notify: Some(reply), .. } => TestAnswer::with_token(&reply),
+                        ToCore::Reply { token, reply } => (token, TestAnswer::from(reply)),
                         other => panic!("unexpected mail {other:?}"),
                     };
                     assert!(answers.insert(token, answer).is_none(), "ticket {token} was answered twice");
@@ -107,6 +108,55 @@ impl TestNode {
         }
         panic!("{} of {count} answers after ten seconds", answers.len());
     }
+}
+
+/// An answer of the writer without its ticket, to be compared with the answer to one kind of request.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum TestAnswer {
+    Create(CreateAnswer),
+    Change(ChangeAnswer),
+    Delete(DeleteAnswer),
+}
+
+impl TestAnswer {
+    /// Returns the number of the ticket, and the answer.
+    pub(crate) fn with_token(reply: &WriterReply) -> (u64, TestAnswer) {
+        let (_, token, reply) = reply.clone().into_parts();
+        (token, TestAnswer::from(reply))
+    }
+}
+
+impl From<Reply> for TestAnswer {
+    fn from(reply: Reply) -> TestAnswer {
+        match reply {
+            Reply::Created(answer) => TestAnswer::Create(answer),
+            Reply::Changed(answer) => TestAnswer::Change(answer),
+            Reply::Deleted(answer) => TestAnswer::Delete(answer),
+            other => panic!("not of the writer: {other:?}"),
+        }
+    }
+}
+
+macro_rules! test_answers {
+    ($($answer:ident, $kind:ident;)*) => {
+        $(impl From<$answer> for TestAnswer {
+            fn from(answer: $answer) -> TestAnswer {
+                TestAnswer::$kind(answer)
+            }
+        }
+
+        impl PartialEq<$answer> for TestAnswer {
+            fn eq(&self, answer: &$answer) -> bool {
+                matches!(self, TestAnswer::$kind(mine) if mine == answer)
+            }
+        })*
+    };
+}
+
+test_answers! {
+    CreateAnswer, Create;
+    ChangeAnswer, Change;
+    DeleteAnswer, Delete;
 }
 
 /// Returns the order to create a link, for the ticket of `token` at core 0.

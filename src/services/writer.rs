@@ -11,6 +11,7 @@
 pub(super) mod idempotency;
 pub mod planner;
 pub mod similar_urls;
+mod stored;
 
 use std::io;
 use std::path::PathBuf;
@@ -20,18 +21,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::code::CODE_KEY_LEN_MAX;
-use carom_shards::{Code, CodeHasher, CoreCount, owner};
+use carom_shards::{CodeHasher, CoreCount, owner};
 
-use self::planner::{CodeState, CommitEffect, CommitPlanner, Conflict, Writes, refused};
+use self::planner::{CommitEffect, CommitPlanner, Conflict, Writes, refused};
+use self::stored::look_up;
 use super::maintenance::disk_guard::DiskGuard;
 use super::search::Catalog;
 use crate::bridge::fleet_view::FollowFence;
-use crate::bridge::{
-    AllowanceQueue, Mailboxes, RemovalResult, StoreAnswer, StoreRequest, ToCore, WriterOrder, WriterQueue,
-};
+use crate::bridge::{AllowanceQueue, Mailboxes, RemovalResult, ToCore, WriterOrder, WriterQueue, WriterReply};
 use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
-use carom_model::link::record;
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::{Partition, State, formats};
 use carom_store::links::{Ended, Links, StoreError};
@@ -343,9 +341,7 @@ impl Writer {
                     let core = owner(setup.hasher.hash(&code), setup.cores);
                     self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
                 }
-                CommitEffect::Answer { ticket, answer } => {
-                    self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
-                }
+                CommitEffect::Answer(reply) => bundle(&mut self.bundles, reply),
             }
         }
         self.post_bundles();
@@ -367,10 +363,8 @@ impl Writer {
     /// Answers the clients of a failed commit: its writes may be on disk all the same.
     fn refuse_effects(&mut self, effects: &[CommitEffect], reason: &'static str) {
         assert_eq!(self.health, Health::Failed, "the writer would continue after a commit that it has not confirmed");
-        for (ticket, answer) in effects.iter().filter_map(CommitEffect::answer) {
-            let answer =
-                if answer.is_of_write() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) };
-            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
+        for reply in effects.iter().filter_map(CommitEffect::answer) {
+            bundle(&mut self.bundles, reply.after_failed_commit(reason));
         }
         self.post_bundles();
     }
@@ -392,11 +386,7 @@ impl Writer {
                 self.skips_stream = true;
                 continue;
             };
-            let (StoreRequest::Create { ticket, .. }
-            | StoreRequest::Change { ticket, .. }
-            | StoreRequest::Delete { ticket, .. }) = request;
-            let answer = refused(&decision, reason);
-            self.bundles[ticket.core.index()].push(ToCore::reply(ticket, answer));
+            bundle(&mut self.bundles, request.failed(refused(&decision, reason)));
         }
         self.post_bundles();
     }
@@ -470,6 +460,12 @@ impl Writer {
     }
 }
 
+/// Adds a reply to the messages for the core whose task waits for it.
+fn bundle(bundles: &mut [Vec<ToCore>], reply: WriterReply) {
+    let (core, token, reply) = reply.into_parts();
+    bundles[core.index()].push(ToCore::Reply { token, reply });
+}
+
 /// Publishes the sizes of the outbox.
 fn count_outbox(stats: &NodeStats, outbox: &Outbox) {
     stats.fleet.undelivered.set(outbox.undelivered() as u64);
@@ -483,38 +479,6 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
         places.extend(links.position(partition)?.map(|position| (partition, position)));
     }
     Ok(Outbox::restore(links.outbox()?, places))
-}
-
-/// Returns the stored state of a code.
-pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> CodeState {
-    match links.get(code) {
-        Ok(None) => look_up_mark(links, stats, code),
-        Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
-            Ok(record) => CodeState::Held(State::from_record(*code, &record)),
-            Err(error) => {
-                stats.report_damaged(code.to_string().as_bytes(), &error);
-                CodeState::Damaged
-            }
-        },
-        Err(StoreError::Damaged(_)) => CodeState::Damaged,
-        Err(error) => {
-            stats.store_errors.add_shared(1);
-            tracing::error!(%error, %code, "a record could not be read");
-            CodeState::Unknown
-        }
-    }
-}
-
-/// Returns the state of a code that has no record: absent, or one that only a later version can decode.
-fn look_up_mark(links: &Links, stats: &NodeStats, code: &Code) -> CodeState {
-    match links.unread(code) {
-        Ok(text) => text.map_or(CodeState::Absent, |text| CodeState::Unread(text.into())),
-        Err(error) => {
-            stats.store_errors.add_shared(1);
-            tracing::error!(%error, %code, "the mark of a code could not be read");
-            CodeState::Unknown
-        }
-    }
 }
 
 /// Logs links that were dropped because other nodes have their codes, and raises an alarm.

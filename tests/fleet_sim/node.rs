@@ -5,7 +5,10 @@
 
 use std::collections::VecDeque;
 
-use carom::bridge::{FleetDecision, LinkChange, StoreAnswer, StoreRequest, StreamChange, WriterOrder};
+use carom::bridge::{
+    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkChange, StoreRequest, StreamChange, WriterOrder,
+    WriterReply,
+};
 use carom::services::writer::planner::{CodeState, CommitEffect, CommitPlanner};
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::state::ReceivedState;
@@ -212,7 +215,7 @@ impl Node {
     fn tell(&mut self, outcome: CommitEffect, ledger: &mut Ledger, removed: &[(u64, u64)]) -> Result<(), String> {
         let mut here = None;
         let told = match outcome {
-            CommitEffect::Answer { ticket, answer } => Some((ticket, answer)),
+            CommitEffect::Answer(reply) => Some(reply),
             CommitEffect::Apply { code, change, notify } => {
                 let index = index_of(&code);
                 match change {
@@ -229,25 +232,28 @@ impl Node {
                 notify
             }
         };
-        let Some((ticket, answer)) = told else { return Ok(()) };
-        let fate = match answer {
-            StoreAnswer::Created => Fate::Done,
-            StoreAnswer::Deleted => {
-                let by_redis = removed.iter().find(|(token, _)| *token == ticket.token).map(|(_, claim)| *claim);
-                ledger.requests[ticket.token as usize].what = What::Delete(by_redis, here);
+        let Some(reply) = told else { return Ok(()) };
+        let (_, token, _) = reply.clone().into_parts();
+        let fate = match reply {
+            WriterReply::Create(_, CreateAnswer::Created) => Fate::Done,
+            WriterReply::Create(_, CreateAnswer::Taken) | WriterReply::Change(_, ChangeAnswer::Displaced) => {
+                Fate::Taken
+            }
+            WriterReply::Delete(_, DeleteAnswer::Deleted) => {
+                let by_redis = removed.iter().find(|(removed, _)| *removed == token).map(|(_, claim)| *claim);
+                ledger.requests[token as usize].what = What::Delete(by_redis, here);
                 Fate::Done
             }
-            StoreAnswer::Changed(link) => {
-                let what = &mut ledger.requests[ticket.token as usize].what;
+            WriterReply::Change(_, ChangeAnswer::Changed(link)) => {
+                let what = &mut ledger.requests[token as usize].what;
                 if let What::Change(_, claim) = what {
                     *claim = Some(link.version.claim);
                 }
                 Fate::Done
             }
-            StoreAnswer::Taken => Fate::Taken,
-            _ => Fate::Refused,
+            WriterReply::Create(..) | WriterReply::Change(..) | WriterReply::Delete(..) => Fate::Refused,
         };
-        ledger.end(ticket.token, fate);
+        ledger.end(token, fate);
         Ok(())
     }
 

@@ -9,9 +9,8 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::access::Scope;
-use crate::domains::DomainName;
 use crate::link::Link;
-use crate::visits::tally::{VisitCounts, VisitGroup};
+use crate::visits::tally::VisitCounts;
 
 /// Bytes of the time in a [`LinkPosition`].
 pub const PLACE_MS_LEN: usize = 6;
@@ -414,91 +413,44 @@ pub struct PartCounts {
     pub is_whole: bool,
 }
 
-/// A request to the list threads of `services::search`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ListRequest {
-    /// A page of links.
-    Links(Box<ListQuery>),
-    /// A page of tags.
-    Tags(Box<TagQuery>),
-    /// Codes of the links that crawlers may follow, of one domain.
-    Crawlable(Option<DomainId>),
-    /// Number of links of each list. Each filter must match one run of an index, so that counting is enough.
-    Counts(Vec<Filter>),
-    /// The most visited links in a range of hours.
-    Top {
-        /// The first hour, counted from 1970 UTC.
-        from_hour: u32,
-        /// The end of the range, exclusive.
-        to_hour: u32,
-        /// Number of links.
-        count: usize,
-    },
-    /// The top referring hosts of all links in a range of days, counted from 1970 UTC.
-    Referrers {
-        /// The first day.
-        from_day: u32,
-        /// The last day, inclusive.
-        to_day: u32,
-        /// Number of hosts.
-        count: usize,
-    },
-    /// Domains that have links, besides the default one.
-    Domains,
-    /// Visits of the links of apps and domains in a range of hours.
-    Parts {
-        /// The apps and domains.
-        parts: Vec<VisitGroup>,
-        /// The first hour, counted from 1970 UTC.
-        from_hour: u32,
-        /// The end of the range, exclusive.
-        to_hour: u32,
-    },
-}
-
-impl ListRequest {
-    /// True if the request may read links one by one.
-    pub fn may_take_long(&self) -> bool {
-        match self {
-            ListRequest::Links(query) => !query.is_by_index(),
-            ListRequest::Tags(query) => query.with_visits,
-            ListRequest::Crawlable(_) => false,
-            ListRequest::Counts(_)
-            | ListRequest::Top { .. }
-            | ListRequest::Referrers { .. }
-            | ListRequest::Domains
-            | ListRequest::Parts { .. } => true,
-        }
-    }
-}
-
-/// A response of the list threads.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ListAnswer {
-    /// A page of links.
-    Links(ListPage),
-    /// A page of tags.
-    Tags(TagPage),
-    /// The newest codes of links that crawlers may follow, each on a line of a `robots.txt`.
-    Crawlable(Arc<str>),
-    /// Number of links of each list; `None` until they are counted.
-    Counts(Vec<Option<u64>>),
-    /// Hosts with their visits, the most frequent first.
-    Referrers(Vec<(Box<[u8]>, u64)>),
-    /// Domains, in arbitrary order.
-    Domains(Vec<DomainName>),
-    /// Visits of the links of each part.
-    Parts(PartCounts),
+/// The reason why a query for links has no page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListFailure {
     /// The list has too many links to sort them in this order.
     TooManyToSort,
     /// The page begins after the last position that one query reads.
     TooDeep,
+    /// The counting after the start is still in progress.
+    Counting,
+    /// An index or a record cannot be read. The cause was logged.
+    Unreadable,
+}
+
+/// The reason why a query for tags has no page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TagsFailure {
     /// More tags exist than are counted.
     TooManyTags,
     /// The counting after the start is still in progress.
     Counting,
     /// An index or a record cannot be read. The cause was logged.
     Unreadable,
+}
+
+/// A query that fails only if an index or a record cannot be read. The cause was logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnreadableIndex;
+
+impl From<UnreadableIndex> for ListFailure {
+    fn from(_: UnreadableIndex) -> ListFailure {
+        ListFailure::Unreadable
+    }
+}
+
+impl From<UnreadableIndex> for TagsFailure {
+    fn from(_: UnreadableIndex) -> TagsFailure {
+        TagsFailure::Unreadable
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The fields of a form, in the three encodings that a form may use: the query,
 //! `application/x-www-form-urlencoded`, and `multipart/form-data` (RFC 7578), which PHP's curl uses for an array.
+//! The parts are split by hand: such a form is in memory already, and libraries for it are built for streams of files.
 
 use std::collections::HashMap;
 

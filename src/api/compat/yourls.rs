@@ -19,6 +19,7 @@ use crate::api::rate_limit::with_quota;
 use crate::api::response::{ApiResponse, answer, with};
 use crate::api::rest::list::failed as no_list;
 use crate::api::rest::short_urls::CreatedLink;
+use crate::bridge::ListRequest;
 use carom_limits::LIST_PER_PAGE_MAX;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::usage::Quota;
@@ -26,7 +27,7 @@ use carom_model::access::{Role, Scope};
 use carom_model::dates;
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
-use carom_model::query::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, OrderField, SortOrder};
+use carom_model::query::{Filter, ListPage, ListQuery, OrderField, SortOrder};
 use carom_model::visits::tally::VisitCounts;
 
 /// Version of YOURLS that this API reports.
@@ -243,9 +244,9 @@ impl Context {
     async fn page_of(&self, order: SortOrder, page: u64, per_page: usize) -> Result<ListPage, Problem> {
         let filter = Filter { scope: self.yourls_scope(), ..Filter::default() };
         let query = ListQuery { filter, order, page, per_page, cursor: None };
-        match self.services.list(ListRequest::Links(Box::new(query))).await {
-            Ok(ListAnswer::Links(page)) => Ok(page),
-            Ok(other) => Err(no_list(&other)),
+        match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(failure)) => Err(no_list(failure)),
             Err(reason) => Err(Problem::unavailable(format!("The list is unavailable: {reason}."))),
         }
     }

@@ -9,8 +9,8 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
-use crate::api::rest::short_urls::failed;
-use crate::bridge::{StoreAnswer, StoreRequest};
+use crate::api::rest::short_urls::changed;
+use crate::bridge::StoreRequest;
 use carom_limits::DELETION_WAIT_MAX;
 use carom_model::link::Link;
 use carom_model::link::patch::Patch;
@@ -33,10 +33,10 @@ impl Context {
         let delete_at_ms = Some(self.services.unix_ms() + after.as_millis() as u64);
         let patch = Box::new(Patch { archived: Some(true), delete_at_ms, ..Patch::default() });
         let (by, author) = (self.caller.scope(), self.author());
-        match self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
-            StoreAnswer::Changed(link) => Ok(link),
-            other => Err(failed(&other, code)),
-        }
+        changed(
+            self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await,
+            code,
+        )
     }
 }
 

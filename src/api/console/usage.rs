@@ -1,5 +1,7 @@
 //! Use of links in a period: visits of all links, the most visited links, and the number of links.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
@@ -9,13 +11,15 @@ use crate::api::problem::Problem;
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::api::rest::describe::VisitsSummary;
-use crate::api::rest::list::failed;
+use crate::api::rest::list::{failed, unreadable};
 use crate::api::rest::visits::{self, HOUR_MS, Span};
+use crate::bridge::{Answer, ListRequest, Ticket};
 use carom_limits::REFERRERS_SHOWN_MAX;
 use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;
-use carom_model::query::{Filter, ListAnswer, ListRequest, PartCounts};
+use carom_model::link::Link;
+use carom_model::query::{Filter, PartCounts, UnreadableIndex};
 use carom_model::visits::history::History;
 use carom_model::visits::tally::{Subject, VisitCounts, VisitGroup};
 
@@ -80,17 +84,10 @@ impl Context {
     async fn top_links(&self, span: &Span) -> Result<Vec<Value>, Problem> {
         let hour = |ms: u64| u32::try_from(ms / HOUR_MS).unwrap_or(u32::MAX);
         let (from_hour, to_hour) = (hour(span.start_ms), hour(span.end_ms).saturating_add(1));
-        match self.ask_list(ListRequest::Top { from_hour, to_hour, count: TOP }).await? {
-            ListAnswer::Links(page) => Ok(page
-                .links
-                .iter()
-                .zip(&page.visits)
-                .map(|(link, counts)| {
-                    json!({"link": self.described(link, *counts), "visits": VisitsSummary::from(*counts)})
-                })
-                .collect()),
-            other => Err(failed(&other)),
-        }
+        let page = self.ask_list(|ticket| ListRequest::Top { from_hour, to_hour, count: TOP, ticket }).await?;
+        let page = page.map_err(failed)?;
+        let described = |(link, counts): (&Arc<Link>, &VisitCounts)| json!({"link": self.described(link, *counts), "visits": VisitsSummary::from(*counts)});
+        Ok(page.links.iter().zip(&page.visits).map(described).collect())
     }
 
     /// Returns the hosts that referred most visits in a period, rounded to whole days and cut to the last
@@ -99,13 +96,12 @@ impl Context {
         let day = |ms: u64| u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX);
         let to_day = day(span.end_ms.min(now_ms));
         let from_day = day(span.start_ms).max(to_day.saturating_sub(DAYS_MAX as u32 - 1));
-        match self.ask_list(ListRequest::Referrers { from_day, to_day, count: REFERRERS_SHOWN_MAX }).await? {
-            ListAnswer::Referrers(hosts) => Ok(visits::described_hosts(&hosts)),
-            other => Err(failed(&other)),
-        }
+        let count = REFERRERS_SHOWN_MAX;
+        let hosts = self.ask_list(|ticket| ListRequest::Referrers { from_day, to_day, count, ticket }).await?;
+        Ok(visits::described_hosts(&hosts.map_err(|UnreadableIndex| unreadable())?))
     }
 
-    async fn ask_list(&self, request: ListRequest) -> Result<ListAnswer, Problem> {
+    async fn ask_list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, Problem> {
         let asked = self.services.list(request).await;
         asked.map_err(|reason| Problem::unavailable(format!("Statistics are unavailable: {reason}.")))
     }
@@ -125,10 +121,9 @@ impl Context {
         // The first and the last day count only as far as they lie in the period.
         let of_day = |day: &u64| within(Scope::ALL, span.start_ms.max(*day), span.end_ms.min(day + DAY_MS - 1));
         let by_day = days.iter().map(of_day);
-        let counts = match self.ask_list(ListRequest::Counts(ever.chain(then).chain(by_day).collect())).await? {
-            ListAnswer::Counts(counts) => counts,
-            other => return Err(failed(&other)),
-        };
+        let filters = ever.chain(then).chain(by_day).collect();
+        let counts = self.ask_list(|ticket| ListRequest::Counts(filters, ticket)).await?;
+        let counts = counts.map_err(|UnreadableIndex| unreadable())?;
         let (ever, rest) = counts.split_at(scopes.len());
         let (then, by_day) = rest.split_at(scopes.len());
         let known = ever.iter().zip(then).zip(visits);
@@ -162,13 +157,10 @@ impl Context {
         let parts = of_apps.chain(domains.iter().map(|domain| VisitGroup::Domain(domain.id()))).collect();
         let hour = |day: u64| u32::try_from(day.saturating_mul(24)).unwrap_or(u32::MAX);
         let (from_hour, to_hour) = (hour(span.start_ms / DAY_MS), hour(span.end_ms / DAY_MS + 1));
-        match self.ask_list(ListRequest::Parts { parts, from_hour, to_hour }).await? {
-            ListAnswer::Parts(PartCounts { counts, is_whole }) => {
-                let all = all.within(from_hour..to_hour);
-                Ok((std::iter::once(all).chain(counts).collect(), is_whole))
-            }
-            other => Err(failed(&other)),
-        }
+        let found = self.ask_list(|ticket| ListRequest::Parts { parts, from_hour, to_hour, ticket }).await?;
+        let PartCounts { counts, is_whole } = found.map_err(|UnreadableIndex| unreadable())?;
+        let all = all.within(from_hour..to_hour);
+        Ok((std::iter::once(all).chain(counts).collect(), is_whole))
     }
 
     /// Returns the apps that have or had API keys, in the order of their names, at most [`ROWS_MAX`].
@@ -187,14 +179,10 @@ impl Context {
         let domains = self.domains();
         let label = |name: &DomainName| domains.place_of(name).and_then(|place| domains.label_at(place));
         let mut known: Vec<DomainName> = domains.all().iter().filter_map(|domain| label(&domain.name)).collect();
-        match self.ask_list(ListRequest::Domains).await? {
-            ListAnswer::Domains(with_links) => {
-                let former: Vec<DomainName> = with_links.into_iter().filter(|name| !known.contains(name)).collect();
-                known.extend(former);
-                Ok(known)
-            }
-            other => Err(failed(&other)),
-        }
+        let with_links = self.ask_list(ListRequest::Domains).await?.map_err(|UnreadableIndex| unreadable())?;
+        let former: Vec<DomainName> = with_links.into_iter().filter(|name| !known.contains(name)).collect();
+        known.extend(former);
+        Ok(known)
     }
 }
 

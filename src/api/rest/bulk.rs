@@ -32,8 +32,10 @@ use crate::api::context::Context;
 use crate::api::fields;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::response::{ApiResponse, answer_with};
-use crate::bridge::handle::{Gathered, LongKind, LongRequest, ServiceHandle};
-use crate::bridge::{LinkAnswer, StoreAnswer, StoreRequest};
+use crate::bridge::handle::gather::Gathered;
+use crate::bridge::handle::long::LongRequest;
+use crate::bridge::handle::{LongKind, ServiceHandle};
+use crate::bridge::{CreateAnswer, LinkAnswer, StoreRequest, WriteFailure};
 use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
@@ -89,7 +91,7 @@ enum Read {
 
 /// The answers that a chunk waits for: of creates, or in a dry run, whether slugs are free.
 enum Answers {
-    Created(Gathered<StoreAnswer>),
+    Created(Gathered<CreateAnswer>),
     Found(Gathered<LinkAnswer>),
 }
 
@@ -104,7 +106,7 @@ impl Answers {
 
 /// The answers to a chunk, of either kind.
 enum Decided {
-    Created(Vec<StoreAnswer>),
+    Created(Vec<CreateAnswer>),
     Found(Vec<LinkAnswer>),
 }
 
@@ -384,7 +386,7 @@ impl Bulk {
     }
 
     /// Writes the results of a chunk of creates.
-    async fn tell_created(&mut self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
+    async fn tell_created(&mut self, chunk: Chunk, answers: Vec<CreateAnswer>, outlet: &Outlet) {
         let Chunk { lines, answers: gathered, .. } = chunk;
         drop(gathered);
         let mut answers = answers.into_iter();
@@ -394,7 +396,7 @@ impl Bulk {
                 Read::Good => Ok(None),
                 Read::Bad(problem) => Err(problem),
                 Read::Asked(new) => {
-                    let answer = answers.next().unwrap_or(StoreAnswer::Refused(NO_ANSWER));
+                    let answer = answers.next().unwrap_or_else(|| WriteFailure::Refused(NO_ANSWER).into());
                     self.context.finish(new, answer).await.map(Some)
                 }
             };

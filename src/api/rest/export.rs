@@ -16,7 +16,8 @@ use crate::api::problem::Problem;
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, answer, answer_with};
 use crate::bridge::Page;
-use crate::bridge::handle::{LongKind, LongRequest};
+use crate::bridge::handle::LongKind;
+use crate::bridge::handle::long::LongRequest;
 use carom_limits::EXPORT_REPORTS_MAX;
 use carom_model::query::Filter;
 

@@ -9,16 +9,16 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, answer, json_text, to_json};
-use crate::bridge::JobKind;
+use crate::bridge::{JobKind, ListRequest};
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
-    SEARCH_TERM_MAX, SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
+    SEARCH_TERM_MAX, SEARCH_TIME_MAX,
 };
 use carom_model::access::{AppName, Scope};
 use carom_model::destination::long_url::url_terms;
 use carom_model::link::labels::Tags;
 use carom_model::query::{
-    Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, OrderField, SortOrder,
+    Condition, Cursor, Filter, ListFailure, ListPage, ListQuery, OrderField, SortOrder, UnreadableIndex,
 };
 use carom_model::redirect::Notice;
 
@@ -88,9 +88,9 @@ impl Context {
             return self.show_page(nothing, query.per_page, 0).await;
         };
         let key = asked.key();
-        match self.services.list(ListRequest::Links(Box::new(asked))).await {
-            Ok(ListAnswer::Links(page)) => self.show_page(page, query.per_page, key).await,
-            Ok(other) => failed(&other).into_answer(),
+        match self.services.list(|ticket| ListRequest::Links(Box::new(asked), ticket)).await {
+            Ok(Ok(page)) => self.show_page(page, query.per_page, key).await,
+            Ok(Err(failure)) => failed(failure).into_answer(),
             Err(reason) => no_list(reason),
         }
     }
@@ -110,12 +110,13 @@ impl Context {
     /// Handles `GET /robots.txt`: allows crawlers the crawlable links of the request's domain.
     pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
-        match self.services.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
-            Ok(ListAnswer::Crawlable(allowed)) => {
+        let domain = self.domains().id_at(place);
+        match self.services.list(|ticket| ListRequest::Crawlable(domain, ticket)).await {
+            Ok(Ok(allowed)) => {
                 let text = format!("User-agent: *\n{allowed}Disallow: /\n");
                 answer(StatusCode::OK, "text/plain; charset=utf-8", text)
             }
-            Ok(other) => failed(&other).into_answer(),
+            Ok(Err(UnreadableIndex)) => unreadable().into_answer(),
             Err(reason) => no_list(reason),
         }
     }
@@ -147,38 +148,36 @@ fn times() -> String {
 }
 
 /// Returns the error for a list that failed.
-pub(in crate::api) fn failed(answer: &ListAnswer) -> Problem {
+pub(in crate::api) fn failed(failure: ListFailure) -> Problem {
     let invalid = |field: &str, reason: String| Problem::invalid(&[Invalid::new(field, reason)]);
-    match answer {
-        ListAnswer::TooManyToSort => invalid(
+    match failure {
+        ListFailure::TooManyToSort => invalid(
             "orderBy",
             format!(
                 "cannot sort this list: it must have at most {LIST_SORTED_MAX} links, found within {}. Narrow it with tags[], startDate and endDate, or use dateCreated or shortCode",
                 times()
             ),
         ),
-        ListAnswer::TooDeep => invalid(
+        ListFailure::TooDeep => invalid(
             "page",
             format!(
                 "is too deep: a request examines at most {LIST_LOOKED_MAX} links and takes at most {}. Send the cursor of the previous page instead",
                 times()
             ),
         ),
-        ListAnswer::TooManyTags => Problem::too_many_tags(TAGS_COUNTED_MAX),
-        ListAnswer::Counting => {
-            Problem::unavailable("The node is still counting links after its start. Try again in a moment.")
-        }
-        ListAnswer::Unreadable => {
-            Problem::unavailable("The list could not be read from the store. See the log of the node.")
-        }
-        ListAnswer::Links(_)
-        | ListAnswer::Tags(_)
-        | ListAnswer::Crawlable(_)
-        | ListAnswer::Counts(_)
-        | ListAnswer::Referrers(_)
-        | ListAnswer::Domains(_)
-        | ListAnswer::Parts(_) => Problem::unavailable("The store did not answer."),
+        ListFailure::Counting => counting(),
+        ListFailure::Unreadable => unreadable(),
     }
+}
+
+/// Returns the error for a list that is not counted yet.
+pub(in crate::api) fn counting() -> Problem {
+    Problem::unavailable("The node is still counting links after its start. Try again in a moment.")
+}
+
+/// Returns the error for a list that could not be read.
+pub(in crate::api) fn unreadable() -> Problem {
+    Problem::unavailable("The list could not be read from the store. See the log of the node.")
 }
 
 /// A parsed request for a list.

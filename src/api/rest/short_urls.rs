@@ -20,7 +20,7 @@ use crate::api::rate_limit::with_quota;
 use crate::api::request::body_len_max;
 use crate::api::response::{ApiResponse, empty, json as json_answer, with};
 use crate::bridge::handle::ServiceHandle;
-use crate::bridge::{JobKind, LinkAnswer, StoreAnswer, StoreRequest};
+use crate::bridge::{ChangeAnswer, CreateAnswer, DeleteAnswer, JobKind, LinkAnswer, StoreRequest, WriteFailure};
 use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
@@ -136,24 +136,28 @@ impl Context {
     }
 
     /// Turns the store's reply into a link. Tries further codes if the code is taken.
-    pub(in crate::api) async fn finish(&self, new: NewLink, answer: StoreAnswer) -> Result<Shown, Problem> {
+    pub(in crate::api) async fn finish(&self, new: NewLink, answer: CreateAnswer) -> Result<Shown, Problem> {
         let (mut new, mut answer) = (new, answer);
         for tried in 1.. {
             match answer {
-                StoreAnswer::Created => {
+                CreateAnswer::Created => {
                     self.caller.count_created();
                     return Ok((new.link, Some(VisitCounts::default())));
                 }
-                StoreAnswer::Existing { link: existing, spare } => {
+                CreateAnswer::Existing { link: existing, spare } => {
                     if spare {
                         self.services.give_code_back(new.link.code.within(None));
                     }
                     return Ok((existing, None));
                 }
-                StoreAnswer::Repeated { link } => return Ok((link, None)),
-                StoreAnswer::Taken if tried == CODES_TRIED_MAX => break,
-                StoreAnswer::Taken => {}
-                other => return Err(failed(&other, &new.link.code.as_slug().to_string())),
+                CreateAnswer::Repeated { link } => return Ok((link, None)),
+                CreateAnswer::OtherRequest => return Err(Problem::key_of_other_request()),
+                CreateAnswer::RepeatedGone => return Err(Problem::created_link_gone()),
+                CreateAnswer::RepeatedDamaged => return Err(Problem::damaged(&new.link.code.as_slug().to_string())),
+                CreateAnswer::Unserved => return Err(Problem::unavailable(UNSERVED)),
+                CreateAnswer::Failed(failure) => return Err(write_failed(&failure)),
+                CreateAnswer::Taken if tried == CODES_TRIED_MAX => break,
+                CreateAnswer::Taken => {}
             }
             match new.link.origin {
                 // The link that was found may have been deleted meanwhile.
@@ -182,9 +186,8 @@ impl Context {
         })
     }
 
-    async fn insert(&self, NewLink { link, reuse, pending }: &NewLink) -> StoreAnswer {
-        let request = |ticket| StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket };
-        let answer = self.services.store_pending(pending.as_ref(), request).await;
+    async fn insert(&self, NewLink { link, reuse, pending }: &NewLink) -> CreateAnswer {
+        let answer = self.services.create(pending.as_ref(), link, *reuse).await;
         self.services.give_back_unused(link, &answer);
         answer
     }
@@ -271,10 +274,10 @@ impl Context {
             self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         let patch = Box::new(patch);
         let (by, author) = (self.caller.scope(), self.author());
-        match self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
-            StoreAnswer::Changed(link) => Ok(link),
-            other => Err(failed(&other, code)),
-        }
+        changed(
+            self.services.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await,
+            code,
+        )
     }
 
     /// Handles `DELETE /rest/v3/short-urls/{shortCode}`: deletes a link.
@@ -285,8 +288,9 @@ impl Context {
         };
         let (by, author) = (self.caller.scope(), self.author());
         match self.services.store(|ticket| StoreRequest::Delete { code: parsed, by, author, ticket }).await {
-            StoreAnswer::Deleted => empty(StatusCode::NO_CONTENT),
-            other => failed(&other, code).into_answer(),
+            DeleteAnswer::Deleted => empty(StatusCode::NO_CONTENT),
+            DeleteAnswer::NotFound => Problem::no_link(code).into_answer(),
+            DeleteAnswer::Failed(failure) => write_failed(&failure).into_answer(),
         }
     }
 
@@ -337,26 +341,29 @@ impl Context {
     }
 }
 
-/// Returns the error for a request about a code that the store has not carried out.
-pub(in crate::api) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
-    match answer {
-        StoreAnswer::NotFound => Problem::no_link(code),
-        StoreAnswer::Damaged => Problem::damaged(code),
-        StoreAnswer::Refused(reason) => refused(reason),
-        StoreAnswer::Unconfirmed(reason) => Problem::unconfirmed(reason),
-        StoreAnswer::NeedsRedis { asked: false } => refused(NEEDS_REDIS),
-        StoreAnswer::NeedsRedis { asked: true } => Problem::unconfirmed(NEEDS_REDIS),
-        StoreAnswer::OtherRequest => Problem::key_of_other_request(),
-        StoreAnswer::RepeatedGone => Problem::created_link_gone(),
-        StoreAnswer::Unserved => Problem::unavailable(UNSERVED),
-        StoreAnswer::Taken => Problem::unconfirmed("the short code now belongs to another link"),
-        StoreAnswer::Contrary => Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")]),
-        // Answers to another kind of change: it may have been made.
-        StoreAnswer::Created
-        | StoreAnswer::Existing { .. }
-        | StoreAnswer::Repeated { .. }
-        | StoreAnswer::Changed(_)
-        | StoreAnswer::Deleted => Problem::unconfirmed("the store gave an unexpected answer"),
+/// Returns the changed link of a code.
+///
+/// # Errors
+/// The error for a change that the store has not carried out.
+pub(in crate::api) fn changed(answer: ChangeAnswer, code: &str) -> Result<Arc<Link>, Problem> {
+    Err(match answer {
+        ChangeAnswer::Changed(link) => return Ok(link),
+        ChangeAnswer::Unserved => Problem::unavailable(UNSERVED),
+        ChangeAnswer::Contrary => Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")]),
+        ChangeAnswer::NotFound => Problem::no_link(code),
+        ChangeAnswer::Damaged => Problem::damaged(code),
+        ChangeAnswer::Displaced => Problem::unconfirmed("the short code now belongs to another link"),
+        ChangeAnswer::Failed(failure) => write_failed(&failure),
+    })
+}
+
+/// Returns the error for a request that the store has not carried out, or not for certain.
+fn write_failed(failure: &WriteFailure) -> Problem {
+    match failure {
+        WriteFailure::Refused(reason) => refused(reason),
+        WriteFailure::Unconfirmed(reason) => Problem::unconfirmed(reason),
+        WriteFailure::NeedsRedis { asked: false } => refused(NEEDS_REDIS),
+        WriteFailure::NeedsRedis { asked: true } => Problem::unconfirmed(NEEDS_REDIS),
     }
 }
 

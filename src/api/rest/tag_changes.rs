@@ -11,18 +11,18 @@ use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
 use super::list::failed as list_failed;
-use super::short_urls::{failed, read_object};
+use super::short_urls::{changed, read_object};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, empty};
 use crate::bridge::handle::LongKind;
-use crate::bridge::{StoreAnswer, StoreRequest};
+use crate::bridge::{ChangeAnswer, ListRequest, StoreRequest};
 use carom_limits::{RETAG_BATCH_LEN, RETAG_TIME_MAX};
 use carom_model::access::Role;
 use carom_model::link::labels::Tags;
 use carom_model::link::patch::{Patch, Retag};
-use carom_model::query::{Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, OrderField, SortOrder};
+use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
 
 /// A checked request to rename a tag.
 #[derive(PartialEq, Eq, Debug)]
@@ -92,9 +92,9 @@ impl Context {
         let filter = Filter { scope: self.caller.scope(), tags: tags.to_vec(), ..Filter::default() };
         let order = SortOrder { field: OrderField::DateCreated, descending: false };
         let query = ListQuery { filter, order, page: 1, per_page, cursor };
-        match self.services.list(ListRequest::Links(Box::new(query))).await {
-            Ok(ListAnswer::Links(page)) => Ok(page),
-            Ok(other) => Err(list_failed(&other)),
+        match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(failure)) => Err(list_failed(failure)),
             Err(reason) => Err(Problem::unavailable(format!("The links with the tag cannot be listed: {reason}."))),
         }
     }
@@ -137,16 +137,14 @@ impl Context {
         let answers = poll_fn(|context| answers.poll(context)).await;
         let mut first_failure = None;
         for (link, answer) in page.links.iter().zip(answers) {
-            match answer {
-                StoreAnswer::Changed(link) if retag.affects(&link.labels.tags) => {
-                    retagged.kept += 1;
-                }
-                StoreAnswer::Changed(_) => retagged.changed += 1,
-                // The link has been deleted meanwhile.
-                StoreAnswer::NotFound => {}
-                other => {
-                    first_failure.get_or_insert_with(|| failed(&other, &link.code.as_slug().to_string()).detail());
-                }
+            // The link has been deleted meanwhile.
+            if answer == ChangeAnswer::NotFound {
+                continue;
+            }
+            match changed(answer, &link.code.as_slug().to_string()) {
+                Ok(link) if retag.affects(&link.labels.tags) => retagged.kept += 1,
+                Ok(_) => retagged.changed += 1,
+                Err(problem) => _ = first_failure.get_or_insert_with(|| problem.detail()),
             }
         }
         match first_failure {

@@ -4,15 +4,15 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
-use super::list::{Pagination, direction, failed, no_list, search_term};
+use super::list::{Pagination, counting, direction, no_list, search_term, unreadable};
 use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
-use crate::bridge::JobKind;
-use carom_limits::{TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
+use crate::bridge::{JobKind, ListRequest};
+use carom_limits::{TAGS_COUNTED_MAX, TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
 use carom_model::access::Scope;
-use carom_model::query::{ListAnswer, ListRequest, TagField, TagQuery};
+use carom_model::query::{TagField, TagQuery, TagsFailure};
 
 impl Context {
     /// Handles `GET /rest/v3/tags`: lists the tags.
@@ -40,8 +40,8 @@ impl Context {
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
         let (page, per_page) = (asked.page, asked.per_page);
-        match self.services.list(ListRequest::Tags(Box::new(asked))).await {
-            Ok(ListAnswer::Tags(found)) => {
+        match self.services.list(|ticket| ListRequest::Tags(Box::new(asked), ticket)).await {
+            Ok(Ok(found)) => {
                 let count = found.tags.len();
                 let write = move || {
                     let tags: Vec<Value> = found.tags.iter().map(|(tag, _)| json!(**tag)).collect();
@@ -59,9 +59,18 @@ impl Context {
                 let text = self.services.hand_off(JobKind::Document, write).await;
                 text.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
             }
-            Ok(other) => failed(&other).into_answer(),
+            Ok(Err(failure)) => failed(failure).into_answer(),
             Err(reason) => no_list(reason),
         }
+    }
+}
+
+/// Returns the error for tags that could not be listed.
+fn failed(failure: TagsFailure) -> Problem {
+    match failure {
+        TagsFailure::TooManyTags => Problem::too_many_tags(TAGS_COUNTED_MAX),
+        TagsFailure::Counting => counting(),
+        TagsFailure::Unreadable => unreadable(),
     }
 }
 

@@ -1,175 +1,57 @@
 //! Batches of store requests that one task waits for together: one waiter, one wake-up.
 //!
-//! If a task stops waiting, its batch is dropped; codes in later answers are still returned.
+//! If a task stops waiting, its batch is dropped; codes in later answers are still returned. See [`super::batch`] for
+//! the state of a batch.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use carom_shards::Code;
 
+use super::batch::{AnswerSlot, BatchAnswer, GATHER_TOKEN, Gather, Gathers, PLACE_BITS};
 use super::{ServiceHandle, fresh_code_of};
-use crate::bridge::{FleetDecision, LinkAnswer, ReadRequest, StoreAnswer, StoreRequest, Ticket, WriterOrder};
-use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
+use crate::bridge::{
+    ChangeAnswer, CreateAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket, WriterAnswer, WriterOrder,
+};
+use carom_limits::{ANSWER_TIME_MAX, REMOVED_WHILE_LOADING_MAX};
 
-/// Bit that marks the token of a request of a batch. The bit above marks look-ups.
-const GATHER_TOKEN: u64 = 1 << 62;
-
-/// Number of lowest bits in such a token: the index of the request.
-const PLACE_BITS: u32 = 16;
-
-const _: () = assert!(BULK_CHUNK_LINES < 1 << PLACE_BITS);
-
-/// True if a token is one of a batch.
-pub(super) fn is_of_batch(token: u64) -> bool {
-    token & GATHER_TOKEN != 0
-}
-
-/// A type of answers that come in batches.
-pub trait BatchAnswer: Clone + 'static {
-    /// Returns the answer to a request that was not sent.
-    fn refused(reason: &'static str) -> Self;
-
-    /// Returns the answer to a request that was sent and not answered in time.
-    fn late() -> Self;
-
-    /// Takes note that the code of the request goes back to the core, if this answer leaves it free. Returns true if it
-    /// does.
-    fn free_code(&mut self) -> bool;
-
+/// A type of answers whose batches a handle holds.
+pub trait Batched: BatchAnswer {
     /// Returns the batches of answers of this type.
     #[doc(hidden)]
     fn batches(services: &ServiceHandle) -> &RefCell<Gathers<Self>>;
 }
 
-impl BatchAnswer for StoreAnswer {
-    fn refused(reason: &'static str) -> StoreAnswer {
-        StoreAnswer::Refused(reason)
-    }
-
-    fn late() -> StoreAnswer {
-        // The change may still be made.
-        StoreAnswer::Unconfirmed(super::LATE)
-    }
-
-    fn free_code(&mut self) -> bool {
-        match self {
-            // An answer with an existing link then no longer calls the code spare.
-            StoreAnswer::Existing { spare, .. } => std::mem::take(spare),
-            answer => answer.frees_code(),
-        }
-    }
-
-    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<StoreAnswer>> {
-        &services.writes
+impl Batched for CreateAnswer {
+    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<CreateAnswer>> {
+        &services.creates
     }
 }
 
-impl BatchAnswer for LinkAnswer {
-    fn refused(reason: &'static str) -> LinkAnswer {
-        LinkAnswer::Refused(reason)
+impl Batched for ChangeAnswer {
+    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<ChangeAnswer>> {
+        &services.changes
     }
+}
 
-    fn late() -> LinkAnswer {
-        LinkAnswer::Refused(super::LATE)
-    }
-
-    fn free_code(&mut self) -> bool {
-        false
-    }
-
+impl Batched for LinkAnswer {
     fn batches(services: &ServiceHandle) -> &RefCell<Gathers<LinkAnswer>> {
         &services.reads
     }
 }
 
-/// All batches of a handle with answers of one type.
-#[derive(Debug)]
-pub struct Gathers<A> {
-    by_number: HashMap<u64, Gather<A>>,
-    last: u64,
-}
-
-impl<A> Default for Gathers<A> {
-    fn default() -> Gathers<A> {
-        Gathers { by_number: HashMap::new(), last: 0 }
-    }
-}
-
-#[derive(Debug)]
-struct Gather<A> {
-    places: Vec<AnswerSlot<A>>,
-    /// Requests without an answer.
-    left: usize,
-    waker: Option<Waker>,
-    deadline: Instant,
-    /// True if the task has stopped waiting.
-    abandoned: bool,
-}
-
-#[derive(Debug)]
-struct AnswerSlot<A> {
-    answer: Option<A>,
-    /// The code that the request brings, if it can go to another link should this one not need it.
-    code: Option<Code>,
-}
-
-impl<A: BatchAnswer> AnswerSlot<A> {
-    /// Takes the code that is free after this answer.
-    fn take_spare(&mut self) -> Option<Code> {
-        let is_free = self.answer.as_mut().is_some_and(A::free_code);
-        if is_free { self.code.take() } else { None }
-    }
-}
-
-impl<A: BatchAnswer> Gathers<A> {
-    /// Takes an answer. Returns the code that becomes free with it, if the task has stopped waiting.
-    pub(super) fn deliver(&mut self, token: u64, answer: A) -> Option<Code> {
-        let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
-        let gather = self.by_number.get_mut(&number)?;
-        let place = gather.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
-        if place.answer.replace(answer).is_none() {
-            gather.left -= 1;
-        }
-        let spare = if gather.abandoned { place.take_spare() } else { None };
-        if gather.left == 0 {
-            gather.waker.take().into_iter().for_each(Waker::wake);
-            if gather.abandoned {
-                self.by_number.remove(&number);
-            }
-        }
-        spare
-    }
-
-    /// Ends all waits.
-    pub(super) fn close(&mut self) {
-        let now = Instant::now();
-        for gather in self.by_number.values_mut() {
-            gather.deadline = gather.deadline.min(now);
-        }
-        self.expire(now);
-    }
-
-    /// Wakes the tasks whose deadline has passed.
-    pub(super) fn expire(&mut self, now: Instant) {
-        for gather in self.by_number.values_mut().filter(|gather| gather.deadline <= now) {
-            gather.waker.take().into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
 /// The answers to a batch of requests, to be awaited.
 #[derive(Debug)]
-pub struct Gathered<A: BatchAnswer> {
+pub struct Gathered<A: Batched> {
     services: Rc<ServiceHandle>,
     number: u64,
     answers: PhantomData<A>,
 }
 
-impl<A: BatchAnswer> Gathered<A> {
+impl<A: Batched> Gathered<A> {
     /// Returns all answers, in the order of the requests. A change without an answer at the deadline is unconfirmed,
     /// and a read is refused. Codes that are not needed are taken back.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<A>> {
@@ -185,7 +67,7 @@ impl<A: BatchAnswer> Gathered<A> {
     }
 }
 
-impl<A: BatchAnswer> Drop for Gathered<A> {
+impl<A: Batched> Drop for Gathered<A> {
     fn drop(&mut self) {
         let mut gathers = A::batches(&self.services).borrow_mut();
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return };
@@ -199,12 +81,13 @@ impl<A: BatchAnswer> Drop for Gathered<A> {
 }
 
 impl ServiceHandle {
-    /// Sends `count` changes to the store, at most [`BULK_CHUNK_LINES`]. `make` returns the request of each index.
-    pub fn store_all(
+    /// Sends `count` requests of one kind to the store, at most [`carom_limits::BULK_CHUNK_LINES`]. `make` returns the request of each
+    /// index.
+    pub fn store_all<A: WriterAnswer + Batched>(
         self: &Rc<ServiceHandle>,
         count: usize,
-        mut make: impl FnMut(usize, Ticket) -> StoreRequest,
-    ) -> Gathered<StoreAnswer> {
+        mut make: impl FnMut(usize, Ticket<A>) -> StoreRequest,
+    ) -> Gathered<A> {
         self.gather(count, |at, ticket| {
             let request = make(at, ticket);
             let code = if let StoreRequest::Create { link, .. } = &request { fresh_code_of(link) } else { None };
@@ -212,14 +95,14 @@ impl ServiceHandle {
         })
     }
 
-    /// Reads the records of `count` codes, at most [`BULK_CHUNK_LINES`]. `code` returns the code of each index.
+    /// Reads the records of `count` codes, at most [`carom_limits::BULK_CHUNK_LINES`]. `code` returns the code of each index.
     pub fn read_all(self: &Rc<ServiceHandle>, count: usize, code: impl Fn(usize) -> Code) -> Gathered<LinkAnswer> {
         self.gather(count, |at, ticket| (self.send_read(ReadRequest::Link { code: code(at), ticket }), None))
     }
 
     /// Sends a batch of requests. `send` sends the one of each index, and returns the code that it brings, if that can
     /// go to another link.
-    fn gather<A: BatchAnswer>(
+    fn gather<A: Batched>(
         self: &Rc<ServiceHandle>,
         count: usize,
         mut send: impl FnMut(usize, Ticket<A>) -> (Result<(), &'static str>, Option<Code>),
@@ -263,6 +146,7 @@ impl ServiceHandle {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::bridge::WriteFailure;
     use crate::bridge::handle::{FreshCodes, NodeContext, Recorders, miss_limiter};
     use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Mailboxes, Reply};
     use crate::pages::Pages;
@@ -274,6 +158,7 @@ pub(super) mod tests {
     use carom_telemetry::clock::Clock;
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, sync_channel};
+    use std::task::Waker;
 
     pub(in crate::bridge::handle) struct NoCodes;
 
@@ -330,7 +215,7 @@ pub(super) mod tests {
         Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
     }
 
-    fn ask(services: &Rc<ServiceHandle>, count: usize) -> Gathered<StoreAnswer> {
+    fn ask(services: &Rc<ServiceHandle>, count: usize) -> Gathered<CreateAnswer> {
         let origin = |at: usize| if at == 0 { Origin::Custom } else { Origin::Issued };
         let make = |at, ticket| StoreRequest::Create { link: link(at, origin(at)), reuse: Reuse::Any, ticket };
         services.store_all(count, make)
@@ -342,10 +227,10 @@ pub(super) mod tests {
         else {
             panic!("no request")
         };
-        services.deliver(ticket.token, Reply::Stored(StoreAnswer::Existing { link, spare }));
+        services.deliver(ticket.token, Reply::Created(CreateAnswer::Existing { link, spare }));
     }
 
-    fn poll<A: BatchAnswer>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
+    fn poll<A: Batched>(gathered: &mut Gathered<A>) -> Option<Vec<A>> {
         match gathered.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answers) => Some(answers),
             Poll::Pending => None,
@@ -360,12 +245,12 @@ pub(super) mod tests {
             assert_eq!(poll(&mut gathered), None);
             answer(&services, &orders, spare);
         }
-        let expected = |at, origin| StoreAnswer::Existing { link: link(at, origin), spare: false };
+        let expected = |at, origin| CreateAnswer::Existing { link: link(at, origin), spare: false };
         let expected = [expected(0, Origin::Custom), expected(1, Origin::Issued), expected(2, Origin::Issued)];
         assert_eq!(poll(&mut gathered).unwrap(), expected);
         drop(gathered);
         assert_eq!(*services.spare_codes.borrow(), [link(1, Origin::Issued).code]);
-        assert!(services.writes.borrow().by_number.is_empty());
+        assert!(services.creates.borrow().by_number.is_empty());
     }
 
     #[test]
@@ -381,7 +266,7 @@ pub(super) mod tests {
             codes.sort();
             let issued = [1, 2, 3].map(|at| link(at, Origin::Issued).code);
             assert_eq!(codes, issued, "the slug is nobody's, the others are free");
-            assert!(services.writes.borrow().by_number.is_empty());
+            assert!(services.creates.borrow().by_number.is_empty());
         }
     }
 
@@ -390,7 +275,7 @@ pub(super) mod tests {
         let (services, orders) = services(9);
         services.context().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
         let answers = poll(&mut ask(&services, 1)).unwrap();
-        assert_eq!(answers, [StoreAnswer::Refused(super::super::LOADING)]);
+        assert_eq!(answers, [CreateAnswer::Failed(WriteFailure::Refused(super::super::LOADING))]);
         assert!(orders.try_recv().is_err());
         // All links are loaded.
         services.context().cores[1].removed_while_loading.set(0);
@@ -403,7 +288,13 @@ pub(super) mod tests {
         let mut gathered = ask(&services, 4);
         (0..2).for_each(|_| answer(&services, &orders, false));
         let answers = poll(&mut gathered).unwrap();
-        assert!(matches!(answers[..], [.., StoreAnswer::Refused(_), StoreAnswer::Refused(_)]), "{answers:?}");
+        assert!(
+            matches!(
+                answers[..],
+                [.., CreateAnswer::Failed(WriteFailure::Refused(_)), CreateAnswer::Failed(WriteFailure::Refused(_))]
+            ),
+            "{answers:?}"
+        );
         drop(gathered);
         assert_eq!(
             *services.spare_codes.borrow(),
@@ -415,17 +306,17 @@ pub(super) mod tests {
     #[test]
     fn a_refused_create_frees_its_code_and_an_unconfirmed_one_does_not() {
         for (answer, is_free) in [
-            (StoreAnswer::Refused("the disk is full"), true),
-            (StoreAnswer::NeedsRedis { asked: false }, true),
-            (StoreAnswer::NeedsRedis { asked: true }, false),
-            (StoreAnswer::Unconfirmed("the disk is slow"), false),
-            (StoreAnswer::Created, false),
-            (StoreAnswer::Taken, false),
+            (CreateAnswer::Failed(WriteFailure::Refused("the disk is full")), true),
+            (CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: false }), true),
+            (CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: true }), false),
+            (CreateAnswer::Failed(WriteFailure::Unconfirmed("the disk is slow")), false),
+            (CreateAnswer::Created, false),
+            (CreateAnswer::Taken, false),
         ] {
             let (services, orders) = services(9);
             let mut gathered = ask(&services, 2);
             while let Ok(WriterOrder::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
-                services.deliver(ticket.token, Reply::Stored(answer.clone()));
+                services.deliver(ticket.token, Reply::Created(answer.clone()));
             }
             assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
             drop(gathered);
@@ -443,9 +334,9 @@ pub(super) mod tests {
         let mut writes = ask(&services, 1);
         let code = link(0, Origin::Custom).code;
         let mut reads = services.read_all(1, |_| code);
-        services.reads.borrow_mut().close();
-        services.writes.borrow_mut().close();
-        assert!(matches!(poll(&mut writes).unwrap()[..], [StoreAnswer::Unconfirmed(_)]));
+        services.reads.borrow_mut().close(Instant::now());
+        services.creates.borrow_mut().close(Instant::now());
+        assert!(matches!(poll(&mut writes).unwrap()[..], [CreateAnswer::Failed(WriteFailure::Unconfirmed(_))]));
         assert!(matches!(poll(&mut reads).unwrap()[..], [LinkAnswer::Refused(_)]));
     }
 }

@@ -7,19 +7,8 @@ use carom_shards::Code;
 use super::ServiceHandle;
 use crate::bridge::access_log::{AccessEntry, AccessSender, PendingEntry, Request, RequestOutcome};
 use carom_model::redirect::VisitKind;
-use carom_model::redirect::{Notice, Response};
-use carom_model::visits::{RecordOutcome, Visit, VisitSender, Visitor};
+use carom_model::visits::{RecordOutcome, Visit, Visitor};
 use carom_telemetry::clock::unix_ms;
-use carom_telemetry::stats::CoreStats;
-
-/// The recorders of a core's requests.
-#[derive(Debug, Default)]
-pub struct Recorders {
-    /// Ring to the visit counter; `None` for the core of the admin listener.
-    pub visits: Option<VisitSender>,
-    /// Ring to the writer of the access log, if there is one.
-    pub access: Option<AccessSender>,
-}
 
 impl ServiceHandle {
     /// Returns the visitor that two fields of a request's head describe; `None` if this core records no visits.
@@ -85,25 +74,12 @@ fn outcome(status: u16, took: Duration) -> RequestOutcome {
     RequestOutcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
 }
 
-/// Counts the response to a request for a short code. Runs on the thread of the core that owns `stats`.
-#[inline]
-pub fn count_response(stats: &CoreStats, response: &Response<'_>) {
-    match response {
-        Response::Redirect(_) => stats.redirects.add(1),
-        Response::DomainFallback(_)
-        | Response::Notice(Notice::NotFound | Notice::Gone | Notice::Blocked | Notice::Misdirected) => {
-            stats.misses.add(1);
-        }
-        Response::Notice(Notice::TooMany) => stats.throttled.add(1),
-        Response::Notice(Notice::Damaged | Notice::Unavailable) => stats.unavailable.add(1),
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
     use crate::bridge::handle::gather::tests::{NoCodes, services};
-    use crate::bridge::handle::{Domains, NodeContext, miss_limiter};
+    use crate::bridge::handle::{Domains, NodeContext, Recorders, miss_limiter};
+    use carom_model::visits::VisitSender;
     use carom_shards::CoreId;
     use std::rc::Rc;
     use std::sync::Arc;

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use carom_net::{CloseReason, ConnectionId};
 use carom_ring::Tag;
 
-use super::{Bypass, FRAMES_PER_BATCH, Report, StackTransport};
+use super::transport::StackTransport;
+use super::{Bypass, FRAMES_PER_BATCH, Report};
 use crate::core::driver::Transport;
 use crate::core::run_loop::{Core, REQUESTS_PREFETCHED_MIN, prefetch};
 use crate::core::work::Work;

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,7 +13,6 @@ use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use super::{ConnectionInfo, HttpService};
 use crate::bridge::handle::ServiceHandle;
 use crate::core::tasks::Tasks;
 use carom_limits::{
@@ -131,21 +129,18 @@ impl State {
 }
 
 impl Stream {
-    /// Starts hyper on a new stream for the connection in `slot`, of which `heads` heads were answered without it.
-    /// Returns the stream and the task that drives hyper.
-    pub(in crate::core) fn start(
+    /// Returns a stream for the connection in `slot`, of which `heads` heads were answered without hyper.
+    pub(super) fn new(
         slot: u32,
         heads: u32,
-        info: ConnectionInfo,
+        (is_http2, limits): (bool, &ConnectionLimits),
+        tasks: Tasks,
         services: Rc<ServiceHandle>,
-        service: HttpService,
-    ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
+    ) -> Stream {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
-        let (is_http2, queued_max) = (info.is_http2, info.limits.queued_len);
-        let (progress_len, tasks) = (info.limits.progress_len(), info.tasks.clone());
-        let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, services, tasks, state });
-        (Rc::clone(&stream), super::drive(stream, info, service))
+        let (queued_max, progress_len) = (limits.queued_len, limits.progress_len());
+        Stream { slot, is_http2, queued_max, progress_len, services, tasks, state }
     }
 
     // For the loop.

@@ -8,24 +8,12 @@ use memchr::memmem::Finder;
 
 use super::texts::Texts;
 use super::visits::VisitSource;
-use super::walk::Listed;
-use carom_model::link::Link;
+use super::walk::{FilterResult, Listed};
 use carom_model::link::labels::in_joined;
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::query::{Condition, Filter, LinkPosition};
 use carom_store::links::StoreError;
 use carom_store::links::catalog::View;
-
-/// The result of a test.
-#[derive(Debug)]
-pub(super) enum FilterResult {
-    /// No match, or no link.
-    Other,
-    /// A match, whose link the caller did not want.
-    One,
-    /// A match.
-    Link(Arc<Link>),
-}
 
 /// A filter with what it needs to test links.
 pub(in crate::services) struct LinkFilter<'q> {
@@ -165,6 +153,7 @@ impl<'q> LinkFilter<'q> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_model::link::Link;
     use carom_model::link::Origin;
     use carom_model::link::labels::Tags;
     use carom_model::testing::link;

@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::filter::{FilterResult, LinkFilter};
-use super::ranked_page::Around;
+use super::filter::LinkFilter;
+use super::ranked_page::{Around, counted_of};
 use super::search_scan::CandidateScan;
 use super::visits::VisitSource;
-use super::walk::{Run, ScanDemand, ScanResult, candidates, walk};
+use super::walk::{FilterResult, Run, ScanDemand, ScanResult, candidates, walk};
 use super::{Catalog, Tallies};
+use crate::bridge::LinksAnswer;
 use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use carom_model::link::Link;
-use carom_model::query::{Behind, Cursor, Filter, LinkPosition, ListAnswer, ListPage, ListQuery, OrderField};
+use carom_model::query::{Behind, Cursor, Filter, LinkPosition, ListFailure, ListPage, ListQuery, OrderField};
 use carom_model::visits::tally::VisitCounts;
 use carom_store::links::catalog::{IndexKind, View};
 use carom_store::links::{StoreError, Value};
@@ -58,13 +59,13 @@ impl Finder<'_> {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub(super) fn find(&self) -> Result<ListAnswer, StoreError> {
+    pub(super) fn find(&self) -> Result<LinksAnswer, StoreError> {
         let mut answer = match self.query.order.field {
             OrderField::DateCreated => self.by_date(),
             OrderField::ShortCode => self.by_code(),
             _ => self.by_key(),
         }?;
-        if let ListAnswer::Links(page) = &mut answer {
+        if let Ok(page) = &mut answer {
             page.visits = self.visits_of(&page.links)?;
         }
         Ok(answer)
@@ -75,7 +76,7 @@ impl Finder<'_> {
         self.visits.counts(&codes)
     }
 
-    fn by_date(&self) -> Result<ListAnswer, StoreError> {
+    fn by_date(&self) -> Result<LinksAnswer, StoreError> {
         let (filter, descending) = (&self.query.filter, self.query.order.descending);
         let ask = |counts: &Tallies| {
             let runs = runs(filter, counts);
@@ -173,7 +174,7 @@ impl Finder<'_> {
     }
 
     /// Returns a page of a run whose links all match.
-    fn counted(&self, view: &View, run: &Run, around: &Around) -> Result<ListAnswer, StoreError> {
+    fn counted(&self, view: &View, run: &Run, around: &Around) -> Result<LinksAnswer, StoreError> {
         let (query, descending) = (self.query, self.query.order.descending);
         let (before, before_end) = around.ranks(view, run)?;
         let total = before_end.saturating_sub(before);
@@ -199,10 +200,10 @@ impl Finder<'_> {
                 links.push(link);
             }
         }
-        Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+        Ok(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
     }
 
-    fn by_code(&self) -> Result<ListAnswer, StoreError> {
+    fn by_code(&self) -> Result<LinksAnswer, StoreError> {
         let (query, filter) = (self.query, &self.query.filter);
         if !filter.scope.is_all() {
             // The cursor of a scan through all records could name a code of another app.
@@ -224,7 +225,7 @@ impl Finder<'_> {
         let are_few = |passing: CandidateScan<'_>| passing.are_few(&Run::of_dates(filter), SIFTED_MAX, SIFTED_TIME_MAX);
         if query.cursor.is_none() && self.passing().is_some_and(are_few) {
             let sorted = self.sorted()?;
-            if matches!(sorted, ListAnswer::Links(_)) {
+            if sorted.is_ok() {
                 return Ok(sorted);
             }
         }
@@ -251,7 +252,7 @@ impl Finder<'_> {
             |(code, stored), wanted| Ok(sift.look_at(*code, stored, wanted, None)),
         )?;
         let mut answer = self.page_of(walked, false);
-        if let (ListAnswer::Links(page), Some(total)) = (&mut answer, total) {
+        if let (Ok(page), Some(total)) = (&mut answer, total) {
             (page.total, page.complete) = (total, true);
         }
         Ok(answer)
@@ -259,7 +260,7 @@ impl Finder<'_> {
 
     /// Returns a page in an order that no index has. If more links match than can be sorted, it returns the most
     /// visited ones of them, provided that the query sorts by visits, descending.
-    fn by_key(&self) -> Result<ListAnswer, StoreError> {
+    fn by_key(&self) -> Result<LinksAnswer, StoreError> {
         let is_most_visited = self.is_most_visited();
         // If too many match, or nobody has counted them yet, no scan is tried before the ranking.
         if is_most_visited
@@ -269,8 +270,8 @@ impl Finder<'_> {
             return Ok(answer);
         }
         match self.sorted()? {
-            ListAnswer::TooManyToSort if is_most_visited => {
-                Ok(self.most_visited()?.unwrap_or(ListAnswer::TooManyToSort))
+            Err(ListFailure::TooManyToSort) if is_most_visited => {
+                Ok(self.most_visited()?.unwrap_or(Err(ListFailure::TooManyToSort)))
             }
             other => Ok(other),
         }
@@ -291,7 +292,7 @@ impl Finder<'_> {
 
     /// Returns the matching links among the most visited ones of all; `None` if no such ranking exists or the page is
     /// beyond it.
-    fn most_visited(&self) -> Result<Option<ListAnswer>, StoreError> {
+    fn most_visited(&self) -> Result<Option<LinksAnswer>, StoreError> {
         let query = self.query;
         let (offset, page) = self.sorted_offset();
         let behind = offset.saturating_add(query.per_page as u64);
@@ -308,7 +309,7 @@ impl Finder<'_> {
         });
         // The other links were visited less often or never.
         let complete = false;
-        Ok(Some(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
+        Ok(Some(Ok(ListPage { links, visits: Vec::new(), page, total, complete, next })))
     }
 
     /// Returns a page of the matching links among `codes`, after the first `shown` of them, and their total number.
@@ -334,7 +335,7 @@ impl Finder<'_> {
     }
 
     /// Sorts all matching links and returns the page.
-    fn sorted(&self) -> Result<ListAnswer, StoreError> {
+    fn sorted(&self) -> Result<LinksAnswer, StoreError> {
         let query = self.query;
         let ask = |counts: &Tallies| {
             let runs = runs(&query.filter, counts);
@@ -346,12 +347,12 @@ impl Finder<'_> {
         };
         let (view, (runs, is_long)) = self.catalog.look(ask);
         if is_long {
-            return Ok(ListAnswer::TooManyToSort);
+            return Ok(Err(ListFailure::TooManyToSort));
         }
         let all = ScanDemand { skip: 0, count: LIST_SORTED_MAX, time_max: self.time_max };
         let walked = self.walk_by_age(&runs, &view, all, false)?;
         if !walked.complete || walked.matched > LIST_SORTED_MAX as u64 {
-            return Ok(ListAnswer::TooManyToSort);
+            return Ok(Err(ListFailure::TooManyToSort));
         }
         let is_by_visits = matches!(query.order.field, OrderField::Visits | OrderField::NonBotVisits);
         let visits = if is_by_visits { self.visits_of(&walked.links)? } else { Vec::new() };
@@ -373,7 +374,7 @@ impl Finder<'_> {
         });
         let shown = links.into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)).take(query.per_page);
         let links = shown.map(|(_, link)| link).collect();
-        Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+        Ok(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
     }
 
     fn sort_key(&self, link: &Link, visits: VisitCounts) -> SortKey {
@@ -409,11 +410,11 @@ impl Finder<'_> {
     }
 
     /// Turns the result of a scan into an answer. `will_count` is true if counting will find such pages soon.
-    fn page_of(&self, walked: ScanResult, will_count: bool) -> ListAnswer {
+    fn page_of(&self, walked: ScanResult, will_count: bool) -> LinksAnswer {
         let ScanResult { links, matched, complete, next } = walked;
         let ScanDemand { skip, .. } = self.wanted();
         if !complete && links.is_empty() && skip > matched {
-            return if will_count { ListAnswer::Counting } else { ListAnswer::TooDeep };
+            return Err(if will_count { ListFailure::Counting } else { ListFailure::TooDeep });
         }
         let (seen, page) = self.query.cursor.as_ref().map_or((0, self.query.page), |it| (it.seen, it.page));
         let before = seen.saturating_add(skip);
@@ -422,14 +423,7 @@ impl Finder<'_> {
             page: page.saturating_add(1),
             seen: before.saturating_add(links.len() as u64),
         });
-        ListAnswer::Links(ListPage {
-            links,
-            visits: Vec::new(),
-            page,
-            total: seen.saturating_add(matched),
-            complete,
-            next,
-        })
+        Ok(ListPage { links, visits: Vec::new(), page, total: seen.saturating_add(matched), complete, next })
     }
 }
 
@@ -445,11 +439,6 @@ fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
         runs.sort_by_key(|run| len_of(counts, run));
     }
     runs
-}
-
-pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::rank_index::Fences> {
-    let counted = if run.kind == IndexKind::Dates { &counts.dates } else { &counts.tags };
-    counted.whole()
 }
 
 /// Returns an upper bound for the entries of a run; `None` while its index is not counted yet.

@@ -11,12 +11,10 @@
 //! are not signed yet ([`super::filter_builder`]), or there is no memory for them. Old texts of a changed link stay in
 //! its section, which does no harm: a search reads the link of each hit.
 
-mod skip;
+pub(super) mod skip;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-pub(super) use skip::Step;
 
 use super::held::Held;
 use super::part::{Part, key_of};
@@ -326,6 +324,7 @@ fn time_of(key: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::super::section::Needle;
+    use super::skip::Step;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;

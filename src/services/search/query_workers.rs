@@ -11,20 +11,22 @@ use carom_shards::DomainId;
 use dashmap::{DashMap, Entry};
 
 use super::Catalog;
-use super::filter::{FilterResult, LinkFilter};
+use super::filter::LinkFilter;
 use super::list::Finder;
 use super::ranked_page;
 use super::tags;
 use super::visits::VisitSource;
-use super::walk::Run;
-use crate::bridge::{ListQueues, Mailboxes};
+use super::walk::{FilterResult, Run};
+use crate::bridge::{Answer, LinksAnswer, ListQueues, ListRequest, Mailboxes, TagsAnswer, Ticket};
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{
     LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
     SEARCHERS,
 };
-use carom_model::query::{Filter, ListAnswer, ListPage, ListRequest, domain_index_key, index_key_with_tag};
+use carom_model::query::{
+    Filter, ListPage, ListQuery, TagQuery, TagsFailure, UnreadableIndex, domain_index_key, index_key_with_tag,
+};
 use carom_store::links::StoreError;
 use carom_store::links::catalog::CRAWLABLE;
 use carom_telemetry::clock::unix_ms;
@@ -51,19 +53,10 @@ pub struct ListerSetup {
 pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>)> {
     let lister = Lister { setup: setup.clone(), robots: Arc::default() };
     let also = lister.clone();
-    let (pages, mut threads) = pool::start(
-        "list",
-        LISTERS,
-        LIST_QUEUE_LEN,
-        || (),
-        move |(request, ticket)| {
-            lister.setup.mailboxes.answer(ticket, lister.answer(&request));
-        },
-    )?;
+    let (pages, mut threads) =
+        pool::start("list", LISTERS, LIST_QUEUE_LEN, || (), move |request| lister.answer(request))?;
     let (searches, more) =
-        pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, let_cores_go_first, move |(request, ticket)| {
-            also.setup.mailboxes.answer(ticket, also.answer(&request));
-        })?;
+        pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, let_cores_go_first, move |request| also.answer(request))?;
     threads.extend(more);
     Ok((ListQueues { pages, searches }, threads))
 }
@@ -79,64 +72,78 @@ struct Lister {
 }
 
 impl Lister {
-    fn answer(&self, request: &ListRequest) -> ListAnswer {
+    fn answer(&self, request: ListRequest) {
         self.setup.stats.store_selects.add_shared(1);
-        self.find(request).unwrap_or_else(|error| {
-            self.setup.stats.store_errors.add_shared(1);
-            tracing::error!(%error, "a list could not be read");
-            ListAnswer::Unreadable
-        })
-    }
-
-    fn find(&self, request: &ListRequest) -> Result<ListAnswer, StoreError> {
         let catalog = &self.setup.catalog;
         match request {
-            ListRequest::Links(query) => {
-                let time_max = if query.is_by_index() { LIST_TIME_MAX } else { SEARCH_TIME_MAX };
-                Finder { catalog, visits: &*self.setup.visits, query, now_ms: unix_ms(), time_max }.find()
+            ListRequest::Links(query, ticket) => self.reply(ticket, self.links(&query)),
+            ListRequest::Tags(query, ticket) => self.reply(ticket, self.tags(&query)),
+            ListRequest::Crawlable(domain, ticket) => self.reply(ticket, self.crawlable(domain).map(Ok)),
+            ListRequest::Counts(filters, ticket) => {
+                let counts = filters.iter().map(|filter| ranked_page::count(catalog, filter));
+                self.reply(ticket, counts.collect::<Result<_, _>>().map(Ok));
             }
-            ListRequest::Tags(query) => {
-                let app_within = query.scope.app().filter(|_| query.scope.domains().is_some());
-                let (view, counts) = catalog.look(|counts| {
-                    let is_counted = counts.tags.whole().is_some() && app_within.is_none();
-                    is_counted.then(|| counts.of_tags.all(&query.scope))
-                });
-                let counts = match app_within {
-                    Some(app) => Some(tags::of_app_within(&view, app, &query.scope)?),
-                    None => counts,
-                };
-                Ok(match counts {
-                    None => ListAnswer::Counting,
-                    Some(None) => {
-                        catalog.ask_again_for_tags(&query.scope);
-                        ListAnswer::TooManyTags
-                    }
-                    Some(Some(all)) => {
-                        let mut page = tags::page(all, query);
-                        if query.with_visits {
-                            tags::add_visits(&mut page, &query.scope, &view, &*self.setup.visits)?;
-                        }
-                        ListAnswer::Tags(page)
-                    }
-                })
+            ListRequest::Top { from_hour, to_hour, count, ticket } => {
+                self.reply(ticket, self.top(from_hour..to_hour, count).map(Ok));
             }
-            ListRequest::Crawlable(domain) => self.crawlable(*domain).map(ListAnswer::Crawlable),
-            ListRequest::Counts(filters) => filters
-                .iter()
-                .map(|filter| ranked_page::count(catalog, filter))
-                .collect::<Result<_, _>>()
-                .map(ListAnswer::Counts),
-            ListRequest::Top { from_hour, to_hour, count } => self.top(*from_hour..*to_hour, *count),
-            ListRequest::Referrers { from_day, to_day, count } => self.referrers(*from_day..=*to_day, *count),
-            ListRequest::Domains => catalog.domains().map(ListAnswer::Domains),
-            ListRequest::Parts { parts, from_hour, to_hour } => {
-                self.setup.visits.of_parts(parts, *from_hour..*to_hour).map(ListAnswer::Parts)
+            ListRequest::Referrers { from_day, to_day, count, ticket } => {
+                self.reply(ticket, self.referrers(from_day..=to_day, count).map(Ok));
+            }
+            ListRequest::Domains(ticket) => self.reply(ticket, catalog.domains().map(Ok)),
+            ListRequest::Parts { parts, from_hour, to_hour, ticket } => {
+                self.reply(ticket, self.setup.visits.of_parts(&parts, from_hour..to_hour).map(Ok));
             }
         }
     }
 
+    /// Sends an answer to its task, and logs an error of the store.
+    fn reply<T, F: From<UnreadableIndex>>(&self, ticket: Ticket<Result<T, F>>, found: Result<Result<T, F>, StoreError>)
+    where
+        Result<T, F>: Answer,
+    {
+        let answer = found.unwrap_or_else(|error| {
+            self.setup.stats.store_errors.add_shared(1);
+            tracing::error!(%error, "a list could not be read");
+            Err(UnreadableIndex.into())
+        });
+        self.setup.mailboxes.answer(ticket, answer);
+    }
+
+    fn links(&self, query: &ListQuery) -> Result<LinksAnswer, StoreError> {
+        let time_max = if query.is_by_index() { LIST_TIME_MAX } else { SEARCH_TIME_MAX };
+        let ListerSetup { catalog, visits, .. } = &self.setup;
+        Finder { catalog, visits: &**visits, query, now_ms: unix_ms(), time_max }.find()
+    }
+
+    fn tags(&self, query: &TagQuery) -> Result<TagsAnswer, StoreError> {
+        let catalog = &self.setup.catalog;
+        let app_within = query.scope.app().filter(|_| query.scope.domains().is_some());
+        let (view, counts) = catalog.look(|counts| {
+            let is_counted = counts.tags.whole().is_some() && app_within.is_none();
+            is_counted.then(|| counts.of_tags.all(&query.scope))
+        });
+        let counts = match app_within {
+            Some(app) => Some(tags::of_app_within(&view, app, &query.scope)?),
+            None => counts,
+        };
+        Ok(match counts {
+            None => Err(TagsFailure::Counting),
+            Some(None) => {
+                catalog.ask_again_for_tags(&query.scope);
+                Err(TagsFailure::TooManyTags)
+            }
+            Some(Some(all)) => {
+                let mut page = tags::page(all, query);
+                if query.with_visits {
+                    tags::add_visits(&mut page, &query.scope, &view, &*self.setup.visits)?;
+                }
+                Ok(page)
+            }
+        })
+    }
+
     /// Returns the links visited most within `hours`. The candidates are the links visited most in total or lately.
-    fn top(&self, hours: Range<u32>, count: usize) -> Result<ListAnswer, StoreError> {
+    fn top(&self, hours: Range<u32>, count: usize) -> Result<ListPage, StoreError> {
         let visits = &self.setup.visits;
         let candidates = visits.most_visited(LIST_SORTED_MAX, false)?.unwrap_or_default();
         let mut counted = Vec::new();
@@ -162,15 +169,15 @@ impl Lister {
             }
         }
         let total = links.len() as u64;
-        Ok(ListAnswer::Links(ListPage { links, visits, page: 1, total, complete: false, next: None }))
+        Ok(ListPage { links, visits, page: 1, total, complete: false, next: None })
     }
 
     /// Returns the hosts that sent the most visits on those days.
-    fn referrers(&self, days: RangeInclusive<u32>, count: usize) -> Result<ListAnswer, StoreError> {
+    fn referrers(&self, days: RangeInclusive<u32>, count: usize) -> Result<Vec<(Box<[u8]>, u64)>, StoreError> {
         let mut hosts: Vec<_> = self.setup.visits.referrers(days)?.into_iter().collect();
         hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
         hosts.truncate(count);
-        Ok(ListAnswer::Referrers(hosts))
+        Ok(hosts)
     }
 
     /// Returns the newest links that crawlers may follow. The list is cached until a crawlable link is added or

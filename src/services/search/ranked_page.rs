@@ -1,12 +1,11 @@
 //! Pages of a run whose entries all match, so that counting finds any page at the same cost.
 
-use super::Catalog;
-use super::list::counted_of;
 use super::rank_index::{Fence, Fences};
 use super::walk::Run;
+use super::{Catalog, Tallies};
 use carom_model::query::{Filter, LinkPosition};
 use carom_store::links::StoreError;
-use carom_store::links::catalog::View;
+use carom_store::links::catalog::{IndexKind, View};
 
 /// The fences around a run, as of a view: enough to find any page of the run by reading a few runs between fences.
 #[derive(Debug)]
@@ -17,6 +16,11 @@ pub(super) struct Around {
     to: Result<Fence, u64>,
     /// A fence near the first entry of the page, on the side from which the scan reaches it.
     near: Option<Fence>,
+}
+
+pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c Fences> {
+    let counted = if run.kind == IndexKind::Dates { &counts.dates } else { &counts.tags };
+    counted.whole()
 }
 
 /// Counts the links of a list that is a single run without further conditions. Returns `None` while its index is not

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use memchr::memmem::Finder;
 
 use super::Catalog;
-use super::ngram_filters::{Range, Step};
+use super::ngram_filters::Range;
+use super::ngram_filters::skip::Step;
 use super::part::Part;
 use super::section::{Needle, Readable, ToRead};
 use super::walk::{Entries, Listed, Run};

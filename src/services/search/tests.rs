@@ -17,7 +17,7 @@ use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use carom_model::access::{AppName, Scope};
 use carom_model::link::labels::Tags;
 use carom_model::link::{Link, Origin};
-use carom_model::query::{Filter, LinkPosition, ListAnswer, ListQuery, OrderField, SortOrder};
+use carom_model::query::{Filter, LinkPosition, ListFailure, ListQuery, OrderField, SortOrder};
 use carom_model::testing::link;
 use carom_store::links::catalog::{IndexEntry, IndexKind, Marks};
 
@@ -161,8 +161,8 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     assert_eq!((counted.total, counted.complete), (all, true));
     let last = ListQuery { page: all.div_ceil(10), ..query(Filter::default(), OrderField::DateCreated) };
     assert_eq!(codes(&model.page(&last)), [code("c000000")]);
-    assert_eq!(model.find(&query(Filter::default(), OrderField::Title)), ListAnswer::TooManyToSort);
-    assert_eq!(model.find(&query(search.filter, OrderField::Visits)), ListAnswer::TooManyToSort);
+    assert_eq!(model.find(&query(Filter::default(), OrderField::Title)), Err(ListFailure::TooManyToSort));
+    assert_eq!(model.find(&query(search.filter, OrderField::Visits)), Err(ListFailure::TooManyToSort));
     // If more links match than can be sorted, the list has those among the most visited of all.
     let ranked = Ranked([9, 4, 7, 2, 8].map(|number| Code::parse(format!("c{number:06}").as_bytes()).unwrap()).into());
     let ranking = |filter: &Filter, page: u64| {
@@ -170,7 +170,7 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
         // A search with no time cannot sort its matches.
         let time_max = Duration::ZERO;
         let finder = Finder { catalog: &model.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
-        let ListAnswer::Links(found) = finder.find().unwrap() else { panic!("{query:?}") };
+        let Ok(found) = finder.find().unwrap() else { panic!("{query:?}") };
         assert!(!found.complete);
         let shown: Vec<String> = codes(&found).iter().map(Code::to_string).collect();
         (shown, found.total, found.next.is_some())
@@ -197,7 +197,7 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
         let mut query = ListQuery { order, ..query(rare.clone(), field) };
         let (mut found, mut asked) = (Vec::new(), 0);
         loop {
-            let ListAnswer::Links(page) = model.find_within(&query, Duration::ZERO) else { panic!("no page") };
+            let Ok(page) = model.find_within(&query, Duration::ZERO) else { panic!("no page") };
             asked += 1;
             found.extend(codes(&page));
             assert_eq!((page.complete, page.page), (page.next.is_none(), asked));
@@ -209,10 +209,10 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
         }
         assert_eq!((found, asked), (model.expected(&rare, order), 5), "63 links are looked at without the clock");
         let beyond = ListQuery { cursor: None, page: 2, ..query };
-        assert_eq!(model.find_within(&beyond, Duration::ZERO), ListAnswer::TooDeep);
+        assert_eq!(model.find_within(&beyond, Duration::ZERO), Err(ListFailure::TooDeep));
     }
     let sorted = query(rare, OrderField::Title);
-    assert_eq!(model.find_within(&sorted, Duration::ZERO), ListAnswer::TooManyToSort);
+    assert_eq!(model.find_within(&sorted, Duration::ZERO), Err(ListFailure::TooManyToSort));
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
                 let is_of_tag = !rare.tags.is_empty();
                 // With no time, 63 links are read before the clock; entries of a tag are scanned.
                 let time_max = if is_of_tag { Duration::from_secs(60) } else { Duration::ZERO };
-                let ListAnswer::Links(page) = model.find_within(&query, time_max) else { panic!("{query:?}") };
+                let Ok(page) = model.find_within(&query, time_max) else { panic!("{query:?}") };
                 assert_eq!((codes(&page), page.complete), (vec![code("c000321")], true), "{query:?}");
             }
         }
@@ -246,7 +246,7 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
     let (changed, other) = (code("c000007"), number_of(7).1.unwrap());
     model.commit([(changed, Some(Link { target: "https://changed.example/".to_owned(), ..other }))]);
     let search = query(Filter { term: Some("changed".to_owned()), ..Filter::default() }, OrderField::DateCreated);
-    let ListAnswer::Links(page) = model.find_within(&search, Duration::ZERO) else { panic!("no page") };
+    let Ok(page) = model.find_within(&search, Duration::ZERO) else { panic!("no page") };
     assert_eq!((codes(&page), page.complete), (vec![changed], true));
 }
 
@@ -296,7 +296,7 @@ fn a_search_of_texts_goes_on_where_it_was() {
             let mut query = ListQuery { order, per_page, ..query(filter.clone(), OrderField::DateCreated) };
             let (mut found, mut asked) = (Vec::new(), 0);
             loop {
-                let ListAnswer::Links(page) = model.find_within(&query, Duration::ZERO) else { panic!("no page") };
+                let Ok(page) = model.find_within(&query, Duration::ZERO) else { panic!("no page") };
                 found.extend(codes(&page));
                 query.cursor = page.next;
                 asked += 1;

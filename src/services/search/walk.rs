@@ -4,7 +4,6 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::filter::FilterResult;
 use carom_limits::{LIST_COUNTED_MAX, LIST_LOOKED_MAX};
 use carom_model::link::Link;
 use carom_model::query::{Behind, Filter, LinkPosition, ms_bytes};
@@ -109,6 +108,17 @@ pub(super) struct Listed {
     pub(super) marks: Marks,
     /// True if the link has all required tags.
     pub(super) has_all: bool,
+}
+
+/// The result of testing a link with a filter.
+#[derive(Debug)]
+pub(super) enum FilterResult {
+    /// No match, or no link.
+    Other,
+    /// A match, whose link the caller did not want.
+    One,
+    /// A match.
+    Link(Arc<Link>),
 }
 
 /// A sequence of index entries.

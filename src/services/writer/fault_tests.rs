@@ -1,10 +1,12 @@
 //! Tests of the writer with faults of the disk.
 
 use super::*;
+use crate::bridge::CreateAnswer;
 use crate::services::faults::{Faults, power_loss};
 use crate::services::testing::{KEY, TestNode, create};
 use carom_model::link::Origin;
 use carom_model::testing::link;
+use carom_shards::Code;
 use std::fs;
 use std::path::Path;
 
@@ -34,7 +36,7 @@ fn lost_of_acknowledged(ack_before_sync: bool) -> usize {
     let codes: Vec<String> = (0..300).map(|number| format!("code{number}")).collect();
     for (token, code) in codes.iter().enumerate() {
         queue.send(create(link(code, Origin::Issued), token as u64)).unwrap();
-        assert_eq!(node.answers(1).into_values().next(), Some(StoreAnswer::Created));
+        assert_eq!(node.answers(1).into_values().next(), Some(CreateAnswer::Created.into()));
     }
     copy(&data, &after);
     power_loss(&after).unwrap();

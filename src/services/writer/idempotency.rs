@@ -1,21 +1,25 @@
 //! Answers creates whose idempotency key was used before, with the link of that earlier create. Runs on the writer's
 //! thread.
 
-use crate::bridge::{StoreAnswer, StoreRequest, Ticket, WriterOrder};
+use crate::bridge::{CreateAnswer, StoreRequest, Ticket, WriteFailure, WriterOrder};
 use carom_model::replication::State;
 use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
-use super::look_up;
 use super::planner::CodeState;
+use super::stored::look_up;
 
 /// The error text for clients while the index of idempotency keys cannot be read.
 const UNREADABLE: &str = "the store cannot be read right now";
 
 /// Returns the answer to a create whose idempotency key has created a link already; `None` for any other order. A
 /// create that Redis may have accepted is decided like any other, because its link exists by now.
-pub(super) fn answer(links: &Links, stats: &NodeStats, order: &WriterOrder) -> Option<(Ticket, StoreAnswer)> {
+pub(super) fn answer(
+    links: &Links,
+    stats: &NodeStats,
+    order: &WriterOrder,
+) -> Option<(Ticket<CreateAnswer>, CreateAnswer)> {
     let WriterOrder::Client(StoreRequest::Create { link, ticket, .. }, decision) = order else { return None };
     let asked = link.labels.idempotency?;
     if decision.may_be_done() {
@@ -26,18 +30,18 @@ pub(super) fn answer(links: &Links, stats: &NodeStats, order: &WriterOrder) -> O
         Err(error) => {
             stats.store_errors.add_shared(1);
             tracing::error!(%error, "an idempotency key could not be looked up");
-            return Some((*ticket, StoreAnswer::Refused(UNREADABLE)));
+            return Some((*ticket, WriteFailure::Refused(UNREADABLE).into()));
         }
     };
     let answer = match look_up(links, stats, &code) {
         CodeState::Held(State::Link(made)) => match made.labels.idempotency {
-            Some(made_with) if made_with == asked => StoreAnswer::Repeated { link: made },
-            Some(made_with) if made_with.key == asked.key => StoreAnswer::OtherRequest,
-            _ => StoreAnswer::RepeatedGone,
+            Some(made_with) if made_with == asked => CreateAnswer::Repeated { link: made },
+            Some(made_with) if made_with.key == asked.key => CreateAnswer::OtherRequest,
+            _ => CreateAnswer::RepeatedGone,
         },
-        CodeState::Absent | CodeState::Held(State::Gone(_)) => StoreAnswer::RepeatedGone,
-        CodeState::Damaged => StoreAnswer::Damaged,
-        CodeState::Unknown | CodeState::Unread(_) => StoreAnswer::Refused(UNREADABLE),
+        CodeState::Absent | CodeState::Held(State::Gone(_)) => CreateAnswer::RepeatedGone,
+        CodeState::Damaged => CreateAnswer::RepeatedDamaged,
+        CodeState::Unknown | CodeState::Unread(_) => WriteFailure::Refused(UNREADABLE).into(),
     };
     Some((*ticket, answer))
 }

@@ -19,10 +19,13 @@ use std::sync::Arc;
 use carom_shards::Code;
 
 pub(super) use self::answers::refused;
-use self::answers::{change_of, changed, created_or_deleted};
+use self::answers::{AcceptedAnswer, NEWER, NONSENSE, NOT_IN_REDIS, UNREADABLE, change_of};
 pub use self::writes::{CodeState, CommitEffect, Conflict, Writes};
 use super::similar_urls::ReuseCandidates;
-use crate::bridge::{FleetDecision, StoreAnswer, StoreRequest, Ticket, WriterOrder};
+use crate::bridge::{
+    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, Ticket, WriteFailure, WriterAnswer,
+    WriterOrder, WriterReply,
+};
 use crate::services::search::IndexedChange;
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
@@ -69,7 +72,7 @@ pub struct CommitPlanner<'o> {
     positions: HashMap<Partition, StreamPosition>,
     compare: HashMap<Partition, bool>,
     compare_later: HashSet<Partition>,
-    removals: ends::Removals,
+    removals: writes::Removals,
     effects: Vec<CommitEffect>,
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
@@ -91,7 +94,7 @@ impl<'o> CommitPlanner<'o> {
             positions: HashMap::new(),
             compare: HashMap::new(),
             compare_later: HashSet::new(),
-            removals: ends::Removals::default(),
+            removals: writes::Removals::default(),
             effects: Vec::new(),
             edits: Vec::new(),
             conflicts: Vec::new(),
@@ -159,7 +162,9 @@ impl<'o> CommitPlanner<'o> {
                     self.change(code, &patch, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                 } else {
-                    self.hide(code, ticket, decision, &before);
+                    self.hide(code, decision, &before);
+                    // The link may belong to another app.
+                    self.answer(ticket, ChangeAnswer::NotFound);
                 }
             }
             WriterOrder::Client(StoreRequest::Delete { code, by, author, ticket }, decision) => {
@@ -168,7 +173,9 @@ impl<'o> CommitPlanner<'o> {
                     self.delete(code, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
                 } else {
-                    self.hide(code, ticket, decision, &before);
+                    self.hide(code, decision, &before);
+                    // The link may belong to another app.
+                    self.answer(ticket, DeleteAnswer::NotFound);
                 }
             }
             WriterOrder::Followed(followed) => self.follow(followed, look_up),
@@ -227,7 +234,7 @@ impl<'o> CommitPlanner<'o> {
         let mut writes = Writes { urls, ends, outbox, edits, ..Writes::default() };
         for (code, LookedUpCode { before, after, entry, is_new, ended }) in self.codes {
             if is_new {
-                debug_assert_eq!(entry, reuse::entry_of(&after), "the index of long URLs would name another link");
+                debug_assert_eq!(entry, writes::entry_of(&after), "the index of long URLs would name another link");
                 if ended && before.state().is_none_or(State::is_link) {
                     writes.ended.push(code);
                 }
@@ -271,7 +278,7 @@ impl<'o> CommitPlanner<'o> {
         if let Some(link) = link_of(&after) {
             assert_eq!(link.code, code, "the link would be stored under another code");
         }
-        let entry = reuse::entry_of(&after);
+        let entry = writes::entry_of(&after);
         if let Some(entry) = entry {
             self.puts.entry(entry.key).or_default().push(entry);
         }
@@ -282,70 +289,69 @@ impl<'o> CommitPlanner<'o> {
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
-    fn create(&mut self, link: Arc<Link>, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+    fn create(&mut self, link: Arc<Link>, ticket: Ticket<CreateAnswer>, decision: FleetDecision, before: &CodeState) {
         debug_assert_eq!(self.codes.get(&link.code).map(|looked| &looked.after), Some(before), "the state is outdated");
         match decision {
             FleetDecision::Alone | FleetDecision::NoReply { .. } if *before == CodeState::Unknown => {
-                self.answer(ticket, refused(&decision, UNREADABLE));
+                self.fail(ticket, refused(&decision, UNREADABLE));
             }
             FleetDecision::Alone | FleetDecision::NoReply { .. } if matches!(before, CodeState::Unread(_)) => {
-                self.answer(ticket, refused(&decision, NEWER));
+                self.fail(ticket, refused(&decision, NEWER));
             }
             FleetDecision::Alone => match next_version(&link, before) {
-                Some(version) => self.put(link.code, &State::Link(link), version, (ticket, StoreAnswer::Created)),
-                None => self.answer(ticket, StoreAnswer::Taken),
+                Some(version) => self.put(link.code, &State::Link(link), version, CreateAnswer::Created.to(ticket)),
+                None => self.answer(ticket, CreateAnswer::Taken),
             },
             FleetDecision::Accepted { state, echo } => {
-                self.accepted(link.code, &state, echo, before, ticket, created_or_deleted);
+                self.accepted(link.code, &state, echo, before, ticket);
             }
             FleetDecision::Held(state) => {
                 self.held(link.code, state, before);
-                self.answer(ticket, StoreAnswer::Taken);
+                self.answer(ticket, CreateAnswer::Taken);
             }
             // Redis did not refuse, but whether it has the link is unknown.
-            FleetDecision::Absent => self.answer(ticket, StoreAnswer::Unconfirmed(NONSENSE)),
+            FleetDecision::Absent => self.fail(ticket, WriteFailure::Unconfirmed(NONSENSE)),
             // The link that was to be the answer is gone.
-            FleetDecision::Existing { .. } => self.answer(ticket, StoreAnswer::Taken),
+            FleetDecision::Existing { .. } => self.answer(ticket, CreateAnswer::Taken),
             // Redis has accepted it, and the stream was faster than the answer.
             FleetDecision::NoReply { .. }
                 if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) =>
             {
-                self.confirm(link.code, before, (ticket, StoreAnswer::Created));
+                self.confirm(link.code, before, CreateAnswer::Created.to(ticket));
             }
             FleetDecision::NoReply { asked, alone } => match next_version(&link, before) {
                 None => {
                     if asked {
                         self.outbox.withdraw(link.code, link.version.claim);
                     }
-                    self.answer(ticket, StoreAnswer::Taken);
+                    self.answer(ticket, CreateAnswer::Taken);
                 }
                 Some(version) if alone && link.origin == Origin::Issued => {
                     let code = link.code;
-                    self.put(code, &State::Link(link), version, (ticket, StoreAnswer::Created));
+                    self.put(code, &State::Link(link), version, CreateAnswer::Created.to(ticket));
                     self.outbox.note(code, None);
                 }
                 Some(_) => {
                     if asked {
                         self.outbox.withdraw(link.code, link.version.claim);
                     }
-                    self.answer(ticket, StoreAnswer::NeedsRedis { asked });
+                    self.fail(ticket, WriteFailure::NeedsRedis { asked });
                 }
             },
         }
     }
 
-    /// Answers that the link does not exist, because it may belong to another app.
-    fn hide(&mut self, code: Code, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+    /// Takes over the state in Redis of a link that the client may not see.
+    fn hide(&mut self, code: Code, decision: FleetDecision, before: &CodeState) {
         if let FleetDecision::Held(state) = decision {
             self.held(code, state, before);
         }
-        self.answer(ticket, StoreAnswer::NotFound);
     }
 
-    fn delete(&mut self, code: Code, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+    fn delete(&mut self, code: Code, ticket: Ticket<DeleteAnswer>, decision: FleetDecision, before: &CodeState) {
         match decision {
             FleetDecision::Accepted { state, echo } => {
-                self.accepted(code, &state, echo, before, ticket, created_or_deleted);
+                self.accepted(code, &state, echo, before, ticket);
             }
             FleetDecision::Held(state) => {
                 self.held(code, state, before);
@@ -353,11 +359,12 @@ impl<'o> CommitPlanner<'o> {
                     (CodeState::Held(before), CodeState::Held(after)) => after.is_link() && before == after,
                     _ => false,
                 };
-                let answer = if is_still_here { StoreAnswer::Refused(NOT_IN_REDIS) } else { StoreAnswer::NotFound };
+                let answer =
+                    if is_still_here { WriteFailure::Refused(NOT_IN_REDIS).into() } else { DeleteAnswer::NotFound };
                 self.answer(ticket, answer);
             }
             // If Redis was asked and did it, the stream will say so.
-            FleetDecision::NoReply { alone: false, asked } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
+            FleetDecision::NoReply { alone: false, asked } => self.fail(ticket, WriteFailure::NeedsRedis { asked }),
             FleetDecision::Alone
             | FleetDecision::Absent
             | FleetDecision::Existing { .. }
@@ -377,19 +384,21 @@ impl<'o> CommitPlanner<'o> {
                     // Another node may have the link, unless this one knows that the code is used up.
                     let is_used_up = before.state().is_some_and(|state| !state.is_free());
                     let answer = match decision {
-                        FleetDecision::NoReply { asked, .. } if !is_used_up => StoreAnswer::NeedsRedis { asked },
-                        _ => StoreAnswer::NotFound,
+                        FleetDecision::NoReply { asked, .. } if !is_used_up => {
+                            WriteFailure::NeedsRedis { asked }.into()
+                        }
+                        _ => DeleteAnswer::NotFound,
                     };
                     self.answer(ticket, answer);
                 }
-                CodeState::Unknown => self.answer(ticket, refused(&decision, UNREADABLE)),
-                CodeState::Unread(_) => self.answer(ticket, refused(&decision, NEWER)),
+                CodeState::Unknown => self.fail(ticket, refused(&decision, UNREADABLE)),
+                CodeState::Unread(_) => self.fail(ticket, refused(&decision, NEWER)),
             },
         }
     }
 
-    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket, decision: &FleetDecision) {
-        self.put(code, gone, gone.version(), (ticket, StoreAnswer::Deleted));
+    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket<DeleteAnswer>, decision: &FleetDecision) {
+        self.put(code, gone, gone.version(), DeleteAnswer::Deleted.to(ticket));
         if !matches!(decision, FleetDecision::Alone) {
             self.outbox.note(code, None);
         } else if gone.is_free() {
@@ -398,54 +407,61 @@ impl<'o> CommitPlanner<'o> {
         }
     }
 
-    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, decision: FleetDecision, before: &CodeState) {
+    fn change(
+        &mut self,
+        code: Code,
+        patch: &Patch,
+        ticket: Ticket<ChangeAnswer>,
+        decision: FleetDecision,
+        before: &CodeState,
+    ) {
         match decision {
             // The client of this link heard that it was not created, so it is removed.
             FleetDecision::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
                 self.held(code, state, before);
-                self.answer(ticket, StoreAnswer::NotFound);
+                self.answer(ticket, ChangeAnswer::NotFound);
             }
-            FleetDecision::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket, changed),
+            FleetDecision::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket),
             FleetDecision::Held(state) => {
                 let answer = match &state {
-                    State::Gone(_) => StoreAnswer::NotFound,
-                    State::Link(link) if patch.apply(link).is_err() => StoreAnswer::Contrary,
-                    State::Link(_) => StoreAnswer::Refused("someone else changed the link at the same time"),
+                    State::Gone(_) => ChangeAnswer::NotFound,
+                    State::Link(link) if patch.apply(link).is_err() => ChangeAnswer::Contrary,
+                    State::Link(_) => WriteFailure::Refused("someone else changed the link at the same time").into(),
                 };
                 self.held(code, state, before);
                 self.answer(ticket, answer);
             }
             // Without Redis, two nodes that change one link would undo each other's change. If Redis was asked and did
             // it, the stream will say so.
-            FleetDecision::NoReply { asked, .. } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
+            FleetDecision::NoReply { asked, .. } => self.fail(ticket, WriteFailure::NeedsRedis { asked }),
             FleetDecision::Absent | FleetDecision::Existing { .. } if before.state().is_some_and(State::is_link) => {
-                self.answer(ticket, StoreAnswer::Refused(NOT_IN_REDIS));
+                self.fail(ticket, WriteFailure::Refused(NOT_IN_REDIS));
             }
             FleetDecision::Alone | FleetDecision::Absent | FleetDecision::Existing { .. } => match before {
                 CodeState::Held(State::Link(link)) => match patch.apply(link) {
                     Ok(link) => {
                         let state = State::Link(Arc::new(link));
-                        self.put(code, &state, state.version(), (ticket, changed(&state)));
+                        self.put(code, &state, state.version(), ChangeAnswer::done(&state).to(ticket));
                     }
-                    Err(StartNotBeforeEnd) => self.answer(ticket, StoreAnswer::Contrary),
+                    Err(StartNotBeforeEnd) => self.answer(ticket, ChangeAnswer::Contrary),
                 },
-                CodeState::Absent | CodeState::Held(State::Gone(_)) => self.answer(ticket, StoreAnswer::NotFound),
-                CodeState::Damaged => self.answer(ticket, StoreAnswer::Damaged),
-                CodeState::Unknown => self.answer(ticket, StoreAnswer::Refused(UNREADABLE)),
-                CodeState::Unread(_) => self.answer(ticket, StoreAnswer::Refused(NEWER)),
+                CodeState::Absent | CodeState::Held(State::Gone(_)) => self.answer(ticket, ChangeAnswer::NotFound),
+                CodeState::Damaged => self.answer(ticket, ChangeAnswer::Damaged),
+                CodeState::Unknown => self.fail(ticket, WriteFailure::Refused(UNREADABLE)),
+                CodeState::Unread(_) => self.fail(ticket, WriteFailure::Refused(NEWER)),
             },
         }
     }
 
     /// Confirms a change that has happened already. The client hears of it once it is synced and the owner has it.
-    fn confirm(&mut self, code: Code, before: &CodeState, notify: (Ticket, StoreAnswer)) {
+    fn confirm(&mut self, code: Code, before: &CodeState, notify: WriterReply) {
         self.needs_sync = true;
         match before.state() {
             Some(state) => {
                 let change = change_of(code, state);
                 self.effects.push(CommitEffect::Apply { code, change, notify: Some(notify) });
             }
-            None => self.answer(notify.0, notify.1),
+            None => self.effects.push(CommitEffect::Answer(notify)),
         }
     }
 
@@ -457,7 +473,7 @@ impl<'o> CommitPlanner<'o> {
         self.edits.extend(edit.map(|edit| (code, edit)));
     }
 
-    fn put(&mut self, code: Code, state: &State, version: Version, notify: (Ticket, StoreAnswer)) {
+    fn put(&mut self, code: Code, state: &State, version: Version, notify: WriterReply) {
         let state = state.with_version(version);
         let change = change_of(code, &state);
         self.set(code, CodeState::Held(state));
@@ -466,13 +482,17 @@ impl<'o> CommitPlanner<'o> {
     }
 
     /// Answers a request that needs no decision.
-    pub fn reply(&mut self, ticket: Ticket, answer: StoreAnswer) {
+    pub fn reply<A: WriterAnswer>(&mut self, ticket: Ticket<A>, answer: A) {
         self.confirms_existing = true;
         self.answer(ticket, answer);
     }
 
-    fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
-        self.effects.push(CommitEffect::Answer { ticket, answer });
+    fn answer<A: WriterAnswer>(&mut self, ticket: Ticket<A>, answer: A) {
+        self.effects.push(CommitEffect::Answer(answer.to(ticket)));
+    }
+
+    fn fail<A: WriterAnswer>(&mut self, ticket: Ticket<A>, failure: WriteFailure) {
+        self.answer(ticket, A::from(failure));
     }
 }
 
@@ -520,11 +540,6 @@ fn next_version(link: &Link, before: &CodeState) -> Option<Version> {
         CodeState::Held(_) | CodeState::Damaged | CodeState::Unknown | CodeState::Unread(_) => None,
     }
 }
-
-const UNREADABLE: &str = "the store cannot be read right now";
-const NEWER: &str = "a newer version of carom has changed the code; upgrade this node";
-const NOT_IN_REDIS: &str = "Redis does not have the link yet; try again in a moment";
-const NONSENSE: &str = "Redis sent an unexpected answer";
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,10 +1,11 @@
 //! Tests of the writer.
 
 use super::*;
-use crate::bridge::Reply;
-use crate::services::testing::{KEY, TestNode, create, delete};
+use crate::bridge::{CreateAnswer, DeleteAnswer, Reply, WriteFailure};
+use crate::services::testing::{KEY, TestAnswer, TestNode, create, delete};
 use carom_model::link::Origin;
 use carom_model::testing::link;
+use carom_shards::Code;
 
 #[test]
 fn answers_come_and_links_stay() {
@@ -14,7 +15,7 @@ fn answers_come_and_links_stay() {
     for number in 0..200 {
         queue.send(create(link(&format!("code{number}"), Origin::Issued), number)).unwrap();
     }
-    assert!(node.answers(200).values().all(|answer| *answer == StoreAnswer::Created));
+    assert!(node.answers(200).values().all(|answer| *answer == CreateAnswer::Created));
     queue.send(create(link("code7", Origin::Custom), 1)).unwrap();
     queue.send(create(link("slug", Origin::Custom), 2)).unwrap();
     queue.send(delete("code7", 3)).unwrap();
@@ -22,11 +23,11 @@ fn answers_come_and_links_stay() {
     queue.send(create(link("code7", Origin::Custom), 5)).unwrap();
     queue.send(create(link("slug", Origin::Custom), 6)).unwrap();
     let answers = node.answers(6);
-    use StoreAnswer::{Created, Deleted, Taken};
-    assert_eq!(
-        (1..=6).map(|token| answers[&token].clone()).collect::<Vec<_>>(),
-        [Taken, Created, Deleted, Deleted, Taken, Created]
-    );
+    for (token, answer) in [(1, CreateAnswer::Taken), (2, CreateAnswer::Created), (5, CreateAnswer::Taken)] {
+        assert_eq!(answers[&token], answer, "{token}");
+    }
+    assert_eq!([&answers[&3], &answers[&4]], [&TestAnswer::from(DeleteAnswer::Deleted); 2]);
+    assert_eq!(answers[&6], CreateAnswer::Created);
     drop(queue);
     thread.join().unwrap();
     drop(node);
@@ -49,10 +50,10 @@ fn applies_go_to_the_owner_and_answers_to_who_asked() {
     let owning = owner(node.hasher.hash(&link.code), node.cores);
     queue.send(create(link.clone(), 1)).unwrap();
     let first = node.mail[owning.index()].recv().unwrap();
-    assert!(matches!(first, ToCore::Apply { notify: Some((_, StoreAnswer::Created)), .. }));
+    assert!(matches!(first, ToCore::Apply { notify: Some(WriterReply::Create(_, CreateAnswer::Created)), .. }));
     queue.send(create(link, 2)).unwrap();
     let second = node.mail[0].recv().unwrap();
-    assert!(matches!(second, ToCore::Reply { token: 2, reply: Reply::Stored(StoreAnswer::Taken) }));
+    assert!(matches!(second, ToCore::Reply { token: 2, reply: Reply::Created(CreateAnswer::Taken) }));
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn a_damaged_record_counts_as_taken() {
     node.links.commit(batch).unwrap();
     let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
     queue.send(create(link, 1)).unwrap();
-    assert_eq!(node.answers(1)[&1], StoreAnswer::Taken);
+    assert_eq!(node.answers(1)[&1], CreateAnswer::Taken);
     assert_eq!(node.stats.store_damaged.get(), 1);
 }
 
@@ -82,7 +83,7 @@ fn after_a_failed_write_all_is_refused_and_said_once() {
     }
     drop(sender);
     writer.run(&receiver);
-    assert!(node.answers(3).values().all(|answer| *answer == StoreAnswer::Refused(FAILED)));
+    assert!(node.answers(3).values().all(|answer| *answer == CreateAnswer::Failed(WriteFailure::Refused(FAILED))));
     assert!(node.stats.writes_refused.load(Ordering::Relaxed));
     assert_eq!(node.stats.alarms.list().len(), 1);
     assert_eq!(node.stats.syncs.spread().count(), 0);

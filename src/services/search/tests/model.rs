@@ -12,6 +12,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, DomainId};
 use proptest::prelude::*;
 
+use crate::bridge::LinksAnswer;
 use crate::services::search::list::Finder;
 use crate::services::search::section::SIGNATURE_BYTES;
 use crate::services::search::visits::VisitSource;
@@ -22,9 +23,7 @@ use carom_model::domains::DomainName;
 use carom_model::link::labels::Tags;
 use carom_model::link::record;
 use carom_model::link::{Link, Origin};
-use carom_model::query::{
-    Condition, Cursor, Filter, LinkPosition, ListAnswer, ListPage, ListQuery, OrderField, SortOrder,
-};
+use carom_model::query::{Condition, Cursor, Filter, LinkPosition, ListPage, ListQuery, OrderField, SortOrder};
 use carom_model::testing::link;
 use carom_model::visits::tally::VisitCounts;
 use carom_store::links::{Links, StoreError};
@@ -127,18 +126,18 @@ impl CatalogModel {
         self.catalog.commit(batch, &relisted).unwrap();
     }
 
-    pub(super) fn find(&self, query: &ListQuery) -> ListAnswer {
+    pub(super) fn find(&self, query: &ListQuery) -> LinksAnswer {
         // A long timeout, because machines that run tests are busy.
         self.find_within(query, Duration::from_secs(60))
     }
 
-    pub(super) fn find_within(&self, query: &ListQuery, time_max: Duration) -> ListAnswer {
+    pub(super) fn find_within(&self, query: &ListQuery, time_max: Duration) -> LinksAnswer {
         Finder { catalog: &self.catalog, visits: &ByCode, query, now_ms: 50, time_max }.find().unwrap()
     }
 
     pub(super) fn page(&self, query: &ListQuery) -> ListPage {
         match self.find(query) {
-            ListAnswer::Links(page) => page,
+            Ok(page) => page,
             other => panic!("{query:?}: {other:?}"),
         }
     }

@@ -2,27 +2,67 @@
 
 use std::sync::Arc;
 
-use crate::bridge::{FleetDecision, LinkChange, StoreAnswer};
+use crate::bridge::{ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkChange, WriteFailure, WriterAnswer};
 use carom_model::replication::State;
 use carom_shards::Code;
 
-/// Returns the answer to a create or a delete.
-pub(super) fn created_or_deleted(state: &State) -> StoreAnswer {
-    if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted }
+pub(super) const UNREADABLE: &str = "the store cannot be read right now";
+pub(super) const NEWER: &str = "a newer version of carom has changed the code; upgrade this node";
+pub(super) const NOT_IN_REDIS: &str = "Redis does not have the link yet; try again in a moment";
+pub(super) const NONSENSE: &str = "Redis sent an unexpected answer";
+
+/// An answer to a request that Redis has accepted.
+pub(super) trait AcceptedAnswer: WriterAnswer {
+    /// Returns the answer once this node keeps the accepted state.
+    fn done(accepted: &State) -> Self;
+
+    /// Returns the answer if this node keeps another link.
+    fn displaced() -> Self;
 }
 
-/// Returns the answer to a change.
-pub(super) fn changed(state: &State) -> StoreAnswer {
-    match state {
-        State::Link(link) => StoreAnswer::Changed(Arc::clone(link)),
-        State::Gone(_) => StoreAnswer::NotFound,
+impl AcceptedAnswer for CreateAnswer {
+    fn done(accepted: &State) -> CreateAnswer {
+        match accepted {
+            State::Link(_) => CreateAnswer::Created,
+            State::Gone(_) => WriteFailure::Unconfirmed(NONSENSE).into(),
+        }
+    }
+
+    fn displaced() -> CreateAnswer {
+        CreateAnswer::Taken
     }
 }
 
-/// Returns the answer to a request that the store cannot decide: unconfirmed if Redis may have done it already,
+impl AcceptedAnswer for ChangeAnswer {
+    fn done(accepted: &State) -> ChangeAnswer {
+        match accepted {
+            State::Link(link) => ChangeAnswer::Changed(Arc::clone(link)),
+            State::Gone(_) => ChangeAnswer::NotFound,
+        }
+    }
+
+    fn displaced() -> ChangeAnswer {
+        ChangeAnswer::Displaced
+    }
+}
+
+impl AcceptedAnswer for DeleteAnswer {
+    fn done(accepted: &State) -> DeleteAnswer {
+        match accepted {
+            State::Gone(_) => DeleteAnswer::Deleted,
+            State::Link(_) => WriteFailure::Unconfirmed(NONSENSE).into(),
+        }
+    }
+
+    fn displaced() -> DeleteAnswer {
+        WriteFailure::Unconfirmed(NONSENSE).into()
+    }
+}
+
+/// Returns the failure of a request that the store cannot decide: unconfirmed if Redis may have done it already,
 /// otherwise refused.
-pub(in crate::services::writer) fn refused(decision: &FleetDecision, reason: &'static str) -> StoreAnswer {
-    if decision.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
+pub(in crate::services::writer) fn refused(decision: &FleetDecision, reason: &'static str) -> WriteFailure {
+    if decision.may_be_done() { WriteFailure::Unconfirmed(reason) } else { WriteFailure::Refused(reason) }
 }
 
 /// Returns the message for the owner of a code about its new state.

@@ -9,27 +9,13 @@ use std::sync::Arc;
 
 use carom_shards::{Code, GeneratedCode};
 
+use super::writes::Removals;
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{LinkChange, RemovalResult};
 use carom_model::link::history::Author;
 use carom_model::link::{DueEvent, Link, Origin};
 use carom_model::replication::State;
 use carom_store::links::EndKind;
-
-/// The changes of a commit to the index of ends, besides those that follow from its links.
-#[derive(Debug, Default)]
-pub(super) struct Removals {
-    /// Entries whose link is gone or has another end.
-    stale: Vec<DueEvent>,
-    /// Entries of deletions that were cancelled, or that another node carried out.
-    called_off: Vec<DueEvent>,
-    /// Codes that are unused from now on and may be reused later.
-    quarantined: Vec<DueEvent>,
-    /// Quarantine entries that are removed.
-    opened: HashSet<DueEvent>,
-    /// The report for the thread that gave the order, if one did.
-    removal: Option<RemovalResult>,
-}
 
 impl CommitPlanner<'_> {
     /// Removes those of these links that end as their entries say and have expired by `until_ms`. With `recycles`,

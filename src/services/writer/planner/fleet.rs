@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
-use super::answers::change_of;
+use super::answers::{AcceptedAnswer, change_of};
 use super::{CodeState, CommitEffect, CommitPlanner, Conflict, link_of};
-use crate::bridge::{LinkChange, OutboxReply, StoreAnswer, StreamBatch, StreamChange, Ticket};
+use crate::bridge::{LinkChange, OutboxReply, StreamBatch, StreamChange, Ticket};
 use carom_model::link::Version;
 use carom_model::link::history::Author;
 use carom_model::replication::follow::StreamPosition;
@@ -41,30 +41,29 @@ impl CommitPlanner<'_> {
 
     /// Handles a change that Redis has accepted. It may have come through the stream already, or be outdated; or Redis
     /// may have lost the state that this node has.
-    pub(super) fn accepted(
+    pub(super) fn accepted<A: AcceptedAnswer>(
         &mut self,
         code: Code,
         state: &State,
         echo: Echo,
         before: &CodeState,
-        ticket: Ticket,
-        done: impl FnOnce(&State) -> StoreAnswer,
+        ticket: Ticket<A>,
     ) {
-        let done = done(state);
+        let done = A::done(state).to(ticket);
         self.needs_sync = true;
         let Some(mine) = before.state() else {
-            self.put(code, state, state.version(), (ticket, done));
+            self.put(code, state, state.version(), done);
             self.outbox.note(code, Some(echo));
             return;
         };
         if self.outbox.was_taken(echo) {
-            self.confirm(code, before, (ticket, done));
+            self.confirm(code, before, done);
             return;
         }
         if mine == state {
             // The state is known from a look-up, or came through the stream before that. Only the stream proves that
             // Redis has it.
-            self.confirm(code, before, (ticket, done));
+            self.confirm(code, before, done);
             self.outbox.note(code, Some(echo));
             return;
         }
@@ -75,23 +74,23 @@ impl CommitPlanner<'_> {
             self.report_conflict(code, mine, state);
             let is_behind = state.version().rev < mine.version().rev;
             let rev = if is_behind { raised } else { state.version().rev };
-            self.put(code, state, Version { rev, ..state.version() }, (ticket, done));
+            self.put(code, state, Version { rev, ..state.version() }, done);
             self.outbox.note(code, (!is_behind).then_some(echo));
             return;
         }
         // The state of this node wins: it is newer, or Redis has lost it.
         if mine.version().claim == state.version().claim {
-            self.confirm(code, before, (ticket, done));
+            self.confirm(code, before, done);
         } else if state.is_link() {
             self.outbox.note(code, None);
             self.outbox.withdraw(code, state.version().claim);
-            self.answer(ticket, StoreAnswer::Taken);
+            self.answer(ticket, A::displaced());
         } else if mine.is_link() {
             let gone = mine.deleted(self.now_ms);
-            self.put(code, &gone, Version { rev: raised, ..gone.version() }, (ticket, done));
+            self.put(code, &gone, Version { rev: raised, ..gone.version() }, done);
             self.outbox.note(code, None);
         } else {
-            self.confirm(code, before, (ticket, done));
+            self.confirm(code, before, done);
         }
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use carom_shards::Code;
 
+use super::writes::entry_of;
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
-use crate::bridge::{FleetDecision, LinkChange, StoreAnswer, Ticket};
+use crate::bridge::{CreateAnswer, FleetDecision, LinkChange, Ticket, WriterAnswer};
 use crate::services::writer::similar_urls::{ReuseCandidates, is_live_like};
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
@@ -16,7 +17,7 @@ impl CommitPlanner<'_> {
     pub(super) fn answer_existing(
         &mut self,
         (link, reuse): (&Link, Reuse),
-        ticket: Ticket,
+        ticket: Ticket<CreateAnswer>,
         decision: &FleetDecision,
         look_up: impl Fn(&Code) -> CodeState,
         alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
@@ -54,7 +55,7 @@ impl CommitPlanner<'_> {
         };
         // The answer goes through the owner, which may not have the link yet.
         let change = LinkChange::Put(Arc::clone(&existing));
-        let notify = Some((ticket, StoreAnswer::Existing { link: Arc::clone(&existing), spare }));
+        let notify = Some(CreateAnswer::Existing { link: Arc::clone(&existing), spare }.to(ticket));
         self.effects.push(CommitEffect::Apply { code: existing.code, change, notify });
         true
     }
@@ -118,18 +119,11 @@ impl CommitPlanner<'_> {
     }
 }
 
-/// Returns the entry of a link in the index of long URLs.
-pub(super) fn entry_of(stored: &CodeState) -> Option<UrlEntry> {
-    match stored {
-        CodeState::Held(State::Link(link)) => Some(link.url_entry()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::{StoreRequest, WriterOrder};
+    use crate::bridge::{DeleteAnswer, StoreRequest, WriterOrder};
+    use crate::services::testing::TestAnswer;
     use carom_model::access::Scope;
     use carom_model::link::Version;
     use carom_model::link::history::Author;
@@ -149,7 +143,7 @@ mod tests {
         now_ms: u64,
     }
 
-    type Answers = Vec<(u64, StoreAnswer)>;
+    type Answers = Vec<(u64, TestAnswer)>;
 
     impl StoreModel {
         fn commit(&mut self, outbox: &mut Outbox, orders: Vec<WriterOrder>) -> (Answers, bool) {
@@ -172,11 +166,8 @@ mod tests {
                     None => _ = self.urls.remove(&entry).expect("what is removed was there"),
                 }
             }
-            let answer = |effect| match effect {
-                CommitEffect::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
-                CommitEffect::Answer { ticket, answer } => Some((ticket.token, answer)),
-            };
-            (effects.into_iter().filter_map(answer).collect(), confirms_existing)
+            let answers = effects.iter().filter_map(CommitEffect::answer);
+            (answers.map(TestAnswer::with_token).collect(), confirms_existing)
         }
 
         fn alike(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
@@ -188,7 +179,7 @@ mod tests {
         }
 
         /// Makes a commit of one request and returns the answer.
-        fn one(&mut self, order: WriterOrder) -> StoreAnswer {
+        fn one(&mut self, order: WriterOrder) -> TestAnswer {
             self.commit(&mut Outbox::default(), vec![order]).0.remove(0).1
         }
 
@@ -197,8 +188,8 @@ mod tests {
             // The API rounds to whole seconds.
             let link = Link { created_ms: self.now_ms / 1_000 * 1_000, ..wanted(code, url) };
             match self.one(create(link, reuse, FleetDecision::Alone, 1)) {
-                StoreAnswer::Created => (code.to_owned(), false),
-                StoreAnswer::Existing { link, .. } => (link.code.to_string(), true),
+                TestAnswer::Create(CreateAnswer::Created) => (code.to_owned(), false),
+                TestAnswer::Create(CreateAnswer::Existing { link, .. }) => (link.code.to_string(), true),
                 other => panic!("{other:?}"),
             }
         }
@@ -266,9 +257,11 @@ mod tests {
             let orders =
                 orders.map(|(code, token)| create(wanted(code, "http://x/"), reuse, FleetDecision::Alone, token));
             let (answers, confirms_existing) = model.commit(&mut Outbox::default(), orders.collect());
-            assert_eq!(answers[0], (0, StoreAnswer::Created));
+            assert_eq!(answers[0], (0, CreateAnswer::Created.into()));
             for (_, answer) in &answers[1..] {
-                let StoreAnswer::Existing { link, spare: true } = answer else { panic!("{answer:?}") };
+                let TestAnswer::Create(CreateAnswer::Existing { link, spare: true }) = answer else {
+                    panic!("{answer:?}")
+                };
                 assert_eq!(link.code.to_string(), "a");
             }
             assert!(confirms_existing && model.states.len() == 1 && model.urls.len() == 1);
@@ -284,22 +277,24 @@ mod tests {
             // Deleted and created again in one commit, then in the next one.
             let orders =
                 vec![delete("a"), create(wanted("b", "http://x/"), reuse, FleetDecision::Alone, 1), delete("b")];
-            assert_eq!(model.commit(&mut Outbox::default(), orders).0[1].1, StoreAnswer::Created);
+            assert_eq!(model.commit(&mut Outbox::default(), orders).0[1].1, CreateAnswer::Created);
             assert_eq!(model.create("c", "http://x/", reuse), new("c"));
             assert_eq!(model.urls.len(), 1, "entries go with their links");
             // The same URL with other policies, each of which gets a link of its own.
             let later = Policy { valid_until_ms: Some(model.now_ms + 10), ..Policy::default() };
             let dated = |code| Link { policy: later, ..wanted(code, "http://x/") };
-            assert_eq!(model.one(create(dated("d"), reuse, FleetDecision::Alone, 1)), StoreAnswer::Created);
+            assert_eq!(model.one(create(dated("d"), reuse, FleetDecision::Alone, 1)), CreateAnswer::Created);
             for _ in 0..3 {
                 assert_eq!(model.create("e", "http://x/", reuse), was("c"));
                 let answer = model.one(create(dated("e"), reuse, FleetDecision::Alone, 1));
-                assert!(matches!(answer, StoreAnswer::Existing { link, .. } if link.code == dated("d").code));
+                assert!(
+                    matches!(answer, TestAnswer::Create(CreateAnswer::Existing { link, .. }) if link.code == dated("d").code)
+                );
             }
             model.now_ms += 10;
             assert_eq!(
                 model.one(create(dated("e"), reuse, FleetDecision::Alone, 1)),
-                StoreAnswer::Created,
+                CreateAnswer::Created,
                 "its time is over"
             );
         }
@@ -324,17 +319,19 @@ mod tests {
             let link = Link { origin: Origin::Custom, ..wanted(code, url) };
             create(link, reuse, FleetDecision::Alone, 1)
         };
-        assert_eq!(model.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
+        assert_eq!(model.one(slug("slug", "http://x/", Reuse::Any)), CreateAnswer::Created);
         let again = model.one(slug("slug", "http://x/", Reuse::Any));
-        assert!(matches!(again, StoreAnswer::Existing { link, spare: false } if link.code.to_string() == "slug"));
+        assert!(
+            matches!(again, TestAnswer::Create(CreateAnswer::Existing { link, spare: false }) if link.code.to_string() == "slug")
+        );
         for (url, reuse) in [("http://y/", Reuse::Any), ("http://x/", Reuse::Never), ("http://x/", Reuse::Recent)] {
-            assert_eq!(model.one(slug("slug", url, reuse)), StoreAnswer::Taken);
+            assert_eq!(model.one(slug("slug", url, reuse)), CreateAnswer::Taken);
         }
-        assert_eq!(model.one(delete("slug")), StoreAnswer::Deleted);
-        assert_eq!(model.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
+        assert_eq!(model.one(delete("slug")), DeleteAnswer::Deleted);
+        assert_eq!(model.one(slug("slug", "http://x/", Reuse::Any)), CreateAnswer::Created);
         // A free slug that now leads to another URL leaves no entry for the first one.
-        assert_eq!(model.one(delete("slug")), StoreAnswer::Deleted);
-        assert_eq!(model.one(slug("slug", "http://z/", Reuse::Never)), StoreAnswer::Created);
+        assert_eq!(model.one(delete("slug")), DeleteAnswer::Deleted);
+        assert_eq!(model.one(slug("slug", "http://z/", Reuse::Never)), CreateAnswer::Created);
         assert_eq!(model.urls.len(), 2);
     }
 
@@ -343,7 +340,7 @@ mod tests {
         let mut model = model();
         assert_eq!(model.create("a", "http://x/", Reuse::Recent), new("a"));
         let slug = Link { origin: Origin::Custom, created_ms: model.now_ms, ..wanted("slug", "http://x/") };
-        assert_eq!(model.one(create(slug, Reuse::Recent, FleetDecision::Alone, 1)), StoreAnswer::Created);
+        assert_eq!(model.one(create(slug, Reuse::Recent, FleetDecision::Alone, 1)), CreateAnswer::Created);
         assert_eq!(model.create("b", "http://x/", Reuse::Recent), was("a"));
     }
 
@@ -357,15 +354,15 @@ mod tests {
             let order = create(wanted("mine", "http://x/"), Reuse::Recent, decision, 1);
             model.commit(&mut outbox, vec![order]).0.pop().unwrap().1
         };
-        assert_eq!(ask(&mut model, named(None, "t")), StoreAnswer::Taken, "it is not there");
+        assert_eq!(ask(&mut model, named(None, "t")), CreateAnswer::Taken, "it is not there");
         let state = State::Link(Arc::new(theirs.clone()));
-        let existing = StoreAnswer::Existing { link: Arc::new(theirs.clone()), spare: false };
+        let existing = CreateAnswer::Existing { link: Arc::new(theirs.clone()), spare: false };
         assert_eq!(ask(&mut model, named(Some(state.clone()), "t")), existing);
         assert_eq!(model.states.get(&theirs.code), Some(&state), "this node has it now");
         assert_eq!(model.urls, BTreeMap::from([(theirs.url_entry(), model.now_ms)]));
         assert_eq!(ask(&mut model, named(None, "t")), existing);
         model.states.insert(theirs.code, state.deleted(1));
-        assert_eq!(ask(&mut model, named(None, "t")), StoreAnswer::Taken, "it was deleted meanwhile");
+        assert_eq!(ask(&mut model, named(None, "t")), CreateAnswer::Taken, "it was deleted meanwhile");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bridge::{LinkChange, OutboxReply, StreamBatch, StreamChange};
+use crate::services::testing::TestAnswer;
 use carom_model::access::Scope;
 use carom_model::link::Reuse;
 use carom_model::link::history::Author;
@@ -16,7 +17,7 @@ use proptest::prelude::*;
 const NOW: u64 = 1_700_000_000_000;
 const HERE: Partition = Partition(1);
 
-fn ticket(token: u64) -> Ticket {
+fn ticket<A>(token: u64) -> Ticket<A> {
     Ticket::new(CoreId(0), token)
 }
 
@@ -62,12 +63,12 @@ fn echo(seq: u64) -> Echo {
     Echo { partition: HERE, id: EntryId { ms: 1, seq }, check: 0 }
 }
 
-fn answer_of(effect: &CommitEffect) -> Option<StoreAnswer> {
-    effect.answer().map(|(_, answer)| answer.clone())
+fn answer_of(effect: &CommitEffect) -> Option<TestAnswer> {
+    effect.answer().map(|reply| TestAnswer::with_token(reply).1)
 }
 
 /// Decides one order. Returns the first answer, and the new state of its code if that changes.
-fn decide(outbox: &mut Outbox, stored: &CodeState, order: WriterOrder) -> (Option<StoreAnswer>, Option<Option<State>>) {
+fn decide(outbox: &mut Outbox, stored: &CodeState, order: WriterOrder) -> (Option<TestAnswer>, Option<Option<State>>) {
     let mut plan = CommitPlanner::new(outbox, NOW);
     plan.add(order, |_| stored.clone());
     let (writes, effects) = plan.finish();
@@ -76,7 +77,9 @@ fn decide(outbox: &mut Outbox, stored: &CodeState, order: WriterOrder) -> (Optio
 
 #[test]
 fn every_state_decides_every_request_of_a_node_alone() {
-    use StoreAnswer::{Created, Deleted, NotFound, Refused, Taken};
+    use CreateAnswer::{Created, Taken};
+    use DeleteAnswer::{Deleted, NotFound};
+    let unreadable = || WriteFailure::Refused(UNREADABLE);
     let fresh = State::Link(Arc::new(link("abc", Origin::Custom)));
     let (custom, issued) = (state(Origin::Custom, 0, 0), state(Origin::Issued, 0, 0));
     let buried = issued.deleted(NOW);
@@ -87,13 +90,13 @@ fn every_state_decides_every_request_of_a_node_alone() {
         (CodeState::Held(issued), (Taken, None), (Deleted, Some(Some(buried.clone())))),
         (CodeState::Held(buried), (Taken, None), (NotFound, None)),
         (CodeState::Damaged, (Taken, None), (Deleted, Some(Some(State::Gone(damaged))))),
-        (CodeState::Unknown, (Refused(UNREADABLE), None), (Refused(UNREADABLE), None)),
+        (CodeState::Unknown, (unreadable().into(), None), (unreadable().into(), None)),
     ] {
         let mut outbox = Outbox::default();
         let (answer, write) = decide(&mut outbox, &stored, create("abc", Origin::Custom, 1));
-        assert_eq!((answer, write), (Some(on_create.0), on_create.1), "{stored:?}");
+        assert_eq!((answer, write), (Some(on_create.0.into()), on_create.1), "{stored:?}");
         let (answer, write) = decide(&mut outbox, &stored, delete("abc", 1));
-        assert_eq!((answer, write), (Some(on_delete.0), on_delete.1), "{stored:?}");
+        assert_eq!((answer, write), (Some(on_delete.0.into()), on_delete.1), "{stored:?}");
         assert!(outbox.is_empty(), "a node alone has nobody to tell");
     }
 }
@@ -102,12 +105,12 @@ fn every_state_decides_every_request_of_a_node_alone() {
 fn a_delete_without_redis_denies_only_a_code_that_is_used_up() {
     let gone = |origin| CodeState::Held(state(origin, 1, 7).deleted(NOW));
     for (stored, expected) in [
-        (CodeState::Absent, StoreAnswer::NeedsRedis { asked: false }),
-        (gone(Origin::Custom), StoreAnswer::NeedsRedis { asked: false }),
-        (gone(Origin::Issued), StoreAnswer::NotFound),
+        (CodeState::Absent, WriteFailure::NeedsRedis { asked: false }.into()),
+        (gone(Origin::Custom), WriteFailure::NeedsRedis { asked: false }.into()),
+        (gone(Origin::Issued), DeleteAnswer::NotFound),
     ] {
         let order = delete_on(FleetDecision::NoReply { asked: false, alone: true });
-        assert_eq!(decide(&mut Outbox::default(), &stored, order).0, Some(expected), "{stored:?}");
+        assert_eq!(decide(&mut Outbox::default(), &stored, order).0, Some(expected.into()), "{stored:?}");
     }
 }
 
@@ -120,8 +123,11 @@ fn of_two_creates_in_one_commit_the_first_wins() {
     assert!(plan.needs_sync());
     let (_, effects) = plan.finish();
     let answers: Vec<_> = effects.iter().filter_map(answer_of).collect();
-    assert_eq!(answers, [StoreAnswer::Created, StoreAnswer::Taken]);
-    assert_eq!(effects.iter().map(|effect| effect.answer().unwrap().0.token).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(answers, [CreateAnswer::Created, CreateAnswer::Taken]);
+    assert_eq!(
+        effects.iter().map(|effect| TestAnswer::with_token(effect.answer().unwrap()).0).collect::<Vec<_>>(),
+        [1, 2]
+    );
 }
 
 #[test]
@@ -129,7 +135,10 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     let mut outbox = Outbox::default();
     let mine = state(Origin::Custom, 1, 7);
     let order = create_on(FleetDecision::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
-    assert_eq!(decide(&mut outbox, &CodeState::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
+    assert_eq!(
+        decide(&mut outbox, &CodeState::Absent, order),
+        (Some(CreateAnswer::Created.into()), Some(Some(mine.clone())))
+    );
     assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
     let to = StreamPosition { id: echo(5).id, check: 0 };
     let told = StreamChange { code: code(), state: ReceivedState::Known(mine.clone()), displaced: None };
@@ -155,7 +164,7 @@ fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
         plan.add(order, |_| CodeState::Held(stored.clone()));
         assert!(plan.needs_sync(), "what came through the stream may not be synced yet");
         let (writes, effects) = plan.finish();
-        assert_eq!(answer_of(&effects[0]), Some(StoreAnswer::Created));
+        assert_eq!(answer_of(&effects[0]), Some(CreateAnswer::Created.into()));
         assert!(writes.is_empty());
     }
     assert!(outbox.is_empty());
@@ -167,19 +176,25 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     let unheard = |asked| FleetDecision::NoReply { asked, alone: true };
     let (mine, slug) = (state(Origin::Issued, 1, 7), state(Origin::Custom, 1, 8));
     let made = decide(&mut outbox, &CodeState::Absent, create_on(unheard(true), &mine));
-    assert_eq!(made, (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
+    assert_eq!(made, (Some(CreateAnswer::Created.into()), Some(Some(mine.clone()))));
     assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code() }]);
     let mut outbox = Outbox::default();
     let refused = decide(&mut outbox, &CodeState::Absent, create_on(unheard(false), &slug));
-    assert_eq!(refused, (Some(StoreAnswer::NeedsRedis { asked: false }), None));
+    assert_eq!(refused, (Some(CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: false }).into()), None));
     assert!(outbox.is_empty());
     let theirs = CodeState::Held(state(Origin::Custom, 1, 9));
-    assert_eq!(decide(&mut outbox, &theirs, create_on(unheard(false), &slug)), (Some(StoreAnswer::Taken), None));
+    assert_eq!(
+        decide(&mut outbox, &theirs, create_on(unheard(false), &slug)),
+        (Some(CreateAnswer::Taken.into()), None)
+    );
     let came_by = decide(&mut outbox, &CodeState::Held(slug.clone()), create_on(unheard(true), &slug));
-    assert_eq!(came_by, (Some(StoreAnswer::Created), None), "the stream was faster than the answer");
+    assert_eq!(came_by, (Some(CreateAnswer::Created.into()), None), "the stream was faster than the answer");
     // Redis may have accepted it: the link is deleted when it turns up.
     let refused = decide(&mut outbox, &CodeState::Absent, create_on(unheard(true), &slug));
-    assert_eq!((refused, outbox.len()), ((Some(StoreAnswer::NeedsRedis { asked: true }), None), 0));
+    assert_eq!(
+        (refused, outbox.len()),
+        ((Some(CreateAnswer::Failed(WriteFailure::NeedsRedis { asked: true }).into()), None), 0)
+    );
     let (_, write) = decide(&mut outbox, &CodeState::Absent, WriterOrder::ComparedStates(vec![(code(), slug.clone())]));
     let gone = write.flatten().expect("a tombstone");
     assert_eq!(rules::offer(Some(&slug), &gone), Verdict::Accepted(gone.clone()));
@@ -201,7 +216,7 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
     ] {
         let mut outbox = Outbox::default();
         let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(decision));
-        assert_eq!((answer, write), (Some(StoreAnswer::Deleted), Some(Some(gone.clone()))));
+        assert_eq!((answer, write), (Some(DeleteAnswer::Deleted.into()), Some(Some(gone.clone()))));
         assert_eq!((outbox.len(), outbox.take_deliveries().len()), (1, usize::from(queued)));
     }
     let mut outbox = Outbox::default();
@@ -216,7 +231,7 @@ fn a_delete_never_calls_a_link_missing_that_stays() {
     decide(&mut outbox, &CodeState::Absent, create_on(FleetDecision::NoReply { asked: false, alone: true }, &mine));
     // Redis had no link when it was asked which one to delete, and has this one by now.
     let held = decide(&mut outbox, &CodeState::Held(mine.clone()), delete_on(FleetDecision::Held(mine)));
-    assert_eq!(held, (Some(StoreAnswer::Refused(NOT_IN_REDIS)), None));
+    assert_eq!(held, (Some(DeleteAnswer::Failed(WriteFailure::Refused(NOT_IN_REDIS)).into()), None));
 }
 
 #[test]
@@ -257,7 +272,7 @@ fn what_redis_has_forgotten_is_not_forgotten_here() {
     let (mine, new) = (state(Origin::Custom, 3, 7), state(Origin::Custom, 1, 8));
     let mut outbox = Outbox::default();
     let (answer, write) = decide(&mut outbox, &CodeState::Held(mine.clone()), create_on(accepted(&new), &new));
-    assert_eq!((answer, write), (Some(StoreAnswer::Taken), None));
+    assert_eq!((answer, write), (Some(CreateAnswer::Taken.into()), None));
     assert_eq!(outbox.take_deliveries().len(), 1, "Redis hears of it");
     assert_eq!(rules::offer(Some(&new), &mine), Verdict::Accepted(mine.clone()));
     assert!(outbox.is_withdrawn(&code(), &new));
@@ -265,7 +280,7 @@ fn what_redis_has_forgotten_is_not_forgotten_here() {
     let gone = state(Origin::Custom, 1, 7).deleted(NOW);
     let (answer, write) = decide(&mut outbox, &CodeState::Held(mine), delete_on(accepted(&gone)));
     let left = write.flatten().expect("a tombstone");
-    assert_eq!((answer, left.is_free(), left.version().rev), (Some(StoreAnswer::Deleted), true, 4));
+    assert_eq!((answer, left.is_free(), left.version().rev), (Some(DeleteAnswer::Deleted.into()), true, 4));
 }
 
 #[test]
@@ -275,7 +290,7 @@ fn an_answer_of_redis_that_is_old_undoes_nothing() {
     let new = state(Origin::Custom, 1, 8);
     let mut outbox = Outbox::default();
     let late = decide(&mut outbox, &gone, create_on(FleetDecision::Held(mine.clone()), &new));
-    assert_eq!(late, (Some(StoreAnswer::Taken), None), "the delete came through the stream meanwhile");
+    assert_eq!(late, (Some(CreateAnswer::Taken.into()), None), "the delete came through the stream meanwhile");
     // Deleted while Redis was away, and not delivered yet.
     decide(
         &mut outbox,
@@ -283,7 +298,7 @@ fn an_answer_of_redis_that_is_old_undoes_nothing() {
         delete_on(FleetDecision::NoReply { asked: false, alone: true }),
     );
     let held = decide(&mut outbox, &gone, create_on(FleetDecision::Held(mine), &new));
-    assert_eq!(held, (Some(StoreAnswer::Taken), None));
+    assert_eq!(held, (Some(CreateAnswer::Taken.into()), None));
 }
 
 #[test]
@@ -330,7 +345,7 @@ proptest! {
                         None => _ = store.remove(&code),
                     }
                 }
-                let ticket_of = |effect: &CommitEffect| effect.answer().map(|(ticket, _)| ticket);
+                let ticket_of = |effect: &CommitEffect| effect.answer().map(|reply| TestAnswer::with_token(reply).0);
                 answers.extend(effects.iter().map(|effect| (ticket_of(effect), answer_of(effect))));
             }
             (store, answers)
@@ -412,5 +427,8 @@ fn a_marked_code_is_neither_given_nor_changed_nor_deleted() {
     let alone = || FleetDecision::NoReply { asked: false, alone: true };
     let mut outbox = Outbox::default();
     let (answer, written) = decide(&mut outbox, &marked, create_on(alone(), &mine));
-    assert_eq!((answer, written, outbox.len()), (Some(StoreAnswer::Refused(NEWER)), None, 0));
+    assert_eq!(
+        (answer, written, outbox.len()),
+        (Some(CreateAnswer::Failed(WriteFailure::Refused(NEWER)).into()), None, 0)
+    );
 }

@@ -1,10 +1,11 @@
 //! The input and the result of a commit: stored states, writes, and effects.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use carom_shards::Code;
 
-use crate::bridge::{LinkChange, StoreAnswer, Ticket};
+use crate::bridge::{LinkChange, RemovalResult, WriterReply};
 use crate::services::search::IndexedChange;
 use carom_model::access::idempotency::IdempotencyHash;
 use carom_model::link::history::Edit;
@@ -67,24 +68,19 @@ pub enum CommitEffect {
         code: Code,
         /// The change to apply.
         change: LinkChange,
-        /// The ticket of the client and its answer.
-        notify: Option<(Ticket, StoreAnswer)>,
+        /// The answer to the client that waits.
+        notify: Option<WriterReply>,
     },
     /// The client gets an answer, and no owner gets a change.
-    Answer {
-        /// The ticket of the client.
-        ticket: Ticket,
-        /// The answer for it.
-        answer: StoreAnswer,
-    },
+    Answer(WriterReply),
 }
 
 impl CommitEffect {
-    /// Returns the ticket of the client that waits, and its answer.
-    pub fn answer(&self) -> Option<(Ticket, &StoreAnswer)> {
+    /// Returns the answer to the client that waits.
+    pub fn answer(&self) -> Option<&WriterReply> {
         match self {
-            CommitEffect::Apply { notify, .. } => notify.as_ref().map(|(ticket, answer)| (*ticket, answer)),
-            CommitEffect::Answer { ticket, answer } => Some((*ticket, answer)),
+            CommitEffect::Apply { notify, .. } => notify.as_ref(),
+            CommitEffect::Answer(reply) => Some(reply),
         }
     }
 }
@@ -157,5 +153,28 @@ impl Writes {
             && self.compare.is_empty()
             && self.unread.is_empty()
             && self.compare_later.is_empty()
+    }
+}
+
+/// The changes of a commit to the index of ends, besides those that follow from its links.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    /// Entries whose link is gone or has another end.
+    pub(super) stale: Vec<DueEvent>,
+    /// Entries of deletions that were cancelled, or that another node carried out.
+    pub(super) called_off: Vec<DueEvent>,
+    /// Codes that are unused from now on and may be reused later.
+    pub(super) quarantined: Vec<DueEvent>,
+    /// Quarantine entries that are removed.
+    pub(super) opened: HashSet<DueEvent>,
+    /// The report for the thread that gave the order, if one did.
+    pub(super) removal: Option<RemovalResult>,
+}
+
+/// Returns the entry of a link in the index of long URLs.
+pub(super) fn entry_of(stored: &CodeState) -> Option<UrlEntry> {
+    match stored {
+        CodeState::Held(State::Link(link)) => Some(link.url_entry()),
+        _ => None,
     }
 }

@@ -1,7 +1,8 @@
 //! Tests of ends and of the reuse of codes, against a model of the store.
 
 use super::*;
-use crate::bridge::{FleetDecision, StoreAnswer, StoreRequest, Ticket, WriterOrder};
+use crate::bridge::{ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, StoreRequest, Ticket, WriterOrder};
+use crate::services::testing::TestAnswer;
 use crate::services::writer::planner::Writes;
 use carom_model::access::Scope;
 use carom_model::link::Reuse;
@@ -34,7 +35,7 @@ impl Default for StoreModel {
 impl StoreModel {
     /// Makes one commit. Returns the report for the expiry thread, the answers, and the codes that owners must
     /// forget.
-    fn commit(&mut self, orders: Vec<WriterOrder>) -> (Option<RemovalResult>, Vec<StoreAnswer>, Vec<Code>) {
+    fn commit(&mut self, orders: Vec<WriterOrder>) -> (Option<RemovalResult>, Vec<TestAnswer>, Vec<Code>) {
         let mut outbox = Outbox::default();
         let mut plan = CommitPlanner::new(&mut outbox, self.now_ms);
         for order in orders {
@@ -66,10 +67,10 @@ impl StoreModel {
         for effect in effects {
             match effect {
                 CommitEffect::Apply { change, notify, .. } => {
-                    answers.extend(notify.map(|(_, answer)| answer));
+                    answers.extend(notify.map(|reply| TestAnswer::with_token(&reply).1));
                     removed.extend(if let LinkChange::Remove(code) = change { Some(code) } else { None });
                 }
-                CommitEffect::Answer { answer, .. } => answers.push(answer),
+                CommitEffect::Answer(reply) => answers.push(TestAnswer::with_token(&reply).1),
             }
         }
         (removal, answers, removed)
@@ -93,7 +94,9 @@ impl StoreModel {
     }
 }
 
-const TICKET: Ticket = Ticket::new(CoreId(0), 1);
+fn ticket<A>() -> Ticket<A> {
+    Ticket::new(CoreId(0), 1)
+}
 
 fn code(text: &str) -> Code {
     Code::parse(text.as_bytes()).unwrap()
@@ -118,27 +121,27 @@ fn release_codes(quarantined: &[DueEvent], until_ms: u64) -> WriterOrder {
 fn extend(text: &str, end_ms: Option<u64>) -> WriterOrder {
     let patch = Box::new(Patch { valid_until_ms: Some(end_ms), ..Patch::default() });
     WriterOrder::Client(
-        StoreRequest::Change { code: code(text), patch, by: Scope::ALL, author: Author::default(), ticket: TICKET },
+        StoreRequest::Change { code: code(text), patch, by: Scope::ALL, author: Author::default(), ticket: ticket() },
         FleetDecision::Alone,
     )
 }
 
 fn delete(text: &str) -> WriterOrder {
     WriterOrder::Client(
-        StoreRequest::Delete { code: code(text), by: Scope::ALL, author: Author::default(), ticket: TICKET },
+        StoreRequest::Delete { code: code(text), by: Scope::ALL, author: Author::default(), ticket: ticket() },
         FleetDecision::Alone,
     )
 }
 
 fn create(link: Link) -> WriterOrder {
-    let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket: TICKET };
+    let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket: ticket() };
     WriterOrder::Client(request, FleetDecision::Alone)
 }
 
 fn change(text: &str, patch: Patch) -> WriterOrder {
     let (code, patch, author) = (code(text), Box::new(patch), Author::default());
     WriterOrder::Client(
-        StoreRequest::Change { code, patch, by: Scope::ALL, author, ticket: TICKET },
+        StoreRequest::Change { code, patch, by: Scope::ALL, author, ticket: ticket() },
         FleetDecision::Alone,
     )
 }
@@ -231,7 +234,7 @@ fn whatever_comes_first_in_a_commit_counts() {
     let again = || expire(&[due(100, "abcdefg")], 100);
     let mut model = start(Origin::Issued);
     let (removal, answers, _) = model.commit(vec![long(), over]);
-    assert!(matches!(answers[..], [StoreAnswer::Changed(_)]));
+    assert!(matches!(answers[..], [TestAnswer::Change(ChangeAnswer::Changed(_))]));
     assert_eq!(removal.unwrap().expired, 0, "its end was moved just before");
     model.check();
     assert_eq!(model.ends, BTreeSet::from([due(9_000, "abcdefg")]));
@@ -242,7 +245,7 @@ fn whatever_comes_first_in_a_commit_counts() {
     model.check();
     let mut model = start(Origin::Issued);
     let (removal, answers, _) = model.commit(vec![again(), long()]);
-    assert_eq!((removal.unwrap().expired, &answers[..]), (1, &[StoreAnswer::NotFound][..]));
+    assert_eq!((removal.unwrap().expired, &answers[..]), (1, &[ChangeAnswer::NotFound.into()][..]));
     model.check();
     // A code whose link a person deleted has no quarantine entry: it is never reused.
     let mut model = start(Origin::Issued);
@@ -254,7 +257,7 @@ fn whatever_comes_first_in_a_commit_counts() {
         let mut model = start(Origin::Custom);
         let next = Link { target: "https://example.org/next".to_owned(), ..ending("abcdefg", Origin::Custom, end_ms) };
         let (removal, answers, _) = model.commit(vec![again(), create(next.clone())]);
-        assert_eq!((removal.unwrap().expired, &answers[..]), (1, &[StoreAnswer::Created][..]));
+        assert_eq!((removal.unwrap().expired, &answers[..]), (1, &[CreateAnswer::Created.into()][..]));
         assert_eq!(model.states.get(&next.code), Some(&State::Link(Arc::new(next))));
         model.check();
     }
@@ -271,7 +274,7 @@ fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
     model.now_ms += 1;
     model.commit(vec![expire(&[due(100, "expired")], 100), delete("deleted")]);
     let taken = |model: &mut StoreModel| model.commit(vec![create(link("abcdefg", Origin::Issued))]).1;
-    assert_eq!(taken(&mut model), [StoreAnswer::Taken], "it is buried");
+    assert_eq!(taken(&mut model), [CreateAnswer::Taken], "it is buried");
     let quarantined = [due(NOW, "abcdefg"), due(NOW + 1, "expired"), due(NOW + 1, "deleted")];
     model.quarantined.insert(quarantined[2]);
     let (removal, ..) = model.commit(vec![release_codes(&quarantined[..2], NOW - 1)]);
@@ -283,7 +286,7 @@ fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
     let (removal, ..) = model.commit(vec![release_codes(&quarantined[..2], NOW)]);
     assert_eq!(removal.unwrap().codes, [code("abcdefg")]);
     assert_eq!((model.states.get(&code("abcdefg")), model.quarantined.len()), (None, 2));
-    assert_eq!(taken(&mut model), [StoreAnswer::Created]);
+    assert_eq!(taken(&mut model), [CreateAnswer::Created]);
     // The same quarantine entry appears again, as after a power failure, and the code has a link by now.
     for _ in 0..2 {
         model.quarantined.insert(quarantined[0]);
@@ -326,7 +329,7 @@ proptest! {
             model.check();
             if is_alone
                 && let (3, at, ..) = chunk[0]
-                && answers == [StoreAnswer::Deleted]
+                && answers == [DeleteAnswer::Deleted]
                 && before.states[&code(CODES[at])].origin() == Origin::Issued
             {
                 deleted.insert(code(CODES[at]));
@@ -378,7 +381,7 @@ impl Recycling {
     }
 
     /// Makes one commit, and syncs it if its result is told to anybody.
-    fn commit(&mut self, order: WriterOrder, told: bool) -> (Option<RemovalResult>, Vec<StoreAnswer>, Vec<Code>) {
+    fn commit(&mut self, order: WriterOrder, told: bool) -> (Option<RemovalResult>, Vec<TestAnswer>, Vec<Code>) {
         let done = self.model.commit(vec![order]);
         if told {
             self.synced = self.model.clone();
@@ -416,7 +419,7 @@ impl Recycling {
             10 => {
                 let Some(&code) = self.lasting.iter().cycle().nth(number) else { return };
                 let (_, answers, _) = self.commit(delete(&code.to_string()), true);
-                assert_eq!(answers, [StoreAnswer::Deleted]);
+                assert_eq!(answers, [DeleteAnswer::Deleted]);
                 self.lasting.remove(&code);
                 self.deleted.insert(code);
             }
@@ -438,10 +441,10 @@ impl Recycling {
         let (now_ms, Some(code)) = (self.model.now_ms, self.queue.pop()) else { return };
         let end_ms = if ends { now_ms } else { u64::MAX >> 16 };
         let (_, answers, _) = self.commit(create(ending(&code.to_string(), Origin::Issued, end_ms)), true);
-        if answers == [StoreAnswer::Taken] {
+        if answers == [CreateAnswer::Taken] {
             return;
         }
-        assert_eq!(answers, [StoreAnswer::Created]);
+        assert_eq!(answers, [CreateAnswer::Created]);
         assert!(!self.lasting.contains(&code), "{code} has a link");
         assert!(!self.deleted.contains(&code), "{code} was deleted by a person");
         if let Some(removed_ms) = self.removed.get(&code) {

@@ -1,0 +1,161 @@
+//! The state of the batches of a handle: which requests of a batch are answered, and who waits for it.
+
+use std::collections::HashMap;
+use std::task::Waker;
+use std::time::Instant;
+
+use carom_shards::Code;
+
+use crate::bridge::{ChangeAnswer, CreateAnswer, LinkAnswer, WriteFailure};
+use carom_limits::BULK_CHUNK_LINES;
+
+/// The reason of an answer that did not come in time.
+pub(super) const LATE: &str = "the store did not answer in time";
+
+/// Bit that marks the token of a request of a batch. The bit above marks look-ups.
+pub(super) const GATHER_TOKEN: u64 = 1 << 62;
+
+/// Number of lowest bits in such a token: the index of the request.
+pub(super) const PLACE_BITS: u32 = 16;
+
+const _: () = assert!(BULK_CHUNK_LINES < 1 << PLACE_BITS);
+
+/// True if a token is one of a batch.
+pub(super) fn is_of_batch(token: u64) -> bool {
+    token & GATHER_TOKEN != 0
+}
+
+/// A type of answers that come in batches.
+pub trait BatchAnswer: Clone + 'static {
+    /// Returns the answer to a request that was not sent.
+    fn refused(reason: &'static str) -> Self;
+
+    /// Returns the answer to a request that was sent and not answered in time.
+    fn late() -> Self;
+
+    /// Takes note that the code of the request goes back to the core, if this answer leaves it free. Returns true if it
+    /// does.
+    fn free_code(&mut self) -> bool;
+}
+
+impl BatchAnswer for CreateAnswer {
+    fn refused(reason: &'static str) -> CreateAnswer {
+        WriteFailure::Refused(reason).into()
+    }
+
+    fn late() -> CreateAnswer {
+        // The link may still be created.
+        WriteFailure::Unconfirmed(LATE).into()
+    }
+
+    fn free_code(&mut self) -> bool {
+        match self {
+            // An answer with an existing link then no longer calls the code spare.
+            CreateAnswer::Existing { spare, .. } => std::mem::take(spare),
+            answer => answer.frees_code(),
+        }
+    }
+}
+
+impl BatchAnswer for ChangeAnswer {
+    fn refused(reason: &'static str) -> ChangeAnswer {
+        WriteFailure::Refused(reason).into()
+    }
+
+    fn late() -> ChangeAnswer {
+        // The change may still be made.
+        WriteFailure::Unconfirmed(LATE).into()
+    }
+
+    fn free_code(&mut self) -> bool {
+        false
+    }
+}
+
+impl BatchAnswer for LinkAnswer {
+    fn refused(reason: &'static str) -> LinkAnswer {
+        LinkAnswer::Refused(reason)
+    }
+
+    fn late() -> LinkAnswer {
+        LinkAnswer::Refused(LATE)
+    }
+
+    fn free_code(&mut self) -> bool {
+        false
+    }
+}
+
+/// All batches of a handle with answers of one type.
+#[derive(Debug)]
+pub struct Gathers<A> {
+    pub(super) by_number: HashMap<u64, Gather<A>>,
+    pub(super) last: u64,
+}
+
+impl<A> Default for Gathers<A> {
+    fn default() -> Gathers<A> {
+        Gathers { by_number: HashMap::new(), last: 0 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Gather<A> {
+    pub(super) places: Vec<AnswerSlot<A>>,
+    /// Requests without an answer.
+    pub(super) left: usize,
+    pub(super) waker: Option<Waker>,
+    pub(super) deadline: Instant,
+    /// True if the task has stopped waiting.
+    pub(super) abandoned: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct AnswerSlot<A> {
+    pub(super) answer: Option<A>,
+    /// The code that the request brings, if it can go to another link should this one not need it.
+    pub(super) code: Option<Code>,
+}
+
+impl<A: BatchAnswer> AnswerSlot<A> {
+    /// Takes the code that is free after this answer.
+    pub(super) fn take_spare(&mut self) -> Option<Code> {
+        let is_free = self.answer.as_mut().is_some_and(A::free_code);
+        if is_free { self.code.take() } else { None }
+    }
+}
+
+impl<A: BatchAnswer> Gathers<A> {
+    /// Takes an answer. Returns the code that becomes free with it, if the task has stopped waiting.
+    pub(super) fn deliver(&mut self, token: u64, answer: A) -> Option<Code> {
+        let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
+        let gather = self.by_number.get_mut(&number)?;
+        let place = gather.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
+        if place.answer.replace(answer).is_none() {
+            gather.left -= 1;
+        }
+        let spare = if gather.abandoned { place.take_spare() } else { None };
+        if gather.left == 0 {
+            gather.waker.take().into_iter().for_each(Waker::wake);
+            if gather.abandoned {
+                self.by_number.remove(&number);
+            }
+        }
+        spare
+    }
+
+    /// Ends all waits.
+    pub(super) fn close(&mut self, now: Instant) {
+        for gather in self.by_number.values_mut() {
+            gather.deadline = gather.deadline.min(now);
+        }
+        self.expire(now);
+    }
+
+    /// Wakes the tasks whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for gather in self.by_number.values_mut().filter(|gather| gather.deadline <= now) {
+            gather.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The requests of a core to the list threads, and their answers.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use carom_shards::DomainId;
+
+use super::ticket::Ticket;
+use carom_model::domains::DomainName;
+use carom_model::query::{
+    Filter, ListFailure, ListPage, ListQuery, PartCounts, TagPage, TagQuery, TagsFailure, UnreadableIndex,
+};
+use carom_model::visits::tally::VisitGroup;
+
+/// A page of links.
+pub type LinksAnswer = Result<ListPage, ListFailure>;
+
+/// A page of tags.
+pub type TagsAnswer = Result<TagPage, TagsFailure>;
+
+/// The newest codes of links that crawlers may follow, each on a line of a `robots.txt`.
+pub type CrawlableAnswer = Result<Arc<str>, UnreadableIndex>;
+
+/// Number of links of each list; `None` until they are counted.
+pub type CountsAnswer = Result<Vec<Option<u64>>, UnreadableIndex>;
+
+/// Hosts with their visits, the most frequent first.
+pub type ReferrersAnswer = Result<Vec<(Box<[u8]>, u64)>, UnreadableIndex>;
+
+/// Domains, in arbitrary order.
+pub type DomainsAnswer = Result<Vec<DomainName>, UnreadableIndex>;
+
+/// Visits of the links of each part.
+pub type PartsAnswer = Result<PartCounts, UnreadableIndex>;
+
+/// A request to the list threads of `services::search`.
+#[derive(Debug)]
+pub enum ListRequest {
+    /// A page of links.
+    Links(Box<ListQuery>, Ticket<LinksAnswer>),
+    /// A page of tags.
+    Tags(Box<TagQuery>, Ticket<TagsAnswer>),
+    /// Codes of the links that crawlers may follow, of one domain.
+    Crawlable(Option<DomainId>, Ticket<CrawlableAnswer>),
+    /// Number of links of each list. Each filter must match one run of an index, so that counting is enough.
+    Counts(Vec<Filter>, Ticket<CountsAnswer>),
+    /// The most visited links in a range of hours.
+    Top {
+        /// The first hour, counted from 1970 UTC.
+        from_hour: u32,
+        /// The end of the range, exclusive.
+        to_hour: u32,
+        /// Number of links.
+        count: usize,
+        /// The task that waits for the answer.
+        ticket: Ticket<LinksAnswer>,
+    },
+    /// The top referring hosts of all links in a range of days, counted from 1970 UTC.
+    Referrers {
+        /// The first day.
+        from_day: u32,
+        /// The last day, inclusive.
+        to_day: u32,
+        /// Number of hosts.
+        count: usize,
+        /// The task that waits for the answer.
+        ticket: Ticket<ReferrersAnswer>,
+    },
+    /// Domains that have links, besides the default one.
+    Domains(Ticket<DomainsAnswer>),
+    /// Visits of the links of apps and domains in a range of hours.
+    Parts {
+        /// The apps and domains.
+        parts: Vec<VisitGroup>,
+        /// The first hour, counted from 1970 UTC.
+        from_hour: u32,
+        /// The end of the range, exclusive.
+        to_hour: u32,
+        /// The task that waits for the answer.
+        ticket: Ticket<PartsAnswer>,
+    },
+}
+
+impl ListRequest {
+    /// True if the request may read links one by one.
+    pub fn may_take_long(&self) -> bool {
+        match self {
+            ListRequest::Links(query, _) => !query.is_by_index(),
+            ListRequest::Tags(query, _) => query.with_visits,
+            ListRequest::Crawlable(..) => false,
+            ListRequest::Counts(..)
+            | ListRequest::Top { .. }
+            | ListRequest::Referrers { .. }
+            | ListRequest::Domains(_)
+            | ListRequest::Parts { .. } => true,
+        }
+    }
+}
+
+/// The queues to the threads that answer list queries, shared by all cores.
+#[derive(Clone, Debug)]
+pub struct ListQueues {
+    /// Queue for queries that are answered at once.
+    pub pages: SyncSender<ListRequest>,
+    /// Queue for queries that may take long.
+    pub searches: SyncSender<ListRequest>,
+}
