@@ -11,12 +11,13 @@ use hyper::header;
 use hyper::{Method, Request, StatusCode};
 
 use super::ApiService;
+use super::admin::status;
 use super::context::{Context, Site};
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::rate_limit::with_quota;
 use super::request::is_read;
-use super::response::{ApiResponse, empty, uncached_redirect, with};
+use super::response::{ApiResponse, empty, json, uncached_redirect, with};
 use super::rest::{openapi, parameters, routes};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::forward;
@@ -91,6 +92,9 @@ impl Context {
                     Err(problem) => problem.into_answer(),
                 }
             }
+            ["shorturl_status"] if self.is_from_this_machine(&request) => {
+                json(StatusCode::OK, &status::gather(&self.services).await)
+            }
             [code] => match percent_decoded(code).strip_suffix('+') {
                 Some(code) => self.preview(code, &request).await,
                 None => self.redirect(code, &request).await,
@@ -141,6 +145,13 @@ impl Context {
             }
             _ => Problem::no_route().into_answer(),
         }
+    }
+
+    /// True if a client on this machine asks, and the admin listener would answer it without a key. Its name for the
+    /// node does not matter.
+    fn is_from_this_machine<B>(&self, request: &Request<B>) -> bool {
+        let origin = request.extensions().get::<RequestOrigin>();
+        origin.is_some_and(|origin| origin.address.to_canonical().is_loopback()) && self.is_trusted(request)
     }
 
     fn is_serving(&self) -> bool {
