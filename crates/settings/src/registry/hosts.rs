@@ -36,7 +36,7 @@ pub(super) const ALLOW: [Setting; 3] = [
         kind: "text",
         default: None,
         secret: true,
-        doc: "Access key with which requests to allow.source are signed, if that is an address of Apollo's configuration service such as http://apollo.example/configfiles/json/APP/CLUSTER/NAMESPACE.",
+        doc: "Access key of Apollo, a configuration service, which signs requests to allow.source.",
         show: |settings| if settings.allow.access_key.is_some() { Shown::Hidden } else { Shown::Unset },
     },
 ];
@@ -72,7 +72,7 @@ pub(super) const BLOCK: [Setting; 3] = [
         kind: "text",
         default: None,
         secret: true,
-        doc: "Access key with which requests to block.source are signed, if that is an address of Apollo's configuration service such as http://apollo.example/configfiles/json/APP/CLUSTER/NAMESPACE.",
+        doc: "Access key of Apollo, a configuration service, which signs requests to block.source.",
         show: |settings| if settings.block.access_key.is_some() { Shown::Hidden } else { Shown::Unset },
     },
 ];
