@@ -9,6 +9,7 @@ use hyper::{HeaderMap, Request};
 use super::caller::Caller;
 use super::context::Context;
 use super::problem::Problem;
+use super::query::Params;
 use carom_model::access::key::ApiKeyHash;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::access::registry::KeyEntry;
@@ -33,6 +34,18 @@ impl Context {
     pub(super) fn admit_to_api<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
         self.refuse_foreign_page(request)?;
         self.authenticate(request)
+    }
+
+    /// Authenticates a request to the public listener by the API key in its query, or else in its headers.
+    ///
+    /// # Errors
+    /// The errors of [`Context::admit_to_api`].
+    pub(super) fn admit_by_query<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
+        let params = Params::of(request.uri().query());
+        let Some(key) = params.text("apiKey") else { return self.admit_to_api(request) };
+        self.refuse_foreign_page(request)?;
+        let source = request.extensions().get::<RequestOrigin>().copied();
+        self.identify(Some(key.as_bytes()), source, version_in(request.headers())?)
     }
 
     /// Authenticates a request by its API key. Returns the context of its caller.

@@ -8,23 +8,14 @@ mod yourls;
 use std::sync::Arc;
 
 use carom_shards::Code;
-use serde_json::{Map, Value};
 
 use super::context::Context;
 use super::problem::Problem;
-use super::rest::create::Create;
-use super::rest::short_urls::CreatedLink;
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
 use carom_model::visits::tally::VisitCounts;
 
 impl Context {
-    /// Creates a link from fields of the REST API, or finds one like it.
-    async fn make_of(&self, fields: &Map<String, Value>) -> Result<CreatedLink, Problem> {
-        let create = self.bounded(|bounds| Create::read(fields, bounds));
-        self.create_link(create.map_err(|invalid| Problem::invalid(&invalid))?).await
-    }
-
     /// Returns the codes that a search term may name: in the domain that it names, or in each domain of the
     /// service.
     pub(super) fn codes_called(&self, term: &str) -> Vec<Code> {

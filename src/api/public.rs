@@ -11,12 +11,13 @@ use hyper::header;
 use hyper::{Method, Request, StatusCode};
 
 use super::ApiService;
+use super::admin::status;
 use super::context::{Context, Site};
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::rate_limit::with_quota;
 use super::request::is_read;
-use super::response::{ApiResponse, empty, uncached_redirect, with};
+use super::response::{ApiResponse, empty, json, uncached_redirect, with};
 use super::rest::{openapi, parameters, routes};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::forward;
@@ -31,7 +32,7 @@ pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
     let context = Context::of(services, site);
     Rc::new(move |request| {
         let context = context.clone();
-        Box::pin(async move { context.route(request).await })
+        Box::pin(async move { context.route(routes::at_version_3(request)).await })
     })
 }
 
@@ -81,15 +82,25 @@ impl Context {
             ["rest", ..] if !self.site.interfaces.shlink => {
                 Problem::interface_off("The REST API", "shlink").into_answer()
             }
-            ["rest", ref rest @ ..] => match self.admit_to_api(&request) {
-                Ok(context) => context.route_api(rest, request).await,
-                Err(problem) => problem.into_answer(),
-            },
+            ["rest", ref rest @ ..] => {
+                let admitted = match rest {
+                    ["v3", "short-urls", "shorten"] => self.admit_by_query(&request),
+                    _ => self.admit_to_api(&request),
+                };
+                match admitted {
+                    Ok(context) => context.route_api(rest, request).await,
+                    Err(problem) => problem.into_answer(),
+                }
+            }
+            ["shorturl_status"] if self.is_from_this_machine(&request) => {
+                json(StatusCode::OK, &status::gather(&self.services).await)
+            }
             [code] => match percent_decoded(code).strip_suffix('+') {
                 Some(code) => self.preview(code, &request).await,
                 None => self.redirect(code, &request).await,
             },
             [code, "qr-code"] => self.public_qr(code, &request).await,
+            [code, "track"] => self.pixel(code, &request).await,
             _ => self.no_link_page(&request, self.domain_of(&request), Notice::NotFound),
         }
     }
@@ -120,6 +131,7 @@ impl Context {
             ["v3", "visits"] => self.all_visits().await,
             ["v3", "short-urls", code, "qr"] => self.qr(&percent_decoded(code), query).await,
             ["v3", "short-urls", code, "visits"] => self.visits_of(&percent_decoded(code), query).await,
+            ["v3", "short-urls", "shorten"] => self.shorten_in_one_step(&request).await,
             // Links with these slugs are reached under `%62ulk` and `%65xport`.
             ["v3", "short-urls", "bulk"] => self.create_bulk(request).await,
             ["v3", "short-urls", "export"] => self.export(&method, query),
@@ -135,6 +147,13 @@ impl Context {
         }
     }
 
+    /// True if a client on this machine asks, and the admin listener would answer it without a key. Its name for the
+    /// node does not matter.
+    fn is_from_this_machine<B>(&self, request: &Request<B>) -> bool {
+        let origin = request.extensions().get::<RequestOrigin>();
+        origin.is_some_and(|origin| origin.address.to_canonical().is_loopback()) && self.is_trusted(request)
+    }
+
     fn is_serving(&self) -> bool {
         let node = &self.services.context().node;
         node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
@@ -142,7 +161,11 @@ impl Context {
 
     /// Looks up a code in a domain, and then in the fallback domain if it has one. Also returns the code that the
     /// result is about.
-    async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::DomainIndex>) -> (Code, OwnedLookup) {
+    pub(super) async fn look_up_at(
+        &self,
+        code: Code,
+        domain: Option<carom_model::domains::DomainIndex>,
+    ) -> (Code, OwnedLookup) {
         let Some(domain) = domain else { return (code, Lookup::Missing) };
         let code = code.within(self.domains().id_at(domain));
         let first = self.services.look_up(code).await;
@@ -168,7 +191,7 @@ impl Context {
     }
 
     /// Returns the response to a request for a code whose look-up has ended. Counts the request, and records the visit.
-    fn answer_lookup<B>(
+    pub(super) fn answer_lookup<B>(
         &self,
         request: &Request<B>,
         domain: Option<carom_model::domains::DomainIndex>,

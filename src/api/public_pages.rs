@@ -1,6 +1,8 @@
-//! Pages that visitors meet: the form that creates a link, the page of a created link, previews, and QR codes.
+//! Pages that visitors meet: the form that creates a link, the page of a created link, previews, QR codes, and the
+//! tracking pixel.
 
 pub(in crate::api) mod home;
 pub(in crate::api) mod pictures;
+pub(in crate::api) mod pixel;
 pub(in crate::api) mod preview;
 pub(in crate::api) mod qr;

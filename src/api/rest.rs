@@ -16,6 +16,7 @@ pub(in crate::api) mod parameters;
 pub(in crate::api) mod patch;
 pub(in crate::api) mod routes;
 pub(in crate::api) mod short_urls;
+pub(in crate::api) mod single_step;
 pub(in crate::api) mod streaming;
 pub(in crate::api) mod tag_changes;
 pub(in crate::api) mod tags;

@@ -25,7 +25,7 @@ pub(super) fn start(
     let setup = HostListSetup {
         kind,
         hosts: list.hosts.clone(),
-        source: list.source.as_ref().map(|source| open(kind, settings, source)).transpose()?,
+        source: list.source.as_ref().map(|source| open(kind, settings, list, source)).transpose()?,
         data_dir: settings.data_dir.clone(),
         mailboxes: mailboxes.clone(),
         stats: Arc::clone(stats),
@@ -34,14 +34,20 @@ pub(super) fn start(
 }
 
 /// Opens the source of the dynamic part of a list.
-fn open(kind: ListKind, settings: &Settings, source: &ListSource) -> Result<(HostListSource, Named), Exit> {
+fn open(
+    kind: ListKind,
+    settings: &Settings,
+    list: &HostListSettings,
+    source: &ListSource,
+) -> Result<(HostListSource, Named), Exit> {
     let shown = source.to_string();
     Ok(match source {
         ListSource::File(path) => (HostListSource::File(path.clone()), Named::new(shown.clone(), &shown)),
         ListSource::Http(url) => {
             // The query string may have a secret.
             let place = url.split_once('?').map_or(&**url, |(place, _)| place);
-            (HostListSource::http(url), Named::new(place.to_owned(), url))
+            let access_key = list.access_key.as_ref().map(|key| &*key.0);
+            (HostListSource::http(url, access_key), Named::new(place.to_owned(), url))
         }
         ListSource::Redis => {
             let (redis, whole) = fleet::redis(settings)?.expect("the settings were checked");

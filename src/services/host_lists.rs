@@ -2,11 +2,12 @@
 //! old or new. Each has a static part from the settings and a dynamic part. A thread polls the dynamic part
 //! from a file, from Redis, or from an HTTP address ([`source`]).
 //!
-//! The dynamic part is a JSON object whose values are hosts. A malformed allow list counts as empty. A malformed block
+//! The dynamic part is a JSON object whose values are hosts, possibly wrapped by Apollo ([`apollo`]). A malformed allow list counts as empty. A malformed block
 //! list is ignored and the last valid one kept, because a typing error must not unblock hosts. If a source cannot be
 //! read, the last list stays in use, also after a restart: the data directory keeps it. Each core gets every list as a
 //! whole. Only creates and changes of links check the allow list; redirects check the block list, too.
 
+pub mod apollo;
 mod cache;
 pub mod http_text;
 pub mod source;
@@ -213,6 +214,7 @@ struct Reader {
 fn parse(text: Vec<u8>) -> Result<ValidList, String> {
     let value: Value = serde_json::from_slice(&text).map_err(|error| format!("is not valid JSON ({error})"))?;
     let Value::Object(object) = value else { return Err("is not a JSON object".to_owned()) };
+    let object = apollo::unwrapped(object)?;
     let mut valid = ValidList { text, patterns: Vec::new(), wrong: Vec::new() };
     for (id, value) in object {
         let Value::String(host) = value else { return Err(format!("has a value other than a string at {id:?}")) };

@@ -19,7 +19,9 @@ RULES = re.compile(
         (
             # Two fields are compared.
             "validSince must be before validUntil",
-            "private generates a random code, so it cannot be combined with customSlug",
+            "private generates a random code, so it cannot be combined with",
+            # The prefix and the slug behind it have one limit together.
+            r"customSlug has \d+ characters; at most 64 are allowed",
             # The slug belongs to another link.
             "error/non-unique-slug",
             "This slug is already in use",

@@ -48,6 +48,9 @@ pub struct RedirectRequest {
     pub asked_to_close: bool,
 }
 
+/// A path that looks like a code and is none: the status, for clients on the machine of the node.
+const STATUS_NAME: &[u8] = b"shorturl_status";
+
 /// Predicts the code that bytes ask for, if they begin as most requests do. It is only a guess for prefetching:
 /// nothing is checked.
 #[inline]
@@ -82,6 +85,9 @@ pub(crate) fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool) -> Opti
         Some(_) => return None,
         None => (path, Span::default()),
     };
+    if path == STATUS_NAME {
+        return None;
+    }
     let code = Code::parse(path).ok()?;
     Some(RedirectRequest {
         code,

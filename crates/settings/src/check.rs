@@ -44,8 +44,8 @@ impl<'a> Checker<'a> {
         let open = self.one(Key::Open, value::boolean);
         let space_key = self.space_key();
         let links = self.links(cores.as_ref(), has_redis);
-        let allow = self.hosts((Key::AllowHosts, Key::AllowSource), has_redis);
-        let block = self.hosts((Key::BlockHosts, Key::BlockSource), has_redis);
+        let allow = self.hosts((Key::AllowHosts, Key::AllowSource, Key::AllowAccessKey), has_redis);
+        let block = self.hosts((Key::BlockHosts, Key::BlockSource, Key::BlockAccessKey), has_redis);
         let domains = self.domains(base_url.as_ref());
         let tls = self.tls(listeners.public());
         let limits = self.limits();

@@ -6,6 +6,7 @@
 
 pub mod access_log;
 mod api;
+pub mod apollo;
 mod bypass;
 pub mod check;
 pub mod colour;
@@ -150,6 +151,8 @@ pub struct HostListSettings {
     pub hosts: Vec<HostPattern>,
     /// The source of the dynamic part.
     pub source: Option<ListSource>,
+    /// The key with which requests to Apollo are signed.
+    pub access_key: Option<Secret>,
 }
 
 /// The domains of a service. Without any, the host of a request is ignored.

@@ -23,7 +23,7 @@ use hyper::{Request, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::create::Create;
+use super::create::{Create, Slug};
 use super::describe::ShortUrl;
 use super::lines::{Line, Lines};
 use super::short_urls::{NewLink, Shown, refused};
@@ -347,16 +347,16 @@ impl Bulk {
             let create = create?;
             if self.dry {
                 return Ok(match create.slug {
-                    Some(slug) => Read::Asked(self.context.new_link(create, slug)),
-                    None => Read::Good,
+                    Some(Slug::Chosen(code)) => Read::Asked(self.context.new_link(create, code)),
+                    Some(Slug::Drawn(_)) | None => Read::Good,
                 });
             }
             if is_refused {
                 return Err(refused("the store accepts no writes right now"));
             }
             self.context.caller.take_create()?;
-            let code = match (create.slug, create.private) {
-                (Some(slug), _) => slug,
+            let code = match (&create.slug, create.private) {
+                (Some(slug), _) => Context::code_of(slug)?,
                 (None, true) => Context::private_code()?,
                 (None, false) => codes.codes.pop().ok_or_else(|| lacking.clone().unwrap_or_else(Problem::no_code))?,
             };

@@ -1,8 +1,9 @@
 //! Reads and checks a request that creates a link. Reports every invalid field at once, by name.
 
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 
-use carom_shards::{Code, Policy, RedirectStatus};
+use carom_shards::{Code, CodeLength, Policy, RedirectStatus};
 use serde_json::{Map, Value};
 
 use crate::api::problem::Invalid;
@@ -13,18 +14,27 @@ use carom_model::destination::long_url::{Authority, LongUrl};
 use carom_model::domains::{DomainName, Domains};
 use carom_model::link::labels::{self, LinkLabels, Tags};
 use carom_model::link::patch::starts_after_expiry;
+use carom_model::link::private_code::DrawnSlug;
 
 /// Upper limit of the seconds for which clients may cache a redirect: the largest that HTTP caches understand (RFC
 /// 9111, section 1.2.2).
 const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
 
+/// Characters that a client may ask for with `shortCodeLength`. The least is Shlink's.
+const DRAWN_LEN: RangeInclusive<usize> = 4..=32;
+
 /// Fields of Shlink's API that this version does not support. A request may send them with the value that asks for
 /// nothing; any other value is refused rather than ignored.
-const NEUTRAL: &[(&str, &[&str])] = &[("validateUrl", &["null", "false"]), ("shortCodeLength", &["null"])];
+const NEUTRAL: &[(&str, &[&str])] = &[("validateUrl", &["null", "false"])];
+
+/// Fields that only a create may have, so that a change may send them with `null` alone.
+const OF_CREATE: &[&str] = &["shortCodeLength", "pathPrefix"];
 
 /// Optional fields, for which `null` means the same as absence.
 const FIELDS: &[&str] = &[
     "customSlug",
+    "shortCodeLength",
+    "pathPrefix",
     "validSince",
     "validUntil",
     "redirectStatus",
@@ -57,11 +67,21 @@ pub(in crate::api) struct Bounds<'a> {
     pub(in crate::api) meant: Option<&'a DomainName>,
 }
 
+/// A slug that a client determines, in whole or in part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::api) enum Slug {
+    /// The client chose it.
+    Chosen(Code),
+    /// The client chose its length or its prefix; the rest is random.
+    Drawn(DrawnSlug),
+}
+
 /// A checked request to create a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::api) struct Create {
     pub(in crate::api) target: LongUrl,
-    pub(in crate::api) slug: Option<Code>,
+    /// The slug that the client chose; `None` for a generated code.
+    pub(in crate::api) slug: Option<Slug>,
     pub(in crate::api) policy: Policy,
     pub(in crate::api) labels: LinkLabels,
     /// True if the link gets a long random code that cannot be guessed.
@@ -78,7 +98,7 @@ impl Create {
     pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Create, Vec<Invalid>> {
         let mut invalid = Vec::new();
         let mut target = None;
-        let mut slug = None;
+        let mut slug = SlugFields::default();
         let mut policy = Policy { forward_query: true, ..Policy::default() };
         let mut labels = LinkLabels::default();
         let (mut find, mut private) = (false, false);
@@ -98,8 +118,10 @@ impl Create {
                 "longUrl" | "domain" => {}
                 _ if value.is_null() && is_known(name) => {}
                 // The forms of Shlink's clients send an empty string for a field that was left empty.
-                "customSlug" | "validSince" | "validUntil" | "maxVisits" if value == "" => {}
-                "customSlug" => take(name, custom_slug(value).map(|code| slug = Some(code))),
+                "customSlug" | "pathPrefix" | "validSince" | "validUntil" | "maxVisits" if value == "" => {}
+                "customSlug" => take(name, text(value).map(|chosen| slug.chosen = Some(chosen))),
+                "pathPrefix" => take(name, text(value).map(|prefix| slug.prefix = Some(prefix))),
+                "shortCodeLength" => take(name, code_len(value).map(|len| slug.len = Some(len))),
                 "validSince" => take(name, instant(value).map(|ms| policy.valid_since_ms = Some(ms))),
                 "validUntil" => take(name, instant(value).map(|ms| policy.valid_until_ms = Some(ms))),
                 "redirectStatus" => take(name, redirect_status(value).map(|status| policy.status = status)),
@@ -118,15 +140,66 @@ impl Create {
                 _ => take(name, neutral(name, value)),
             }
         }
-        if private && slug.is_some() {
-            invalid.push(Invalid::new("private", "generates a random code, so it cannot be combined with customSlug"));
+        let (of_slug, slug) = (slug.named(), slug.into_slug());
+        if let (true, Some(name)) = (private, of_slug) {
+            invalid.push(Invalid::new(
+                "private",
+                format!("generates a random code, so it cannot be combined with {name}"),
+            ));
         }
+        let slug = slug.unwrap_or_else(|(name, reason)| {
+            invalid.push(match fields.get(name) {
+                Some(value) => Invalid::value(name, &reason, value),
+                None => Invalid::new(name, reason),
+            });
+            None
+        });
         if starts_after_expiry(&policy) {
             invalid.push(Invalid::new("validSince", "must be before validUntil"));
         }
         match target {
             Some(target) if invalid.is_empty() => Ok(Create { target, slug, policy, labels, private, find }),
             _ => Err(invalid),
+        }
+    }
+}
+
+/// The fields of a create that determine its slug.
+#[derive(Default)]
+struct SlugFields<'f> {
+    chosen: Option<&'f str>,
+    prefix: Option<&'f str>,
+    len: Option<usize>,
+}
+
+impl SlugFields<'_> {
+    /// Returns the name of a field that determines the slug; `None` if no field does.
+    fn named(&self) -> Option<&'static str> {
+        let named = [
+            (self.chosen.is_some(), "customSlug"),
+            (self.prefix.is_some(), "pathPrefix"),
+            (self.len.is_some(), "shortCodeLength"),
+        ];
+        named.into_iter().find(|(is_set, _)| *is_set).map(|(_, name)| name)
+    }
+
+    /// Returns the slug. As in Shlink, a chosen one makes the length irrelevant, and gets the prefix.
+    ///
+    /// # Errors
+    /// The invalid field, with the reason.
+    fn into_slug(self) -> Result<Option<Slug>, (&'static str, String)> {
+        let prefix = self.prefix.unwrap_or_default();
+        match (self.chosen, self.len) {
+            (Some(chosen), _) => {
+                let code = custom_slug(&format!("{prefix}{chosen}")).map_err(|reason| ("customSlug", reason))?;
+                Ok(Some(Slug::Chosen(code)))
+            }
+            (None, None) if prefix.is_empty() => Ok(None),
+            (None, len) => {
+                let len = len.unwrap_or(CodeLength::DEFAULT.get());
+                let drawn = DrawnSlug::new(prefix, len).map_err(|error| ("pathPrefix", error.to_string()))?;
+                Ok(Some(Slug::Drawn(drawn)))
+            }
         }
     }
 }
@@ -183,8 +256,16 @@ fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainNam
     }
 }
 
-fn custom_slug(value: &Value) -> Result<Code, String> {
-    let text = value.as_str().ok_or("must be a string")?;
+fn text(value: &Value) -> Result<&str, String> {
+    value.as_str().ok_or_else(|| "must be a string".to_owned())
+}
+
+fn code_len(value: &Value) -> Result<usize, String> {
+    let len = whole_number(value).map(|len| len as usize).filter(|len| DRAWN_LEN.contains(len));
+    len.ok_or_else(|| format!("must be a whole number from {} to {}", DRAWN_LEN.start(), DRAWN_LEN.end()))
+}
+
+fn custom_slug(text: &str) -> Result<Code, String> {
     let code = Code::parse(text.as_bytes()).map_err(|error| error.to_string())?;
     if code.is_reserved() {
         return Err("is reserved by the service; choose another".to_owned());
@@ -238,6 +319,9 @@ pub(in crate::api) fn flag(value: &Value) -> Result<bool, String> {
 }
 
 pub(in crate::api) fn neutral(name: &str, value: &Value) -> Result<(), String> {
+    if OF_CREATE.contains(&name) {
+        return if value.is_null() { Ok(()) } else { Err("applies only when a link is created".to_owned()) };
+    }
     match NEUTRAL.iter().find(|(known, _)| *known == name) {
         Some((_, values)) if values.contains(&value.to_string().as_str()) => Ok(()),
         Some((_, values)) => Err(format!("is not supported; omit it or send {}", values.join(" or "))),
@@ -265,7 +349,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(create.target.as_str(), "http://example.com/");
-        assert_eq!(create.slug.unwrap().to_string(), "my-slug_1");
+        assert_eq!(create.slug, Some(chosen("my-slug_1")));
         assert_eq!(create.policy.status, RedirectStatus::PermanentRedirect);
         assert_eq!(create.policy.cache_seconds, Some(60));
         assert_eq!(create.policy.valid_until_ms, Some(1_801_393_200_000));
@@ -276,6 +360,41 @@ mod tests {
         assert!(create.find && !create.private);
         let plain = read(&json!({"longUrl": "http://a/", "private": true})).unwrap();
         assert!(plain.policy.forward_query && plain.private, "the query goes along unless that is not wanted");
+    }
+
+    fn chosen(slug: &str) -> Slug {
+        Slug::Chosen(Code::parse(slug.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_slug_is_chosen_or_drawn() {
+        let drawn = |prefix: &str, len| Some(Slug::Drawn(DrawnSlug::new(prefix, len).unwrap()));
+        for (fields, slug) in [
+            (json!({}), None),
+            (json!({"pathPrefix": "", "shortCodeLength": null}), None),
+            (json!({"shortCodeLength": 4}), drawn("", 4)),
+            (json!({"shortCodeLength": 5.0, "pathPrefix": "sale-"}), drawn("sale-", 5)),
+            (json!({"pathPrefix": "sale-"}), drawn("sale-", 7)),
+            (json!({"pathPrefix": "sale-", "customSlug": "may", "shortCodeLength": 9}), Some(chosen("sale-may"))),
+        ] {
+            let mut body = json!({"longUrl": "http://a/"});
+            body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            assert_eq!(read(&body).unwrap().slug, slug, "{fields}");
+        }
+        for (fields, wrong) in [
+            (json!({"shortCodeLength": 3}), "shortCodeLength"),
+            (json!({"shortCodeLength": 33}), "shortCodeLength"),
+            (json!({"shortCodeLength": "7"}), "shortCodeLength"),
+            (json!({"pathPrefix": 1}), "pathPrefix"),
+            (json!({"pathPrefix": "a/"}), "pathPrefix"),
+            (json!({"pathPrefix": "x".repeat(60)}), "pathPrefix"),
+            (json!({"pathPrefix": "re", "customSlug": "st"}), "customSlug"),
+            (json!({"private": true, "shortCodeLength": 7}), "private"),
+        ] {
+            let mut body = json!({"longUrl": "http://a/"});
+            body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            assert_eq!(read(&body).unwrap_err(), [wrong], "{fields}");
+        }
     }
 
     #[test]

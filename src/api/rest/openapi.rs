@@ -22,7 +22,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::api::rest::routes::ROUTES;
+    use crate::api::rest::routes::{ROUTES, SINGLE_STEP_PATH};
 
     fn document() -> Value {
         serde_json::from_str(DOCUMENT).unwrap()
@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn head_is_allowed_exactly_where_get_is() {
-        for (path, allow) in ROUTES {
+        // A HEAD must have no effect, and a GET of this path has one.
+        for (path, allow) in ROUTES.iter().filter(|(path, _)| *path != SINGLE_STEP_PATH) {
             let has = |method| allow.split(", ").any(|allowed| allowed == method);
             assert_eq!(has("GET"), has("HEAD"), "{path}");
         }

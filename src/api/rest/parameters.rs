@@ -5,7 +5,7 @@
 
 use hyper::Method;
 
-use super::routes::route_of;
+use super::routes::{SINGLE_STEP_PATH, route_of};
 use crate::api::problem::Invalid;
 use crate::api::query::pairs;
 use crate::bridge::BULK_PATH;
@@ -55,6 +55,7 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
             "apiKeyName",
         ],
     ),
+    (SINGLE_STEP_PATH, "GET", &["apiKey", "longUrl", "format"]),
     ("/rest/v3/short-urls/{shortCode}", "GET", &["domain"]),
     ("/rest/v3/short-urls/{shortCode}", "PATCH", &["domain"]),
     ("/rest/v3/short-urls/{shortCode}", "DELETE", &["domain"]),

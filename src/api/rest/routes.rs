@@ -4,11 +4,15 @@
 //! description for clients (`openapi.json`), so every path that is served is also described.
 
 use hyper::header;
-use hyper::{Method, StatusCode, Uri};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Method, Request, StatusCode, Uri};
 
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, empty, with};
 use crate::bridge::BULK_PATH;
+
+/// Path of the creation with one `GET`.
+pub(super) const SINGLE_STEP_PATH: &str = "/rest/v3/short-urls/shorten";
 
 /// Paths in the notation of the description, each with its methods in the notation of the header `Allow`.
 pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
@@ -22,6 +26,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/{shortCode}", "GET, HEAD"),
     ("/{shortCode}+", "GET, HEAD"),
     ("/{shortCode}/qr-code", "GET, HEAD"),
+    ("/{shortCode}/track", "GET, HEAD"),
     ("/v4/shorten", "POST"),
     ("/v4/expand", "POST"),
     ("/yourls-api.php", "GET, HEAD, POST"),
@@ -31,6 +36,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/short-urls", "GET, HEAD, POST"),
     (BULK_PATH, "POST"),
     ("/rest/v3/short-urls/export", "GET, HEAD"),
+    (SINGLE_STEP_PATH, "GET"),
     ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}/qr", "GET, HEAD"),
@@ -40,6 +46,23 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/domains", "GET, HEAD"),
     ("/rest/v3/mercure-info", "GET, HEAD"),
 ];
+
+/// Versions of the REST API that Shlink still serves for clients of before version 3.
+const FORMER_VERSIONS: [&str; 2] = ["/rest/v1/", "/rest/v2/"];
+
+/// Returns a request with the path of version 3 if it has that of version 1 or 2. The paths of all versions mean the same.
+pub(in crate::api) fn at_version_3<B>(mut request: Request<B>) -> Request<B> {
+    let path = request.uri().path();
+    let Some(rest) = FORMER_VERSIONS.iter().find_map(|former| path.strip_prefix(former)) else { return request };
+    let query = request.uri().query().map_or_else(String::new, |query| format!("?{query}"));
+    let mut parts = request.uri().clone().into_parts();
+    // As long as the former one, and of the same characters, so that it is a path as well.
+    parts.path_and_query = PathAndQuery::try_from(format!("/rest/v3/{rest}{query}")).ok();
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+    request
+}
 
 /// Returns the methods that a path allows; empty if the path is unknown. A name of the API is not also a short
 /// code: links with the slugs `bulk` and `export` are reached with an escape, as `%62ulk` and `%65xport`.
@@ -114,6 +137,19 @@ mod tests {
         assert_eq!((status(Method::GET, b"/%C3%A9"), status(Method::OPTIONS, b"/")), (None, None));
         let answer = without_path(&Method::OPTIONS, &Uri::from_static("*")).unwrap();
         assert_eq!(answer.headers()[header::ALLOW], "GET, HEAD, POST, PATCH, DELETE, PUT, OPTIONS");
+    }
+
+    #[test]
+    fn former_versions_lead_to_the_same_paths() {
+        let path = |path: &str| {
+            at_version_3(Request::builder().uri(path).body(()).unwrap()).uri().path_and_query().unwrap().to_string()
+        };
+        assert_eq!(path("/rest/v1/short-urls/abc?domain=a%20b"), "/rest/v3/short-urls/abc?domain=a%20b");
+        assert_eq!(path("/rest/v2/tags/stats"), "/rest/v3/tags/stats");
+        assert_eq!(path("http://a.example/rest/v2/visits"), "/rest/v3/visits");
+        for other in ["/rest/v3/tags", "/rest/v4/tags", "/rest/v1", "/rest/v10/tags", "/v1/tags", "/rest/health?v"] {
+            assert_eq!(path(other), other);
+        }
     }
 
     #[test]

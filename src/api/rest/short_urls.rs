@@ -10,7 +10,7 @@ use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::create::{Bounds, Create};
+use super::create::{Bounds, Create, Slug};
 use super::patch;
 use crate::api::context::Context;
 use crate::api::fields;
@@ -27,7 +27,7 @@ use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreat
 use carom_model::access::usage::Quota;
 use carom_model::dates::INSTANT_MS_MAX;
 use carom_model::domains::DomainName;
-use carom_model::link::private_code;
+use carom_model::link::private_code::{self, DrawnSlug};
 use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_model::visits::tally::VisitCounts;
 
@@ -64,6 +64,8 @@ pub(in crate::api) struct CreatedLink {
 pub(in crate::api) struct NewLink {
     pub(in crate::api) link: Arc<Link>,
     pub(in crate::api) reuse: Reuse,
+    /// Draws another slug if the code is taken; `None` if the client chose the slug, or the code was issued.
+    pub(in crate::api) drawn: Option<DrawnSlug>,
     /// Marks the idempotency key as in use until dropped; `None` without a key.
     pub(in crate::api) pending: Option<Rc<PendingCreate>>,
 }
@@ -115,6 +117,12 @@ impl Context {
         self.create_with_quota(create, None).await
     }
 
+    /// Creates a link from fields of the REST API, or finds one like it.
+    pub(in crate::api) async fn make_of(&self, fields: &Map<String, Value>) -> Result<CreatedLink, Problem> {
+        let create = self.bounded(|bounds| Create::read(fields, bounds));
+        self.create_link(create.map_err(|invalid| Problem::invalid(&invalid))?).await
+    }
+
     async fn create_with_quota(
         &self,
         create: Create,
@@ -126,8 +134,8 @@ impl Context {
     }
 
     async fn create_one(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Shown, Problem> {
-        let code = match create.slug {
-            Some(slug) => slug,
+        let code = match &create.slug {
+            Some(slug) => Context::code_of(slug)?,
             None => self.fresh_code(create.private).await?,
         };
         let new = NewLink { pending, ..self.new_link(create, code) };
@@ -159,18 +167,18 @@ impl Context {
                 CreateAnswer::Taken if tried == CODES_TRIED_MAX => break,
                 CreateAnswer::Taken => {}
             }
-            match new.link.origin {
+            let code = match (new.link.origin, &new.drawn) {
+                (Origin::Custom, Some(drawn)) => Context::drawn_code(drawn)?,
                 // The link that was found may have been deleted meanwhile.
-                Origin::Custom if new.reuse == Reuse::Any => new.reuse = Reuse::Never,
-                Origin::Custom => return Err(Problem::slug_taken(&new.link.code.as_slug().to_string())),
-                Origin::Issued => {
-                    let code = self.fresh_code(new.link.is_private()).await?.within(new.link.code.domain());
-                    new.link = Arc::new(Link { code, ..Link::clone(&new.link) });
-                    if tried >= REUSES_TRIED_MAX {
-                        new.reuse = Reuse::Never;
-                    }
-                }
+                (Origin::Custom, None) if new.reuse == Reuse::Any => new.link.code,
+                (Origin::Custom, None) => return Err(Problem::slug_taken(&new.link.code.as_slug().to_string())),
+                (Origin::Issued, _) => self.fresh_code(new.link.is_private()).await?,
+            };
+            if code == new.link.code || tried >= REUSES_TRIED_MAX {
+                new.reuse = Reuse::Never;
             }
+            let code = code.within(new.link.code.domain());
+            new.link = Arc::new(Link { code, ..Link::clone(&new.link) });
             answer = self.insert(&new).await;
         }
         Err(Problem::unavailable("All short codes that were tried are taken. Try again."))
@@ -181,12 +189,25 @@ impl Context {
     }
 
     pub(in crate::api) fn private_code() -> Result<Code, Problem> {
-        private_code::draw().map_err(|_| {
-            Problem::unavailable("The operating system cannot provide random bytes for a private code. Try again.")
-        })
+        private_code::draw().map_err(|_| no_random_bytes())
     }
 
-    async fn insert(&self, NewLink { link, reuse, pending }: &NewLink) -> CreateAnswer {
+    /// Returns the code of a slug that a client determined.
+    ///
+    /// # Errors
+    /// 503 if it is to be drawn, and the operating system provides no random bytes.
+    pub(in crate::api) fn code_of(slug: &Slug) -> Result<Code, Problem> {
+        match slug {
+            Slug::Chosen(code) => Ok(*code),
+            Slug::Drawn(drawn) => Context::drawn_code(drawn),
+        }
+    }
+
+    fn drawn_code(drawn: &DrawnSlug) -> Result<Code, Problem> {
+        drawn.draw().map_err(|_| no_random_bytes())
+    }
+
+    async fn insert(&self, NewLink { link, reuse, pending, .. }: &NewLink) -> CreateAnswer {
         let answer = self.services.create(pending.as_ref(), link, *reuse).await;
         self.services.give_back_unused(link, &answer);
         answer
@@ -297,6 +318,10 @@ impl Context {
     /// Returns the link that a request asks for, under that code, with the rule for reuse.
     pub(in crate::api) fn new_link(&self, create: Create, code: Code) -> NewLink {
         let is_chosen = create.slug.is_some();
+        let drawn = match &create.slug {
+            Some(Slug::Drawn(drawn)) => Some(drawn.clone()),
+            Some(Slug::Chosen(_)) | None => None,
+        };
         // A private link is never shared with another caller.
         let reuse = if create.find && !create.private {
             Reuse::Any
@@ -306,7 +331,7 @@ impl Context {
             Reuse::Recent
         };
         let origin = if is_chosen { Origin::Custom } else { Origin::Issued };
-        NewLink { link: Arc::new(self.link_of(create, code, origin)), reuse, pending: None }
+        NewLink { link: Arc::new(self.link_of(create, code, origin)), reuse, drawn, pending: None }
     }
 
     /// Builds the record of a requested link with that code.
@@ -325,7 +350,7 @@ impl Context {
     }
 
     /// Returns the response that shows a link. Reads its visits from the store if `counts` is `None`.
-    async fn show(&self, link: &Link, counts: Option<VisitCounts>) -> ApiResponse {
+    pub(super) async fn show(&self, link: &Link, counts: Option<VisitCounts>) -> ApiResponse {
         let counts = match counts {
             Some(counts) => counts,
             None => {
@@ -365,6 +390,10 @@ fn write_failed(failure: &WriteFailure) -> Problem {
         WriteFailure::NeedsRedis { asked: false } => refused(NEEDS_REDIS),
         WriteFailure::NeedsRedis { asked: true } => Problem::unconfirmed(NEEDS_REDIS),
     }
+}
+
+fn no_random_bytes() -> Problem {
+    Problem::unavailable("The operating system cannot provide random bytes for a short code. Try again.")
 }
 
 /// Returns the 503 for a request that changed nothing, with the reason.

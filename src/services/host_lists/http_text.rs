@@ -7,6 +7,8 @@ use ureq::Agent;
 use ureq::http::{StatusCode, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+use super::apollo::Signer;
+use carom_telemetry::clock::unix_ms;
 use carom_tls::{provider, trust};
 
 /// An HTTP address, and its last response.
@@ -17,6 +19,8 @@ pub struct HttpText {
     len_max: u64,
     /// The API key for carom's own listeners.
     key: Option<String>,
+    /// Signs requests to Apollo.
+    signer: Option<Signer>,
     /// The `ETag` and the text of the last response.
     last: Option<(String, Vec<u8>)>,
 }
@@ -35,13 +39,20 @@ impl HttpText {
             .user_agent(concat!("carom/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls.build())
             .build();
-        HttpText { agent: agent.into(), url: url.to_owned(), len_max, key: None, last: None }
+        HttpText { agent: agent.into(), url: url.to_owned(), len_max, key: None, signer: None, last: None }
     }
 
     /// Adds an API key of carom to each request.
     #[must_use]
     pub fn with_key(mut self, key: Option<String>) -> HttpText {
         self.key = key;
+        self
+    }
+
+    /// Signs each request for Apollo.
+    #[must_use]
+    pub fn with_signer(mut self, signer: Option<Signer>) -> HttpText {
+        self.signer = signer;
         self
     }
 
@@ -53,6 +64,9 @@ impl HttpText {
         let mut request = self.agent.get(&self.url).header(header::ACCEPT, "application/json");
         if let Some(key) = &self.key {
             request = request.header("X-Api-Key", key);
+        }
+        for (name, value) in self.signer.iter().flat_map(|signer| signer.headers(unix_ms())) {
+            request = request.header(name, value);
         }
         if let Some((tag, _)) = &self.last {
             request = request.header(header::IF_NONE_MATCH, tag);

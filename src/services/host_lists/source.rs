@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::services::host_lists::apollo::Signer;
 use crate::services::host_lists::http_text::HttpText;
 use crate::services::replication::redis::{Redis, RedisError};
 
@@ -50,9 +51,10 @@ pub enum HostListSource {
 }
 
 impl HostListSource {
-    /// Returns the source for an HTTP address.
-    pub fn http(url: &str) -> HostListSource {
-        HostListSource::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX)))
+    /// Returns the source for an HTTP address. Requests are signed if there is an access key of Apollo.
+    pub fn http(url: &str, access_key: Option<&str>) -> HostListSource {
+        let signer = access_key.and_then(|key| Signer::new(url, key));
+        HostListSource::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX).with_signer(signer)))
     }
 
     /// Reads the list. Blocks for up to two seconds.

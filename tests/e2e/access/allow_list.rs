@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -277,6 +278,8 @@ struct Served {
     answer: (u16, String),
     whole: usize,
     unchanged: usize,
+    /// The headers `Authorization` and `Timestamp` of each request, in lower case.
+    signed: Vec<String>,
 }
 
 /// A configuration service on a port of its own; it ends with the process.
@@ -305,6 +308,9 @@ fn answer_one(stream: &TcpStream, served: &Mutex<Served>) -> Option<()> {
         }
         match line.trim_end().split_once(": ") {
             Some((name, value)) if name.eq_ignore_ascii_case("if-none-match") => tag = Some(value.to_owned()),
+            Some((name, _)) if ["authorization", "timestamp"].contains(&&*name.to_ascii_lowercase()) => {
+                served.lock().unwrap().signed.push(line.trim_end().to_ascii_lowercase());
+            }
             None if line.trim_end().is_empty() => break,
             _ => {}
         }
@@ -324,6 +330,34 @@ fn answer_one(stream: &TcpStream, served: &Mutex<Served>) -> Option<()> {
         (status, _) => format!("HTTP/1.1 {status} No\r\nContent-Length: 2\r\n\r\n{{}}"),
     };
     (&*stream).write_all(head.as_bytes()).ok()
+}
+
+#[test]
+fn apollo_list_is_read_with_signed_requests() {
+    let listed = json!({"appId": "shop", "configurations": {"content": LISTED}, "releaseKey": "1"}).to_string();
+    let served = Arc::new(Mutex::new(Served { answer: (200, listed), ..Served::default() }));
+    let address = serve(&served);
+    let data = tempfile::tempdir().unwrap();
+    let setup = Setup::new(data.path())
+        .over_kernel()
+        .env("CAROM_ALLOW_SOURCE", &format!("http://{address}/configs/shop/default/hosts.json"))
+        .env("CAROM_ALLOW_ACCESS_KEY", "key-of-apollo");
+    let node = setup.start();
+    assert!(may(&mut node.wire(), "dynamic.example"));
+    assert!(!may(&mut node.wire(), "other.example"));
+    served.lock().unwrap().answer = (200, json!({"content": "{\"1\": \"other.example\"}"}).to_string());
+    wait_for_host(&node, "other.example", true);
+    let signed = served.lock().unwrap().signed.clone();
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let times = signed.iter().filter_map(|line| line.strip_prefix("timestamp: ")?.parse::<u64>().ok());
+    let signatures = signed.iter().filter(|line| line.starts_with("authorization: apollo shop:"));
+    let (times, signatures): (Vec<u64>, usize) = (times.collect(), signatures.count());
+    assert!(times.len() >= 2 && times.len() == signatures, "{signed:?}");
+    assert!(times.iter().all(|time| (now_ms - 60_000..=now_ms).contains(time)), "{signed:?}");
+    assert!(!node.log().contains("key-of-apollo") && !node.status().to_string().contains("key-of-apollo"));
+    node.terminate();
+    let (_, said) = setup.env("CAROM_ALLOW_SOURCE", &format!("http://{address}/hosts.json")).fail();
+    assert!(said.contains("the source is none of its addresses") && !said.contains("key-of-apollo"), "{said}");
 }
 
 #[test]

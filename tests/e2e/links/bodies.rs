@@ -40,7 +40,7 @@ fn body(field: &str, value: &[u8]) -> Vec<u8> {
 
 /// Values of other types than the fields have.
 fn of_wrong_types() -> Vec<Bad> {
-    const TEXTS: &[&str] = &["longUrl", "customSlug", "validSince", "validUntil", "title"];
+    const TEXTS: &[&str] = &["longUrl", "customSlug", "pathPrefix", "validSince", "validUntil", "title"];
     const NUMBERS: &[&str] = &["redirectStatus", "cacheSeconds", "maxVisits"];
     const FLAGS: &[&str] = &["forwardQuery", "archived", "crawlable", "private", "findIfExists"];
     let fields = [(TEXTS, "\"x\""), (NUMBERS, "301"), (FLAGS, "true"), (&["tags"], "[\"a\"]")];
@@ -74,7 +74,9 @@ fn out_of_bounds() -> Vec<Bad> {
     values.extend([
         ("domain", text("example.org")),
         ("validateUrl", "true".to_owned()),
-        ("shortCodeLength", "5".to_owned()),
+        ("shortCodeLength", "3".to_owned()),
+        ("shortCodeLength", "33".to_owned()),
+        ("pathPrefix", text("a/")),
     ]);
     values.iter().map(|(field, value)| bad(body(field, value.as_bytes()), "/invalid-data", &[field])).collect()
 }

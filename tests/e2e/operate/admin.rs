@@ -97,6 +97,29 @@ fn key_is_required_off_loopback() {
 }
 
 #[test]
+fn status_is_read_on_this_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let node = setup.start();
+    node.wire().shorten("https://example.org/");
+    let path = "/shorturl_status";
+    let status = node.wire().get_at("go.example", path);
+    assert_eq!((status.status, &status.json()["links"]), (200, &Wire::open(node.admin).get(path).json()["links"]));
+    // As browsers get it, and beside other requests on one connection.
+    let mut wire = node.wire();
+    assert_eq!(wire.get("/none").status, 404);
+    assert!(wire.ask("GET", path, "Accept: text/html\r\n", b"").json()["cores"].is_array());
+    assert_eq!(wire.ask("HEAD", path, "", b"").status, 200);
+    // For clients behind a proxy on this machine, it is an unknown link.
+    for field in ["X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1", "X-Real-IP: 192.0.2.1", "Via: 1.1 a"] {
+        assert_eq!(node.wire().ask("GET", path, &format!("{field}\r\n"), b"").status, 404, "{field}");
+    }
+    let node = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
+    assert_eq!(node.wire().get(path).status, 404, "no caller is trusted");
+    node.terminate();
+}
+
+#[test]
 fn json_log_is_valid() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(&dir.path().join("data")).env("CAROM_LOG_FORMAT", "json").env("CAROM_LOG_LEVEL", "info");

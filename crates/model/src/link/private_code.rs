@@ -1,38 +1,75 @@
-//! Private codes: random codes that are too long to be guessed, so that only those who were given a link can find it.
+//! Random codes. A private code is too long to be guessed, so that only those who were given a link can find it. A drawn
+//! slug has the length that a client asks for.
 
 use std::io;
 
 use carom_shards::Code;
-use carom_shards::code::ALPHABET;
+use carom_shards::code::{ALPHABET, CodeError};
 
 use carom_limits::PRIVATE_CODE_LEN;
 
 /// Number of characters of issued codes: all but the two that are for slugs only.
 const CHARACTERS: u8 = 62;
 
+/// A slug to draw: a prefix that the client chose, and a number of random characters behind it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DrawnSlug {
+    prefix: String,
+    len: usize,
+}
+
+impl DrawnSlug {
+    /// Returns the request for `len` random characters behind `prefix`.
+    ///
+    /// # Errors
+    /// The reason why no such slug exists: a character that slugs cannot have, or too many of them.
+    pub fn new(prefix: &str, len: usize) -> Result<DrawnSlug, CodeError> {
+        Code::parse(format!("{prefix}{}", "0".repeat(len)).as_bytes())?;
+        Ok(DrawnSlug { prefix: prefix.to_owned(), len })
+    }
+
+    /// Draws a slug from the operating system's random generator, uniformly.
+    ///
+    /// # Errors
+    /// The error of the system if it provides no random bytes.
+    pub fn draw(&self) -> io::Result<Code> {
+        loop {
+            let mut slug = self.prefix.clone().into_bytes();
+            slug.extend(random_characters(self.len, system_bytes)?);
+            let code = Code::parse(&slug).map_err(io::Error::other)?;
+            // Few slugs are reserved, so the next one is free of that with near certainty.
+            if !code.is_reserved() {
+                return Ok(code);
+            }
+        }
+    }
+}
+
 /// Draws a code of [`PRIVATE_CODE_LEN`] characters from the operating system's random generator, uniformly.
 ///
 /// # Errors
 /// The error of the system if it provides no random bytes.
 pub fn draw() -> io::Result<Code> {
-    draw_from(|bytes| getrandom::fill(bytes).map_err(io::Error::other))
+    let drawn = random_characters(PRIVATE_CODE_LEN, system_bytes)?;
+    Code::parse(&drawn).map_err(io::Error::other)
 }
 
-fn draw_from(mut fill: impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<Code> {
-    let mut drawn = [0; PRIVATE_CODE_LEN];
-    let mut count = 0;
-    while count < PRIVATE_CODE_LEN {
+fn system_bytes(bytes: &mut [u8]) -> io::Result<()> {
+    getrandom::fill(bytes).map_err(io::Error::other)
+}
+
+/// Draws characters of issued codes, each with the same probability.
+fn random_characters(len: usize, mut fill: impl FnMut(&mut [u8]) -> io::Result<()>) -> io::Result<Vec<u8>> {
+    let mut drawn = Vec::with_capacity(len);
+    while drawn.len() < len {
         let mut bytes = [0; 2 * PRIVATE_CODE_LEN];
         fill(&mut bytes)?;
         // Six bits have 64 values. The two without a character are rejected, which keeps the distribution uniform.
-        for index in bytes.into_iter().map(|byte| byte & 0x3f).filter(|index| *index < CHARACTERS) {
-            if count < PRIVATE_CODE_LEN {
-                drawn[count] = ALPHABET[usize::from(index)];
-                count += 1;
-            }
-        }
+        let indexes = bytes.into_iter().map(|byte| byte & 0x3f).filter(|index| *index < CHARACTERS);
+        let missing = len - drawn.len();
+        drawn.extend(indexes.take(missing).map(|index| ALPHABET[usize::from(index)]));
     }
-    Code::parse(&drawn).map_err(io::Error::other)
+    Ok(drawn)
 }
 
 #[cfg(test)]
@@ -57,11 +94,21 @@ mod tests {
     #[test]
     fn bytes_that_stand_for_no_character_are_thrown_away() {
         let mut calls = 0;
-        let code = draw_from(|bytes| {
+        let drawn = random_characters(16, |bytes| {
             calls += 1;
             bytes.fill(if calls < 3 { 63 } else { 0 });
             Ok(())
         });
-        assert_eq!((code.unwrap().to_string(), calls), ("0".repeat(16), 3));
+        assert_eq!((drawn.unwrap(), calls), ("0".repeat(16).into_bytes(), 3));
+    }
+
+    #[test]
+    fn a_drawn_slug_has_its_prefix_and_length() {
+        let slug = DrawnSlug::new("sale-", 40).unwrap();
+        let (one, other) = (slug.draw().unwrap().to_string(), slug.draw().unwrap().to_string());
+        assert!(one.starts_with("sale-") && one.len() == 45, "{one}");
+        assert!(one["sale-".len()..].bytes().all(|byte| byte.is_ascii_alphanumeric()), "{one}");
+        assert_ne!(one, other);
+        assert!(DrawnSlug::new("a/", 7).is_err() && DrawnSlug::new(&"a".repeat(60), 5).is_err());
     }
 }

@@ -3,16 +3,18 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Checker;
+use crate::apollo::app_of;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem};
 use crate::value::{self, domains, hosts};
-use crate::{BaseUrl, DomainSettings, HostListSettings, ListSource};
+use crate::{BaseUrl, DomainSettings, HostListSettings, ListSource, Secret};
 use carom_model::destination::hosts::host_of;
 use carom_model::domains::{DOMAINS_MAX, UnknownHost};
 
 impl Checker<'_> {
     /// Returns a list of hosts, from its static setting and the source of its dynamic part.
-    pub(super) fn hosts(&mut self, (hosts, source_key): (Key, Key), has_redis: bool) -> HostListSettings {
+    pub(super) fn hosts(&mut self, keys: (Key, Key, Key), has_redis: bool) -> HostListSettings {
+        let (hosts, source_key, access_key) = keys;
         let source = self.one(source_key, hosts::list_source);
         if source == Some(ListSource::Redis) && !has_redis {
             let place = self.sources[source_key as usize].clone();
@@ -20,8 +22,19 @@ impl Checker<'_> {
                 InvalidValue::new("is redis, but the setting redis is not set", "set redis, or write a file or a URL");
             self.problems.push(Problem::of(place, source_key, wrong));
         }
+        let access = self.one(access_key, |written| {
+            let wrong = |_| InvalidValue::new("is not text", "write the access key as text");
+            value::text(written).map(|text| Secret(text.to_owned())).map_err(wrong)
+        });
+        let is_apollo = matches!(&source, Some(ListSource::Http(url)) if app_of(url).is_some());
+        if access.is_some() && !is_apollo {
+            let right = "name an address of Apollo as the source, such as http://apollo.example/configs/APP/CLUSTER/NAMESPACE, or remove the access key";
+            let wrong = InvalidValue::new("signs requests to Apollo, but the source is none of its addresses", right);
+            self.problems.push(Problem::of(self.sources[access_key as usize].clone(), access_key, wrong));
+        }
         let hosts = self.list(hosts, "write at least one host, or remove the setting", hosts::host);
-        HostListSettings { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
+        let hosts = hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect();
+        HostListSettings { hosts, source, access_key: access }
     }
 
     /// Returns the domains besides the default one. A redirect target must not be an address of the service: its

@@ -5,7 +5,7 @@ use crate::keys::{Key, Setting};
 use crate::value::domains::domain_text;
 use carom_model::domains::UnknownHost;
 
-pub(super) const ALLOW: [Setting; 2] = [
+pub(super) const ALLOW: [Setting; 3] = [
     Setting {
         key: Key::AllowHosts,
         name: "allow.hosts",
@@ -28,9 +28,20 @@ pub(super) const ALLOW: [Setting; 2] = [
         doc: "Source of further allowed hosts, read every two seconds: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:allow.",
         show: |settings| source(&settings.allow),
     },
+    Setting {
+        key: Key::AllowAccessKey,
+        name: "allow.access_key",
+        env: "CAROM_ALLOW_ACCESS_KEY",
+        flag: None,
+        kind: "text",
+        default: None,
+        secret: true,
+        doc: "Access key of Apollo, a configuration service, which signs requests to allow.source.",
+        show: |settings| if settings.allow.access_key.is_some() { Shown::Hidden } else { Shown::Unset },
+    },
 ];
 
-pub(super) const BLOCK: [Setting; 2] = [
+pub(super) const BLOCK: [Setting; 3] = [
     Setting {
         key: Key::BlockHosts,
         name: "block.hosts",
@@ -52,6 +63,17 @@ pub(super) const BLOCK: [Setting; 2] = [
         secret: false,
         doc: "Source of further blocked hosts, read every two seconds: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:block.",
         show: |settings| source(&settings.block),
+    },
+    Setting {
+        key: Key::BlockAccessKey,
+        name: "block.access_key",
+        env: "CAROM_BLOCK_ACCESS_KEY",
+        flag: None,
+        kind: "text",
+        default: None,
+        secret: true,
+        doc: "Access key of Apollo, a configuration service, which signs requests to block.source.",
+        show: |settings| if settings.block.access_key.is_some() { Shown::Hidden } else { Shown::Unset },
     },
 ];
 

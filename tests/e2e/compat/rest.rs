@@ -1,0 +1,164 @@
+//! Calls that Shlink has for programs of before its REST API v3, and for mails.
+
+use serde_json::{Value, json};
+
+use crate::support::api_client::new_key;
+use crate::support::http::{SHORT_URLS, Wire};
+use crate::support::links::on_every_kind;
+use crate::support::node::{Node, Setup, wait_until};
+
+const TARGET: &str = "https://example.org/a?b=1";
+const SINGLE_STEP: &str = "/rest/v3/short-urls/shorten?longUrl=https://example.org/a?b%3D1";
+const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
+
+fn with_keys(check: impl FnOnce(&Node, &str, &str)) {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data")).cores(1);
+    let (writer, reader) = (new_key(&setup, "shop", "write-own"), new_key(&setup, "shop", "read"));
+    check(&setup.start(), &writer, &reader);
+}
+
+fn total(wire: &mut Wire, code: &str) -> u64 {
+    wire.get(&format!("{SHORT_URLS}/{code}")).json()["visitsSummary"]["total"].as_u64().unwrap()
+}
+
+#[test]
+fn versions_one_and_two_are_version_three() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).cores(1).start();
+    let mut wire = node.wire();
+    let body = json!({"longUrl": TARGET, "customSlug": "abc", "tags": ["a"]}).to_string();
+    let made = wire.ask("POST", "/rest/v1/short-urls", "Content-Type: application/json\r\n", body.as_bytes());
+    assert_eq!((made.status, made.code()), (200, "abc".to_owned()), "{made:?}");
+    for (path, pointer, value) in [
+        ("short-urls/abc", "/longUrl", json!(TARGET)),
+        ("short-urls?tags[]=a&itemsPerPage=2", "/shortUrls/pagination/totalItems", json!(1)),
+        ("tags/stats", "/tags/data/0/tag", json!("a")),
+        ("health", "/status", json!("pass")),
+        ("short-urls/none", "/status", json!(404)),
+    ] {
+        let reply = |version: u8| wire_json(&node, &format!("/rest/v{version}/{path}"));
+        assert_eq!(reply(3).pointer(pointer), Some(&value), "{path}");
+        assert_eq!((reply(1), reply(2)), (reply(3), reply(3)), "{path}");
+    }
+    for path in ["/rest/v4/short-urls", "/rest/v1", "/rest/v10/health", "/rest/v1/none"] {
+        assert_eq!(wire.get(path).status, 404, "{path}");
+    }
+    assert_eq!(wire.ask("PUT", "/rest/v2/short-urls", "", b"").field("allow"), Some("GET, HEAD, POST"));
+}
+
+fn wire_json(node: &Node, path: &str) -> Value {
+    node.wire().get(path).json()
+}
+
+#[test]
+fn one_get_creates_a_link() {
+    with_keys(|node, writer, _| {
+        let mut wire = node.wire();
+        let made = wire.get(&format!("{SINGLE_STEP}&apiKey={writer}")).json();
+        assert_eq!(made["longUrl"], TARGET);
+        let code = made["shortCode"].as_str().unwrap();
+        assert_eq!(wire.get(&format!("/{code}")).location(), TARGET);
+        for (format, accept) in
+            [("&format=txt", ""), ("", "Accept: text/plain, */*\r\n"), ("&format=txt", "Accept: */*\r\n")]
+        {
+            let reply = wire.ask("GET", &format!("{SINGLE_STEP}{format}&apiKey={writer}"), accept, b"");
+            assert_eq!(reply.field("content-type"), Some("text/plain; charset=utf-8"), "{format}{accept}");
+            assert_eq!(reply.field("cache-control"), Some("no-store"));
+            let path = reply.text().strip_prefix(&node.url("")).unwrap().to_owned();
+            assert_eq!(wire.get(&path).location(), TARGET);
+            assert_ne!(path, format!("/{code}"), "each call creates a link");
+        }
+        let of_header =
+            wire.ask("GET", &format!("{SINGLE_STEP}&format=json"), &format!("X-Api-Key: {writer}\r\n"), b"");
+        assert_eq!(of_header.json()["longUrl"], TARGET);
+    });
+}
+
+#[test]
+fn one_get_is_refused_like_any_create() {
+    with_keys(|node, writer, reader| {
+        let mut wire = node.wire();
+        let mut get = |query: &str| wire.get(&format!("/rest/v3/short-urls/shorten?{query}"));
+        let url = "longUrl=https://example.org/";
+        get(url).problem(401, "/missing-authentication");
+        get(&format!("{url}&apiKey=wrong")).problem(401, "/invalid-api-key");
+        get(&format!("{url}&apiKey={reader}")).problem(403, "forbidden");
+        for (query, wrong) in [
+            ("", "longUrl"),
+            ("longUrl=", "longUrl"),
+            ("longUrl=ftp://a/", "longUrl"),
+            ("longUrl=https://example.org/&format=xml", "format"),
+            ("longUrl=https://example.org/&customSlug=a", "customSlug"),
+        ] {
+            let problem = get(&format!("{query}&apiKey={writer}")).problem(400, "/invalid-data");
+            assert_eq!(problem["invalidElements"], json!([wrong]), "{query}");
+        }
+        let key = format!("X-Api-Key: {writer}\r\n");
+        assert_eq!(wire.ask("HEAD", "/rest/v3/short-urls/shorten", &key, b"").status, 405);
+    });
+}
+
+#[test]
+fn a_pixel_counts_a_visit() {
+    on_every_kind(|setup| {
+        let node = setup.start();
+        let mut wire = node.wire();
+        wire.create(&json!({"longUrl": TARGET, "customSlug": "mail"}));
+        wire.create(&json!({"longUrl": TARGET, "customSlug": "off", "archived": true}));
+        for (code, count) in [("mail", 2), ("off", 0), ("none", 0), ("a%20b", 0)] {
+            for _ in 0..2 {
+                let reply = wire.ask("GET", &format!("/{code}/track"), BROWSER, b"");
+                assert_eq!((reply.status, reply.field("content-type")), (200, Some("image/gif")), "{code}");
+                assert!(reply.body.starts_with(b"GIF89a") && reply.body.ends_with(b";"), "{code}");
+                assert_eq!(reply.field("cache-control"), Some("no-store"));
+            }
+            if count > 0 {
+                wait_until("the visits are counted", || total(&mut wire, code) == count);
+            }
+        }
+        assert_eq!(total(&mut wire, "off"), 0);
+    });
+}
+
+#[test]
+fn a_pixel_uses_a_visit_of_a_limited_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).cores(2).start();
+    let mut wire = node.wire();
+    wire.create(&json!({"longUrl": TARGET, "customSlug": "once", "maxVisits": 1}));
+    assert_eq!(wire.get("/once/track").status, 200);
+    assert_eq!(wire.get("/once").status, 410);
+    assert_eq!(wire.get("/once/track").status, 200);
+}
+
+#[test]
+fn a_slug_of_any_length_is_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).cores(2).start();
+    let mut wire = node.wire();
+    for (fields, prefix, len) in [
+        (json!({"shortCodeLength": 4}), "", 4),
+        (json!({"shortCodeLength": 32}), "", 32),
+        (json!({"pathPrefix": "sale-"}), "sale-", 12),
+        (json!({"pathPrefix": "sale-", "shortCodeLength": 9}), "sale-", 14),
+    ] {
+        let target = format!("{TARGET}&len={len}");
+        let mut body = json!({"longUrl": target});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let (one, other) = (wire.create(&body).code(), wire.create(&body).code());
+        assert_ne!(one, other);
+        assert!(one.starts_with(prefix) && one.len() == len, "{one}");
+        assert_eq!(wire.get(&format!("/{one}")).location(), target);
+        body["findIfExists"] = json!(true);
+        // Both were created in one second, so either is the oldest.
+        assert!([one, other].contains(&wire.create(&body).code()));
+    }
+    let chosen = json!({"longUrl": TARGET, "pathPrefix": "sale-", "customSlug": "may", "shortCodeLength": 9});
+    assert_eq!(wire.create(&chosen).code(), "sale-may");
+    wire.create(&chosen).problem(400, "/non-unique-slug");
+    let change = json!({"shortCodeLength": 4}).to_string();
+    let reply =
+        wire.ask("PATCH", &format!("{SHORT_URLS}/sale-may"), "Content-Type: application/json\r\n", change.as_bytes());
+    assert_eq!(reply.problem(400, "/invalid-data")["invalidElements"], json!(["shortCodeLength"]));
+}
