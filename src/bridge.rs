@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-pub use self::answer::{EditsAnswer, LinkAnswer, StoreAnswer, VisitsAnswer};
+pub use self::answer::{EditsAnswer, LinkAnswer, StoreAnswer, TaskLookup, VisitsAnswer};
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::jobs::{Job, JobKind, JobQueues};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};

@@ -12,9 +12,8 @@ use std::time::Instant;
 
 use carom_shards::{Code, CoreId};
 
-use super::{AppsAnswer, EditsAnswer, LinkAnswer, Page, StoreAnswer, VisitsAnswer};
+use super::{AppsAnswer, EditsAnswer, LinkAnswer, Page, StoreAnswer, TaskLookup, VisitsAnswer};
 use carom_model::query::ListAnswer;
-use carom_model::redirect::OwnedLookup;
 use carom_telemetry::stats::LatencySummary;
 
 /// The address of a task that waits for an answer of type `A`: its core, and the number that the core gave to it. The
@@ -202,7 +201,7 @@ answers! {
     /// The end of a job.
     JobDone(JobDone), jobs;
     /// The result of a look-up.
-    Looked(OwnedLookup), looked;
+    Looked(TaskLookup), looked;
     /// Nothing: such an answer does not exist.
     Paused(Pause), pauses;
 }

@@ -144,8 +144,9 @@ pub(super) struct PendingLookup {
     pub(super) asked_storage: bool,
     /// The visitor to record with the answer.
     pub(super) visitor: Option<Visitor>,
-    /// The query of the request. Takes no memory while it is empty.
-    pub(super) query: Vec<u8>,
+    /// The query of the request, or the whole head if the link may have redirect rules. Takes no memory while it is
+    /// empty.
+    pub(super) kept: Vec<u8>,
     /// The entry of the request for the access log.
     pub(super) noted: Option<PendingEntry>,
 }
@@ -171,9 +172,31 @@ impl PendingLookup {
             unconfirmed: false,
             asked_storage: false,
             visitor,
-            query: request.query.of(head).to_vec(),
+            kept: request.query.of(head).to_vec(),
             noted: None,
         }
+    }
+
+    /// Returns the same look-up with the whole head of the request, for a link that may have redirect rules.
+    #[cold]
+    pub(super) fn with_head(self, head: &[u8]) -> PendingLookup {
+        PendingLookup { kept: head.to_vec(), ..self }
+    }
+
+    /// Returns the head of the request, if it was kept.
+    pub(super) fn head(&self) -> Option<&[u8]> {
+        (self.kept.len() > self.request.query.len()).then_some(&self.kept)
+    }
+
+    /// Returns the query of the request.
+    pub(super) fn query(&self) -> &[u8] {
+        if self.head().is_some() { self.request.query.of(&self.kept) } else { &self.kept }
+    }
+
+    /// Returns the same look-up without query and head, which a refusal does not need.
+    pub(super) fn without_query(self) -> PendingLookup {
+        let request = RedirectRequest { query: carom_http::redirect::Span::default(), ..self.request };
+        PendingLookup { request, kept: Vec::new(), ..self }
     }
 }
 

@@ -11,8 +11,6 @@ use crate::support::node::Setup;
 /// it.
 const EXPECTED_FAILURES: &[&str] = &[
     "createShortUrl",
-    "getShortUrlRedirectRules",
-    "setShortUrlRedirectRules",
     "getShortUrlVisits",
     "getTagVisits",
     "getDomainVisits",
