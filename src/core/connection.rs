@@ -20,6 +20,7 @@ use carom_limits::UNREAD_SMALL;
 use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::clients::forwarded::Trust;
 use carom_model::domains;
+use carom_model::redirect::{BorrowedLookup, Lookup};
 use carom_model::visits::Visitor;
 
 /// The state of a connection, with what only that state needs.
@@ -177,10 +178,18 @@ impl PendingLookup {
         }
     }
 
-    /// Returns the same look-up with the whole head of the request, for a link that may have redirect rules.
+    /// Returns the same look-up with the whole head of the request, if the link may have redirect rules.
+    #[inline]
+    pub(super) fn with_head_if(self, may_have_rules: bool, head: &[u8]) -> PendingLookup {
+        if may_have_rules { PendingLookup { kept: head.to_vec(), ..self } } else { self }
+    }
+
+    /// Returns the same look-up for the store, Redis or the visit allowances after this result of memory. They may bring
+    /// a link with redirect rules, unless memory has a link without rules.
     #[cold]
-    pub(super) fn with_head(self, head: &[u8]) -> PendingLookup {
-        PendingLookup { kept: head.to_vec(), ..self }
+    pub(super) fn for_storage(self, found: &BorrowedLookup<'_>, head: &[u8]) -> PendingLookup {
+        let pending = PendingLookup { awaits: Awaits::Storage, asked_storage: true, ..self };
+        pending.with_head_if(!matches!(found, Lookup::Live(_)), head)
     }
 
     /// Returns the head of the request, if it was kept.

@@ -144,9 +144,8 @@ impl Redirects {
                     Err(Remote { owner, hash, wanted }) => {
                         let question = Question { token: conn.token(), hash, code };
                         let awaits = Awaits::Owner { wanted };
-                        let pending = PendingLookup { awaits, unconfirmed, ..pending() };
                         let keeps_head = may_have_rules(data, hash, self.hosts.fallback_of(&code));
-                        let pending = if keeps_head { pending.with_head(head) } else { pending };
+                        let pending = PendingLookup { awaits, unconfirmed, ..pending() }.with_head_if(keeps_head, head);
                         conn.look_up(&self.services, pending, head);
                         self.stats.forwarded_out.add(1);
                         data.mesh.ask(owner, question);
@@ -162,15 +161,11 @@ impl Redirects {
                     conn.token(),
                     AskedAt::this_turn(now),
                 ) else {
-                    let (awaits, asked_storage) = (Awaits::Storage, true);
-                    let pending = PendingLookup { awaits, unconfirmed, asked_storage, ..pending() };
+                    let pending = PendingLookup { unconfirmed, ..pending() }.for_storage(&found, head);
                     if found == Lookup::Ruled {
                         drop(blocked);
-                        return self.redirect_by_rules(conn, now, pending.with_head(head), (head, is_last));
+                        return self.redirect_by_rules(conn, now, pending, (head, is_last));
                     }
-                    // The store or Redis may have a link with rules. A link that was found here has none.
-                    let is_found = matches!(found, Lookup::Live(_));
-                    let pending = if is_found { pending } else { pending.with_head(head) };
                     conn.look_up(&self.services, pending, head);
                     return false;
                 };
