@@ -86,14 +86,12 @@ impl Redirects {
         now: &Now,
     ) -> Option<Late> {
         let pending = conn.take_look_up()?;
-        let found = match pending.head() {
-            Some(head) => Some(link.for_visitor(&rule_visitor(conn, link, &pending.request, head, now))),
-            // The link got its first rules after the request was forwarded without its head.
-            None => None,
-        };
+        let visitor = pending.head().map(|head| rule_visitor(conn, link, &pending.request, head, now));
+        let found = visitor.map(|visitor| link.for_visitor(&visitor));
         conn.enter(ConnState::LookingUp(pending));
         match found {
             Some(found) => self.answer_late(conn, found, may_look_up, now),
+            // The link got its first rules after the request was forwarded without its head.
             None => {
                 self.note_rules(link);
                 self.answer_late(conn, Lookup::NotResident, false, now)

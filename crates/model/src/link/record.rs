@@ -14,7 +14,6 @@ pub mod unknown;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
