@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CoreId};
 
 pub use self::answer::{
-    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, VisitsAnswer, WriteFailure,
+    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer, WriteFailure,
 };
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::jobs::{Job, JobDone, JobKind, JobQueues};

@@ -19,11 +19,15 @@ use super::rate_limit::with_quota;
 use super::request::is_read;
 use super::response::{ApiResponse, empty, json, uncached_redirect, with};
 use super::rest::{openapi, parameters, routes};
+use crate::bridge::TaskLookup;
 use crate::bridge::handle::ServiceHandle;
 use carom_http::forward;
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::access::usage::Quota;
+use carom_model::link::Link;
+use carom_model::link::rules::RuleVisitor;
+use carom_model::link::rules::visitor::place_of;
 use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
 
@@ -130,6 +134,16 @@ impl Context {
             ["v3", "domains"] => self.list_domains(),
             ["v3", "visits"] => self.all_visits().await,
             ["v3", "short-urls", code, "qr"] => self.qr(&percent_decoded(code), query).await,
+            ["v3", "short-urls", code, "redirect-rules"] => {
+                let code = percent_decoded(code);
+                match method {
+                    Method::POST => self.set_redirect_rules(&code, request).await,
+                    _ => self.redirect_rules(&code, query).await,
+                }
+            }
+            ["v3", "short-urls", code, "redirect-rules", "try"] => {
+                self.try_redirect_rules(&percent_decoded(code), query).await
+            }
             ["v3", "short-urls", code, "visits"] => self.visits_of(&percent_decoded(code), query).await,
             ["v3", "short-urls", "shorten"] => self.shorten_in_one_step(&request).await,
             // Links with these slugs are reached under `%62ulk` and `%65xport`.
@@ -161,19 +175,43 @@ impl Context {
 
     /// Looks up a code in a domain, and then in the fallback domain if it has one. Also returns the code that the
     /// result is about.
-    pub(super) async fn look_up_at(
+    pub(super) async fn look_up_at<B>(
         &self,
         code: Code,
         domain: Option<carom_model::domains::DomainIndex>,
+        request: &Request<B>,
     ) -> (Code, OwnedLookup) {
         let Some(domain) = domain else { return (code, Lookup::Missing) };
         let code = code.within(self.domains().id_at(domain));
-        let first = self.services.look_up(code).await;
+        let first = self.look_up_for(code, request).await;
         match self.domains().fallback_of(&code) {
             Some(other) if first.allows_fallback() => {
-                (other, self.services.look_up(other).await.as_fallback(first == Lookup::Unconfirmed))
+                (other, self.look_up_for(other, request).await.as_fallback(first == Lookup::Unconfirmed))
             }
             _ => (code, first),
+        }
+    }
+
+    /// Looks up a code for the visitor that a request describes.
+    async fn look_up_for<B>(&self, code: Code, request: &Request<B>) -> OwnedLookup {
+        let link = match self.services.look_up(code).await {
+            TaskLookup::Plain(lookup) => return lookup,
+            TaskLookup::Ruled(link) => link,
+        };
+        let found = link.for_visitor(&rule_visitor(request, &link, self.services.unix_ms())).to_owned();
+        let may_visit = match &found {
+            // A blocked link uses up no visit.
+            Lookup::Live(Destination { policy, target }) => policy.max_visits.is_none() || self.services.blocks(target),
+            _ => true,
+        };
+        if may_visit {
+            return found;
+        }
+        match self.services.ask_visit(code).await {
+            TaskLookup::Plain(lookup) => lookup,
+            TaskLookup::Ruled(link) => {
+                link.for_visitor(&rule_visitor(request, &link, self.services.unix_ms())).to_owned()
+            }
         }
     }
 
@@ -186,7 +224,7 @@ impl Context {
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
             return self.no_link_page(request, domain, Notice::NotFound);
         };
-        let (code, lookup) = self.look_up_at(code, domain).await;
+        let (code, lookup) = self.look_up_at(code, domain, request).await;
         self.answer_lookup(request, domain, code, &lookup)
     }
 
@@ -228,6 +266,22 @@ impl Context {
             Response::Notice(Notice::TooMany) => self.too_many_page(request),
             Response::Notice(notice) => self.notice(request, notice),
         }
+    }
+}
+
+/// Returns the visitor that a request describes to the rules of a link.
+fn rule_visitor<'r, B>(request: &'r Request<B>, link: &'r Link, now_ms: u64) -> RuleVisitor<'r> {
+    let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
+    let address = request.extensions().get::<RequestOrigin>().map(|source| source.address);
+    RuleVisitor {
+        user_agent: field(header::USER_AGENT),
+        accept_language: field(header::ACCEPT_LANGUAGE),
+        query: request.uri().query().unwrap_or_default().as_bytes(),
+        address,
+        place: place_of(address),
+        now_ms,
+        code: Some(&link.code),
+        ..RuleVisitor::default()
     }
 }
 

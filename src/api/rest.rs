@@ -15,6 +15,7 @@ pub(in crate::api) mod openapi;
 pub(in crate::api) mod parameters;
 pub(in crate::api) mod patch;
 pub(in crate::api) mod routes;
+mod rules;
 pub(in crate::api) mod short_urls;
 pub(in crate::api) mod single_step;
 pub(in crate::api) mod streaming;

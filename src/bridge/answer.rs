@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use carom_model::link::Link;
 use carom_model::link::history::Edit;
+use carom_model::redirect::OwnedLookup;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::VisitCounts;
 
@@ -105,6 +106,15 @@ pub enum LinkAnswer {
     Damaged,
     /// The store cannot be read at present. The reason is in words for the client.
     Refused(&'static str),
+}
+
+/// The result of a look-up for a task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TaskLookup {
+    /// The result for a link without redirect rules.
+    Plain(OwnedLookup),
+    /// A link with redirect rules: the task has the request that they read.
+    Ruled(Arc<Link>),
 }
 
 /// The visit statistics that were asked for; `None` if there is no such link. The reason why they cannot be read is in

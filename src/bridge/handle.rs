@@ -11,6 +11,7 @@ mod jobs;
 mod lending;
 pub mod long;
 mod long_slots;
+mod lookups;
 mod recorders;
 pub(crate) mod recording;
 
@@ -39,7 +40,7 @@ use crate::bridge::{
     PageRequest, ReadRequest, ReaderQueue, Reply, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
-use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
+use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX};
 use carom_model::access::idempotency::{PendingCreate, PendingCreates};
 use carom_model::access::miss_limiter::MissLimiter;
 use carom_model::access::registry::Keyring;
@@ -48,7 +49,7 @@ use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
 use carom_model::query::Filter;
-use carom_model::redirect::{Lookup, OwnedLookup, Response};
+use carom_model::redirect::Response;
 use carom_model::visits::tally::Subject;
 use carom_telemetry::clock::{Clock, monotonic_micros};
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
@@ -158,6 +159,8 @@ pub struct ServiceHandle {
     next_token: Cell<u64>,
     /// Look-ups that the loop has not started yet.
     look_ups: RefCell<VecDeque<(u64, Code)>>,
+    /// Requests for a visit of a limited link that the loop has not passed on yet.
+    visits: RefCell<VecDeque<(u64, Code)>>,
     /// Durations of finished look-ups, each with whether no link was found. The loop counts them.
     look_up_times: RefCell<Vec<(Duration, bool)>>,
     /// Connections whose stream has something for the loop.
@@ -228,6 +231,7 @@ impl ServiceHandle {
             long_requests: RefCell::default(),
             next_token: Cell::new(0),
             look_ups: RefCell::default(),
+            visits: RefCell::default(),
             look_up_times: RefCell::default(),
             notified: RefCell::default(),
             codes: RefCell::new(codes),
@@ -326,19 +330,6 @@ impl ServiceHandle {
         let queue = if request.may_take_long() { searches } else { pages };
         queue.try_send(request).map_err(|error| refusal(&error))?;
         waiter.answer().await.ok_or(LATE)
-    }
-
-    /// Looks a code up: in the memory of its owner, then in the store and Redis. Returns [`Lookup::NotResident`] on
-    /// timeout.
-    pub async fn look_up(&self, code: Code) -> OwnedLookup {
-        let waiter = self.expect_within::<OwnedLookup>(FETCH_TIME_MAX);
-        self.look_ups.borrow_mut().push_back((waiter.token, code));
-        self.call_loop();
-        let begin = Instant::now();
-        let looked = waiter.answer().await.unwrap_or(Lookup::NotResident);
-        let is_absent = matches!(looked, Lookup::Missing | Lookup::Unconfirmed);
-        self.look_up_times.borrow_mut().push((begin.elapsed(), is_absent));
-        looked
     }
 
     /// Takes a fresh code from the core's segment. Waits a bounded time for the replenisher if the segment is empty.
@@ -513,16 +504,6 @@ impl ServiceHandle {
         self.called.set(false);
     }
 
-    /// Returns the next look-up to start.
-    pub fn next_look_up(&self) -> Option<(u64, Code)> {
-        self.look_ups.borrow_mut().pop_front()
-    }
-
-    /// Passes the durations of the look-ups that have ended since the last call to `take`.
-    pub fn take_look_up_times(&self, mut take: impl FnMut(Duration, bool)) {
-        self.look_up_times.borrow_mut().drain(..).for_each(|(time, is_absent)| take(time, is_absent));
-    }
-
     /// Appends the connections whose streams have something for the loop. Some may appear twice, or be gone.
     pub fn take_notified(&self, into: &mut Vec<u32>) {
         into.append(&mut self.notified.borrow_mut());
@@ -544,11 +525,6 @@ impl ServiceHandle {
                 self.waiting.borrow_mut().deliver(token, reply);
             }
         }
-    }
-
-    /// Delivers the result of a look-up.
-    pub fn deliver_lookup(&self, token: u64, looked: OwnedLookup) {
-        self.deliver(token, Reply::Looked(looked));
     }
 
     /// Wakes the tasks that wait for a code, because new codes are available.

@@ -10,13 +10,14 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::answer::{ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, VisitsAnswer};
+use super::answer::{
+    ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer,
+};
 use super::apps::AppsAnswer;
 use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
 };
-use carom_model::redirect::OwnedLookup;
 use carom_telemetry::stats::LatencySummary;
 
 /// Codes that a core lends to the core of the admin listener; none if it needs its own.
@@ -177,7 +178,7 @@ answers! {
     /// The end of a job.
     JobDone(JobDone), jobs;
     /// The result of a look-up.
-    Looked(OwnedLookup), looked;
+    Looked(TaskLookup), looked;
     /// Nothing: such an answer does not exist.
     Paused(Pause), pauses;
 }

@@ -19,6 +19,7 @@ use carom_limits::UNREAD_SMALL;
 use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::clients::forwarded::Trust;
 use carom_model::domains;
+use carom_model::redirect::{BorrowedLookup, Lookup};
 use carom_model::visits::Visitor;
 
 /// Capacity in bytes up to which a send buffer stays with its connection between answers. Larger ones are freed, so
@@ -147,8 +148,9 @@ pub(super) struct PendingLookup {
     pub(super) asked_storage: bool,
     /// The visitor to record with the answer.
     pub(super) visitor: Option<Visitor>,
-    /// The query of the request. Takes no memory while it is empty.
-    pub(super) query: Vec<u8>,
+    /// The query of the request, or the whole head if the link may have redirect rules. Takes no memory while it is
+    /// empty.
+    pub(super) kept: Vec<u8>,
     /// The entry of the request for the access log.
     pub(super) noted: Option<PendingEntry>,
 }
@@ -174,9 +176,39 @@ impl PendingLookup {
             unconfirmed: false,
             asked_storage: false,
             visitor,
-            query: request.query.of(head).to_vec(),
+            kept: request.query.of(head).to_vec(),
             noted: None,
         }
+    }
+
+    /// Returns the same look-up with the whole head of the request, if the link may have redirect rules.
+    #[inline]
+    pub(super) fn with_head_if(self, may_have_rules: bool, head: &[u8]) -> PendingLookup {
+        if may_have_rules { PendingLookup { kept: head.to_vec(), ..self } } else { self }
+    }
+
+    /// Returns the same look-up for the store, Redis or the visit allowances after this result of memory. They may bring
+    /// a link with redirect rules, unless memory has a link without rules.
+    #[cold]
+    pub(super) fn for_storage(self, found: &BorrowedLookup<'_>, head: &[u8]) -> PendingLookup {
+        let pending = PendingLookup { awaits: Awaits::Storage, asked_storage: true, ..self };
+        pending.with_head_if(!matches!(found, Lookup::Live(_)), head)
+    }
+
+    /// Returns the head of the request, if it was kept.
+    pub(super) fn head(&self) -> Option<&[u8]> {
+        (self.kept.len() > self.request.query.len()).then_some(&self.kept)
+    }
+
+    /// Returns the query of the request.
+    pub(super) fn query(&self) -> &[u8] {
+        if self.head().is_some() { self.request.query.of(&self.kept) } else { &self.kept }
+    }
+
+    /// Returns the same look-up without query and head, which a refusal does not need.
+    pub(super) fn without_query(self) -> PendingLookup {
+        let request = RedirectRequest { query: carom_http::redirect::Span::default(), ..self.request };
+        PendingLookup { request, kept: Vec::new(), ..self }
     }
 }
 

@@ -34,7 +34,8 @@ pub(super) struct Remote {
 }
 
 impl Data {
-    pub(super) fn new(shard: Shard, mesh: Mesh) -> Data {
+    pub(super) fn new(mut shard: Shard, mesh: Mesh) -> Data {
+        shard.share_ruled(mesh.ruled_codes());
         let copies = (mesh.peers() > 0).then(|| (LinkCopies::new(), RecentRequests::new()));
         Data { shard, mesh, copies, recalls: PendingRecalls::default() }
     }
@@ -70,7 +71,13 @@ impl Data {
         let answered = mesh.answer_questions(
             shard,
             |shard, questions| shard.prefetch(questions.iter().map(|question| question.hash)),
-            |shard, question, answer| answer(&shard.find(&question.code, question.hash, now_ms)),
+            |shard, question, answer| match shard.find(&question.code, question.hash, now_ms) {
+                Lookup::Ruled => shard.ruled(&question.code).cloned(),
+                found => {
+                    answer(&found);
+                    None
+                }
+            },
         );
         let taken = mesh.take_answers(|arrived| match arrived {
             PeerMessage::Answer { token, found } => {
@@ -82,6 +89,8 @@ impl Data {
                     copies.keep(&code, shard.resolve(&code).0, policy, target);
                 }
             }
+            // Its destination depends on the request, so no copy is kept.
+            ruled @ PeerMessage::Ruled { .. } => _ = take(ruled),
             PeerMessage::Recall { owner, number, hash } => {
                 debug_assert_ne!(owner, shard.me, "a core recalls its own links itself");
                 if let Some((copies, _)) = copies {
@@ -130,6 +139,7 @@ mod tests {
     use crate::core::link_memory::MemoryBudget;
     use crate::core::mesh::{Question, weave};
     use carom_model::link::labels::LinkLabels;
+    use carom_model::link::rules::{RedirectRules, RuleVisitor};
     use carom_model::link::{Link, Origin, Version};
     use carom_shards::{CodeHasher, CoreCount, Policy};
     use carom_telemetry::alarms::Alarm;
@@ -279,6 +289,10 @@ mod tests {
             let stored = self.stored[number];
             match self.cores[core].find(&code(number), 0) {
                 Ok(Lookup::NotResident) => self.fetching.push(asked),
+                Ok(Lookup::Ruled) => {
+                    let link = self.cores[core].shard.ruled(&code(number)).expect("the look-up has found it");
+                    is_right(&whole(link), asked, stored);
+                }
                 Ok(found) => is_right(&found, asked, stored),
                 Err(Remote { owner, hash, .. }) => {
                     let question = Question { token: self.number, hash, code: code(number) };
@@ -302,6 +316,11 @@ mod tests {
                     // More eager than any core would be.
                     Some(code(asked.code))
                 }
+                PeerMessage::Ruled { token, link } => {
+                    let asked = asking.remove(&token).expect("a question is answered once");
+                    is_right(&whole(&link), asked, stored[asked.code]);
+                    None
+                }
                 PeerMessage::Recall { owner, number, .. } => {
                     mail[owner.index()].push_back(Mail::Dropped(number));
                     None
@@ -324,7 +343,7 @@ mod tests {
                     self.cores[core].change(&change, commit, Some(CreateAnswer::Created.to(ticket)))
                 }
                 Some(Mail::Fetched { code, version, as_of }) => {
-                    self.cores[core].shard.keep(&self::code(code), Some(&link(code, version)), as_of);
+                    self.cores[core].shard.keep(&self::code(code), Some(&Arc::new(link(code, version))), as_of);
                     None
                 }
                 Some(Mail::LookedUp { asked, version }) => {
@@ -385,7 +404,15 @@ mod tests {
         format!("https://example.org/{version}")
     }
 
+    /// The result of a look-up of a link with rules, for a visitor that none of them matches.
+    fn whole(link: &Link) -> BorrowedLookup<'_> {
+        assert!(link.has_rules());
+        link.for_visitor(&RuleVisitor::default())
+    }
+
     fn link(number: usize, version: u64) -> Link {
+        let rules = carom_model::testing::rules("https://ios.test/", "device", "ios");
+        let rules = if version % 5 == 2 { rules } else { RedirectRules::default() };
         Link {
             code: code(number),
             policy: Policy::default(),
@@ -393,7 +420,7 @@ mod tests {
             created_ms: 0,
             origin: Origin::Custom,
             version: Version::default(),
-            labels: LinkLabels::default(),
+            labels: LinkLabels { rules, ..LinkLabels::default() },
         }
     }
 

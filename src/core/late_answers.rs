@@ -79,7 +79,8 @@ impl LookupQueues {
         }
     }
 
-    /// Continues a look-up after memory. Returns `Pending` if another thread was asked: its answer carries `token`.
+    /// Continues a look-up after memory. Returns `Pending` if another thread was asked: its answer carries `token`. Also
+    /// returns `Pending` for a link with redirect rules, before anything is asked: the caller must read the rules.
     #[inline]
     pub(super) fn continue_lookup<'a>(
         &mut self,
@@ -104,6 +105,7 @@ impl LookupQueues {
     ) -> Poll<BorrowedLookup<'a>> {
         let AskedAt { tick, followed } = asked;
         let is_asked = match found {
+            Lookup::Ruled => return Poll::Pending,
             Lookup::Live(_) if self.ask_allowance(code, token) => return Poll::Pending,
             // Nothing can tell whether it may be visited.
             Lookup::Live(_) => return Poll::Ready(Lookup::NotResident),

@@ -38,6 +38,9 @@ const BYTES_PER_CODE: u64 = 64;
 /// Divisor of the budget that bounds the filter: at most half of it.
 const FILTER_SHARE: u64 = 2;
 
+/// Divisor of the budget that bounds the links with redirect rules, which take room only as they come.
+const RULED_SHARE: u64 = 8;
+
 /// The links of a core that are in memory.
 #[derive(Debug)]
 pub(super) enum LinkMemory {
@@ -57,6 +60,8 @@ pub(super) struct HotSet {
     codes: KnownCodes,
     /// For each slot, the number of the last commit that changed a code of it.
     changed: Box<[u64]>,
+    /// Bytes of links with redirect rules, which are kept elsewhere and count for the budget.
+    ruled_bytes: u64,
 }
 
 impl LinkMemory {
@@ -113,6 +118,35 @@ impl LinkMemory {
     pub(super) fn keep(&mut self, code: &Code, hash: CodeHash, entry: MapEntry<'_>, as_of: u64) {
         if let LinkMemory::Hot(hot) = self {
             hot.keep(code, hash, entry, as_of);
+        }
+    }
+
+    /// True if a link that was read when `as_of` commits had ended is to be kept with [`LinkMemory::keep`].
+    pub(super) fn may_keep(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
+        matches!(self, LinkMemory::Hot(hot) if hot.wants(code, hash, as_of))
+    }
+
+    /// Returns the bytes that links with redirect rules may take.
+    pub(super) fn ruled_bytes_max(&self) -> u64 {
+        match self {
+            LinkMemory::All(_) => u64::MAX,
+            LinkMemory::Hot(hot) => hot.budget / RULED_SHARE,
+        }
+    }
+
+    /// Sets the bytes that links with redirect rules take, so that the others take less.
+    pub(super) fn set_ruled_bytes(&mut self, bytes: u64) {
+        if let LinkMemory::Hot(hot) = self {
+            hot.ruled_bytes = bytes;
+            hot.share_out();
+        }
+    }
+
+    /// Removes the entry of a link that was kept elsewhere and had to go: it is read from the store again.
+    pub(super) fn drop_marker(&mut self, code: &Code, hash: CodeHash) {
+        match self {
+            LinkMemory::All(_) => unreachable!("all links stay in memory"),
+            LinkMemory::Hot(hot) => _ = hot.links.remove(code, hash),
         }
     }
 
@@ -254,12 +288,12 @@ impl HotSet {
         let filter_max = (budget / FILTER_SHARE).min(room.saturating_sub(CachedLinks::LIMIT_BYTES_MIN));
         let codes = KnownCodes::for_about(codes, (budget / BYTES_PER_CODE) as usize, filter_max);
         let links = CachedLinks::new(hasher, room.saturating_sub(codes.memory_bytes()));
-        HotSet { hasher, budget, links, codes, changed }
+        HotSet { hasher, budget, links, codes, changed, ruled_bytes: 0 }
     }
 
     /// Bytes of the budget that links and codes may take.
     fn room(&self) -> u64 {
-        self.budget.saturating_sub(size_of_val(&*self.changed) as u64)
+        self.budget.saturating_sub(size_of_val(&*self.changed) as u64 + self.ruled_bytes)
     }
 
     /// True if another filter of the codes would fit now.

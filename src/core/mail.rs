@@ -49,7 +49,7 @@ impl Core {
             ToCore::LoadDamaged(ranges) => self.with_shard(|shard| shard.set_unreadable_ranges(ranges)),
             ToCore::StoredCodes(codes) => self.with_shard(|shard| shard.take_codes(codes)),
             ToCore::Fetched { code, link, as_of } => {
-                self.with_shard(|shard| shard.keep(&code, link.as_deref(), as_of));
+                self.with_shard(|shard| shard.keep(&code, link.as_ref(), as_of));
             }
             ToCore::LoadDone => {
                 let core = services.core();

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
 use carom_shards::{Code, CodeHash, CoreCount, CoreId, Policy, RedirectStatus};
 use heapless::spsc::{Consumer, Producer, Queue};
 
+use super::ruled_links::RuledCodes;
+use carom_model::link::Link;
 use carom_model::redirect::{BorrowedLookup, Destination, Lookup};
 
 /// Capacity of a ring in messages, enough for all connections of a busy core. A message without room waits for the next
@@ -57,14 +59,30 @@ struct Part {
 
 /// A message from the core that owns links. Answers and recalls share a ring, so a recall cannot overtake an older
 /// answer. Its confirmation goes by mail (`ToCore::Dropped`), because nothing depends on its order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum FromOwner {
     Part(Part),
+    /// The answer about a link with redirect rules, whole: the asking core has the request.
+    Ruled {
+        token: u64,
+        link: Arc<Link>,
+    },
     /// A request to drop the copy of a link.
     Recall {
         number: u64,
         hash: CodeHash,
     },
+}
+
+impl FromOwner {
+    /// True for an answer, or the last part of one, to the question with this token.
+    fn answers(&self, token: u64) -> bool {
+        match self {
+            FromOwner::Part(part) => part.token == token,
+            FromOwner::Ruled { token: of, .. } => *of == token,
+            FromOwner::Recall { .. } => false,
+        }
+    }
 }
 
 /// A message of the core that owns a link, as the asking core takes it.
@@ -75,6 +93,12 @@ pub(super) enum PeerMessage<'a> {
         /// The token of the question.
         token: u64,
         found: BorrowedLookup<'a>,
+    },
+    /// The answer about a link with redirect rules.
+    Ruled {
+        /// The token of the question.
+        token: u64,
+        link: Arc<Link>,
     },
     /// A request to drop any copy of a link and to confirm that to the owner.
     Recall { owner: CoreId, number: u64, hash: CodeHash },
@@ -104,6 +128,8 @@ pub(super) struct Presence {
     rings: Vec<AtomicI32>,
     /// Number of cores that still have connections.
     open: AtomicUsize,
+    /// Codes of links with redirect rules.
+    ruled: Arc<RuledCodes>,
 }
 
 /// A value on cache lines of its own, so that neighbours do not share one.
@@ -124,6 +150,7 @@ pub(super) fn weave(cores: CoreCount) -> Vec<Mesh> {
         sleeping: cores.cores().map(|_| Padded::default()).collect(),
         rings: cores.cores().map(|_| AtomicI32::new(-1)).collect(),
         open: AtomicUsize::new(cores.get()),
+        ruled: Arc::default(),
     });
     let mut meshes: Vec<Mesh> = cores
         .cores()
@@ -215,6 +242,7 @@ impl Peer {
 
 /// The parts of a result as a message carries them.
 fn encode<'a>(lookup: &BorrowedLookup<'a>) -> (Lookup<()>, Destination<&'a [u8]>) {
+    debug_assert!(*lookup != Lookup::Ruled, "the asking core would not get the rules");
     debug_assert!(*lookup != Lookup::Unconfirmed, "the core of the client asks the fleet, never the owner");
     match *lookup {
         Lookup::Live(destination) => (Lookup::Live(()), destination),
@@ -242,14 +270,15 @@ impl Mesh {
         peer.for_owner.push_back(question);
     }
 
-    /// Answers the questions of all peers through `find`, as far as there is room for the answers. `prefetch` sees each
+    /// Answers the questions of all peers through `find`, as far as there is room for the answers. `find` passes on a
+    /// result, or returns the link if it has redirect rules. `prefetch` sees each
     /// group of questions first, so that it can prefetch. Both receive `links`. Returns the number of questions
     /// answered.
     pub(super) fn answer_questions<L>(
         &mut self,
         links: &mut L,
         mut prefetch: impl FnMut(&mut L, &[Question]),
-        mut find: impl FnMut(&mut L, &Question, &mut dyn FnMut(&BorrowedLookup<'_>)),
+        mut find: impl FnMut(&mut L, &Question, &mut dyn FnMut(&BorrowedLookup<'_>)) -> Option<Arc<Link>>,
     ) -> usize {
         let mut answered = 0;
         for peer in self.peers.iter_mut().flatten() {
@@ -263,9 +292,12 @@ impl Mesh {
                 }
                 prefetch(links, &questions);
                 for question in &questions {
-                    find(links, question, &mut |found| peer.answer_with(question.token, found));
+                    let token = question.token;
+                    if let Some(link) = find(links, question, &mut |found| peer.answer_with(token, found)) {
+                        peer.for_asker.push_back(FromOwner::Ruled { token, link });
+                    }
                     debug_assert!(
-                        matches!(peer.for_asker.back(), Some(FromOwner::Part(part)) if part.token == question.token),
+                        peer.for_asker.back().is_some_and(|last| last.answers(token)),
                         "the asking core would wait forever"
                     );
                 }
@@ -283,6 +315,12 @@ impl Mesh {
             while let Some(message) = answered.dequeue() {
                 let part = match message {
                     FromOwner::Part(part) => part,
+                    FromOwner::Ruled { token, link } => {
+                        debug_assert!(target.is_empty(), "a link came between the parts of an answer");
+                        taken += 1;
+                        take(PeerMessage::Ruled { token, link });
+                        continue;
+                    }
                     FromOwner::Recall { number, hash } => {
                         debug_assert!(target.is_empty(), "a recall came between the parts of an answer");
                         taken += 1;
@@ -309,6 +347,11 @@ impl Mesh {
             }
         }
         taken
+    }
+
+    /// Returns the filter of links with redirect rules that all cores share.
+    pub(super) fn ruled_codes(&self) -> &Arc<RuledCodes> {
+        &self.presence.ruled
     }
 
     /// Returns the number of other cores.
@@ -393,6 +436,11 @@ mod tests {
         Question { token, hash: CodeHasher::new(0).hash(&code), code }
     }
 
+    fn found_by(answer: &mut dyn FnMut(&BorrowedLookup<'_>), found: &BorrowedLookup<'_>) -> Option<Arc<Link>> {
+        answer(found);
+        None
+    }
+
     #[test]
     fn targets_of_every_length_cross_whole() {
         let mut meshes = weave(CoreCount::new(2).unwrap());
@@ -413,7 +461,7 @@ mod tests {
                 ..Policy::default()
             };
             let found = Lookup::Live(Destination { policy, target: &target[..] });
-            assert_eq!(two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&found)), 1);
+            assert_eq!(two.answer_questions(&mut (), |_, _| (), |_, _, answer| found_by(answer, &found)), 1);
             two.hand_over(|_| ());
             let mut seen = None;
             one.take_answers(|arrived| {
@@ -438,7 +486,7 @@ mod tests {
             asked = more;
             one.hand_over(|_| ());
             let found = Lookup::Live(Destination { policy: Policy::default(), target: &target[..] });
-            two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&found));
+            two.answer_questions(&mut (), |_, _| (), |_, _, answer| found_by(answer, &found));
             two.hand_over(|_| ());
             assert!(!two.has_more(), "no question is taken whose answer may not fit");
             one.take_answers(|arrived| {
@@ -460,7 +508,7 @@ mod tests {
         for number in 0..count {
             one.ask(CoreId(1), question(number));
             one.hand_over(|_| ());
-            two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&link));
+            two.answer_questions(&mut (), |_, _| (), |_, _, answer| found_by(answer, &link));
             two.recall(count + number, question(number).hash);
             two.hand_over(|_| ());
         }
@@ -469,13 +517,14 @@ mod tests {
         while seen.len() < 2 * count as usize {
             one.take_answers(|arrived| match arrived {
                 PeerMessage::Answer { token, .. } => seen.push(token),
+                PeerMessage::Ruled { .. } => panic!("no link has rules"),
                 PeerMessage::Recall { owner, number, hash } => {
                     assert_eq!((owner, hash), (CoreId(1), question(number - count).hash));
                     seen.push(number);
                 }
             });
             one.hand_over(|_| ());
-            two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&link));
+            two.answer_questions(&mut (), |_, _| (), |_, _, answer| found_by(answer, &link));
             two.hand_over(|_| ());
         }
         let place = |number| seen.iter().position(|other| *other == number).unwrap();

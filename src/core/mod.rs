@@ -45,6 +45,7 @@ mod recalls;
 mod redirects;
 mod rejections;
 mod request_rules;
+mod ruled_links;
 mod run_loop;
 mod settle;
 mod shard;

@@ -3,12 +3,14 @@
 //! A look-up begins in memory, here or on the core that owns the code, and may continue in the store, in Redis or with
 //! the visit allowances. [`decide`] turns the result into a response, wherever it came from.
 
+mod by_rules;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use carom_shards::Code;
+use carom_shards::{Code, CodeHash};
 
 use super::access;
 use super::answers::Answers;
@@ -35,6 +37,24 @@ const TASK_TOKEN: u64 = 1 << 63;
 /// True if the token of a question is one of a task, not of a connection.
 pub(super) fn is_of_task(token: u64) -> bool {
     token & TASK_TOKEN != 0
+}
+
+/// Sets the client of a request to the one that the proxies name, if the node trusts any.
+#[inline]
+fn name_client(trust: &Trust, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) {
+    match trust.field {
+        Field::Off => {}
+        field if request.is_split => conn.apply_forwarded(trust, &all_of(head, field.as_str())),
+        Field::Forwarded => conn.apply_forwarded(trust, request.forwarded.of(head)),
+        Field::XForwardedFor => conn.apply_forwarded(trust, request.x_forwarded_for.of(head)),
+    }
+}
+
+/// True if the link of a code, or of the code of the default domain that may stand in, may have redirect rules.
+#[inline]
+fn may_have_rules(data: &Data, hash: CodeHash, fallback: Option<Code>) -> bool {
+    let codes = data.shard.ruled_codes();
+    codes.may_hold(hash) || fallback.is_some_and(|code| codes.may_hold(data.shard.resolve(&code).0))
 }
 
 /// The progress of a connection after a late answer to its look-up.
@@ -109,12 +129,7 @@ impl Redirects {
     ) -> bool {
         debug_assert!(matches!(conn.state, ConnState::Open), "one request at a time");
         let data = self.data.as_mut().expect("only cores with a shard have redirects");
-        match self.trust.field {
-            Field::Off => {}
-            field if request.is_split => conn.apply_forwarded(&self.trust, &all_of(head, field.as_str())),
-            Field::Forwarded => conn.apply_forwarded(&self.trust, request.forwarded.of(head)),
-            Field::XForwardedFor => conn.apply_forwarded(&self.trust, request.x_forwarded_for.of(head)),
-        }
+        name_client(&self.trust, conn, request, head);
         let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
         let (decision, code) = if (ConnClient { conn, services: &self.services }).is_limited() {
@@ -129,7 +144,9 @@ impl Redirects {
                     Err(Remote { owner, hash, wanted }) => {
                         let question = Question { token: conn.token(), hash, code };
                         let awaits = Awaits::Owner { wanted };
-                        conn.look_up(&self.services, PendingLookup { awaits, unconfirmed, ..pending() }, head);
+                        let keeps_head = may_have_rules(data, hash, self.hosts.fallback_of(&code));
+                        let pending = PendingLookup { awaits, unconfirmed, ..pending() }.with_head_if(keeps_head, head);
+                        conn.look_up(&self.services, pending, head);
                         self.stats.forwarded_out.add(1);
                         data.mesh.ask(owner, question);
                         return false;
@@ -144,8 +161,11 @@ impl Redirects {
                     conn.token(),
                     AskedAt::this_turn(now),
                 ) else {
-                    let (awaits, asked_storage) = (Awaits::Storage, true);
-                    let pending = PendingLookup { awaits, unconfirmed, asked_storage, ..pending() };
+                    let pending = PendingLookup { unconfirmed, ..pending() }.for_storage(&found, head);
+                    if found == Lookup::Ruled {
+                        drop(blocked);
+                        return self.redirect_by_rules(conn, now, pending, (head, is_last));
+                    }
                     conn.look_up(&self.services, pending, head);
                     return false;
                 };
@@ -220,6 +240,10 @@ impl Redirects {
         let code = pending.code;
         let mut data = self.data.take()?;
         let late = match data.find(&code, now.unix_ms) {
+            Ok(Lookup::Ruled) => {
+                let link = data.shard.ruled(&code).cloned();
+                link.and_then(|link| self.answer_by_rules(conn, &link, true, now))
+            }
             Ok(found) => self.answer_late(conn, found, true, now),
             Err(Remote { owner, hash, wanted }) => {
                 pending.awaits = Awaits::Owner { wanted };
@@ -236,7 +260,7 @@ impl Redirects {
     pub(super) fn give_up(&mut self, conn: &mut Conn, now: &Now) -> bool {
         let Some(pending) = conn.take_look_up() else { return false };
         let request = RedirectRequest { close: true, ..pending.request };
-        let pending = PendingLookup { request, query: Vec::new(), ..pending };
+        let pending = PendingLookup { request, ..pending }.without_query();
         self.respond(conn, pending, Lookup::NotResident, now);
         conn.enter(ConnState::Draining { said_last: false });
         true
@@ -246,13 +270,13 @@ impl Redirects {
     fn respond(&mut self, conn: &mut Conn, pending: PendingLookup, found: BorrowedLookup<'_>, now: &Now) {
         let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
-        let PendingLookup { request, domain, code, since, visitor, query, noted, asked_storage, .. } = pending;
+        let PendingLookup { request, domain, code, since, visitor, asked_storage, .. } = pending;
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
         let mut client = ConnClient { conn, services: &self.services };
         let Decision { response, visit } = decide(&policies, Some(domain), request.head_only, found, &mut client);
         count_response(&self.stats, &response);
         self.services.record_visit(visit, code, || visitor);
-        self.answers[conn.scheme_index()].write(&mut conn.out, &request, &query, &response, now.unix_ms);
+        self.answers[conn.scheme_index()].write(&mut conn.out, &request, pending.query(), &response, now.unix_ms);
         let took = now.instant - since;
         if asked_storage && is_absent {
             // Guesses must not look like slow redirects.
@@ -260,7 +284,7 @@ impl Redirects {
         } else {
             self.latencies.record(took);
         }
-        if let Some(noted) = noted {
+        if let Some(noted) = pending.noted {
             self.services.log_pending(noted, response.status(), took);
         }
     }
@@ -273,6 +297,10 @@ impl Redirects {
             return self.services.deliver_lookup(token, Lookup::Missing);
         };
         match data.find(&code, now.unix_ms) {
+            Ok(Lookup::Ruled) => {
+                let link = data.shard.ruled(&code).cloned().expect("its owner has just found it");
+                self.services.deliver_ruled(token, link);
+            }
             Ok(found) => {
                 let then = block_or_continue(
                     &self.services,
@@ -308,6 +336,20 @@ impl Redirects {
         self.services.deliver_lookup(token & !TASK_TOKEN, found.to_owned());
     }
 
+    /// Delivers a link with redirect rules to the task with that token, which has the request.
+    pub(super) fn answer_task_by_rules(&mut self, token: u64, link: &Arc<Link>) {
+        self.forwarded.remove(&(token & !TASK_TOKEN));
+        self.services.deliver_ruled(token & !TASK_TOKEN, Arc::clone(link));
+    }
+
+    /// Asks whether the task with that token may visit a link once more.
+    pub(super) fn ask_visit_for_task(&mut self, token: u64, code: Code) {
+        let may_ask = self.lookup_queues.as_ref().is_some_and(|queues| queues.ask_allowance(code, token | TASK_TOKEN));
+        if !may_ask {
+            self.services.deliver_lookup(token, Lookup::NotResident);
+        }
+    }
+
     /// Takes the result of a look-up in the store or in Redis. Pending: a link with a visit limit was found, and its
     /// allowance was asked.
     pub(super) fn looked_up<'a>(
@@ -334,6 +376,7 @@ impl Redirects {
             Lookup::Live(_)
             | Lookup::NotYetValid
             | Lookup::Expired
+            | Lookup::Ruled
             | Lookup::Damaged
             | Lookup::NotResident
             | Lookup::Unconfirmed => {}

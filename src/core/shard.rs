@@ -6,6 +6,7 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, MapEntry, owne
 
 use super::all_links::Placed;
 use super::link_memory::{LinkMemory, MemoryBudget};
+use super::ruled_links::{MARKER, RuledCodes, RuledLinks};
 use crate::bridge::{LinkChange, LoadBatch, LoadedPage, StoredCodes};
 use carom_model::link::Link;
 use carom_model::link::record::{self, DamagedRange, RecordRef};
@@ -32,6 +33,8 @@ pub(super) struct Shard {
     cores: CoreCount,
     hasher: CodeHasher,
     links: LinkMemory,
+    /// The links with redirect rules.
+    ruled: RuledLinks,
     /// True if the alarm about unknown codes was raised.
     in_doubt: bool,
     /// Key ranges that could not be read at start; nearly always empty.
@@ -54,6 +57,7 @@ impl Shard {
             cores,
             hasher,
             links: LinkMemory::new(hasher, memory_budget),
+            ruled: RuledLinks::default(),
             in_doubt: false,
             damaged: Arc::default(),
             stats,
@@ -86,8 +90,33 @@ impl Shard {
         match self.links.get(code, hash) {
             Lookup::Live(destination) => destination.at(now_ms),
             Lookup::Missing if self.damaged.iter().any(|range| range.may_hold(code)) => Lookup::Damaged,
+            Lookup::Damaged | Lookup::NotResident if self.ruled.get(code).is_some() => Lookup::Ruled,
             other => other,
         }
+    }
+
+    /// Returns the link that a look-up has found to be [`Lookup::Ruled`].
+    pub(super) fn ruled(&self, code: &Code) -> Option<&Arc<Link>> {
+        self.ruled.get(code)
+    }
+
+    /// Shares the filter of links with redirect rules with all cores.
+    pub(super) fn share_ruled(&mut self, codes: &Arc<RuledCodes>) {
+        self.ruled.share(codes);
+    }
+
+    /// Returns the filter of the codes, of all cores, whose links may have redirect rules.
+    #[inline]
+    pub(super) fn ruled_codes(&self) -> &RuledCodes {
+        self.ruled.codes()
+    }
+
+    /// Keeps a link with redirect rules, whose marker has just been put into the map.
+    fn keep_ruled(&mut self, link: &Arc<Link>, hash: CodeHash) {
+        for code in self.ruled.insert(link, hash, self.links.ruled_bytes_max()) {
+            self.links.drop_marker(&code, self.hasher.hash(&code));
+        }
+        self.links.set_ruled_bytes(self.ruled.bytes());
     }
 
     /// Makes a change visible that is durable with commit number `commit`. Returns the hash of the code, whether it may
@@ -96,13 +125,24 @@ impl Shard {
         let code = change.code();
         let hash = self.hasher.hash(code);
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
+        let had_rules = self.ruled.remove(code);
         let placed = match change {
+            LinkChange::Put(link) if link.has_rules() => {
+                let placed = self.links.put(code, hash, MARKER, commit);
+                if placed.is_served {
+                    self.keep_ruled(link, hash);
+                }
+                placed
+            }
             LinkChange::Put(link) => {
                 let entry = MapEntry::Link { policy: link.policy, target: link.target.as_bytes() };
                 self.links.put(code, hash, entry, commit)
             }
             LinkChange::Remove(_) => Placed { replaced: self.links.remove(code, hash, commit), is_served: true },
         };
+        if had_rules {
+            self.links.set_ruled_bytes(self.ruled.bytes());
+        }
         if !placed.is_served {
             self.report_no_room();
         }
@@ -128,7 +168,12 @@ impl Shard {
             if group.is_empty() {
                 break;
             }
-            group.retain(|loaded| self.links.announce(loaded.hash));
+            group.retain(|loaded| {
+                if record::may_have_rules(loaded.value) {
+                    self.ruled.codes().mark(loaded.hash);
+                }
+                self.links.announce(loaded.hash)
+            });
             for loaded in group.drain(..) {
                 if self.links.wants(&loaded.code, loaded.hash, batch.as_of) {
                     self.load_one(&loaded);
@@ -141,7 +186,12 @@ impl Shard {
     fn load_one(&mut self, loaded: &Loaded<'_>) {
         let Loaded { code, hash, key, value } = *loaded;
         assert_eq!(owner(hash, self.cores), self.me, "a record goes to the owner of its code");
+        let mut with_rules = None;
         let entry = match record::decode(key, value) {
+            Ok(RecordRef::Link(link)) if !link.rules.is_empty() => {
+                with_rules = Some(Arc::new(link.to_link(code)));
+                MARKER
+            }
             Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             Ok(RecordRef::Tombstone(_)) => return,
             Err(error) => {
@@ -152,6 +202,8 @@ impl Shard {
         if self.links.load(&code, hash, entry).is_err() {
             // The remaining links are served.
             self.report_no_room();
+        } else if let Some(link) = with_rules {
+            self.keep_ruled(&link, hash);
         }
     }
 
@@ -199,12 +251,20 @@ impl Shard {
 
     /// Keeps a link that was read from the store when `as_of` commits had ended, unless all are kept anyway. `None`
     /// means that its record is damaged.
-    pub(super) fn keep(&mut self, code: &Code, link: Option<&Link>, as_of: u64) {
+    pub(super) fn keep(&mut self, code: &Code, link: Option<&Arc<Link>>, as_of: u64) {
+        let hash = self.hasher.hash(code);
         let entry = match link {
+            Some(link) if link.has_rules() => {
+                if self.links.may_keep(code, hash, as_of) {
+                    self.links.keep(code, hash, MARKER, as_of);
+                    self.keep_ruled(link, hash);
+                }
+                return self.count();
+            }
             Some(link) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             None => MapEntry::Damaged,
         };
-        self.links.keep(code, self.hasher.hash(code), entry, as_of);
+        self.links.keep(code, hash, entry, as_of);
         self.count();
     }
 
@@ -249,7 +309,7 @@ impl Shard {
         self.stats.wants_codes.set(u64::from(wants_codes));
         self.stats.links.set(self.links.len() as u64);
         self.stats.link_bytes.set(self.links.link_bytes());
-        self.stats.map_bytes.set(self.links.memory_bytes());
+        self.stats.map_bytes.set(self.links.memory_bytes() + self.ruled.bytes());
         self.stats.removed_while_loading.set(self.links.removed_len() as u64);
     }
 }
@@ -263,6 +323,7 @@ mod tests {
     use super::*;
     use crate::bridge::{ChangedCodes, LoadCredit};
     use carom_model::link::labels::LinkLabels;
+    use carom_model::link::rules::RedirectRules;
     use carom_model::link::{Origin, Version};
     use carom_model::redirect::Destination;
 
@@ -328,6 +389,8 @@ mod tests {
 
     fn link(number: usize, stored: Stored) -> Option<Link> {
         let Stored::Link(version, more) = stored else { return None };
+        let rules = carom_model::testing::rules("https://ios.test/", "device", "ios");
+        let rules = if version % 4 == 1 { rules } else { RedirectRules::default() };
         Some(Link {
             code: code(number),
             policy: Policy::default(),
@@ -335,7 +398,7 @@ mod tests {
             created_ms: 0,
             origin: Origin::Custom,
             version: Version::default(),
-            labels: LinkLabels::default(),
+            labels: LinkLabels { rules, ..LinkLabels::default() },
         })
     }
 
@@ -386,7 +449,7 @@ mod tests {
                 Step::Keep { at } if at < self.fetched.len() => {
                     let (number, stored, as_of) = self.fetched.remove(at);
                     if stored != Stored::Nothing {
-                        self.shard.keep(&code(number), link(number, stored).as_ref(), as_of);
+                        self.shard.keep(&code(number), link(number, stored).map(Arc::new).as_ref(), as_of);
                     }
                 }
                 Step::Load { .. } | Step::Keep { .. } => {}
@@ -432,7 +495,10 @@ mod tests {
             for number in (first..CODES).take(count) {
                 let (code, stored) =
                     (code(number), if number == first { Stored::Link(99, 3) } else { self.stored[number] });
-                match link(number, stored) {
+                let in_image = link(number, stored);
+                let is_ruled = number != first && in_image.as_ref().is_some_and(Link::has_rules);
+                match in_image {
+                    Some(link) if link.has_rules() => sealed::append(&mut records, &code, &MapEntry::Damaged),
                     Some(Link { policy, target, .. }) => {
                         sealed::append(&mut records, &code, &MapEntry::Link { policy, target: target.as_bytes() });
                     }
@@ -443,7 +509,7 @@ mod tests {
                 if number == first {
                     changed.push(code);
                 }
-                if number == first || is_damaged {
+                if number == first || is_damaged || is_ruled {
                     let mut replayed = LoadBatch { as_of, ..LoadBatch::default() };
                     self.push(&mut replayed, number);
                     self.sent.push(Sent::Batch(replayed));
@@ -474,6 +540,11 @@ mod tests {
             for number in 0..CODES {
                 let (code, stored) = (code(number), self.stored[number]);
                 let hash = self.shard.hasher().hash(&code);
+                if self.shard.find(&code, hash, 0) == Lookup::Ruled {
+                    let found = self.shard.ruled(&code).map(|link| Link::clone(link));
+                    assert_eq!(found, link(number, stored), "c{number}");
+                    continue;
+                }
                 match (self.shard.find(&code, hash, 0), stored) {
                     // The store is asked.
                     (Lookup::NotResident, _) if is_hot => {}

@@ -370,6 +370,10 @@ impl Work {
             worked = true;
             self.redirects.find_for_task(token, code, &self.now);
         }
+        while let Some((token, code)) = services.next_visit() {
+            worked = true;
+            self.redirects.ask_visit_for_task(token, code);
+        }
         worked
     }
 
@@ -379,6 +383,10 @@ impl Work {
         let mut resumed = std::mem::take(&mut self.notified);
         let (answered, worked) = data.serve(self.now.unix_ms, |message| match message {
             PeerMessage::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
+            PeerMessage::Ruled { token, link } => {
+                self.take_ruled(token, &link, true, &mut resumed);
+                None
+            }
             PeerMessage::Recall { owner, number, .. } => {
                 self.services.context().mailboxes.to(owner).post(ToCore::Dropped { number });
                 None
@@ -407,14 +415,33 @@ impl Work {
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| conn.token() == token)?;
-        match self.redirects.answer_late(conn, *found, may_look_up, &self.now)? {
+        let late = self.redirects.answer_late(conn, *found, may_look_up, &self.now)?;
+        Self::resume_late(&mut self.dirty, conn, late, resumed)
+    }
+
+    /// Delivers a link with redirect rules to the connection or task that waits for it.
+    fn take_ruled(&mut self, token: u64, link: &Arc<Link>, may_look_up: bool, resumed: &mut Vec<u32>) {
+        if is_of_task(token) {
+            return self.redirects.answer_task_by_rules(token, link);
+        }
+        if let Some(conn) = self.conns.get(token as u32).filter(|conn| conn.token() == token)
+            && let Some(late) = self.redirects.answer_by_rules(conn, link, may_look_up, &self.now)
+        {
+            Self::resume_late(&mut self.dirty, conn, late, resumed);
+        }
+    }
+
+    /// Lets a connection go on after a late answer. Returns the code if this core should keep a copy of the link.
+    #[inline]
+    fn resume_late(dirty: &mut Vec<u32>, conn: &mut Conn, late: Late, resumed: &mut Vec<u32>) -> Option<Code> {
+        match late {
             Late::Waits => None,
             Late::Again => {
                 resumed.push(conn.tag.slot);
                 None
             }
             Late::Answered(kept) => {
-                Self::touch(&mut self.dirty, conn);
+                Self::touch(dirty, conn);
                 if conn.state.is_live() {
                     resumed.push(conn.tag.slot);
                 }
@@ -425,6 +452,15 @@ impl Work {
 
     /// Delivers the result of a look-up in the store or in Redis to the connection or task that waits for it.
     pub(super) fn take_look_up(&mut self, code: &Code, token: u64, found: &Lookup<Arc<Link>>, is_allowance: bool) {
+        if let Lookup::Live(link) = found
+            && link.has_rules()
+        {
+            let mut resumed = std::mem::take(&mut self.notified);
+            self.take_ruled(token, link, !is_allowance, &mut resumed);
+            resumed.drain(..).for_each(|slot| self.drained(slot));
+            self.notified = resumed;
+            return;
+        }
         let Poll::Ready(found) = self.redirects.looked_up((code, token), found, is_allowance, &self.now) else {
             return;
         };

@@ -312,6 +312,8 @@ impl Maker {
         let decoded = record::decode(key, value);
         let entry = match &decoded {
             Ok(RecordRef::Tombstone(_)) => return Ok(()),
+            // The map does not hold it, so a start reads it from the store as well.
+            Ok(RecordRef::Link(link)) if !link.rules.is_empty() => MapEntry::Damaged,
             Ok(RecordRef::Link(link)) => MapEntry::Link { policy: link.policy, target: link.target.as_bytes() },
             // A start reads this record from the store and reports it if it is still damaged: another version of the
             // program may be able to read it.

@@ -17,6 +17,16 @@ impl Span {
     pub fn of(self, head: &[u8]) -> &[u8] {
         &head[usize::from(self.at)..][..usize::from(self.len)]
     }
+
+    /// Returns the number of bytes.
+    pub fn len(self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// True if the range is empty.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
 }
 
 /// A request for a short code, as the fast path takes it.
@@ -125,4 +135,35 @@ fn query_span(head: &Head<'_>, begin: usize) -> Option<Span> {
     }
     let method_len = if head.method == Method::Head { "HEAD ".len() } else { "GET ".len() };
     Some(Span { at: u16::try_from(method_len + begin).ok()?, len: u16::try_from(query.len()).ok()? })
+}
+
+/// Returns the value of the first field with this name, in lower case, in the bytes of a head; empty if it is missing.
+pub fn first_of<'h>(head: &'h [u8], name: &str) -> &'h [u8] {
+    let mut rest = head;
+    while let Some(end) = memchr::memchr(b'\n', rest) {
+        rest = &rest[end + 1..];
+        if rest.first().map(u8::to_ascii_lowercase) == name.bytes().next()
+            && let Some((of_line, value)) = rest.split_at_checked(name.len())
+            && of_line.eq_ignore_ascii_case(name.as_bytes())
+            && let Some(value) = value.strip_prefix(b":")
+        {
+            let end = memchr::memchr(b'\n', value).unwrap_or(value.len());
+            return value[..end].trim_ascii();
+        }
+    }
+    b""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_field_of_a_name_is_found() {
+        let head =
+            b"GET /a HTTP/1.1\r\nHost: a\r\naccept-LANGUAGE:\tfr, en \r\nAccept-Language: de\r\nAccept: */*\r\n\r\n";
+        assert_eq!(first_of(head, "accept-language"), b"fr, en");
+        assert_eq!(first_of(head, "accept"), b"*/*");
+        assert_eq!((first_of(head, "acc"), first_of(head, "get /a http/1.1")), (&b""[..], &b""[..]));
+    }
 }

@@ -129,3 +129,26 @@ pub const EDITS_KEPT_FOR: Duration = Duration::from_secs(400 * 86_400);
 
 /// Alarms kept for the status.
 pub const ALARMS_KEPT: usize = 64;
+
+/// Maximum number of redirect rules of one link. A visitor that no rule matches has every rule checked, within some
+/// microseconds.
+pub const REDIRECT_RULES_MAX: usize = 50;
+
+/// Maximum number of conditions of one redirect rule: more than there are types of conditions.
+pub const RULE_CONDITIONS_MAX: usize = 20;
+
+/// Longest text of a condition, in characters: a query parameter, its value, or the name of a city. As in Shlink.
+pub const CONDITION_TEXT_CHARS_MAX: usize = 255;
+
+/// Maximum number of bytes of all redirect rules of a link in their stored form: every copy of its record contains
+/// them, in Redis as well.
+pub const REDIRECT_RULES_LEN_MAX: usize = 16 * 1024;
+
+/// Bytes of `User-Agent` that redirect rules read. Every browser names its platform within the first hundred.
+pub const RULE_AGENT_LEN_MAX: usize = 512;
+
+/// Languages of `Accept-Language` that redirect rules read. Browsers send at most a dozen.
+pub const RULE_LANGUAGES_MAX: usize = 32;
+
+/// Parameters of a query that redirect rules read.
+pub const RULE_QUERY_PARAMETERS_MAX: usize = 128;

@@ -1,6 +1,8 @@
-//! Client addresses behind proxies: which sources carom trusts.
+//! Clients: their addresses behind proxies, and their devices.
 //!
 //! [`networks`] are ranges of addresses; [`forwarded`] reads the fields that proxies add, from trusted peers alone.
+//! [`user_agent_device`] reads the platform from a `User-Agent`.
 
 pub mod forwarded;
 pub mod networks;
+pub mod user_agent_device;

@@ -6,6 +6,7 @@ pub mod labels;
 pub mod patch;
 pub mod private_code;
 pub mod record;
+pub mod rules;
 
 use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
@@ -81,11 +82,12 @@ impl Link {
     }
 
     /// True if a create may return the other link instead of this one. Both have the same destination, policy, tags,
-    /// app and domain, and neither is private: a private link is never given to another client.
+    /// redirect rules, app and domain, and neither is private: a private link is never given to another client.
     pub fn is_like(&self, other: &Link) -> bool {
         let is_same = self.target == other.target && self.requested_policy() == other.requested_policy();
         let (mine, theirs) = (&self.labels, &other.labels);
         let is_found_alike = mine.tags == theirs.tags && mine.crawlable == theirs.crawlable && mine.app == theirs.app;
+        let is_found_alike = is_found_alike && mine.rules == theirs.rules;
         let is_same = is_same && self.code.domain() == other.code.domain();
         is_same && is_found_alike && !self.is_private() && !other.is_private()
     }
@@ -104,6 +106,12 @@ impl Link {
     /// Returns the link's expiry as an entry of the index of ends.
     pub fn expiry(&self) -> Option<DueEvent> {
         self.policy.valid_until_ms.map(|at_ms| DueEvent { at_ms, code: self.code })
+    }
+
+    /// True if the destination depends on the visitor.
+    #[inline]
+    pub fn has_rules(&self) -> bool {
+        !self.labels.rules.is_empty()
     }
 
     /// True if the link has expired.
@@ -135,6 +143,7 @@ impl UrlKey {
             domain,
             delete_at_ms: _,
             idempotency: _,
+            rules,
             unknown: _,
         } = labels;
         let app = app.as_ref().map_or("", |app| app.as_str());
@@ -178,6 +187,10 @@ impl UrlKey {
         if let Some(domain) = domain {
             bytes.extend_from_slice(&[0, 10]);
             bytes.extend_from_slice(&domain.id().to_bytes());
+        }
+        if !rules.is_empty() {
+            bytes.extend_from_slice(&[0, 11]);
+            bytes.extend_from_slice(rules.encoded());
         }
         UrlKey(xxh3_64(&bytes))
     }
@@ -291,6 +304,8 @@ mod tests {
             LinkLabels { app: AppName::parse("app").ok(), ..LinkLabels::default() },
             LinkLabels { domain: DomainName::parse("go.test").ok(), ..LinkLabels::default() },
             LinkLabels { domain: DomainName::parse("s.test").ok(), ..LinkLabels::default() },
+            LinkLabels { rules: crate::testing::rules("https://b/", "device", "ios"), ..LinkLabels::default() },
+            LinkLabels { rules: crate::testing::rules("https://b/", "device", "android"), ..LinkLabels::default() },
         ] {
             keys.push(UrlKey::of("https://a/", &plain, &labels));
         }

@@ -13,6 +13,7 @@ use carom_shards::{MapEntry, Phase, Policy, RedirectStatus};
 use crate::destination::hosts::{HostSet, host_of};
 use crate::domains::{DomainIndex, Domains, UnknownHost};
 use crate::link::Link;
+use crate::link::rules::RuleVisitor;
 
 pub use self::notice::Notice;
 
@@ -36,6 +37,9 @@ pub enum Lookup<T> {
     Expired,
     /// No link has this code.
     Missing,
+    /// A link with redirect rules, which the owner of the code keeps beside its map. Only look-ups in memory have this
+    /// result: [`decide`] needs the destination of this visitor.
+    Ruled,
     /// The record of the link cannot be read.
     Damaged,
     /// Memory has no entry, but the code may have a link. As a final result: nobody could say in time.
@@ -71,6 +75,7 @@ impl<T> Lookup<T> {
             Lookup::NotYetValid => Lookup::NotYetValid,
             Lookup::Expired => Lookup::Expired,
             Lookup::Missing => Lookup::Missing,
+            Lookup::Ruled => Lookup::Ruled,
             Lookup::Damaged => Lookup::Damaged,
             Lookup::NotResident => Lookup::NotResident,
             Lookup::Unconfirmed => Lookup::Unconfirmed,
@@ -85,6 +90,7 @@ impl<T> Lookup<T> {
             Lookup::NotYetValid => Lookup::NotYetValid,
             Lookup::Expired => Lookup::Expired,
             Lookup::Missing => Lookup::Missing,
+            Lookup::Ruled => Lookup::Ruled,
             Lookup::Damaged => Lookup::Damaged,
             Lookup::NotResident => Lookup::NotResident,
             Lookup::Unconfirmed => Lookup::Unconfirmed,
@@ -124,12 +130,21 @@ impl OwnedLookup {
 }
 
 impl Lookup<Arc<Link>> {
-    /// The result at the instant `now_ms`, in milliseconds since 1970 UTC.
+    /// The result at the instant `now_ms`, in milliseconds since 1970 UTC, for a link without redirect rules.
     pub fn at(&self, now_ms: u64) -> BorrowedLookup<'_> {
         match self.as_ref() {
             Lookup::Live(link) => Destination { policy: link.policy, target: link.target.as_bytes() }.at(now_ms),
             other => other.map(|link| Destination { policy: link.policy, target: link.target.as_bytes() }),
         }
+    }
+}
+
+impl Link {
+    /// The result of looking up this link for a visitor: the destination that its redirect rules choose, at the instant
+    /// of the visit.
+    pub fn for_visitor(&self, visitor: &RuleVisitor<'_>) -> BorrowedLookup<'_> {
+        let target = self.labels.rules.destination(&self.target, visitor).as_bytes();
+        Destination { policy: self.policy, target }.at(visitor.now_ms)
     }
 }
 
@@ -252,6 +267,7 @@ pub fn decide<'a>(
     lookup: BorrowedLookup<'a>,
     client: &mut impl MissLimit,
 ) -> Decision<'a> {
+    debug_assert!(lookup != Lookup::Ruled, "nobody has read the rules of the link");
     debug_assert!(domain.is_some() || lookup == Lookup::Missing, "a host that is not served has no links");
     // The client may have asked before its address came over the limit, so that many guesses were in flight at once.
     if client.is_limited() {
@@ -270,7 +286,7 @@ pub fn decide<'a>(
         Lookup::Missing | Lookup::NotYetValid => Notice::NotFound,
         Lookup::Expired => Notice::Gone,
         Lookup::Damaged => Notice::Damaged,
-        Lookup::NotResident | Lookup::Unconfirmed => Notice::Unavailable,
+        Lookup::NotResident | Lookup::Unconfirmed | Lookup::Ruled => Notice::Unavailable,
     };
     let is_orphan = notice == Notice::NotFound && !is_head;
     let visit = if is_orphan { VisitKind::Orphan } else { VisitKind::None };

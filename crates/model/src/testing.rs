@@ -14,6 +14,7 @@ use crate::domains::{Domain, DomainName, Domains, Targets, UnknownHost};
 use crate::link::labels::{self, LinkLabels, Tags};
 use crate::link::record::Tombstone;
 use crate::link::record::unknown::UnknownFields;
+use crate::link::rules::{ConditionType, RedirectCondition, RedirectRule, RedirectRules};
 use crate::link::{Link, Origin, Version};
 
 /// A link to `https://example.org/{code}`, created at 1,700,000,000,000 ms, with the default policy and no labels.
@@ -61,14 +62,48 @@ pub fn any_domain() -> impl Strategy<Value = Option<DomainName>> {
         .prop_map(|text| text.map(|text| DomainName::parse(&text).expect("a valid domain name")))
 }
 
+/// One rule with one condition without a key.
+///
+/// # Panics
+///
+/// If the condition is invalid.
+pub fn rules(long_url: &str, kind: &str, value: &str) -> RedirectRules {
+    let kind = ConditionType::named(kind).expect("a type of conditions");
+    let condition = RedirectCondition::new(kind, None, Some(value)).expect("a valid condition");
+    let rule = RedirectRule { long_url: long_url.into(), conditions: [condition].into() };
+    RedirectRules::new(vec![rule]).expect("one rule")
+}
+
+/// Redirect rules of every type, and none.
+pub fn any_rules() -> impl Strategy<Value = RedirectRules> {
+    let condition = (0..ConditionType::ALL.len(), "[a-zé&=%+ ]{1,8}", 1u8..=100).prop_map(|(at, text, number)| {
+        let (kind, _) = ConditionType::ALL[at];
+        let value = match kind {
+            ConditionType::Device => "android".to_owned(),
+            ConditionType::Language => "fr-CA".to_owned(),
+            ConditionType::IpAddress => format!("10.{number}.*.1"),
+            ConditionType::CountryCode => "FR".to_owned(),
+            ConditionType::BeforeDate | ConditionType::AfterDate => format!("2{number:03}-01-02T03:04:05+00:00"),
+            ConditionType::Weight => number.to_string(),
+            _ => format!("x{text}"),
+        };
+        RedirectCondition::new(kind, Some(&text), Some(&value)).expect("a valid condition")
+    });
+    let conditions = proptest::collection::vec(condition, 1..4);
+    let rule = ("https://[a-z]{1,20}/", conditions)
+        .prop_map(|(url, conditions)| RedirectRule { long_url: url.into(), conditions: conditions.into() });
+    let some = proptest::collection::vec(rule, 0..4).prop_map(|rules| RedirectRules::new(rules).expect("few rules"));
+    prop_oneof![3 => Just(RedirectRules::default()), 1 => some]
+}
+
 /// Labels with every field set or not.
 pub fn any_labels() -> impl Strategy<Value = LinkLabels> {
     let title = proptest::option::of("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,40}");
     let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
     let app = (any_app(), proptest::option::of("[ -~]{1,20}"));
     let unknown = proptest::option::of((100u8.., any::<[u8; 3]>()));
-    (title, tags, any::<(bool, bool)>(), app, any_domain(), unknown).prop_map(
-        |(text, tags, (crawlable, default_expiry), (app, app_version), domain, unknown)| LinkLabels {
+    (title, tags, any::<(bool, bool)>(), app, any_domain(), any_rules(), unknown).prop_map(
+        |(text, tags, (crawlable, default_expiry), (app, app_version), domain, rules, unknown)| LinkLabels {
             title: text.and_then(|text| labels::title(&text).expect("a valid title")),
             tags: Tags::of(tags.iter().map(String::as_str)).expect("valid tags"),
             crawlable,
@@ -76,6 +111,7 @@ pub fn any_labels() -> impl Strategy<Value = LinkLabels> {
             app,
             app_version,
             domain,
+            rules,
             unknown: unknown.map(|(tag, value)| UnknownFields::of(tag, &value)).unwrap_or_default(),
             ..LinkLabels::default()
         },

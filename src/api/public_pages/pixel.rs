@@ -22,7 +22,7 @@ impl Context {
         }
         if let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) {
             let domain = self.domain_of(request);
-            let (code, lookup) = self.look_up_at(code, domain).await;
+            let (code, lookup) = self.look_up_at(code, domain, request).await;
             self.answer_lookup(request, domain, code, &lookup);
         }
         answer(StatusCode::OK, "image/gif", PIXEL)

@@ -109,7 +109,7 @@ fn describe<'a>(link: &'a Link, visits: VisitCounts, domains: &Domains, blocked:
         title: link.labels.title.as_deref(),
         crawlable: link.labels.crawlable,
         forward_query: link.policy.forward_query,
-        has_redirect_rules: false,
+        has_redirect_rules: link.has_rules(),
         redirect_status: link.policy.status.number(),
         cache_seconds: link.policy.cache_seconds,
         archived: link.policy.archived,

@@ -59,6 +59,13 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
     ("/rest/v3/short-urls/{shortCode}", "GET", &["domain"]),
     ("/rest/v3/short-urls/{shortCode}", "PATCH", &["domain"]),
     ("/rest/v3/short-urls/{shortCode}", "DELETE", &["domain"]),
+    ("/rest/v3/short-urls/{shortCode}/redirect-rules", "GET", &["domain"]),
+    ("/rest/v3/short-urls/{shortCode}/redirect-rules", "POST", &["domain"]),
+    (
+        "/rest/v3/short-urls/{shortCode}/redirect-rules/try",
+        "GET",
+        &["domain", "userAgent", "acceptLanguage", "query", "ipAddress", "country", "city", "date"],
+    ),
     ("/rest/v3/short-urls/{shortCode}/visits", "GET", &["domain", "startDate", "endDate"]),
     ("/rest/v3/short-urls/{shortCode}/qr", "GET", &["domain", "format", "size", "margin", "correction"]),
     ("/rest/v3/tags", "GET", &["page", "itemsPerPage", "searchTerm", "orderBy", "withStats"]),

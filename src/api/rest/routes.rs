@@ -38,6 +38,8 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/short-urls/export", "GET, HEAD"),
     (SINGLE_STEP_PATH, "GET"),
     ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),
+    ("/rest/v3/short-urls/{shortCode}/redirect-rules", "GET, HEAD, POST"),
+    ("/rest/v3/short-urls/{shortCode}/redirect-rules/try", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}/qr", "GET, HEAD"),
     ("/rest/v3/visits", "GET, HEAD"),

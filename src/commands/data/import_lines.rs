@@ -220,10 +220,12 @@ fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
         domain,
         delete_at_ms: _,
         idempotency: _,
+        rules,
         unknown: _,
     } = &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
     let is_noted = stored.crawlable == *crawlable && stored.default_expiry == *default_expiry;
+    let is_noted = is_noted && stored.rules == rules.encoded();
     let is_owned = stored.app == app.as_ref().map(AppName::as_str) && stored.app_version == app_version.as_deref();
     let is_owned = is_owned && stored.domain == domain.as_ref().map(DomainName::as_str);
     stored.policy == link.policy && stored.target == link.target && is_labelled && is_noted && is_owned

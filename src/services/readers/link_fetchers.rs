@@ -73,7 +73,12 @@ impl FetcherSetup {
         let kept = match &found {
             Lookup::Live(link) => Some(Some(Arc::clone(link))),
             Lookup::Damaged => Some(None),
-            Lookup::NotYetValid | Lookup::Expired | Lookup::Missing | Lookup::NotResident | Lookup::Unconfirmed => None,
+            Lookup::NotYetValid
+            | Lookup::Expired
+            | Lookup::Missing
+            | Lookup::Ruled
+            | Lookup::NotResident
+            | Lookup::Unconfirmed => None,
         };
         if let Some(link) = kept {
             let core = owner(self.hasher.hash(&look_up.code), self.cores);

@@ -19,6 +19,7 @@ use carom_model::link::Origin;
 use carom_model::link::labels::{self, LabelError, LinkLabels, Tags};
 use carom_model::link::record::LinkRef;
 use carom_model::link::record::unknown::UnknownFields;
+use carom_model::link::rules::{ConditionType, RedirectCondition, RedirectRule, RedirectRules};
 
 /// The valid content of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +61,8 @@ pub enum LineError {
     App(NameError),
     /// `appVersion` is not valid.
     AppVersion,
+    /// A redirect rule is not valid.
+    Rules(String),
     /// `domain` is not a valid domain name.
     Domain(DomainNameError),
 }
@@ -78,6 +81,7 @@ impl fmt::Display for LineError {
             LineError::Origin => f.write_str("origin is neither \"issued\" nor \"custom\""),
             LineError::Label(field, error) => write!(f, "{field} {error}"),
             LineError::App(error) => write!(f, "app {error}"),
+            LineError::Rules(error) => write!(f, "redirectRules {error}"),
             LineError::Domain(error) => write!(f, "domain {error}"),
             LineError::AppVersion => {
                 write!(f, "appVersion must be 1 to {APP_VERSION_LEN_MAX} printable ASCII characters")
@@ -132,7 +136,29 @@ struct Raw<'a> {
     #[serde(borrow, default)]
     domain: Option<Text<'a>>,
     #[serde(borrow, default)]
+    redirect_rules: Option<Vec<RawRule<'a>>>,
+    #[serde(borrow, default)]
     meta: Option<RawMeta<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawRule<'a> {
+    #[serde(borrow)]
+    long_url: Text<'a>,
+    #[serde(borrow)]
+    conditions: Vec<RawCondition<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawCondition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow, default)]
+    match_key: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    match_value: Option<Text<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -196,6 +222,10 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
         },
         delete_at_ms: None,
         idempotency: None,
+        rules: match raw.redirect_rules {
+            Some(rules) => read_rules(&rules, own).map_err(LineError::Rules)?,
+            None => RedirectRules::default(),
+        },
         unknown: UnknownFields::default(),
     };
     let code = code.map(|code| code.within(labels.domain_id()));
@@ -211,6 +241,22 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
         max_visits: raw.max_visits.or(meta.max_visits),
     };
     Ok(Line { code, target, policy, created_ms, origin, labels })
+}
+
+fn read_rules(rules: &[RawRule<'_>], own: &[Authority]) -> Result<RedirectRules, String> {
+    let condition = |raw: &RawCondition<'_>| {
+        let kind = ConditionType::named(&raw.kind.0).ok_or_else(|| format!("has an unknown type, {:?}", raw.kind.0))?;
+        let (key, value) = (raw.match_key.as_ref(), raw.match_value.as_ref());
+        let condition = RedirectCondition::new(kind, key.map(|text| &*text.0), value.map(|text| &*text.0));
+        condition.map_err(|error| format!("has an invalid condition {}, which {error}", kind.name()))
+    };
+    let rule = |raw: &RawRule<'_>| {
+        let long_url = LongUrl::parse(&raw.long_url.0, own).map_err(|error| format!("has a longUrl that {error}"))?;
+        let conditions = raw.conditions.iter().map(condition).collect::<Result<_, String>>()?;
+        Ok(RedirectRule { long_url: String::from(long_url).into(), conditions })
+    };
+    let rules: Vec<RedirectRule> = rules.iter().map(rule).collect::<Result<_, String>>()?;
+    RedirectRules::new(rules).map_err(|error| error.to_string())
 }
 
 /// Appends the line of a link to `out`, with its line end.
@@ -265,6 +311,10 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     if !link.tags.is_empty() {
         out.extend_from_slice(b",\"tags\":");
         push_json(&labels::in_joined(link.tags).collect::<Vec<_>>(), out);
+    }
+    if !link.rules.is_empty() {
+        out.extend_from_slice(b",\"redirectRules\":");
+        push_json(&link.rules().to_json(), out);
     }
     out.extend_from_slice(match link.origin {
         Origin::Issued => b",\"origin\":\"issued\"}\n",
@@ -338,6 +388,7 @@ mod tests {
             let stored = LinkRef {
                 delete_at_ms: None,
                 idempotency: None,
+                rules: labels.rules.encoded(),
                 unknown: UnknownRef::default(),
                 policy,
                 target,
@@ -384,6 +435,7 @@ mod tests {
         let stored = LinkRef {
             delete_at_ms: None,
             idempotency: None,
+            rules: &[],
             unknown: UnknownRef::default(),
             policy,
             target: "https://example.org/?a=%22b%22",

@@ -10,8 +10,6 @@ use crate::support::node::Setup;
 /// Methods of the SDK that fail, each with the reason. This list may only shrink: a method that works must not be on
 /// it.
 const EXPECTED_FAILURES: &[&str] = &[
-    "getShortUrlRedirectRules",
-    "setShortUrlRedirectRules",
     "getShortUrlVisits",
     "getTagVisits",
     "getDomainVisits",

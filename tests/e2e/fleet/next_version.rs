@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carom_model::link::record::unknown::UnknownFields;
+use carom_model::replication::formats::NEWEST;
 use carom_model::replication::formats::next::{ENTRY_TAG, FIELD, KIND_TAG};
 use carom_model::replication::{Partition, State};
 use serde_json::json;
@@ -63,7 +64,7 @@ fn fleet_is_upgraded_under_load() {
     let mut nodes = vec![setups[0].start(), setups[1].start(), next(setups[2].clone()).start()];
     nodes.iter().for_each(settle);
     wait_until("the format of the next version", || {
-        nodes[2].status()["fleet"]["formats"] == json!({"reads": 2, "writes": 1})
+        nodes[2].status()["fleet"]["formats"] == json!({"reads": NEWEST + 1, "writes": NEWEST})
     });
     let (mut made, mut deleted) = (Vec::new(), Vec::new());
     create(&nodes[2], "before", &mut made);
@@ -84,7 +85,7 @@ fn fleet_is_upgraded_under_load() {
         deleted.extend(seen.deleted);
         nodes.insert(number, upgraded);
     }
-    write(&nodes.iter().collect::<Vec<_>>(), 2);
+    write(&nodes.iter().collect::<Vec<_>>(), NEWEST + 1);
     create(&nodes[0], "after", &mut made);
     assert_eq!(kind(&server, &format!("after-{KIND_TAG}")), 'X');
     // An earlier link is written in the new form once it changes, and may be deleted in it.
@@ -129,7 +130,7 @@ fn marked_codes_are_read_after_the_upgrade() {
     // The fleet has forgotten the older node when it comes back.
     server.command(&["ZREM", "{carom}:beats", "n1"]);
     server.command(&["HDEL", "{carom}:nodes", "n1"]);
-    write(&[&newer], 2);
+    write(&[&newer], NEWEST + 1);
     let fields = json!({"longUrl": "https://example.org/new", "tags": [KIND_TAG]});
     assert_eq!(change(&mut newer.wire(), "changed", &fields).status, 200);
     let body = json!({"longUrl": "https://example.org/new", "customSlug": "fresh", "tags": [KIND_TAG]});
@@ -142,7 +143,7 @@ fn marked_codes_are_read_after_the_upgrade() {
     ["changed", "fresh"].iter().for_each(|slug| is_marked(&older, slug));
     is_seen(&older, "newer_format");
     // From now on the newer node writes what both read.
-    write(&[&newer], 1);
+    write(&[&newer], NEWEST);
     newer.wire().shorten_as("both", "https://example.org/both");
     wait_until("the link", || redirects(&older, "both", "https://example.org/both"));
     older.terminate();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use carom::services::replication::redis::{CodeChange, Redis};
 use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::{Link, Origin, Version};
+use carom_model::replication::formats;
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Partition, State};
@@ -160,13 +161,13 @@ fn heartbeats_tell_versions_and_formats() {
     wait_until("both nodes in the status", || {
         let status = nodes[0].status();
         let others = status["fleet"]["nodes"].as_array().unwrap().clone();
-        others.len() == 2 && others.iter().all(|node| node["about"]["formats"]["writes"] == 1)
+        others.len() == 2 && others.iter().all(|node| node["about"]["formats"]["writes"] == formats::NEWEST)
     });
     let status = nodes[0].status();
-    assert_eq!(status["fleet"]["formats"], json!({"reads": 1, "writes": 1}));
+    assert_eq!(status["fleet"]["formats"], json!({"reads": formats::NEWEST, "writes": formats::NEWEST}));
     for node in status["fleet"]["nodes"].as_array().unwrap() {
         assert_eq!(node["about"]["version"], env!("CARGO_PKG_VERSION"));
-        assert_eq!(node["about"]["formats"]["reads"], 1);
+        assert_eq!(node["about"]["formats"]["reads"], formats::NEWEST);
         assert!(node["silentMillis"].is_u64() && node["about"]["lagMillis"].is_u64(), "{node}");
     }
 }

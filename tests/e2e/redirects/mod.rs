@@ -6,4 +6,5 @@ mod fields;
 mod gathering;
 mod hot_copies;
 mod memory;
+mod rules;
 mod visit_limits;

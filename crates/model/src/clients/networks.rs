@@ -68,6 +68,25 @@ impl Network {
         if number & !mask(network.bits + offset) == 0 { Ok(network) } else { Err(NetworkError::Host) }
     }
 
+    /// Returns the network of an address whose prefix has this length; `None` unless that is a number of its bits.
+    pub fn around(address: IpAddr, bits: &str) -> Option<Network> {
+        let canonical = address.to_canonical();
+        let mapped = if address.is_ipv6() && canonical.is_ipv4() { 96 } else { 0 };
+        let bits = Some(bits).filter(|bits| bits.bytes().all(|byte| byte.is_ascii_digit()))?;
+        let bits = bits.parse::<u8>().ok()?.checked_sub(mapped)?;
+        match canonical {
+            IpAddr::V4(address) if bits <= 32 => {
+                let first = (u128::from(u32::from(address)) & mask(bits + 96)) as u32;
+                Some(Network { first: IpAddr::V4(first.into()), bits })
+            }
+            IpAddr::V6(address) if bits <= 128 => {
+                let first = Ipv6Addr::from_bits(address.to_bits() & mask(bits));
+                Some(Network { first: first.into(), bits })
+            }
+            _ => None,
+        }
+    }
+
     /// True if an address is in the network. An IPv4-mapped IPv6 address counts as an IPv4 address.
     pub fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

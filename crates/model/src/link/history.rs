@@ -124,6 +124,7 @@ fn fields(link: &Link) -> Map<String, Value> {
         "forwardQuery": policy.forward_query,
         "crawlable": labels.crawlable,
         "archived": policy.archived,
+        "redirectRules": labels.rules.to_json(),
     });
     if let Value::Object(fields) = fields { fields } else { Map::new() }
 }

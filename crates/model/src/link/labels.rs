@@ -1,4 +1,4 @@
-//! Properties of a link that redirects do not need: its title, tags, owner and so on.
+//! Properties of a link that plain redirects do not need: its title, tags, owner and so on.
 
 use std::fmt;
 
@@ -8,6 +8,7 @@ use crate::access::AppName;
 use crate::access::idempotency::Idempotency;
 use crate::domains::DomainName;
 use crate::link::record::unknown::UnknownFields;
+use crate::link::rules::RedirectRules;
 
 /// Longest title, in characters, as in Shlink.
 pub const TITLE_CHARS_MAX: usize = 512;
@@ -55,7 +56,7 @@ impl fmt::Display for LabelError {
 
 impl std::error::Error for LabelError {}
 
-/// The properties of a link that redirects do not need.
+/// The properties of a link that plain redirects do not need.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinkLabels {
     /// A title for people; never empty.
@@ -77,6 +78,8 @@ pub struct LinkLabels {
     pub delete_at_ms: Option<u64>,
     /// The request that created the link, if it had an idempotency key.
     pub idempotency: Option<Idempotency>,
+    /// Other destinations for some visitors. A core keeps a link with rules beside its map.
+    pub rules: RedirectRules,
     /// Fields of a later version, which this version keeps and does not interpret.
     pub unknown: UnknownFields,
 }

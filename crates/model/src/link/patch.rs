@@ -7,6 +7,7 @@ use carom_shards::{Policy, RedirectStatus};
 use crate::dates::INSTANT_MS_MAX;
 use crate::link::Link;
 use crate::link::labels::Tags;
+use crate::link::rules::RedirectRules;
 
 /// The fields to change. `None` keeps a field; `Some(None)` clears an optional one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Patch {
     pub title: Option<Option<String>>,
     /// The new set of tags, complete.
     pub tags: Option<Tags>,
+    /// The new redirect rules, complete.
+    pub rules: Option<RedirectRules>,
     /// A change of single tags of the current set.
     pub retag: Option<Retag>,
     /// The instant of a scheduled deletion, in milliseconds since 1970 UTC. A change of `archived` alone cancels it.
@@ -101,6 +104,9 @@ impl Patch {
         if let Some(tags) = &self.tags {
             changed.labels.tags.clone_from(tags);
         }
+        if let Some(rules) = &self.rules {
+            changed.labels.rules.clone_from(rules);
+        }
         if let Some(tags) = self.retag.as_ref().and_then(|retag| retag.apply(&changed.labels.tags)) {
             changed.labels.tags = tags;
         }
@@ -153,6 +159,7 @@ mod tests {
                 crawlable: Some(other.labels.crawlable),
                 title: Some(other.labels.title.clone()),
                 tags: Some(other.labels.tags.clone()),
+                rules: Some(other.labels.rules.clone()),
                 retag: None,
                 delete_at_ms: None,
             };

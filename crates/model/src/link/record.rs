@@ -4,19 +4,21 @@
 //! little-endian) and value. A reader keeps fields with unknown tags and passes them on ([`unknown`]), so that an older
 //! program can read and rewrite the records of a newer one with the same version. A field that an old reader must not
 //! ignore requires a new version. The checksum covers the key, so a record under another key counts as damaged. This
-//! module does no I/O, and decodes without allocation (except unknown fields of tombstones), on any thread.
+//! module does no I/O, and decodes without allocation (except redirect rules and unknown fields of tombstones), on any
+//! thread.
 
+mod damaged;
 mod encode;
 pub mod unknown;
 
 use std::fmt;
 use std::num::NonZeroU32;
 
-use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+pub use damaged::DamagedRange;
 pub use encode::{encode_link, encode_tombstone};
 
 use crate::access::idempotency::Idempotency;
@@ -24,6 +26,7 @@ use crate::access::{AppName, is_app_version};
 use crate::domains::DomainName;
 use crate::link::labels::{LinkLabels, Tags};
 use crate::link::record::unknown::{UnknownFields, UnknownRef, is_unknown};
+use crate::link::rules::RedirectRules;
 use crate::link::{Link, Origin, Version};
 
 /// The version of a record that every program can read.
@@ -32,6 +35,10 @@ pub const VERSION: u8 = 1;
 /// The version of a record with a field that no reader may skip: an older program that did not know it would redirect
 /// where this one refuses.
 pub const VERSION_STRICT: u8 = 2;
+
+/// The version of a record with redirect rules: a program of format 1 would send every visitor to one destination. The
+/// version is the first byte, so it tells whether a link has rules.
+pub const VERSION_RULES: u8 = 3;
 
 /// Length of version and checksum, in bytes.
 pub const HEAD_LEN: usize = 9;
@@ -66,6 +73,8 @@ mod tag {
     pub(in crate::link::record) const DOMAIN: u8 = 21;
     pub(in crate::link::record) const DELETE_AT_MS: u8 = 22;
     pub(in crate::link::record) const IDEMPOTENCY: u8 = 23;
+    /// Only in records of [`VERSION_RULES`](super::VERSION_RULES), which all have it.
+    pub(in crate::link::record) const RULES: u8 = 24;
 }
 
 /// A record, borrowed from its stored form.
@@ -122,6 +131,8 @@ pub struct LinkRef<'a> {
     pub delete_at_ms: Option<u64>,
     /// The request that created the link, as in [`LinkLabels::idempotency`].
     pub idempotency: Option<Idempotency>,
+    /// The redirect rules in their stored form; empty without any.
+    pub rules: &'a [u8],
     /// Fields of a later version.
     pub unknown: UnknownRef<'a>,
 }
@@ -152,8 +163,14 @@ impl LinkRef<'_> {
             domain: self.domain.and_then(DomainName::from_normal),
             delete_at_ms: self.delete_at_ms,
             idempotency: self.idempotency,
+            rules: self.rules(),
             unknown: self.unknown.to_fields(),
         }
+    }
+
+    /// Returns the redirect rules, owned.
+    pub fn rules(&self) -> RedirectRules {
+        RedirectRules::from_encoded(self.rules).unwrap_or_default()
     }
 
     /// True if this is the stored form of a link, apart from its code.
@@ -172,6 +189,7 @@ impl LinkRef<'_> {
             && self.domain == link.labels.domain.as_ref().map(DomainName::as_str)
             && self.delete_at_ms == link.labels.delete_at_ms
             && self.idempotency == link.labels.idempotency
+            && self.rules == link.labels.rules.encoded()
             && self.unknown.to_fields() == link.labels.unknown
     }
 }
@@ -201,7 +219,7 @@ impl fmt::Display for RecordError {
             RecordError::Short => f.write_str("the record is truncated"),
             RecordError::UnknownVersion(version) => write!(
                 f,
-                "the record has version {version}, expected {VERSION} or {VERSION_STRICT}: a newer carom wrote it, or it is damaged"
+                "the record has version {version}, expected {VERSION} to {VERSION_RULES}: a newer carom wrote it, or it is damaged"
             ),
             RecordError::Checksum => f.write_str("the checksum of the record does not match"),
             RecordError::BadField { tag } => write!(f, "field {tag} of the record is not valid"),
@@ -217,6 +235,11 @@ pub fn may_be_tombstone(value: &[u8]) -> bool {
     value.get(HEAD_LEN) == Some(&tag::DELETED_MS)
 }
 
+/// True if the record of a link says that it has redirect rules. Reads a single byte.
+pub fn may_have_rules(value: &[u8]) -> bool {
+    value.first() == Some(&VERSION_RULES)
+}
+
 /// Decodes the record of a key. Total: any bytes give a record or an error.
 ///
 /// # Errors
@@ -226,7 +249,7 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
         return Err(RecordError::Short);
     }
     let (head, fields) = value.split_at(HEAD_LEN);
-    if !matches!(head[0], VERSION | VERSION_STRICT) {
+    if !matches!(head[0], VERSION | VERSION_STRICT | VERSION_RULES) {
         return Err(RecordError::UnknownVersion(head[0]));
     }
     if head[1..] != checksum(key, head[0], fields).to_le_bytes() {
@@ -248,6 +271,10 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
     }
     let record = found.finish()?;
     match record {
+        // The version says whether there are rules.
+        RecordRef::Link(LinkRef { rules, .. }) if rules.is_empty() == (head[0] == VERSION_RULES) => {
+            Err(RecordError::BadField { tag: tag::RULES })
+        }
         // The domain name must match the domain ID in the code.
         RecordRef::Link(LinkRef { domain: Some(name), .. }) if !is_of_domain(key, name) => {
             Err(RecordError::BadField { tag: tag::DOMAIN })
@@ -297,6 +324,7 @@ struct Fields<'a> {
     domain: Option<&'a str>,
     delete_at_ms: Option<u64>,
     idempotency: Option<Idempotency>,
+    rules: Option<&'a [u8]>,
     unknown: UnknownRef<'a>,
 }
 
@@ -338,6 +366,9 @@ impl<'a> Fields<'a> {
             }
             tag::DELETE_AT_MS => once(&mut self.delete_at_ms, number(bytes).filter(|&ms| ms <= INSTANT_MS_MAX)),
             tag::IDEMPOTENCY => once(&mut self.idempotency, bytes.try_into().ok().map(Idempotency::from_bytes)),
+            tag::RULES => {
+                once(&mut self.rules, Some(bytes).filter(|bytes| RedirectRules::from_encoded(bytes).is_some()))
+            }
             tag::TARGET => None,
             _ => Some(()),
         }
@@ -381,6 +412,7 @@ impl<'a> Fields<'a> {
                     domain: self.domain,
                     delete_at_ms: self.delete_at_ms,
                     idempotency: self.idempotency,
+                    rules: self.rules.unwrap_or_default(),
                     unknown: self.unknown,
                 }))
             }
@@ -407,37 +439,6 @@ fn origin(bytes: &[u8]) -> Option<Origin> {
         [1] => Some(Origin::Issued),
         [2] => Some(Origin::Custom),
         _ => None,
-    }
-}
-
-/// A range of codes whose records a scan could not read, because a block of a file is damaged.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DamagedRange {
-    /// The last readable code before the range, or the start of the scanned partition.
-    pub after: String,
-    /// The first readable code after the range; `None` if it extends to the end of the scanned partition.
-    pub before: Option<String>,
-}
-
-impl DamagedRange {
-    /// True if the record of this code may be in the range.
-    pub fn may_hold(&self, code: &Code) -> bool {
-        let mut ascii = [0; CODE_KEY_LEN_MAX];
-        let (key, after) = (code.key(&mut ascii), self.after.as_bytes());
-        let ends_behind = match &self.before {
-            Some(before) => key < before.as_bytes(),
-            None => key.first() == after.first(),
-        };
-        key >= after && ends_behind
-    }
-}
-
-impl fmt::Display for DamagedRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.before {
-            Some(before) => write!(f, "codes after {} and before {before}", self.after),
-            None => write!(f, "codes after {} with the same first character", self.after),
-        }
     }
 }
 
@@ -513,9 +514,9 @@ mod tests {
         let mut value = Vec::new();
         let tombstone = crate::testing::tombstone();
         encode_tombstone(b"abc", &tombstone, &mut value);
-        value[0] = 3;
+        value[0] = 4;
         let error = decode(b"abc", &value).unwrap_err();
-        assert_eq!(error, RecordError::UnknownVersion(3));
+        assert_eq!(error, RecordError::UnknownVersion(4));
         assert!(error.to_string().contains("newer carom"));
     }
 
@@ -533,6 +534,17 @@ mod tests {
         assert_eq!(version(Policy { forward_query: true, valid_until_ms: Some(1), ..plain }), VERSION);
         assert_eq!(version(Policy { valid_since_ms: Some(1), ..plain }), VERSION_STRICT);
         assert_eq!(version(Policy { archived: true, ..plain }), VERSION_STRICT);
+        let mut link = crate::testing::link("abc", Origin::Issued);
+        link.labels.rules = crate::testing::rules("https://b/", "device", "ios");
+        let (key, value) = stored(&link);
+        assert!(value[0] == VERSION_RULES && may_have_rules(&value));
+        for wrong in [VERSION, VERSION_STRICT] {
+            let mut value = value.clone();
+            value[0] = wrong;
+            encode::seal(key.as_bytes(), &mut value);
+            let error = decode(key.as_bytes(), &value);
+            assert_eq!(error, Err(RecordError::BadField { tag: tag::RULES }), "the link would look like a plain one");
+        }
     }
 
     #[test]

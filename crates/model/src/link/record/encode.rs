@@ -4,7 +4,7 @@ use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Policy, RedirectStatus};
 
 use super::unknown::UnknownFields;
-use super::{HEAD_LEN, Tombstone, VERSION, VERSION_STRICT, checksum, tag};
+use super::{HEAD_LEN, Tombstone, VERSION, VERSION_RULES, VERSION_STRICT, checksum, tag};
 use crate::link::{Link, Origin, Version};
 
 /// Appends the stored form of a link to `out`.
@@ -17,7 +17,12 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     assert!(instants.all(|ms| ms <= INSTANT_MS_MAX));
     let Policy { valid_since_ms, archived, max_visits, .. } = link.policy;
     let is_strict = valid_since_ms.is_some() || archived || max_visits.is_some();
-    let mut writer = Writer::begin(out, if is_strict { VERSION_STRICT } else { VERSION });
+    let version = match (link.has_rules(), is_strict) {
+        (true, _) => VERSION_RULES,
+        (false, true) => VERSION_STRICT,
+        (false, false) => VERSION,
+    };
+    let mut writer = Writer::begin(out, version);
     writer.field(tag::CREATED_MS, &link.created_ms.to_le_bytes());
     writer.field(tag::ORIGIN, &[origin_number(link.origin)]);
     if link.policy.status != RedirectStatus::default() {
@@ -70,6 +75,9 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
         writer.field(tag::TAGS, link.labels.tags.joined().as_bytes());
     }
     writer.field(tag::TARGET, link.target.as_bytes());
+    if link.has_rules() {
+        writer.field(tag::RULES, link.labels.rules.encoded());
+    }
     writer.unknown(&link.labels.unknown);
     writer.finish(key);
 }

@@ -1,0 +1,222 @@
+//! The parts of a request that redirect rules read. Everything is borrowed, and is parsed only if a condition asks.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+
+use carom_limits::{RULE_LANGUAGES_MAX, RULE_QUERY_PARAMETERS_MAX};
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use percent_encoding::percent_decode;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::clients::user_agent_device::{Platform, platform_of};
+
+/// The lowest quality of a language that counts, in thousandths, as in Shlink.
+const QUALITY_MIN: u32 = 900;
+
+/// Seed of the draw of a visitor. It must never change: visitors would get another destination.
+const DRAW_SEED: u64 = 0x7765_6967_6874_5f31;
+
+/// A visitor as the conditions of rules see it.
+#[derive(Clone, Debug, Default)]
+pub struct RuleVisitor<'a> {
+    /// The value of `User-Agent`.
+    pub user_agent: &'a [u8],
+    /// The value of `Accept-Language`, all lines joined by commas.
+    pub accept_language: &'a [u8],
+    /// The query string of the request, without the question mark.
+    pub query: &'a [u8],
+    /// The address of the client, if it is known.
+    pub address: Option<IpAddr>,
+    /// The place of the address; `None` if nothing looks it up.
+    pub place: Option<PlaceName<'a>>,
+    /// The time of the visit, in milliseconds since 1970 UTC.
+    pub now_ms: u64,
+    /// The code of the link.
+    pub code: Option<&'a Code>,
+    /// The platform, once it was asked for.
+    pub known_platform: Cell<Option<Option<Platform>>>,
+}
+
+/// The place of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlaceName<'a> {
+    /// The code of the country.
+    pub country: &'a str,
+    /// The name of the city in English.
+    pub city: &'a str,
+}
+
+/// Returns the place of an address. There is no source of places yet, so conditions on them match nobody.
+pub fn place_of(_address: Option<IpAddr>) -> Option<PlaceName<'static>> {
+    None
+}
+
+impl RuleVisitor<'_> {
+    /// Returns the platform that the user agent names.
+    pub(super) fn platform(&self) -> Option<Platform> {
+        if let Some(known) = self.known_platform.get() {
+            return known;
+        }
+        let platform = platform_of(self.user_agent);
+        self.known_platform.set(Some(platform));
+        platform
+    }
+
+    /// Returns a number from 0 to 99 that a visitor keeps for a link: a hash of its address, or of its network for
+    /// IPv6, and of the link. It is the same after a restart and on every node.
+    pub fn draw(&self) -> u8 {
+        let network = match self.address.map(|address| address.to_canonical()) {
+            Some(IpAddr::V4(address)) => u64::from(u32::from(address)),
+            // Clients choose the lower half of an IPv6 address anew each day.
+            Some(IpAddr::V6(address)) => (address.to_bits() >> 64) as u64,
+            None => 0,
+        };
+        let key = &mut [0; CODE_KEY_LEN_MAX];
+        let of_link = self.code.map_or(0, |code| xxh3_64(code.key(key)));
+        (xxh3_64_with_seed(&network.to_le_bytes(), of_link ^ DRAW_SEED) % 100) as u8
+    }
+}
+
+/// True if a text can be a language of a condition: subtags of letters and digits, separated by `-` or `_`.
+pub(super) fn is_language(text: &str) -> bool {
+    text.split(['-', '_'])
+        .all(|part| (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// True if `Accept-Language` has the language with a quality of at least 0.9. A wanted language without a region
+/// matches with any.
+pub(super) fn accepts(header: &[u8], wanted: &str) -> bool {
+    let (language, region) = subtags(wanted.as_bytes());
+    header.split(|&byte| byte == b',').take(RULE_LANGUAGES_MAX).any(|item| {
+        let (tag, parameters) = match memchr::memchr(b';', item) {
+            Some(at) => (&item[..at], &item[at + 1..]),
+            None => (item, &b""[..]),
+        };
+        let (of, place) = subtags(tag.trim_ascii());
+        of.eq_ignore_ascii_case(language)
+            && (region.is_empty() || place.eq_ignore_ascii_case(region))
+            && quality(parameters) >= QUALITY_MIN
+    })
+}
+
+/// Returns the language and the second subtag, which is empty if there is none.
+fn subtags(tag: &[u8]) -> (&[u8], &[u8]) {
+    let mut parts = tag.split(|byte| matches!(byte, b'-' | b'_'));
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+/// Returns the quality of a language in thousandths; zero if it is malformed.
+fn quality(parameters: &[u8]) -> u32 {
+    let text = parameters.trim_ascii();
+    if text.is_empty() {
+        return 1_000;
+    }
+    let Some(number) = text.strip_prefix(b"q=").or_else(|| text.strip_prefix(b"Q=")) else { return 0 };
+    let (whole, fraction) = match number.split_first() {
+        Some((whole, [])) => (whole, &b""[..]),
+        Some((whole, [b'.', fraction @ ..])) if fraction.len() <= 3 => (whole, fraction),
+        _ => return 0,
+    };
+    let digit = |byte: u8| byte.is_ascii_digit().then(|| u32::from(byte - b'0'));
+    let mut value = digit(*whole).map(|whole| whole * 1_000);
+    for (byte, unit) in fraction.iter().zip([100, 10, 1]) {
+        value = value.zip(digit(*byte)).map(|(value, digit)| value + digit * unit);
+    }
+    value.unwrap_or_default()
+}
+
+/// Returns the value of the last parameter with this name, still encoded; empty if it has none.
+pub(super) fn query_value<'q>(query: &'q [u8], name: &str) -> Option<&'q [u8]> {
+    let parameters = query.split(|&byte| byte == b'&').take(RULE_QUERY_PARAMETERS_MAX);
+    let of = |parameter: &'q [u8]| match memchr::memchr(b'=', parameter) {
+        Some(at) => (&parameter[..at], &parameter[at + 1..]),
+        None => (parameter, &b""[..]),
+    };
+    parameters.map(of).filter(|(found, _)| is_decoded(found, name)).last().map(|(_, value)| value)
+}
+
+/// True if an encoded name or value stands for a text.
+pub(super) fn is_decoded(encoded: &[u8], text: &str) -> bool {
+    if encoded == text.as_bytes() && !encoded.contains(&b'+') && !encoded.contains(&b'%') {
+        return true;
+    }
+    if encoded.len() < text.len() {
+        return false;
+    }
+    // A plus stands for a space before escapes are decoded, so an escaped plus stays one.
+    let is_next = |(found, byte): (u8, u8)| found == byte;
+    let mut decoded = encoded.split(|&byte| byte == b'+').enumerate().flat_map(|(at, part)| {
+        let space = (at > 0).then_some(b' ');
+        space.into_iter().chain(percent_decode(part))
+    });
+    let mut bytes = text.bytes();
+    loop {
+        match (decoded.next(), bytes.next()) {
+            (None, None) => return true,
+            (Some(found), Some(byte)) if is_next((found, byte)) => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn languages_match_as_in_shlink() {
+        for (header, wanted, expected) in [
+            ("", "en", false),
+            ("*", "en", false),
+            ("en", "en", true),
+            ("es, en,fr", "en", true),
+            ("es, en-US,fr", "EN", true),
+            ("es_ES", "es-ES", true),
+            ("en-US,es-ES;q=0.6", "es-ES", false),
+            ("en-US,es-ES;q=0.9", "es-ES", true),
+            ("en-UK", "en-uk", true),
+            ("en-UK", "en", true),
+            ("es-AR", "en", false),
+            ("fr", "fr-FR", false),
+            ("fr ; q=1.0", "fr", true),
+            ("fr;q=1", "fr", true),
+            ("fr;q=0.899", "fr", false),
+            ("fr;q=abc", "fr", false),
+            ("fr;x=1", "fr", false),
+            ("english", "en", false),
+        ] {
+            assert_eq!(accepts(header.as_bytes(), wanted), expected, "{header} {wanted}");
+        }
+        let hundreds = "xx,".repeat(500);
+        assert!(accepts(format!("en,{hundreds}").as_bytes(), "en"));
+        assert!(!accepts(format!("{hundreds}en").as_bytes(), "en"), "only the first {RULE_LANGUAGES_MAX} count");
+    }
+
+    #[test]
+    fn the_draw_of_a_visitor_never_changes() {
+        let draw = |address: &str, code: &[u8]| {
+            let (address, code) = (address.parse().ok(), Code::parse(code).ok());
+            RuleVisitor { address, code: code.as_ref(), ..RuleVisitor::default() }.draw()
+        };
+        assert_eq!([draw("192.0.2.1", b"abc"), draw("192.0.2.2", b"abc"), draw("192.0.2.1", b"abd")], [18, 66, 42]);
+        assert_eq!(draw("2001:db8::1", b"abc"), draw("2001:db8::ffff:1", b"abc"));
+        assert_eq!(draw("::ffff:192.0.2.1", b"abc"), draw("192.0.2.1", b"abc"));
+    }
+
+    proptest! {
+        #[test]
+        fn reading_is_total(query in any::<Vec<u8>>(), header in any::<Vec<u8>>(), text in any::<String>()) {
+            let _ = query_value(&query, &text).map(|value| is_decoded(value, &text));
+            let _ = accepts(&header, &text);
+        }
+
+        #[test]
+        fn what_is_encoded_is_found(name in "\\PC{1,20}", value in "\\PC{0,20}") {
+            let query = url::form_urlencoded::Serializer::new(String::new()).append_pair(&name, &value).finish();
+            let found = query_value(query.as_bytes(), &name);
+            prop_assert!(found.is_some_and(|found| is_decoded(found, &value)), "{}", query);
+        }
+    }
+}

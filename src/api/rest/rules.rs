@@ -1,0 +1,313 @@
+//! The API of redirect rules: read them, set them, and try them with the visitor that a request describes.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use carom_shards::Code;
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::create::{Bounds, long_url};
+use super::short_urls::{changed, read_object};
+use crate::api::context::Context;
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::response::{ApiResponse, json as json_answer};
+use crate::bridge::StoreRequest;
+use carom_limits::{REDIRECT_RULES_MAX, RULE_CONDITIONS_MAX};
+use carom_model::dates;
+use carom_model::link::Link;
+use carom_model::link::patch::Patch;
+use carom_model::link::rules::{
+    ConditionError, ConditionType, PlaceName, RedirectCondition, RedirectRule, RedirectRules, RuleVisitor,
+};
+use carom_model::replication::formats;
+
+/// The field with the rules.
+const RULES: &str = "redirectRules";
+
+impl Context {
+    /// Handles `GET /rest/v3/short-urls/{shortCode}/redirect-rules`: returns the rules of a link.
+    pub(in crate::api) async fn redirect_rules(&self, code: &str, query: Option<&str>) -> ApiResponse {
+        match self.find_in(code, query).await {
+            Ok((link, _)) => json_answer(StatusCode::OK, &described(&link)),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    /// Handles `POST /rest/v3/short-urls/{shortCode}/redirect-rules`: replaces the rules of a link.
+    pub(in crate::api) async fn set_redirect_rules(&self, code: &str, request: Request<Incoming>) -> ApiResponse {
+        match self.try_set_redirect_rules(code, request).await {
+            Ok(link) => json_answer(StatusCode::OK, &described(&link)),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_set_redirect_rules(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
+        let parsed = self.code_in(code, request.uri().query())?;
+        // Shlink looks for the link before it reads the rules.
+        self.find(parsed).await?;
+        let fields = read_object(&self.services, request).await?;
+        let rules = self.bounded(|bounds| read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
+        if !rules.is_empty() && !self.may_have_rules() {
+            let detail = "A node of the fleet runs a version that cannot read redirect rules. Upgrade all nodes first.";
+            return Err(Problem::unavailable(detail));
+        }
+        self.change_rules(parsed, rules).await
+    }
+
+    async fn change_rules(&self, code: Code, rules: RedirectRules) -> Result<Arc<Link>, Problem> {
+        let patch = Box::new(Patch { rules: Some(rules), ..Patch::default() });
+        let (by, author) = (self.caller.scope(), self.author());
+        let answer = self.services.store(|ticket| StoreRequest::Change { code, patch, by, author, ticket }).await;
+        changed(answer, &code.as_slug().to_string())
+    }
+
+    /// True if all live nodes of the fleet can read links with rules.
+    fn may_have_rules(&self) -> bool {
+        let context = self.services.context();
+        context.fleet_view.is_none() || context.node.fleet.format.get() >= u64::from(formats::RULES)
+    }
+
+    /// Handles `GET /rest/v3/short-urls/{shortCode}/redirect-rules/try`: returns the destination of a visitor, and
+    /// which conditions match.
+    pub(in crate::api) async fn try_redirect_rules(&self, code: &str, query: Option<&str>) -> ApiResponse {
+        match self.tried_rules(code, query).await {
+            Ok(body) => json_answer(StatusCode::OK, &body),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn tried_rules(&self, code: &str, query: Option<&str>) -> Result<Value, Problem> {
+        let now_ms = self.services.unix_ms();
+        let tried = TriedVisitor::read(query, now_ms).map_err(|invalid| Problem::invalid(&invalid))?;
+        let (link, _) = self.find_in(code, query).await?;
+        Ok(tried.decide(&link))
+    }
+}
+
+/// Describes the rules of a link.
+fn described(link: &Link) -> Value {
+    json!({ "defaultLongUrl": link.target, RULES: link.labels.rules.to_json() })
+}
+
+/// Reads the rules of a request.
+///
+/// # Errors
+/// Every field that is invalid, by its path.
+pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<RedirectRules, Vec<Invalid>> {
+    let unknown = fields.keys().filter(|name| *name != RULES);
+    let mut invalid: Vec<Invalid> = unknown.map(|name| Invalid::new(name, "is not a known field")).collect();
+    let list = match fields.get(RULES) {
+        Some(Value::Array(list)) if list.len() <= REDIRECT_RULES_MAX => &list[..],
+        Some(Value::Array(_)) => {
+            let reason = format!("are too many; a link has at most {REDIRECT_RULES_MAX} rules");
+            invalid.push(Invalid::new(RULES, reason));
+            &[]
+        }
+        Some(_) => {
+            invalid.push(Invalid::new(RULES, "must be a list of rules"));
+            &[]
+        }
+        None => {
+            invalid.push(Invalid::new(RULES, "is missing; expected a list of rules"));
+            &[]
+        }
+    };
+    let mut rules = Vec::with_capacity(list.len());
+    for (place, value) in list.iter().enumerate() {
+        rules.extend(read_rule(&format!("{RULES}[{place}]"), value, bounds, &mut invalid));
+    }
+    if !invalid.is_empty() {
+        return Err(invalid);
+    }
+    RedirectRules::new(rules).map_err(|error| vec![Invalid::new(RULES, error.to_string())])
+}
+
+fn read_rule(at: &str, value: &Value, bounds: &Bounds<'_>, invalid: &mut Vec<Invalid>) -> Option<RedirectRule> {
+    let Some(fields) = value.as_object() else {
+        invalid.push(Invalid::new(at, "must be an object with longUrl and conditions"));
+        return None;
+    };
+    let unknown = fields.keys().filter(|name| !["longUrl", "conditions", "priority"].contains(&name.as_str()));
+    invalid.extend(unknown.map(|name| Invalid::new(format!("{at}.{name}"), "is not a known field")));
+    // The order of the list decides, as in Shlink.
+    if fields.get("priority").is_some_and(|priority| !priority.is_null() && !priority.is_number()) {
+        invalid.push(Invalid::new(format!("{at}.priority"), "must be a number"));
+    }
+    let url = long_url(fields.get("longUrl"), bounds);
+    let url = url.map_err(|reason| invalid.push(Invalid::new(format!("{at}.longUrl"), reason))).ok();
+    let conditions_at = format!("{at}.conditions");
+    let Some(list) = fields.get("conditions").and_then(Value::as_array) else {
+        invalid.push(Invalid::new(conditions_at, "must be a list of conditions"));
+        return None;
+    };
+    if !(1..=RULE_CONDITIONS_MAX).contains(&list.len()) {
+        invalid.push(Invalid::new(conditions_at, format!("must have 1 to {RULE_CONDITIONS_MAX} conditions")));
+        return None;
+    }
+    let read = |(place, value)| read_condition(&format!("{conditions_at}[{place}]"), value, invalid);
+    let conditions: Vec<Option<RedirectCondition>> = list.iter().enumerate().map(read).collect();
+    let conditions: Vec<RedirectCondition> = conditions.into_iter().collect::<Option<_>>()?;
+    Some(RedirectRule { long_url: String::from(url?).into(), conditions: conditions.into() })
+}
+
+fn read_condition(at: &str, value: &Value, invalid: &mut Vec<Invalid>) -> Option<RedirectCondition> {
+    let Some(fields) = value.as_object() else {
+        invalid.push(Invalid::new(at, "must be an object with type, matchKey and matchValue"));
+        return None;
+    };
+    let unknown = fields.keys().filter(|name| !["type", "matchKey", "matchValue"].contains(&name.as_str()));
+    invalid.extend(unknown.map(|name| Invalid::new(format!("{at}.{name}"), "is not a known field")));
+    let Some(kind) = fields.get("type").and_then(Value::as_str).and_then(ConditionType::named) else {
+        let names = ConditionType::ALL.map(|(_, name)| name).join(", ");
+        invalid.push(Invalid::new(format!("{at}.type"), format!("must be one of {names}")));
+        return None;
+    };
+    let mut text = |name: &str| match fields.get(name) {
+        None | Some(Value::Null) => Some(None),
+        Some(Value::String(text)) => Some(Some(text.as_str())),
+        Some(_) => {
+            invalid.push(Invalid::new(format!("{at}.{name}"), "must be a string or null"));
+            None
+        }
+    };
+    let (key, value) = (text("matchKey"), text("matchValue"));
+    match RedirectCondition::new(kind, key?, value?) {
+        Ok(condition) => Some(condition),
+        Err(error) => {
+            let name = if matches!(error, ConditionError::Key(_)) { "matchKey" } else { "matchValue" };
+            invalid.push(Invalid::new(format!("{at}.{name}"), error.to_string()));
+            None
+        }
+    }
+}
+
+/// A visitor that a request describes.
+struct TriedVisitor {
+    user_agent: String,
+    accept_language: String,
+    query: String,
+    address: Option<IpAddr>,
+    country: String,
+    city: String,
+    at_ms: u64,
+}
+
+impl TriedVisitor {
+    fn read(query: Option<&str>, now_ms: u64) -> Result<TriedVisitor, Vec<Invalid>> {
+        let params = Params::of(query);
+        let text = |params: &Params, name: &str| params.text(name).unwrap_or_default().to_owned();
+        let mut invalid = Vec::new();
+        let address = params.text("ipAddress").filter(|text| !text.is_empty()).and_then(|text| {
+            let parsed = text.parse();
+            parsed.map_err(|_| invalid.push(Invalid::new("ipAddress", "is not an IP address"))).ok()
+        });
+        let at_ms = params.text("date").filter(|text| !text.is_empty()).map_or(now_ms, |text| {
+            let parsed = dates::parse(text);
+            parsed.map_err(|error| invalid.push(Invalid::new("date", error.to_string()))).unwrap_or(now_ms)
+        });
+        let tried = TriedVisitor {
+            user_agent: text(&params, "userAgent"),
+            accept_language: text(&params, "acceptLanguage"),
+            query: text(&params, "query"),
+            address,
+            country: text(&params, "country"),
+            city: text(&params, "city"),
+            at_ms,
+        };
+        params.finish()?;
+        if invalid.is_empty() { Ok(tried) } else { Err(invalid) }
+    }
+
+    fn decide(&self, link: &Link) -> Value {
+        let is_placed = !(self.country.is_empty() && self.city.is_empty());
+        let visitor = RuleVisitor {
+            user_agent: self.user_agent.as_bytes(),
+            accept_language: self.accept_language.as_bytes(),
+            query: self.query.strip_prefix('?').unwrap_or(&self.query).as_bytes(),
+            address: self.address,
+            place: is_placed.then_some(PlaceName { country: &self.country, city: &self.city }),
+            now_ms: self.at_ms,
+            code: Some(&link.code),
+            ..RuleVisitor::default()
+        };
+        let mut rules = link.labels.rules.to_json();
+        let mut chosen = None;
+        for (place, rule) in link.labels.rules.as_slice().iter().enumerate() {
+            let matches: Vec<bool> = rule.conditions.iter().map(|condition| condition.matches(&visitor)).collect();
+            let is_match = matches.iter().all(|matches| *matches);
+            rules[place]["matches"] = is_match.into();
+            for (at, matches) in matches.into_iter().enumerate() {
+                rules[place]["conditions"][at]["matches"] = matches.into();
+            }
+            if is_match && chosen.is_none() {
+                chosen = Some(place);
+            }
+        }
+        let destination = link.labels.rules.destination(&link.target, &visitor);
+        json!({ "longUrl": destination, "priority": chosen.map(|place| place + 1), RULES: rules })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invalid(body: &Value) -> Vec<String> {
+        let read = read(body.as_object().unwrap(), &Bounds::default());
+        read.err().unwrap_or_default().into_iter().map(|one| one.field).collect()
+    }
+
+    #[test]
+    fn invalid_fields_are_named_by_their_path() {
+        let rules = |rules: Value| json!({ "redirectRules": rules });
+        let of_condition =
+            |condition: Value| rules(json!([{"longUrl": "https://example.com", "conditions": [condition]}]));
+        let at = "redirectRules[0].conditions[0]";
+        for (body, expected) in [
+            (json!({}), vec!["redirectRules".to_owned()]),
+            (json!({"redirectRules": null}), vec!["redirectRules".to_owned()]),
+            (json!({"redirectRules": [], "rules": []}), vec!["rules".to_owned()]),
+            // The cases of Shlink's own tests.
+            (rules(json!(["foo"])), vec!["redirectRules[0]".to_owned()]),
+            (
+                rules(json!([{"longUrl": "invalid"}])),
+                vec!["redirectRules[0].longUrl".to_owned(), "redirectRules[0].conditions".to_owned()],
+            ),
+            (
+                rules(json!([{"longUrl": "https://example.com", "conditions": "foo"}])),
+                vec!["redirectRules[0].conditions".to_owned()],
+            ),
+            (
+                rules(json!([{"longUrl": "https://example.com", "conditions": []}])),
+                vec!["redirectRules[0].conditions".to_owned()],
+            ),
+            (
+                of_condition(json!({"type": "invalid", "matchKey": null, "matchValue": "foo"})),
+                vec![format!("{at}.type")],
+            ),
+            (
+                of_condition(json!({"type": "device", "matchValue": "invalid-device", "matchKey": null})),
+                vec![format!("{at}.matchValue")],
+            ),
+            (
+                of_condition(json!({"type": "ip-address", "matchKey": null, "matchValue": "not an IP address"})),
+                vec![format!("{at}.matchValue")],
+            ),
+            (
+                of_condition(json!({"type": "geolocation-country-code", "matchValue": "not a country code"})),
+                vec![format!("{at}.matchValue")],
+            ),
+            (of_condition(json!({"type": "any-value-query-param", "matchValue": "a"})), vec![format!("{at}.matchKey")]),
+            (of_condition(json!({"type": "language", "matchValue": 1})), vec![format!("{at}.matchValue")]),
+            (of_condition(json!({"type": "language", "matchValue": "en", "not": true})), vec![format!("{at}.not")]),
+        ] {
+            assert_eq!(invalid(&body), expected, "{body}");
+        }
+        let many = json!([{"longUrl": "https://a/", "conditions": [{"type": "device", "matchValue": "ios"}]}]);
+        let many = vec![many[0].clone(); REDIRECT_RULES_MAX + 1];
+        assert_eq!(invalid(&rules(many.into())), ["redirectRules"]);
+    }
+}

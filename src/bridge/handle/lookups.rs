@@ -1,0 +1,68 @@
+//! Look-ups of short codes for tasks: the task asks, and the loop of the core brings the result.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+
+use super::ServiceHandle;
+use crate::bridge::{Reply, TaskLookup};
+use carom_limits::FETCH_TIME_MAX;
+use carom_model::link::Link;
+use carom_model::redirect::{Lookup, OwnedLookup};
+
+impl ServiceHandle {
+    // For tasks.
+
+    /// Looks a code up: in the memory of its owner, then in the store and Redis. Returns [`Lookup::NotResident`] on
+    /// timeout. A link with redirect rules comes as it is, before a visit is granted.
+    pub async fn look_up(&self, code: Code) -> TaskLookup {
+        self.looked_up(&self.look_ups, code).await
+    }
+
+    /// Asks for one more visit of a link with redirect rules and a visit limit. Returns the link, or why it cannot be
+    /// visited.
+    pub async fn ask_visit(&self, code: Code) -> TaskLookup {
+        self.looked_up(&self.visits, code).await
+    }
+
+    async fn looked_up(&self, calls: &RefCell<VecDeque<(u64, Code)>>, code: Code) -> TaskLookup {
+        let waiter = self.expect_within::<TaskLookup>(FETCH_TIME_MAX);
+        calls.borrow_mut().push_back((waiter.token, code));
+        self.call_loop();
+        let begin = Instant::now();
+        let looked = waiter.answer().await.unwrap_or(TaskLookup::Plain(Lookup::NotResident));
+        let is_absent = matches!(looked, TaskLookup::Plain(Lookup::Missing | Lookup::Unconfirmed));
+        self.look_up_times.borrow_mut().push((begin.elapsed(), is_absent));
+        looked
+    }
+
+    // For the loop.
+
+    /// Returns the next look-up to start.
+    pub fn next_look_up(&self) -> Option<(u64, Code)> {
+        self.look_ups.borrow_mut().pop_front()
+    }
+
+    /// Returns the next request for a visit.
+    pub fn next_visit(&self) -> Option<(u64, Code)> {
+        self.visits.borrow_mut().pop_front()
+    }
+
+    /// Passes the durations of the look-ups that have ended since the last call to `take`.
+    pub fn take_look_up_times(&self, mut take: impl FnMut(Duration, bool)) {
+        self.look_up_times.borrow_mut().drain(..).for_each(|(time, is_absent)| take(time, is_absent));
+    }
+
+    /// Delivers the result of a look-up.
+    pub fn deliver_lookup(&self, token: u64, looked: OwnedLookup) {
+        self.deliver(token, Reply::Looked(TaskLookup::Plain(looked)));
+    }
+
+    /// Delivers a link with redirect rules as the result of a look-up.
+    pub fn deliver_ruled(&self, token: u64, link: Arc<Link>) {
+        self.deliver(token, Reply::Looked(TaskLookup::Ruled(link)));
+    }
+}

@@ -1,0 +1,108 @@
+//! Redirects of links with redirect rules: the destination depends on the request.
+//!
+//! The core of the client decides, because it has the request. The owner of the code brings the link: this core itself,
+//! another one through the mesh, or the store. A request that waits has kept its head (`PendingLookup::head`).
+
+use std::task::Poll;
+
+use super::{Late, Redirects};
+use crate::bridge::handle::count_response;
+use crate::core::access;
+use crate::core::connection::{Conn, ConnState, PendingLookup};
+use crate::core::late_answers::AskedAt;
+use crate::core::request_rules::{ConnClient, block_or_continue, end_or_wait};
+use crate::core::turn::Now;
+use carom_http::RedirectRequest;
+use carom_http::redirect::first_of;
+use carom_model::link::Link;
+use carom_model::link::rules::RuleVisitor;
+use carom_model::link::rules::visitor::place_of;
+use carom_model::redirect::{Lookup, Policies, decide};
+
+/// Returns the visitor that a request describes to the rules of a link.
+fn rule_visitor<'h>(
+    conn: &mut Conn,
+    link: &'h Link,
+    request: &RedirectRequest,
+    head: &'h [u8],
+    now: &Now,
+) -> RuleVisitor<'h> {
+    let address = conn.known_address();
+    RuleVisitor {
+        user_agent: request.user_agent.of(head),
+        accept_language: first_of(head, "accept-language"),
+        query: request.query.of(head),
+        address,
+        place: place_of(address),
+        now_ms: now.unix_ms,
+        code: Some(&link.code),
+        ..RuleVisitor::default()
+    }
+}
+
+impl Redirects {
+    /// Answers a request for a link of this core that has redirect rules, or lets it wait for the grant of a visit.
+    /// Returns whether the connection goes on with its input.
+    #[cold]
+    pub(super) fn redirect_by_rules(
+        &mut self,
+        conn: &mut Conn,
+        now: &Now,
+        pending: PendingLookup,
+        (head, is_last): (&[u8], bool),
+    ) -> bool {
+        let PendingLookup { request, domain, code, .. } = pending;
+        let data = self.data.as_ref().expect("only cores with a shard have redirects");
+        let link = data.shard.ruled(&code).expect("the look-up has just found it");
+        let found = link.for_visitor(&rule_visitor(conn, link, &request, head, now));
+        let lookup_queues = self.lookup_queues.as_mut().expect("a core with a shard has these");
+        let asked = AskedAt::this_turn(now);
+        let Poll::Ready(found) = block_or_continue(&self.services, lookup_queues, found, code, conn.token(), asked)
+        else {
+            conn.look_up(&self.services, pending, head);
+            return false;
+        };
+        self.latencies.note_answered();
+        let blocked = self.services.blocked();
+        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
+        let mut client = ConnClient { conn, services: &self.services };
+        let decision = decide(&policies, Some(domain), request.head_only, found, &mut client);
+        let response = &decision.response;
+        count_response(&self.stats, response);
+        self.services.record_visit(decision.visit, code, || pending.visitor);
+        self.answers[conn.scheme_index()].write(&mut conn.out, &request, request.query.of(head), response, now.unix_ms);
+        if self.services.samples_request() {
+            access::log(&self.services, conn, (&request, head), response, now.instant);
+        }
+        !end_or_wait(conn, &request, is_last)
+    }
+
+    /// Continues the look-up of a connection with a link that has redirect rules, like `answer_late`.
+    pub(in crate::core) fn answer_by_rules(
+        &mut self,
+        conn: &mut Conn,
+        link: &Link,
+        may_look_up: bool,
+        now: &Now,
+    ) -> Option<Late> {
+        let pending = conn.take_look_up()?;
+        let visitor = pending.head().map(|head| rule_visitor(conn, link, &pending.request, head, now));
+        let found = visitor.map(|visitor| link.for_visitor(&visitor));
+        conn.enter(ConnState::LookingUp(pending));
+        match found {
+            Some(found) => self.answer_late(conn, found, may_look_up, now),
+            // The link got its first rules after the request was forwarded without its head.
+            None => {
+                self.note_rules(link);
+                self.answer_late(conn, Lookup::NotResident, false, now)
+            }
+        }
+    }
+
+    /// Notes that the link of a code has rules, so that the next request for it keeps its head.
+    fn note_rules(&self, link: &Link) {
+        if let Some(data) = &self.data {
+            data.shard.ruled_codes().mark(data.shard.resolve(&link.code).0);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Links with redirect rules. Their owner keeps them whole beside its map, so that the memory and the look-ups of all
+//! other links stay as they are.
+//!
+//! The map has a marker in place of such a link. A core that gets a request for a link of another core must keep the
+//! head of the request until the owner answers, if the link may have rules: [`RuledCodes`] tells which ones may.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use carom_shards::{Code, CodeHash, MapEntry};
+
+use carom_model::link::Link;
+
+/// The entry of the map for a link that is kept here: neither a destination nor missing.
+pub(super) const MARKER: MapEntry<'static> = MapEntry::Damaged;
+
+/// Words of the filter. With a thousand links with rules, one request in 65 for another core keeps its head in vain. The
+/// filter takes 8 KiB.
+const WORDS: usize = 1_024;
+
+/// Estimated bytes of a link beside its texts, and the factor by which parsed rules exceed their stored form.
+const LINK_BYTES: u64 = 512;
+const PARSED_FACTOR: u64 = 4;
+
+/// A filter of the codes of all cores whose links have, or had, redirect rules.
+#[derive(Debug)]
+pub(super) struct RuledCodes(Box<[AtomicU64]>);
+
+impl Default for RuledCodes {
+    fn default() -> RuledCodes {
+        RuledCodes((0..WORDS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl RuledCodes {
+    /// Returns the word and the bit of a hash, from other bits than those that choose the owner.
+    #[inline]
+    fn place(hash: CodeHash) -> (usize, u64) {
+        ((hash.0 >> 6) as usize % WORDS, 1 << (hash.0 % 64))
+    }
+
+    /// Adds a code, before its link becomes visible. The acknowledgement of the change orders this before every request
+    /// of a client that knows of it.
+    pub(super) fn mark(&self, hash: CodeHash) {
+        let (word, bit) = Self::place(hash);
+        if self.0[word].load(Ordering::Relaxed) & bit == 0 {
+            self.0[word].fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    /// True if the link of a code may have rules.
+    #[inline]
+    pub(super) fn may_hold(&self, hash: CodeHash) -> bool {
+        let (word, bit) = Self::place(hash);
+        self.0[word].load(Ordering::Relaxed) & bit != 0
+    }
+}
+
+/// The links with redirect rules of one core, as far as they are in memory.
+#[derive(Debug, Default)]
+pub(super) struct RuledLinks {
+    links: HashMap<Code, Arc<Link>>,
+    /// The codes in the order in which they came. Codes whose links are gone stay until their turn.
+    order: VecDeque<Code>,
+    bytes: u64,
+    /// The filter that all cores share.
+    codes: Arc<RuledCodes>,
+}
+
+impl RuledLinks {
+    /// Shares the filter of the node. Call it before the first link comes.
+    pub(super) fn share(&mut self, codes: &Arc<RuledCodes>) {
+        assert!(self.links.is_empty(), "other cores would not know of these links");
+        self.codes = Arc::clone(codes);
+    }
+
+    /// Returns the filter of all cores.
+    #[inline]
+    pub(super) fn codes(&self) -> &RuledCodes {
+        &self.codes
+    }
+
+    /// Returns the link of a code, if it is here.
+    pub(super) fn get(&self, code: &Code) -> Option<&Arc<Link>> {
+        self.links.get(code)
+    }
+
+    /// Keeps a link with rules. Returns the codes of links that had to go, so that at most `bytes_max` are kept.
+    pub(super) fn insert(&mut self, link: &Arc<Link>, hash: CodeHash, bytes_max: u64) -> Vec<Code> {
+        assert!(link.has_rules(), "a link without rules belongs into the map");
+        self.codes.mark(hash);
+        self.bytes += bytes_of(link);
+        match self.links.insert(link.code, Arc::clone(link)) {
+            Some(old) => self.bytes -= bytes_of(&old),
+            None => self.order.push_back(link.code),
+        }
+        let mut gone = Vec::new();
+        while self.bytes > bytes_max
+            && let Some(first) = self.order.pop_front()
+        {
+            if self.remove(&first) {
+                gone.push(first);
+            }
+        }
+        debug_assert!(self.links.len() <= self.order.len(), "a link would never have to go");
+        gone
+    }
+
+    /// Drops the link of a code. Returns true if it was here.
+    pub(super) fn remove(&mut self, code: &Code) -> bool {
+        let removed = if self.links.is_empty() { None } else { self.links.remove(code) };
+        if let Some(link) = &removed {
+            self.bytes -= bytes_of(link);
+        }
+        if self.order.len() > 2 * self.links.len() + 64 {
+            self.order.retain(|code| self.links.contains_key(code));
+        }
+        removed.is_some()
+    }
+
+    /// Returns the estimated bytes of all links here.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Returns the estimated bytes of a link.
+fn bytes_of(link: &Link) -> u64 {
+    LINK_BYTES + link.target.len() as u64 + PARSED_FACTOR * link.labels.rules.encoded().len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::link::Origin;
+    use carom_model::testing::{link, rules};
+    use carom_shards::CodeHasher;
+
+    fn ruled(number: usize) -> (Arc<Link>, CodeHash) {
+        let mut link = link(&format!("c{number}"), Origin::Custom);
+        link.labels.rules = rules("https://ios.test/", "device", "ios");
+        let hash = CodeHasher::new(1).hash(&link.code);
+        (Arc::new(link), hash)
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_is_no_room() {
+        let mut links = RuledLinks::default();
+        let (first, hash) = ruled(0);
+        let bytes = bytes_of(&first);
+        assert!(links.insert(&first, hash, bytes).is_empty());
+        assert!(links.insert(&first, hash, bytes).is_empty(), "the same link takes its own place");
+        let (second, hash) = ruled(1);
+        assert_eq!(links.insert(&second, hash, bytes), [first.code]);
+        assert!(links.get(&first.code).is_none() && links.get(&second.code).is_some());
+        assert!(links.codes().may_hold(ruled(0).1), "requests still keep their heads");
+        assert!(links.remove(&second.code) && !links.remove(&second.code));
+        assert_eq!(links.bytes(), 0);
+    }
+
+    #[test]
+    fn codes_that_come_and_go_take_no_room() {
+        let mut links = RuledLinks::default();
+        for number in 0..10_000 {
+            let (link, hash) = ruled(number);
+            links.insert(&link, hash, u64::MAX);
+            links.remove(&link.code);
+        }
+        assert!(links.order.len() < 100 && links.bytes() == 0);
+    }
+}
