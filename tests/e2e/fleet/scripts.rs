@@ -168,7 +168,7 @@ fn returned_node_with_an_old_time_is_not_gone() {
     // The clock of Redis was set back, so that the second heartbeat has the time of the first.
     let (time, _) = watched.heartbeat_of("away").unwrap();
     server.command(&["ZADD", "{test}:beats", &time.to_string(), "away"]);
-    let mut same = returned.clone();
+    let mut same = returned;
     same.beats = watched.beats.clone();
     assert_ne!(same.marks(), watched.marks(), "an observer would take both heartbeats for one");
     let reclaim = |redis: &mut Redis, seen: &HeartbeatReply| {
