@@ -14,6 +14,7 @@ mod lists;
 mod load;
 mod reply;
 mod ticket;
+pub mod visit_log;
 mod writer;
 
 use std::fs::File;
