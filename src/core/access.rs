@@ -96,12 +96,7 @@ pub(super) fn log_visit(
 
 /// Keeps the request part of a visit until its answer.
 #[inline(never)]
-fn note_visit(
-    services: &ServiceHandle,
-    conn: &mut Conn,
-    request: &RedirectRequest,
-    head: &[u8],
-) -> PendingVisit {
+fn note_visit(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingVisit {
     PendingVisit::new(&visit_part(services, conn, request, head))
 }
 
