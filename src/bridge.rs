@@ -6,6 +6,7 @@
 pub mod access_log;
 mod answer;
 mod apps;
+mod byte_ring;
 pub mod fleet_view;
 pub mod handle;
 mod jobs;
@@ -13,6 +14,7 @@ mod lists;
 mod load;
 mod reply;
 mod ticket;
+pub mod visit_log;
 mod writer;
 
 use std::fs::File;

@@ -136,9 +136,9 @@ impl Node {
     ) -> Result<Node, Exit> {
         let mut supervisor = Supervisor::default();
         let (base, ends) = base::open(settings)?;
-        let Rings { senders, visits, access } = Rings::new(settings, base.cores)?;
+        let Rings { senders, visits, access, visit_log } = Rings::new(settings, base.cores)?;
         register_last_sync(&base.links, &mut supervisor);
-        let store = store_services::start(settings, &base, visits, access, &mut supervisor)?;
+        let store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
         let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
         let (segments, recycled) = channel();

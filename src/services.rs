@@ -24,6 +24,7 @@ pub mod search;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod threads;
+pub mod visit_log;
 pub mod visits;
 pub mod workers;
 pub mod writer;

@@ -123,6 +123,12 @@ impl Problem {
         Problem::shlink(StatusCode::NOT_FOUND, "tag-not-found", "Tag not found", detail).and("tag", tag)
     }
 
+    /// 404: the service does not serve this domain.
+    pub(super) fn no_domain(domain: &str) -> Problem {
+        let detail = format!("Domain with authority \"{domain}\" could not be found");
+        Problem::shlink(StatusCode::NOT_FOUND, "domain-not-found", "Domain not found", detail).and("authority", domain)
+    }
+
     /// 409: links already have the new name of a tag.
     pub(super) fn tag_conflict(old: &str, new: &str) -> Problem {
         let detail = format!(

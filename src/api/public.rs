@@ -18,6 +18,7 @@ use super::query::percent_decoded;
 use super::rate_limit::with_quota;
 use super::request::is_read;
 use super::response::{ApiResponse, empty, json, uncached_redirect, with};
+use super::rest::domains::host_of;
 use super::rest::{openapi, parameters, routes};
 use crate::bridge::TaskLookup;
 use crate::bridge::handle::ServiceHandle;
@@ -29,7 +30,8 @@ use carom_model::link::Link;
 use carom_model::link::rules::RuleVisitor;
 use carom_model::link::rules::visitor::place_of;
 use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
-use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, decide};
+use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide};
+use carom_model::visits::record::RequestPart;
 
 /// Returns the handler for the requests of a core that hyper serves.
 pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
@@ -133,6 +135,10 @@ impl Context {
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
             ["v3", "domains"] => self.list_domains(),
             ["v3", "visits"] => self.all_visits().await,
+            ["v3", "visits", "orphan"] => self.orphan_visits(&method, query).await,
+            ["v3", "visits", "non-orphan"] => self.visits_of_links(query).await,
+            ["v3", "tags", tag, "visits"] => self.visits_of_tag(&percent_decoded(tag), query).await,
+            ["v3", "domains", domain, "visits"] => self.visits_of_domain(&percent_decoded(domain), query).await,
             ["v3", "short-urls", code, "qr"] => self.qr(&percent_decoded(code), query).await,
             ["v3", "short-urls", code, "redirect-rules"] => {
                 let code = percent_decoded(code);
@@ -144,7 +150,7 @@ impl Context {
             ["v3", "short-urls", code, "redirect-rules", "try"] => {
                 self.try_redirect_rules(&percent_decoded(code), query).await
             }
-            ["v3", "short-urls", code, "visits"] => self.visits_of(&percent_decoded(code), query).await,
+            ["v3", "short-urls", code, "visits"] => self.visits_of(&method, &percent_decoded(code), query).await,
             ["v3", "short-urls", "shorten"] => self.shorten_in_one_step(&request).await,
             // Links with these slugs are reached under `%62ulk` and `%65xport`.
             ["v3", "short-urls", "bulk"] => self.create_bulk(request).await,
@@ -244,6 +250,15 @@ impl Context {
         let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
         let visitor = || self.services.visitor(field(header::USER_AGENT), field(header::REFERER));
         self.services.record_visit(decision.visit, code, visitor);
+        if decision.visit != VisitKind::None && self.services.logs_visits() {
+            self.services.log_visit(
+                &decision,
+                code,
+                self.services.unix_ms(),
+                false,
+                Ok(visit_part(&self.services, request)),
+            );
+        }
         self.answer_with_response(request, &decision.response)
     }
 
@@ -282,6 +297,20 @@ fn rule_visitor<'r, B>(request: &'r Request<B>, link: &'r Link, now_ms: u64) -> 
         now_ms,
         code: Some(&link.code),
         ..RuleVisitor::default()
+    }
+}
+
+/// Returns the request part of a visit.
+fn visit_part<'a, B>(services: &ServiceHandle, request: &'a Request<B>) -> RequestPart<'a> {
+    let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
+    let origin = request.extensions().get::<RequestOrigin>().filter(|_| services.logs_visit_addresses());
+    RequestPart {
+        address: origin.map(|origin| origin.address),
+        host: host_of(request),
+        path: request.uri().path().as_bytes(),
+        query: request.uri().query().unwrap_or_default().as_bytes(),
+        referrer: field(header::REFERER),
+        agent: field(header::USER_AGENT),
     }
 }
 

@@ -21,4 +21,5 @@ pub(in crate::api) mod single_step;
 pub(in crate::api) mod streaming;
 pub(in crate::api) mod tag_changes;
 pub(in crate::api) mod tags;
+pub(in crate::api) mod visit_lists;
 pub(in crate::api) mod visits;

@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
+use super::byte_ring::{FrameReceiver, FrameSender, byte_ring};
 use carom_model::visits::host_of;
 
 /// Size of the ring of a core, in bytes: some ten thousand requests. The writer drains it up to fifty times a second.
@@ -223,7 +224,7 @@ impl PendingEntry {
 
 /// A core's end of its ring.
 pub struct AccessSender {
-    ring: rtrb::Producer<u8>,
+    ring: FrameSender,
     one_in: u32,
     /// True if the log contains addresses, even shortened ones.
     pub wants_addresses: bool,
@@ -237,7 +238,7 @@ impl std::fmt::Debug for AccessSender {
 }
 
 /// The service thread's end of a ring.
-pub struct AccessReceiver(rtrb::Consumer<u8>);
+pub struct AccessReceiver(FrameReceiver);
 
 impl std::fmt::Debug for AccessReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -247,7 +248,7 @@ impl std::fmt::Debug for AccessReceiver {
 
 /// Creates the ring of a core, which samples one request in `one_in`. Cores with the same `seed` sample alike.
 pub fn ring(one_in: u32, wants_addresses: bool, seed: u64) -> (AccessSender, AccessReceiver) {
-    let (ring, receiver) = rtrb::RingBuffer::new(RING_LEN);
+    let (ring, receiver) = byte_ring(RING_LEN);
     (AccessSender { ring, one_in, wants_addresses, chance: Pcg32::new(seed, seed) }, AccessReceiver(receiver))
 }
 
@@ -263,13 +264,13 @@ impl AccessSender {
         let mut bytes = [0; ENTRY_LEN_MAX];
         let len = entry.request.write(&mut bytes);
         entry.outcome.write(&mut bytes);
-        self.ring.push_entire_slice(&bytes[..len]).is_ok()
+        self.ring.push(&bytes[..len])
     }
 
     /// Adds a request that was noted before. Returns false if the ring is full.
     pub fn send_pending(&mut self, mut noted: PendingEntry, outcome: RequestOutcome) -> bool {
         outcome.write(&mut noted.0);
-        self.ring.push_entire_slice(&noted.0).is_ok()
+        self.ring.push(&noted.0)
     }
 }
 
@@ -277,24 +278,8 @@ impl AccessReceiver {
     /// Passes the entries of the ring to `take`, and returns their bytes. Entries that arrive meanwhile wait for the
     /// next call.
     pub fn drain(&mut self, mut take: impl FnMut(&AccessEntry<'_>)) -> usize {
-        let found = self.0.slots();
         let mut bytes = [0; ENTRY_LEN_MAX];
-        let mut left = found;
-        while left > 0 {
-            // The sender pushes whole entries, each with its length.
-            let (head, rest) = bytes.split_at_mut(2);
-            let is_there = self.0.pop_entire_slice(head).is_ok();
-            let len = usize::from(u16::from_le_bytes([head[0], head[1]]));
-            if !is_there || !(FIXED_LEN..=ENTRY_LEN_MAX).contains(&len) {
-                break;
-            }
-            if self.0.pop_entire_slice(&mut rest[..len - 2]).is_err() {
-                break;
-            }
-            read(&bytes[..len]).iter().for_each(&mut take);
-            left = left.saturating_sub(len);
-        }
-        found
+        self.0.drain(&mut bytes, |bytes| read(bytes).iter().for_each(&mut take))
     }
 }
 

@@ -14,6 +14,7 @@ mod long_slots;
 mod lookups;
 mod recorders;
 pub(crate) mod recording;
+mod visit_log;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};

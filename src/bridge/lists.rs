@@ -6,6 +6,7 @@ use std::sync::mpsc::SyncSender;
 use carom_shards::DomainId;
 
 use super::ticket::Ticket;
+use super::visit_log::VisitLogQueue;
 use carom_model::domains::DomainName;
 use carom_model::query::{
     Filter, ListFailure, ListPage, ListQuery, PartCounts, TagPage, TagQuery, TagsFailure, UnreadableIndex,
@@ -104,4 +105,6 @@ pub struct ListQueues {
     pub pages: SyncSender<ListRequest>,
     /// Queue for queries that may take long.
     pub searches: SyncSender<ListRequest>,
+    /// Queue to the thread that lists single visits; `None` without a log of visits.
+    pub visits: Option<VisitLogQueue>,
 }

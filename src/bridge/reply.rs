@@ -18,6 +18,7 @@ use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
 };
+use super::visit_log::VisitLogAnswer;
 use carom_telemetry::stats::LatencySummary;
 
 /// Codes that a core lends to the core of the admin listener; none if it needs its own.
@@ -151,6 +152,8 @@ answers! {
     Link(LinkAnswer), links;
     /// Visit statistics.
     Visits(VisitsAnswer), visits;
+    /// Visits of the log, or the end of their deletion.
+    VisitLog(VisitLogAnswer), logged;
     /// The edit history of a code.
     Edits(EditsAnswer), edits;
     /// A page of links.

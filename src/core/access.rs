@@ -1,4 +1,5 @@
-//! Access-log entries of requests that the core answers itself. Without an access log, nothing here runs.
+//! Entries for the access log and the log of visits, of requests that the core answers itself. Without these logs,
+//! nothing here runs.
 
 use std::time::Instant;
 
@@ -8,10 +9,13 @@ use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 use super::connection::{Conn, ConnState, PendingLookup};
 use crate::bridge::access_log::{PendingEntry, Protocol, Request};
 use crate::bridge::handle::ServiceHandle;
+use crate::bridge::visit_log::PendingVisit;
 use carom_http::RedirectRequest;
 use carom_model::access::miss_limiter::RequestOrigin;
-use carom_model::redirect::Response;
+use carom_model::redirect::{Decision, Response};
 use carom_model::visits::host_of;
+use carom_model::visits::record::RequestPart;
+use carom_shards::Code;
 
 /// Returns the access-log entry of a request that hyper has read, if the access log wants it.
 pub(super) fn note_read<B>(
@@ -60,6 +64,42 @@ pub(super) fn log(
     services.log_request(request_of(services, conn, request, head), response.status(), since.elapsed());
 }
 
+/// Returns the request part of a visit. The path matters for orphan visits only, but the response is not known yet.
+fn visit_part<'a>(
+    services: &ServiceHandle,
+    conn: &mut Conn,
+    request: &RedirectRequest,
+    head: &'a [u8],
+) -> RequestPart<'a> {
+    let address = if services.logs_visit_addresses() { conn.known_address() } else { None };
+    // The target follows the method and one space, and ends before the next space.
+    let target = &head[if request.head_only { "HEAD ".len() } else { "GET ".len() }.min(head.len())..];
+    let path = &target[..memchr::memchr2(b' ', b'?', target).unwrap_or(0)];
+    let RedirectRequest { host, referer, user_agent, query, .. } = request;
+    let [host, query, referrer, agent] = [host, query, referer, user_agent].map(|span| span.of(head));
+    RequestPart { address, host, path, query, referrer, agent }
+}
+
+/// Logs the visit of a request that was answered immediately. `head` is that of the request, and `code` that of the
+/// link.
+#[inline(never)]
+pub(super) fn log_visit(
+    services: &ServiceHandle,
+    conn: &mut Conn,
+    (request, head): (&RedirectRequest, &[u8]),
+    (decision, code): (&Decision<'_>, Code),
+    at_ms: u64,
+) {
+    let part = visit_part(services, conn, request, head);
+    services.log_visit(decision, code, at_ms, conn.tls.is_some(), Ok(part));
+}
+
+/// Keeps the request part of a visit until its answer.
+#[inline(never)]
+fn note_visit(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingVisit {
+    PendingVisit::new(&visit_part(services, conn, request, head))
+}
+
 /// Keeps the access-log entry of a request until its answer.
 #[cold]
 fn note(services: &ServiceHandle, conn: &mut Conn, request: &RedirectRequest, head: &[u8]) -> PendingEntry {
@@ -79,6 +119,8 @@ impl Conn {
     /// Waits for the answer to a look-up, for a request with that head.
     pub(super) fn look_up(&mut self, services: &ServiceHandle, pending: PendingLookup, head: &[u8]) {
         let noted = services.samples_request().then(|| note(services, self, &pending.request, head));
-        self.enter(ConnState::LookingUp(PendingLookup { noted, ..pending }));
+        let is_logged = !pending.request.head_only && services.logs_visits();
+        let visit = is_logged.then(|| note_visit(services, self, &pending.request, head));
+        self.enter(ConnState::LookingUp(PendingLookup { noted, visit, ..pending }));
     }
 }

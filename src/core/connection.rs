@@ -12,6 +12,7 @@ use super::turn::Now;
 use crate::bridge::access_log::PendingEntry;
 use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::ServiceHandle;
+use crate::bridge::visit_log::PendingVisit;
 use carom_http::connection::Expects;
 use carom_http::tls::Session;
 use carom_http::{Connection, RedirectRequest, Rejection};
@@ -153,6 +154,8 @@ pub(super) struct PendingLookup {
     pub(super) kept: Vec<u8>,
     /// The entry of the request for the access log.
     pub(super) noted: Option<PendingEntry>,
+    /// The request part of the visit, if single visits are logged.
+    pub(super) visit: Option<PendingVisit>,
 }
 
 impl PendingLookup {
@@ -178,6 +181,7 @@ impl PendingLookup {
             visitor,
             kept: request.query.of(head).to_vec(),
             noted: None,
+            visit: None,
         }
     }
 

@@ -19,7 +19,7 @@ use super::data::{Data, Remote};
 use super::late_answers::{AskedAt, LookupQueues};
 use super::latencies::CoreLatencies;
 use super::mesh::Question;
-use super::request_rules::{ConnClient, block_or_continue, end_or_wait, visitor_of};
+use super::request_rules::{ConnClient, block_or_continue, end_or_wait, record_visit};
 use super::turn::Now;
 use super::vhosts::HostRouter;
 use crate::bridge::fleet_view::FollowedMark;
@@ -183,7 +183,7 @@ impl Redirects {
         };
         let response = &decision.response;
         count_response(&self.stats, response);
-        self.services.record_visit(decision.visit, code, || visitor_of(&self.services, request, head));
+        record_visit(&self.services, conn, (request, head), (&decision, code), now.unix_ms);
         self.answers[conn.scheme_index()].write(&mut conn.out, request, request.query.of(head), response, now.unix_ms);
         if self.services.samples_request() {
             access::log(&self.services, conn, (request, head), response, now.instant);
@@ -270,12 +270,16 @@ impl Redirects {
     fn respond(&mut self, conn: &mut Conn, pending: PendingLookup, found: BorrowedLookup<'_>, now: &Now) {
         let blocked = self.services.blocked();
         let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
-        let PendingLookup { request, domain, code, since, visitor, asked_storage, .. } = pending;
+        let PendingLookup { request, domain, code, since, visitor, ref visit, asked_storage, .. } = pending;
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
         let mut client = ConnClient { conn, services: &self.services };
-        let Decision { response, visit } = decide(&policies, Some(domain), request.head_only, found, &mut client);
+        let decision = decide(&policies, Some(domain), request.head_only, found, &mut client);
+        let response = decision.response;
         count_response(&self.stats, &response);
-        self.services.record_visit(visit, code, || visitor);
+        self.services.record_visit(decision.visit, code, || visitor);
+        if let Some(visit) = visit {
+            self.services.log_visit(&decision, code, now.unix_ms, conn.tls.is_some(), Err(visit));
+        }
         self.answers[conn.scheme_index()].write(&mut conn.out, &request, pending.query(), &response, now.unix_ms);
         let took = now.instant - since;
         if asked_storage && is_absent {

@@ -5,11 +5,12 @@ use std::task::Poll;
 
 use carom_shards::Code;
 
+use super::access;
 use super::connection::{Conn, ConnState};
 use super::late_answers::{AskedAt, LookupQueues};
 use crate::bridge::handle::ServiceHandle;
 use carom_http::RedirectRequest;
-use carom_model::redirect::{BorrowedLookup, Destination, Lookup, MissLimit};
+use carom_model::redirect::{BorrowedLookup, Decision, Destination, Lookup, MissLimit, VisitKind};
 use carom_model::visits::Visitor;
 
 /// True if a connection may consume input: it waits for no other core and is not congested.
@@ -21,8 +22,23 @@ pub(super) fn may_step(conn: &Conn) -> bool {
 }
 
 /// Returns the visitor that a request's head describes; `None` if this core records no visits.
-pub(super) fn visitor_of(services: &ServiceHandle, request: &RedirectRequest, head: &[u8]) -> Option<Visitor> {
+fn visitor_of(services: &ServiceHandle, request: &RedirectRequest, head: &[u8]) -> Option<Visitor> {
     services.visitor(request.user_agent.of(head), request.referer.of(head))
+}
+
+/// Records the visit that an immediate response counts as, and logs it if single visits are logged.
+#[inline]
+pub(super) fn record_visit(
+    services: &ServiceHandle,
+    conn: &mut Conn,
+    (request, head): (&RedirectRequest, &[u8]),
+    (decision, code): (&Decision<'_>, Code),
+    at_ms: u64,
+) {
+    services.record_visit(decision.visit, code, || visitor_of(services, request, head));
+    if decision.visit != VisitKind::None && services.logs_visits() {
+        access::log_visit(services, conn, (request, head), (decision, code), at_ms);
+    }
 }
 
 /// Applies `Connection: close` after an answer. Returns true if the connection ends or must wait before its next
@@ -90,7 +106,7 @@ mod tests {
     use carom_model::domains::DomainIndex;
     use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Version};
-    use carom_model::redirect::{OwnedLookup, VisitKind};
+    use carom_model::redirect::OwnedLookup;
     use carom_model::testing::redirects::{Case, TestClient, any_case, any_lookup, kind_of};
     use carom_model::testing::three_domains;
     use carom_model::visits::{VisitReceiver, ring};

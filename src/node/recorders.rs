@@ -1,6 +1,7 @@
 //! Creates the rings in which cores record visits and access-log entries, and hands out both ends of each.
 
 use carom_model::visits::VisitReceiver;
+use carom_model::visits::record::VisitAddresses;
 use carom_settings::Settings;
 use carom_settings::access_log::terms::Addresses;
 use carom_settings::exit::Exit;
@@ -9,6 +10,7 @@ use carom_shards::CoreCount;
 use super::seed::random_seed;
 use crate::bridge::access_log::{self, AccessReceiver};
 use crate::bridge::handle::Recorders;
+use crate::bridge::visit_log::{self, VisitLogReceiver};
 
 /// Both ends of the rings of all cores.
 #[derive(Default)]
@@ -19,6 +21,8 @@ pub(super) struct Rings {
     pub(super) visits: Vec<VisitReceiver>,
     /// The receiving ends of the access log, by core, the admin listener's last. Empty without an access log.
     pub(super) access: Vec<AccessReceiver>,
+    /// The receiving ends of the log of visits, by core. Empty without such a log.
+    pub(super) visit_log: Vec<VisitLogReceiver>,
 }
 
 impl Rings {
@@ -34,6 +38,11 @@ impl Rings {
                 let (sender, receiver) = carom_model::visits::ring();
                 senders.visits = Some(sender);
                 rings.visits.push(receiver);
+            }
+            if core < cores.get() && settings.visits.is_on {
+                let (sender, receiver) = visit_log::ring(settings.visits.addresses != VisitAddresses::None);
+                senders.visit_log = Some(sender);
+                rings.visit_log.push(receiver);
             }
             let log = &settings.access_log;
             if log.place.is_some() {

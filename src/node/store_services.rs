@@ -7,15 +7,18 @@ use carom_model::replication::outbox::Delivery;
 use carom_model::visits::VisitReceiver;
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
+use carom_settings::visits::VisitSettings;
 
 use super::base::Base;
 use super::fleet;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::bridge::access_log::AccessReceiver;
+use crate::bridge::visit_log::{VisitLogQueue, VisitLogReceiver};
 use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, RemovalResult, WriterQueue};
 use crate::services::allowances::{self, AllowanceSetup};
 use crate::services::readers::{export_reader, record_readers};
 use crate::services::search::query_workers::{self, ListerSetup};
+use crate::services::visit_log::{self, StartedVisitLog, VisitLogSetup, VisitLogTerms};
 use crate::services::{access_log, visits, workers, writer};
 
 /// The queues of these services, and what later stages take over from them.
@@ -39,7 +42,7 @@ pub(super) struct StoreServices {
 pub(super) fn start(
     settings: &Settings,
     base: &Base,
-    visits: Vec<VisitReceiver>,
+    (visits, visit_log): (Vec<VisitReceiver>, Vec<VisitLogReceiver>),
     access: Vec<AccessReceiver>,
     supervisor: &mut Supervisor,
 ) -> Result<StoreServices, Exit> {
@@ -85,7 +88,7 @@ pub(super) fn start(
     let (page_reader, threads) = export_reader::start(links, mailboxes, stats, Arc::clone(&counts) as Arc<_>)
         .map_err(|error| thread_exit("the export threads", &error))?;
     supervisor.register_threads(Phase::Queues, "export readers", threads);
-    let (lists, threads) = query_workers::start(&ListerSetup {
+    let (mut lists, threads) = query_workers::start(&ListerSetup {
         catalog: Arc::clone(&base.catalog),
         visits: counts,
         mailboxes: mailboxes.clone(),
@@ -93,6 +96,7 @@ pub(super) fn start(
     })
     .map_err(|error| thread_exit("the threads for lists", &error))?;
     supervisor.register_threads(Phase::Queues, "query workers", threads);
+    lists.visits = start_visit_log(settings, base, visit_log, supervisor)?;
     let (jobs, threads) = workers::start(mailboxes).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
     Ok(StoreServices { writer, allowances, reader, page_reader, lists, jobs, removals, deliveries })
@@ -109,4 +113,33 @@ fn start_access_log(
         .map_err(|error| thread_exit("the access log", &error))?;
     supervisor.register(Phase::AccessLog, "access log", move || writing.stop());
     Ok(())
+}
+
+/// Starts the log of visits, unless it is off.
+///
+/// # Errors
+/// If the log cannot be read back, or the operating system refuses a thread.
+fn start_visit_log(
+    settings: &Settings,
+    base: &Base,
+    receivers: Vec<VisitLogReceiver>,
+    supervisor: &mut Supervisor,
+) -> Result<Option<VisitLogQueue>, Exit> {
+    let VisitSettings { is_on, keep, keep_bytes, addresses } = settings.visits;
+    if !is_on {
+        return Ok(None);
+    }
+    let started = visit_log::start(VisitLogSetup {
+        data_dir: settings.data_dir.clone(),
+        terms: VisitLogTerms { addresses, keep, keep_bytes },
+        links: base.links.clone(),
+        receivers,
+        mailboxes: base.mailboxes.clone(),
+        stats: Arc::clone(&base.stats),
+    })
+    .map_err(|error| thread_exit("the log of visits", &error))?;
+    let StartedVisitLog { queue, reader, logging } = started;
+    supervisor.register(Phase::Store, "visit log", move || logging.stop());
+    supervisor.register_threads(Phase::Queues, "visit queries", vec![reader]);
+    Ok(Some(queue))
 }

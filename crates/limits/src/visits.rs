@@ -40,3 +40,36 @@ pub const VISITS_CHUNK_BYTES: usize = 256 * 1024;
 
 /// Chunks of a snapshot that Redis holds at once.
 pub const VISITS_CHUNKS_HELD: usize = 4;
+
+/// Bytes of the ring in which a core logs visits: some ten thousand visits. The log's thread drains it up to fifty
+/// times a second.
+pub const VISIT_LOG_RING_LEN: usize = 4 * 1024 * 1024;
+
+/// Bytes of the records in one segment of the log of visits, before compression. The newest segment is also in memory.
+pub const VISIT_SEGMENT_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes of the records in one block of a segment, before compression. A query for one link decompresses a block or
+/// two of each segment.
+pub const VISIT_BLOCK_BYTES: usize = 64 * 1024;
+
+/// Queries of the log of visits that may wait. Further requests get 503.
+pub const VISIT_QUERY_QUEUE_LEN: usize = 64;
+
+/// Time that one query of the log of visits may take. A longer one returns what it has found, and says so.
+pub const VISIT_QUERY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// Visits on one page of the API: what Shlink's web client asks for.
+pub const VISITS_PER_PAGE_MAX: u64 = 5_000;
+
+/// Visits on one page of the API if the client names no number, as in Shlink.
+pub const VISITS_PER_PAGE: u64 = 1_000;
+
+/// Visits on a page that a core describes itself. A thread describes more of them.
+pub const VISITS_WRITTEN_AT_ONCE: usize = 50;
+
+/// Links that a query of the log remembers. Beyond them, links are looked up again.
+pub const VISIT_LINKS_REMEMBERED: usize = 100_000;
+
+/// Deletions of visits that wait for their removal from the disk. Further deletions are refused until the next daily
+/// pass has removed some.
+pub const VISIT_DELETIONS_MAX: usize = 10_000;

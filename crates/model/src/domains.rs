@@ -246,6 +246,13 @@ impl Domains {
         (self.fallback && code.domain().is_some()).then(|| code.within(None))
     }
 
+    /// Returns the beginning of the short URLs of codes with a domain. A domain that is no longer served has lost its name
+    /// there, and counts as the default one.
+    pub fn base_url_of_id(&self, id: Option<DomainId>) -> &str {
+        let place = self.ids.iter().position(|of_place| *of_place == id).unwrap_or_default();
+        &self.all[place].base_url
+    }
+
     /// Returns the beginning of the short URLs of links that carry a name. A domain that is no longer served keeps its
     /// name.
     pub fn base_url_of(&self, label: Option<&DomainName>) -> Cow<'_, str> {

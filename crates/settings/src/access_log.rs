@@ -51,7 +51,7 @@ fn place(written: &Written) -> Result<LogPlace, InvalidValue> {
 }
 
 /// Reads the name of one of several values.
-fn one_of<T: Copy>(
+pub(super) fn one_of<T: Copy>(
     written: &Written,
     right: &'static str,
     all: &[T],

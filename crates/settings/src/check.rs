@@ -58,6 +58,7 @@ impl<'a> Checker<'a> {
         let pages = self.pages();
         let api = self.api();
         let bypass = self.bypass();
+        let visits = self.visits();
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
             return None;
@@ -94,6 +95,7 @@ impl<'a> Checker<'a> {
             pages: pages?,
             api: api?,
             bypass: bypass?,
+            visits: visits?,
             exposed,
             sources: self.sources.clone(),
         })

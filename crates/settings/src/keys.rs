@@ -91,6 +91,10 @@ pub enum Key {
     BypassZeroCopy,
     BypassDecapsulate,
     BypassRequired,
+    VisitsLog,
+    VisitsKeep,
+    VisitsKeepBytes,
+    VisitsAddresses,
 }
 
 /// The public description of a setting.

@@ -25,6 +25,7 @@ mod suggest;
 #[cfg(test)]
 mod tests;
 mod value;
+pub mod visits;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -49,6 +50,7 @@ use keys::{Key, SETTINGS};
 use raw::Raw;
 
 use crate::access_log::terms::AccessLog;
+use crate::visits::VisitSettings;
 use carom_model::clients::forwarded::Trust;
 use carom_model::destination::hosts::HostPattern;
 use carom_model::domains::{Domain, UnknownHost};
@@ -116,6 +118,8 @@ pub struct Settings {
     pub api: Api,
     /// The settings of kernel bypass.
     pub bypass: BypassSettings,
+    /// The settings of the log of visits.
+    pub visits: VisitSettings,
     /// Mistakes to report if no API key exists: listeners that other machines can reach.
     exposed: Vec<Problem>,
     sources: [ValueSource; SETTINGS.len()],

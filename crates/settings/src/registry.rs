@@ -13,6 +13,7 @@ mod operation;
 mod pages;
 mod tls;
 mod top_level;
+mod visits;
 
 use super::keys::Setting;
 
@@ -33,10 +34,11 @@ const TABLES: &[&[Setting]] = &[
     &operation::ACCESS_LOG,
     &api::API,
     &bypass::BYPASS,
+    &visits::VISITS,
 ];
 
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 80] = joined();
+pub static SETTINGS: [Setting; 84] = joined();
 
 /// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another
 /// length.

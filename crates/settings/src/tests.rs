@@ -304,6 +304,22 @@ fn domains_are_told_apart_and_lead_elsewhere() {
 }
 
 #[test]
+fn visits_are_logged_as_long_and_as_much_as_asked() {
+    let visits = |text: &str| from_file(&format!("[visits]\n{text}")).map(|(settings, _)| settings.visits);
+    let default = visits("").unwrap();
+    let day = Duration::from_secs(86_400);
+    assert_eq!((default.is_on, default.keep, default.keep_bytes), (true, Some(90 * day), 1 << 30));
+    assert_eq!(default.addresses.as_str(), "none");
+    let other = visits("keep = \"forever\"\nkeep_bytes = \"64MiB\"\naddresses = \"network\"").unwrap();
+    assert_eq!((other.keep, other.keep_bytes, other.addresses.as_str()), (None, 64 << 20, "network"));
+    let (off, warnings) = from_file("[visits]\nlog = \"off\"\nkeep = \"1d\"").unwrap();
+    assert!(!off.visits.is_on && warnings[0].to_string().contains("visits.keep has no effect"), "{warnings:?}");
+    let wrong =
+        problems(from_file("[visits]\nlog = \"maybe\"\nkeep = \"0d\"\nkeep_bytes = \"1MiB\"\naddresses = \"some\""));
+    assert_eq!(wrong.len(), 4, "{wrong:?}");
+}
+
+#[test]
 fn origins_of_pages_are_all_none_or_listed() {
     let origins =
         |value: &str| from_file(&format!("[api]\ncors_origins = {value}")).map(|(settings, _)| settings.api.cors);

@@ -48,6 +48,8 @@ pub enum Alarm {
     StoreDamaged,
     StoreFailed,
     StreamDamaged,
+    VisitLogDamaged,
+    VisitLogFailed,
     VisitsDamaged,
     VisitsDropped,
     VisitsFailed,
@@ -56,7 +58,7 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 39] = [
+    pub const ALL: [Alarm; 41] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
@@ -92,6 +94,8 @@ impl Alarm {
         Alarm::StoreDamaged,
         Alarm::StoreFailed,
         Alarm::StreamDamaged,
+        Alarm::VisitLogDamaged,
+        Alarm::VisitLogFailed,
         Alarm::VisitsDamaged,
         Alarm::VisitsDropped,
         Alarm::VisitsFailed,
@@ -136,6 +140,8 @@ impl Alarm {
             Alarm::StoreDamaged => "store_damaged",
             Alarm::StoreFailed => "store_failed",
             Alarm::StreamDamaged => "stream_damaged",
+            Alarm::VisitLogDamaged => "visit_log_damaged",
+            Alarm::VisitLogFailed => "visit_log_failed",
             Alarm::VisitsDamaged => "visits_damaged",
             Alarm::VisitsDropped => "visits_dropped",
             Alarm::VisitsFailed => "visits_failed",
@@ -172,6 +178,7 @@ impl Alarm {
                 | Alarm::StoreDamaged
                 | Alarm::StoreFailed
                 | Alarm::StreamDamaged
+                | Alarm::VisitLogDamaged
                 | Alarm::VisitsDamaged
                 | Alarm::VisitsFailed
         )
@@ -233,6 +240,8 @@ impl Alarm {
             Alarm::StreamDamaged => {
                 "A Redis stream contains an entry that carom cannot read; its code is looked up in Redis."
             }
+            Alarm::VisitLogDamaged => "A part of the log of visits cannot be read; lists leave out its visits.",
+            Alarm::VisitLogFailed => "Some visits are not logged; counts of visits continue.",
             Alarm::VisitsDamaged => "Stored visit counts cannot be read; affected counts restart at zero.",
             Alarm::VisitsDropped => "Some visits were not counted; visit counts are too low.",
             Alarm::VisitsFailed => "Visits cannot be stored; links with maxVisits return 503.",

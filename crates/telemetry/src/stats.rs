@@ -191,6 +191,8 @@ pub struct NodeStats {
     pub referrers_dropped: Counter,
     /// The counters of the access log.
     pub access_log: AccessLogStats,
+    /// The log of visits.
+    pub visit_log: VisitLogStats,
     /// Durations of group commits, from the first decision until they are durable. Written by the writer.
     pub commits: DurationStats,
     /// Durations of the syncs of group commits. Written by the writer.
@@ -276,6 +278,17 @@ pub struct AccessLogStats {
     pub lines: Counter,
     /// Lines dropped: their ring was full, or they could not be written.
     pub dropped: Counter,
+}
+
+/// The counters of the log of visits.
+#[derive(Debug, Default)]
+pub struct VisitLogStats {
+    /// Visits written. Written by the log's thread.
+    pub visits: Counter,
+    /// Visits dropped: their ring was full, or they could not be written.
+    pub dropped: Counter,
+    /// Bytes of the log on disk.
+    pub bytes: Counter,
 }
 
 /// The counters of expired links.

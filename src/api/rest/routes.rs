@@ -40,12 +40,16 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),
     ("/rest/v3/short-urls/{shortCode}/redirect-rules", "GET, HEAD, POST"),
     ("/rest/v3/short-urls/{shortCode}/redirect-rules/try", "GET, HEAD"),
-    ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
+    ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD, DELETE"),
     ("/rest/v3/short-urls/{shortCode}/qr", "GET, HEAD"),
     ("/rest/v3/visits", "GET, HEAD"),
+    ("/rest/v3/visits/orphan", "GET, HEAD, DELETE"),
+    ("/rest/v3/visits/non-orphan", "GET, HEAD"),
     ("/rest/v3/tags", "GET, HEAD, PUT, DELETE"),
     ("/rest/v3/tags/stats", "GET, HEAD"),
+    ("/rest/v3/tags/{tag}/visits", "GET, HEAD"),
     ("/rest/v3/domains", "GET, HEAD"),
+    ("/rest/v3/domains/{domain}/visits", "GET, HEAD"),
     ("/rest/v3/mercure-info", "GET, HEAD"),
 ];
 

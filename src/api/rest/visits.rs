@@ -1,4 +1,5 @@
-//! The API of visits: visits of links by day, by hour and by referring host.
+//! Counts of visits: of links by day, by hour and by referring host, and of all links. Single visits are in
+//! `visit_lists`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::describe::VisitsSummary;
 use super::short_urls::refused;
 use crate::api::context::Context;
-use crate::api::problem::{Invalid, Problem};
+use crate::api::problem::Problem;
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use carom_limits::REFERRERS_SHOWN_MAX;
@@ -20,25 +21,6 @@ use carom_model::visits::tally::{Subject, VisitCounts};
 pub(in crate::api) const HOUR_MS: u64 = 3_600_000;
 
 impl Context {
-    /// Handles `GET /rest/v3/short-urls/{shortCode}/visits`: returns the visits of a link.
-    pub(in crate::api) async fn visits_of(&self, code: &str, query: Option<&str>) -> ApiResponse {
-        match self.try_visits_of(code, query).await {
-            Ok(body) => json_answer(StatusCode::OK, &body),
-            Err(problem) => problem.into_answer(),
-        }
-    }
-
-    async fn try_visits_of(&self, code: &str, query: Option<&str>) -> Result<Value, Problem> {
-        let span = Span::read(query).map_err(|invalid| Problem::invalid(&invalid))?;
-        let parsed = self.code_in(code, query)?;
-        if !self.caller.scope().is_all() {
-            // Only the record says to which app the link belongs.
-            self.find(parsed).await?;
-        }
-        let history = self.history(Subject::Link(parsed), code).await?;
-        Ok(json!({ "visits": describe(&history, &span) }))
-    }
-
     /// Handles `GET /rest/v3/visits`: returns the visits of all links and of missing links.
     pub(in crate::api) async fn all_visits(&self) -> ApiResponse {
         match self.try_all_visits().await {
@@ -72,18 +54,17 @@ impl Context {
 }
 
 /// A time range that a request asks for, in milliseconds since 1970 UTC, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::api) struct Span {
     pub(in crate::api) start_ms: u64,
     pub(in crate::api) end_ms: u64,
 }
 
 impl Span {
-    fn read(query: Option<&str>) -> Result<Span, Vec<Invalid>> {
-        let mut params = Params::of(query);
+    /// Reads the parameters `startDate` and `endDate`.
+    pub(super) fn read(params: &mut Params) -> Span {
         let start_ms = params.since_ms("startDate").unwrap_or(0);
-        let end_ms = params.until_ms("endDate").unwrap_or(u64::MAX);
-        params.finish()?;
-        Ok(Span { start_ms, end_ms })
+        Span { start_ms, end_ms: params.until_ms("endDate").unwrap_or(u64::MAX) }
     }
 
     /// True if the period that begins at `begin_ms` and lasts `len_ms` overlaps the range.

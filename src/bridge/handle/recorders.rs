@@ -1,6 +1,7 @@
 //! The recorders of a core, and the counters of its responses.
 
 use crate::bridge::access_log::AccessSender;
+use crate::bridge::visit_log::VisitLogSender;
 use carom_model::redirect::{Notice, Response};
 use carom_model::visits::VisitSender;
 use carom_telemetry::stats::CoreStats;
@@ -12,6 +13,8 @@ pub struct Recorders {
     pub visits: Option<VisitSender>,
     /// Ring to the writer of the access log, if there is one.
     pub access: Option<AccessSender>,
+    /// Ring to the log of visits, if there is one.
+    pub visit_log: Option<VisitLogSender>,
 }
 
 /// Counts the response to a request for a short code. Runs on the thread of the core that owns `stats`.

@@ -1,4 +1,4 @@
-//! Recording of a core's requests: visits for the visit counter, and entries for the access log.
+//! Recording of a core's requests: visits for the visit counter and the log of visits, and entries for the access log.
 
 use std::time::Duration;
 
@@ -6,7 +6,9 @@ use carom_shards::Code;
 
 use super::ServiceHandle;
 use crate::bridge::access_log::{AccessEntry, AccessSender, PendingEntry, Request, RequestOutcome};
-use carom_model::redirect::VisitKind;
+use crate::bridge::visit_log::PendingVisit;
+use carom_model::redirect::{Decision, Destination, Response, VisitKind};
+use carom_model::visits::record::{LoggedKind, RequestPart, VisitRecord};
 use carom_model::visits::{RecordOutcome, Visit, Visitor};
 use carom_telemetry::clock::unix_ms;
 
@@ -35,6 +37,60 @@ impl ServiceHandle {
                 RecordOutcome::Whole => {}
                 RecordOutcome::WithoutReferrer => self.context.node.referrers_dropped.add_shared(1),
                 RecordOutcome::Nothing => self.context.node.visits_dropped.add_shared(1),
+            }
+        }
+    }
+
+    /// True if single visits are logged.
+    #[inline]
+    pub fn logs_visits(&self) -> bool {
+        self.recorders.borrow().visit_log.is_some()
+    }
+
+    /// True if the log of visits has addresses, for which the kernel must be asked.
+    pub fn logs_visit_addresses(&self) -> bool {
+        self.recorders.borrow().visit_log.as_ref().is_some_and(|log| log.wants_addresses)
+    }
+
+    /// Logs the visit that a response counts as, where it does. `pending` has its request part, if that was noted when
+    /// the request came; otherwise `request` has it. `code` is that of the link.
+    pub fn log_visit(
+        &self,
+        decision: &Decision<'_>,
+        code: Code,
+        at_ms: u64,
+        is_secure: bool,
+        request: Result<RequestPart<'_>, &PendingVisit>,
+    ) {
+        let kind = match decision.visit {
+            VisitKind::None => return,
+            VisitKind::Link => LoggedKind::Link,
+            VisitKind::Orphan => LoggedKind::InvalidShortUrl,
+        };
+        let (target, forwards) = match &decision.response {
+            Response::Redirect(Destination { policy, target }) => (*target, policy.forward_query),
+            Response::DomainFallback(target) => (target.as_bytes(), false),
+            Response::Notice(_) => (&[][..], false),
+        };
+        let code = (kind == LoggedKind::Link).then_some(code);
+        let (request, pending) = match request {
+            Ok(request) => (request, None),
+            Err(pending) => (RequestPart::default(), Some(pending)),
+        };
+        self.send_logged(
+            pending,
+            &VisitRecord { at_ms, kind, is_secure, forwards, is_bot: false, request, code, target },
+        );
+    }
+
+    fn send_logged(&self, pending: Option<&PendingVisit>, visit: &VisitRecord<'_>) {
+        if let Some(log) = &mut self.recorders.borrow_mut().visit_log {
+            let is_sent = match pending {
+                Some(pending) => log.send_pending(pending, visit),
+                None => log.send(visit),
+            };
+            if !is_sent {
+                self.context.node.visit_log.dropped.add_shared(1);
             }
         }
     }
@@ -90,7 +146,7 @@ pub(crate) mod testing {
         let context = services(1).0.context().clone();
         let (domains, miss_limiter) = (Arc::new(domains), miss_limiter(1));
         let context = NodeContext { domains, miss_limiter, ..context };
-        let recorders = Recorders { visits: Some(visits), access: None };
+        let recorders = Recorders { visits: Some(visits), access: None, visit_log: None };
         Rc::new(ServiceHandle::new(CoreId(0), context, Box::new(NoCodes), recorders))
     }
 }

@@ -10,7 +10,7 @@ use crate::bridge::handle::count_response;
 use crate::core::access;
 use crate::core::connection::{Conn, ConnState, PendingLookup};
 use crate::core::late_answers::AskedAt;
-use crate::core::request_rules::{ConnClient, block_or_continue, end_or_wait};
+use crate::core::request_rules::{ConnClient, block_or_continue, end_or_wait, record_visit};
 use crate::core::turn::Now;
 use carom_http::RedirectRequest;
 use carom_http::redirect::first_of;
@@ -69,7 +69,7 @@ impl Redirects {
         let decision = decide(&policies, Some(domain), request.head_only, found, &mut client);
         let response = &decision.response;
         count_response(&self.stats, response);
-        self.services.record_visit(decision.visit, code, || pending.visitor);
+        record_visit(&self.services, conn, (&request, head), (&decision, code), now.unix_ms);
         self.answers[conn.scheme_index()].write(&mut conn.out, &request, request.query.of(head), response, now.unix_ms);
         if self.services.samples_request() {
             access::log(&self.services, conn, (&request, head), response, now.instant);

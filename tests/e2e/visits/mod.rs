@@ -1,3 +1,4 @@
-//! Visits: counts by link, kind, time and referring host.
+//! Visits: counts by link, kind, time and referring host, and the log of single visits.
 
 mod counts;
+mod log;

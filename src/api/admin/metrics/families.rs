@@ -223,6 +223,15 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     counter("carom_access_log_dropped_total", "Lines dropped from the access log.", |node| {
         node.access_log.dropped.get() as f64
     }),
+    counter("carom_visit_log_visits_total", "Visits written to the log of visits.", |node| {
+        node.visit_log.visits.get() as f64
+    }),
+    counter("carom_visit_log_dropped_total", "Visits that could not be logged.", |node| {
+        node.visit_log.dropped.get() as f64
+    }),
+    gauge("carom_visit_log_bytes", "Size of the log of visits on disk, without its newest segment.", |node| {
+        node.visit_log.bytes.get() as f64
+    }),
     counter("carom_expired_links_total", "Expired links removed.", |node| node.expiry.expired.get() as f64),
     gauge("carom_expiry_waiting", "Expired links waiting to be removed, approximately.", |node| {
         node.expiry.due.get() as f64

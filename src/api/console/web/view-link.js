@@ -44,7 +44,7 @@ async function load(page) {
     };
     const [link, visits, told] = await Promise.all([
       ask(linkPath(named)),
-      ask(linkPath(named, "/visits"), { startDate: new Date(Date.now() - 90 * DAY_MS).toISOString() }).then((told) => told.visits, nothing),
+      ask(linkPath(named, "/visits"), { startDate: new Date(Date.now() - 90 * DAY_MS).toISOString(), itemsPerPage: 1 }).then((told) => told.visits, nothing),
       ask(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { domain: named.domain }).catch(nothing),
     ]);
     plots.splice(0).forEach((plot) => plot.destroy());

@@ -1,0 +1,333 @@
+//! The record of a single visit, between a core and the log of visits, and inside the log.
+//!
+//! A core encodes what it knows of a request ([`RequestPart`]), and the rest with the response. The log's thread reads
+//! the record, removes what must not be stored ([`VisitRecord::without_private`]), and encodes it again. Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+/// Longest texts of a record, in bytes, in their order: host, path, query, referrer, user agent. Longer ones are cut.
+const TEXT_LENS: [usize; 5] = [255, 255, 1_024, 1_024, 512];
+
+/// Longest destination of a record, in bytes: that of a link.
+const TARGET_LEN_MAX: usize = 2_048;
+
+/// Longest encoded record, in bytes.
+pub const RECORD_LEN_MAX: usize =
+    2 + 10 + 17 + 5 * 2 + 255 + 255 + 1_024 + 1_024 + 512 + 1 + CODE_KEY_LEN_MAX + TARGET_LEN_MAX;
+
+const SECURE: u8 = 1;
+const FORWARDS: u8 = 2;
+const BOT: u8 = 4;
+
+/// The kind of a visit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoggedKind {
+    /// A visit of a link.
+    Link,
+    /// An orphan visit: a request for the base URL of a domain.
+    BaseUrl,
+    /// An orphan visit: a request for a short code without a link.
+    InvalidShortUrl,
+    /// An orphan visit: a request for any other missing page.
+    Regular404,
+}
+
+impl LoggedKind {
+    const ALL: [LoggedKind; 4] =
+        [LoggedKind::Link, LoggedKind::BaseUrl, LoggedKind::InvalidShortUrl, LoggedKind::Regular404];
+
+    /// The kinds of orphan visits.
+    pub const ORPHANS: [LoggedKind; 3] = [LoggedKind::BaseUrl, LoggedKind::InvalidShortUrl, LoggedKind::Regular404];
+
+    /// Returns the name that Shlink's API gives to an orphan visit of this kind.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LoggedKind::Link => "link",
+            LoggedKind::BaseUrl => "base_url",
+            LoggedKind::InvalidShortUrl => "invalid_short_url",
+            LoggedKind::Regular404 => "regular_404",
+        }
+    }
+}
+
+/// The part of client addresses that the log stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VisitAddresses {
+    /// No address.
+    None,
+    /// The network: the first 24 bits of IPv4, 48 of IPv6.
+    Network,
+    /// The full address.
+    Full,
+}
+
+impl VisitAddresses {
+    /// All treatments.
+    pub const ALL: [VisitAddresses; 3] = [VisitAddresses::None, VisitAddresses::Network, VisitAddresses::Full];
+
+    /// Returns the name in the settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            VisitAddresses::None => "none",
+            VisitAddresses::Network => "network",
+            VisitAddresses::Full => "full",
+        }
+    }
+
+    /// Returns the part of an address that is stored.
+    fn cut(self, address: IpAddr) -> Option<IpAddr> {
+        match (self, address) {
+            (VisitAddresses::None, _) => None,
+            (VisitAddresses::Full, address) => Some(address),
+            (VisitAddresses::Network, IpAddr::V4(address)) => {
+                let [a, b, c, _] = address.octets();
+                Some(Ipv4Addr::new(a, b, c, 0).into())
+            }
+            (VisitAddresses::Network, IpAddr::V6(address)) => {
+                let [a, b, c, ..] = address.segments();
+                Some(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0).into())
+            }
+        }
+    }
+}
+
+/// The properties of a visit that its request has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RequestPart<'a> {
+    /// The address of the client, if it is known and wanted.
+    pub address: Option<IpAddr>,
+    /// The host that the request named.
+    pub host: &'a [u8],
+    /// The path of the request. Empty for a visit of a link, whose code says it.
+    pub path: &'a [u8],
+    /// The query of the request, without the question mark.
+    pub query: &'a [u8],
+    /// The value of `Referer`.
+    pub referrer: &'a [u8],
+    /// The value of `User-Agent`.
+    pub agent: &'a [u8],
+}
+
+impl<'a> RequestPart<'a> {
+    fn texts(&self) -> [&'a [u8]; 5] {
+        [self.host, self.path, self.query, self.referrer, self.agent]
+    }
+
+    /// Appends the encoded part.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        match self.address.map(|address| address.to_canonical()) {
+            None => into.push(0),
+            Some(IpAddr::V4(address)) => {
+                into.push(4);
+                into.extend_from_slice(&address.octets());
+            }
+            Some(IpAddr::V6(address)) => {
+                into.push(16);
+                into.extend_from_slice(&address.octets());
+            }
+        }
+        for (text, len_max) in self.texts().into_iter().zip(TEXT_LENS) {
+            push_text(text, len_max, into);
+        }
+    }
+}
+
+/// A visit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VisitRecord<'a> {
+    /// The instant of the response, in milliseconds since 1970 UTC.
+    pub at_ms: u64,
+    /// The kind of the visit.
+    pub kind: LoggedKind,
+    /// True if the connection is encrypted.
+    pub is_secure: bool,
+    /// True if the link adds the query of the request to its destination.
+    pub forwards: bool,
+    /// True if the user agent is a bot's. The log's thread sets it.
+    pub is_bot: bool,
+    /// The properties that the request has.
+    pub request: RequestPart<'a>,
+    /// The code of the link; `None` for an orphan visit.
+    pub code: Option<Code>,
+    /// The destination of the link, or where the domain sends clients that find nothing; empty for a page.
+    pub target: &'a [u8],
+}
+
+impl<'a> VisitRecord<'a> {
+    /// Appends the encoded record, which begins with its length in two bytes. `request` is its request part, encoded before.
+    #[inline]
+    pub fn encode_with(&self, request: &[u8], into: &mut Vec<u8>) {
+        let begin = into.len();
+        into.extend_from_slice(&[0; 2]);
+        into.extend_from_slice(&self.at_ms.to_le_bytes());
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.is_secure, SECURE) | flag(self.forwards, FORWARDS) | flag(self.is_bot, BOT);
+        into.extend_from_slice(&[self.kind as u8, flags]);
+        into.extend_from_slice(request);
+        let mut buffer = [0; CODE_KEY_LEN_MAX];
+        let key = self.code.as_ref().map_or(&[][..], |code| code.key(&mut buffer));
+        into.push(key.len() as u8);
+        into.extend_from_slice(key);
+        into.extend_from_slice(&self.target[..self.target.len().min(TARGET_LEN_MAX)]);
+        let len = (into.len() - begin) as u16;
+        into[begin..begin + 2].copy_from_slice(&len.to_le_bytes());
+        debug_assert!(into.len() - begin <= RECORD_LEN_MAX, "a reader would refuse the record");
+    }
+
+    /// Appends the encoded record.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        let mut request = Vec::new();
+        self.request.encode(&mut request);
+        self.encode_with(&request, into);
+    }
+
+    /// Takes the first record from the bytes; `None` if they are malformed or empty.
+    pub fn take(bytes: &mut &'a [u8]) -> Option<VisitRecord<'a>> {
+        let len = usize::from(u16::from_le_bytes(*bytes.first_chunk::<2>()?));
+        let (record, behind) = bytes.split_at_checked(len)?;
+        let mut rest = record.get(2..)?;
+        let at_ms = u64::from_le_bytes(*take_bytes(&mut rest, 8)?.first_chunk()?);
+        let &[kind, flags, address_len] = take_bytes(&mut rest, 3)?.first_chunk()?;
+        let address = match (address_len, take_bytes(&mut rest, usize::from(address_len))?) {
+            (0, _) => None,
+            (4, octets) => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
+            (16, octets) => Some(IpAddr::from(*octets.first_chunk::<16>()?)),
+            _ => return None,
+        };
+        let mut text = || {
+            let len = u16::from_le_bytes(*take_bytes(&mut rest, 2)?.first_chunk()?);
+            take_bytes(&mut rest, usize::from(len))
+        };
+        let [host, path, query, referrer, agent] = [text()?, text()?, text()?, text()?, text()?];
+        let [key_len] = *take_bytes(&mut rest, 1)?.first_chunk()?;
+        let key = take_bytes(&mut rest, usize::from(key_len))?;
+        let code = if key.is_empty() { None } else { Some(Code::from_key(key).ok()?) };
+        *bytes = behind;
+        Some(VisitRecord {
+            at_ms,
+            kind: *LoggedKind::ALL.get(usize::from(kind))?,
+            is_secure: flags & SECURE != 0,
+            forwards: flags & FORWARDS != 0,
+            is_bot: flags & BOT != 0,
+            request: RequestPart { address, host, path, query, referrer, agent },
+            code,
+            target: rest,
+        })
+    }
+
+    /// Returns the record as it is stored: the address is cut, and the referrer has neither user, query nor fragment.
+    #[must_use]
+    pub fn without_private(self, addresses: VisitAddresses) -> VisitRecord<'a> {
+        let address = self.request.address.and_then(|address| addresses.cut(address));
+        let request = RequestPart { address, referrer: public_part(self.request.referrer), ..self.request };
+        VisitRecord { request, ..self }
+    }
+}
+
+/// Returns a referrer up to its query or fragment; nothing if it names a user.
+fn public_part(referrer: &[u8]) -> &[u8] {
+    let end = referrer.iter().position(|byte| b"?#".contains(byte)).unwrap_or(referrer.len());
+    let public = &referrer[..end];
+    if public.contains(&b'@') { &[] } else { public }
+}
+
+fn push_text(text: &[u8], len_max: usize, into: &mut Vec<u8>) {
+    let text = &text[..text.len().min(len_max)];
+    into.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    into.extend_from_slice(text);
+}
+
+fn take_bytes<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (taken, behind) = rest.split_at_checked(len)?;
+    *rest = behind;
+    Some(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(any::<u8>(), 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn records_are_read_back(
+            times in any::<(u64, bool, bool, bool)>(),
+            kind in 0..4usize,
+            address in any::<Option<IpAddr>>(),
+            texts in (text(), text(), text(), text(), text(), text()),
+        ) {
+            let (at_ms, is_secure, forwards, is_bot) = times;
+            let (host, path, query, referrer, agent, target) = &texts;
+            let kind = LoggedKind::ALL[kind];
+            let code = (kind == LoggedKind::Link).then(|| Code::parse(b"abc").unwrap());
+            let address = address.map(|address| address.to_canonical());
+            let request = RequestPart { address, host, path, query, referrer, agent };
+            let record = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, code, target };
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            record.encode(&mut bytes);
+            let mut rest = &bytes[..];
+            prop_assert_eq!(VisitRecord::take(&mut rest), Some(record));
+            prop_assert_eq!(VisitRecord::take(&mut rest), Some(record));
+            prop_assert!(rest.is_empty() && VisitRecord::take(&mut rest).is_none());
+        }
+
+        #[test]
+        fn any_bytes_can_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let mut framed = ((bytes.len() + 2) as u16).to_le_bytes().to_vec();
+            framed.extend_from_slice(&bytes);
+            let _ = (VisitRecord::take(&mut &bytes[..]), VisitRecord::take(&mut &framed[..]));
+        }
+    }
+
+    #[test]
+    fn longest_record_fits_its_bound() {
+        let long = [b'x'; 5_000];
+        let (host, path, query, referrer, agent) = (&long[..], &long[..], &long[..], &long[..], &long[..]);
+        let address = Some(IpAddr::from([9; 16]));
+        let request = RequestPart { address, host, path, query, referrer, agent };
+        let (kind, code) = (LoggedKind::InvalidShortUrl, Code::parse(&long[..64]).ok());
+        let record = VisitRecord {
+            at_ms: 1,
+            kind,
+            is_secure: true,
+            forwards: false,
+            is_bot: true,
+            request,
+            code,
+            target: &long,
+        };
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        assert!(bytes.len() <= RECORD_LEN_MAX, "{}", bytes.len());
+        assert_eq!(VisitRecord::take(&mut &bytes[..]).unwrap().target.len(), TARGET_LEN_MAX);
+    }
+
+    #[test]
+    fn private_parts_are_cut() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (treatment, v4, v6) in [
+            (VisitAddresses::None, None, None),
+            (VisitAddresses::Network, Some("192.0.2.0"), Some("2001:db8:1::")),
+            (VisitAddresses::Full, Some("192.0.2.77"), Some("2001:db8:1:2::3")),
+        ] {
+            assert_eq!(treatment.cut(address("192.0.2.77")), v4.map(address));
+            assert_eq!(treatment.cut(address("2001:db8:1:2::3")), v6.map(address));
+        }
+        for (referrer, stored) in [
+            ("https://a.example/b?c=d#e", "https://a.example/b"),
+            ("https://a.example/#e", "https://a.example/"),
+            ("https://me:word@a.example/", ""),
+            ("", ""),
+        ] {
+            assert_eq!(public_part(referrer.as_bytes()), stored.as_bytes());
+        }
+    }
+}

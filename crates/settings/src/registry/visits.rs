@@ -1,0 +1,51 @@
+//! The table `visits`: the log of visits.
+
+use crate::describe::Shown;
+use crate::keys::{Key, Setting};
+
+pub(super) const VISITS: [Setting; 4] = [
+    Setting {
+        key: Key::VisitsLog,
+        name: "visits.log",
+        env: "CAROM_VISITS_LOG",
+        flag: None,
+        kind: "on or off",
+        default: Some("on"),
+        secret: false,
+        doc: "Keep a log with one record per visit, besides the counts. Lists of visits in the API need it.",
+        show: |settings| Shown::text(if settings.visits.is_on { "on" } else { "off" }),
+    },
+    Setting {
+        key: Key::VisitsKeep,
+        name: "visits.keep",
+        env: "CAROM_VISITS_KEEP",
+        flag: None,
+        kind: "a time such as 30d, or forever",
+        default: Some("90d"),
+        secret: false,
+        doc: "How long the log keeps a visit. Counts of visits are kept regardless.",
+        show: |settings| Shown::time_or("forever", settings.visits.keep),
+    },
+    Setting {
+        key: Key::VisitsKeepBytes,
+        name: "visits.keep_bytes",
+        env: "CAROM_VISITS_KEEP_BYTES",
+        flag: None,
+        kind: "a size such as 1GiB",
+        default: Some("1GiB"),
+        secret: false,
+        doc: "Size of the log on disk above which the oldest visits are removed, at least 64 MiB. A visit takes about 60 bytes.",
+        show: |settings| Shown::size(settings.visits.keep_bytes),
+    },
+    Setting {
+        key: Key::VisitsAddresses,
+        name: "visits.addresses",
+        env: "CAROM_VISITS_ADDRESSES",
+        flag: None,
+        kind: "none, network or full",
+        default: Some("none"),
+        secret: false,
+        doc: "Client addresses in the log of visits: left out, shortened to their /24 (IPv4) or /48 (IPv6) network, or in full.",
+        show: |settings| Shown::text(settings.visits.addresses.as_str()),
+    },
+];

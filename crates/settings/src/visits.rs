@@ -1,0 +1,48 @@
+//! The settings of the log of visits.
+
+use std::time::Duration;
+
+use super::access_log::one_of;
+use super::check::Checker;
+use super::keys::Key;
+use super::problem::Warning;
+use super::value::quantities;
+use carom_model::visits::record::VisitAddresses;
+
+/// Smallest size of the log on disk, in bytes: a few segments.
+const KEEP_BYTES_MIN: u64 = 64 << 20;
+
+/// The settings of the log of visits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VisitSettings {
+    /// True if single visits are logged.
+    pub is_on: bool,
+    /// Time for which visits are kept; `None` means forever.
+    pub keep: Option<Duration>,
+    /// Bytes on disk above which the oldest visits are removed.
+    pub keep_bytes: u64,
+    /// The stored part of client addresses.
+    pub addresses: VisitAddresses,
+}
+
+impl Checker<'_> {
+    /// Returns the settings of the log of visits; `None` if one of them is invalid.
+    pub(super) fn visits(&mut self) -> Option<VisitSettings> {
+        let is_on = self.one(Key::VisitsLog, |written| {
+            one_of(written, "on or off", &[true, false], |is_on| if is_on { "on" } else { "off" })
+        });
+        let keep = self.one(Key::VisitsKeep, quantities::time_or_forever);
+        let keep_bytes = self.one(Key::VisitsKeepBytes, |written| quantities::size(written, KEEP_BYTES_MIN));
+        let addresses = self.one(Key::VisitsAddresses, |written| {
+            one_of(written, "none, network or full", &VisitAddresses::ALL, VisitAddresses::as_str)
+        });
+        for key in [Key::VisitsKeep, Key::VisitsKeepBytes, Key::VisitsAddresses] {
+            if is_on == Some(false) && self.is_set(key) {
+                let name = key.setting().name;
+                self.warnings.push(Warning(format!("{name} has no effect, because visits.log is off")));
+            }
+        }
+        let (is_on, keep, keep_bytes, addresses) = (is_on?, keep?, keep_bytes?, addresses?);
+        Some(VisitSettings { is_on, keep, keep_bytes, addresses })
+    }
+}

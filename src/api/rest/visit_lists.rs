@@ -1,0 +1,227 @@
+//! Lists of single visits, in Shlink's shape: of a link, a tag, a domain, of all links, and of no link. And their
+//! deletion.
+
+use std::sync::Arc;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::list::Pagination;
+use super::short_urls::refused;
+use super::visits::{Span, describe};
+use crate::api::context::Context;
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::response::{ApiResponse, json as json_answer, json_text, to_json};
+use crate::bridge::JobKind;
+use crate::bridge::visit_log::{VisitDeletion, VisitLogRequest, VisitPage, VisitQuery, VisitSelection};
+use carom_http::forward;
+use carom_limits::{VISITS_PER_PAGE, VISITS_PER_PAGE_MAX, VISITS_WRITTEN_AT_ONCE};
+use carom_model::access::Role;
+use carom_model::dates;
+use carom_model::domains::Domains;
+use carom_model::link::labels::Tags;
+use carom_model::visits::record::{LoggedKind, VisitRecord};
+use carom_model::visits::tally::Subject;
+
+/// The part of a list that a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct VisitSpan {
+    span: Span,
+    without_bots: bool,
+    page: u64,
+    per_page: u64,
+    kind: Option<LoggedKind>,
+}
+
+impl VisitSpan {
+    fn read(query: Option<&str>) -> Result<VisitSpan, Problem> {
+        let read = || -> Result<VisitSpan, Vec<Invalid>> {
+            let mut params = Params::of(query);
+            let span = VisitSpan {
+                span: Span::read(&mut params),
+                without_bots: params.flag("excludeBots"),
+                page: params.number("page", 1, u64::from(u32::MAX)).unwrap_or(1),
+                per_page: params.number("itemsPerPage", 1, VISITS_PER_PAGE_MAX).unwrap_or(VISITS_PER_PAGE),
+                kind: params.read("type", orphan_kind),
+            };
+            params.finish()?;
+            Ok(span)
+        };
+        read().map_err(|invalid| Problem::invalid(&invalid))
+    }
+
+    fn query(&self, selection: VisitSelection) -> VisitQuery {
+        let VisitSpan { span: Span { start_ms, end_ms }, without_bots, page, per_page, .. } = *self;
+        let (skip, take) = ((page - 1) * per_page, per_page as usize);
+        VisitQuery { selection, start_ms, end_ms, without_bots, skip, take }
+    }
+}
+
+fn orphan_kind(text: &str) -> Result<LoggedKind, String> {
+    let known = LoggedKind::ORPHANS.into_iter().find(|kind| kind.as_str() == text);
+    known.ok_or_else(|| "must be base_url, invalid_short_url or regular_404".to_owned())
+}
+
+impl Context {
+    /// Handles `GET` and `DELETE` of `/rest/v3/short-urls/{shortCode}/visits`: the visits of a link.
+    pub(in crate::api) async fn visits_of(&self, method: &Method, code: &str, query: Option<&str>) -> ApiResponse {
+        let answer = match *method {
+            Method::DELETE => self.delete_visits_of(code, query).await,
+            _ => self.try_visits_of(code, query).await,
+        };
+        answer.unwrap_or_else(Problem::into_answer)
+    }
+
+    async fn try_visits_of(&self, code: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
+        let span = VisitSpan::read(query)?;
+        let parsed = self.code_in(code, query)?;
+        let (link, _) = self.find(parsed).await?;
+        let history = self.history(Subject::Link(parsed), code).await?;
+        let selection = VisitSelection::Link { code: parsed, since_ms: link.created_ms };
+        // The totals come from the counts, which exist without a log and for longer.
+        let Value::Object(totals) = describe(&history, &span.span) else { return Err(Problem::no_link(code)) };
+        self.list_visits(span, selection, totals).await
+    }
+
+    async fn delete_visits_of(&self, code: &str, query: Option<&str>) -> Result<ApiResponse, Problem> {
+        let parsed = self.code_in(code, query)?;
+        self.find(parsed).await?;
+        self.delete_logged(VisitDeletion::Link(parsed)).await
+    }
+
+    /// Handles `GET /rest/v3/tags/{tag}/visits`: the visits of the links with a tag.
+    pub(in crate::api) async fn visits_of_tag(&self, tag: &str, query: Option<&str>) -> ApiResponse {
+        let tags = Tags::of([tag]).map_err(|_| Problem::no_tag(tag));
+        let tag = tags.map(|tags| tags.joined().to_owned());
+        match tag {
+            Ok(tag) => {
+                let selection = VisitSelection::Links { scope: self.caller.scope(), tag: Some(tag) };
+                self.visits_in(selection, query).await
+            }
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    /// Handles `GET /rest/v3/domains/{domain}/visits`: the visits of the links of a domain.
+    pub(in crate::api) async fn visits_of_domain(&self, domain: &str, query: Option<&str>) -> ApiResponse {
+        let Some(domain) = self.domains().named(domain).map(|place| self.domains().id_at(place)) else {
+            return Problem::no_domain(domain).into_answer();
+        };
+        let selection = VisitSelection::Links { scope: self.caller.scope().within([domain]), tag: None };
+        self.visits_in(selection, query).await
+    }
+
+    /// Handles `GET /rest/v3/visits/non-orphan`: the visits of all links that the caller may see.
+    pub(in crate::api) async fn visits_of_links(&self, query: Option<&str>) -> ApiResponse {
+        self.visits_in(VisitSelection::Links { scope: self.caller.scope(), tag: None }, query).await
+    }
+
+    async fn visits_in(&self, selection: VisitSelection, query: Option<&str>) -> ApiResponse {
+        let answer = match VisitSpan::read(query) {
+            Ok(span) => self.list_visits(span, selection, Map::new()).await,
+            Err(problem) => Err(problem),
+        };
+        answer.unwrap_or_else(Problem::into_answer)
+    }
+
+    /// Handles `GET` and `DELETE` of `/rest/v3/visits/orphan`: visits that found no link.
+    pub(in crate::api) async fn orphan_visits(&self, method: &Method, query: Option<&str>) -> ApiResponse {
+        self.try_orphan_visits(method, query).await.unwrap_or_else(Problem::into_answer)
+    }
+
+    async fn try_orphan_visits(&self, method: &Method, query: Option<&str>) -> Result<ApiResponse, Problem> {
+        // Orphan visits belong to no app and no domain.
+        self.caller.needs_all(Role::WriteAll)?;
+        if *method == Method::DELETE {
+            return self.delete_logged(VisitDeletion::Orphans).await;
+        }
+        let span = VisitSpan::read(query)?;
+        self.list_visits(span, VisitSelection::Orphans(span.kind), Map::new()).await
+    }
+
+    async fn delete_logged(&self, deletion: VisitDeletion) -> Result<ApiResponse, Problem> {
+        let deleted = self.services.ask_visit_log(|ticket| VisitLogRequest::Delete(deletion, ticket)).await;
+        let count = deleted.map_err(refused)?.total;
+        Ok(json_answer(StatusCode::OK, &json!({ "deletedVisits": count })))
+    }
+
+    async fn list_visits(
+        &self,
+        span: VisitSpan,
+        selection: VisitSelection,
+        totals: Map<String, Value>,
+    ) -> Result<ApiResponse, Problem> {
+        let query = span.query(selection);
+        let page =
+            self.services.ask_visit_log(|ticket| VisitLogRequest::Query(query, ticket)).await.map_err(refused)?;
+        let domains = Arc::clone(&self.services.context().domains);
+        // Each node logs the visits that it has answered itself.
+        let complete = page.complete && self.services.context().fleet_view.is_none();
+        let count = page.records.len();
+        let write = move || written(&page, &domains, &span, totals, complete);
+        let text = match count {
+            ..=VISITS_WRITTEN_AT_ONCE => write(),
+            _ => self.services.hand_off(JobKind::Document, write).await.map_err(refused)?,
+        };
+        Ok(json_text(StatusCode::OK, text))
+    }
+}
+
+/// Serialises a page of visits.
+fn written(
+    page: &VisitPage,
+    domains: &Domains,
+    span: &VisitSpan,
+    mut shown: Map<String, Value>,
+    complete: bool,
+) -> Vec<u8> {
+    let visits = page.records.iter().filter_map(|bytes| VisitRecord::take(&mut &bytes[..]));
+    let data: Vec<Value> = visits.map(|visit| described(&visit, domains)).collect();
+    let mut pagination = json!(Pagination::of(span.page, span.per_page as usize, data.len(), page.total));
+    pagination["complete"] = json!(complete);
+    shown.insert("data".to_owned(), json!(data));
+    shown.insert("pagination".to_owned(), pagination);
+    to_json(&json!({ "visits": shown }))
+}
+
+/// Returns a visit as Shlink's API describes it.
+fn described(visit: &VisitRecord<'_>, domains: &Domains) -> Value {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut shown = json!({
+        "referer": text(visit.request.referrer),
+        "date": dates::format(visit.at_ms),
+        "userAgent": text(visit.request.agent),
+        "visitLocation": null,
+        "potentialBot": visit.is_bot,
+        "visitedUrl": visited_url(visit, domains),
+        "redirectUrl": redirect_url(visit),
+    });
+    if visit.kind != LoggedKind::Link {
+        shown["type"] = json!(visit.kind.as_str());
+    }
+    if let Some(address) = visit.request.address {
+        shown["address"] = json!(address);
+    }
+    shown
+}
+
+fn visited_url(visit: &VisitRecord<'_>, domains: &Domains) -> String {
+    let query = String::from_utf8_lossy(visit.request.query);
+    let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+    match &visit.code {
+        Some(code) => format!("{}/{}{query}", domains.base_url_of_id(code.domain()), code.as_slug()),
+        None => {
+            let [host, path] = [visit.request.host, visit.request.path].map(String::from_utf8_lossy);
+            let is_secure = visit.is_secure || domains.all()[0].base_url.starts_with("https://");
+            format!("{}://{host}{path}{query}", if is_secure { "https" } else { "http" })
+        }
+    }
+}
+
+fn redirect_url(visit: &VisitRecord<'_>) -> Option<String> {
+    let query = if visit.forwards { visit.request.query } else { b"" };
+    let mut location = Vec::new();
+    forward::push(&mut location, visit.target, query);
+    (!visit.target.is_empty()).then(|| String::from_utf8_lossy(&location).into_owned())
+}

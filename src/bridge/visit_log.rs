@@ -1,0 +1,158 @@
+//! The log of visits between cores and its service: records in a ring of bytes, and queries with their answers.
+//!
+//! The form of a record is in [`carom_model::visits::record`]. The service is `services::visit_log`. If `visits.log` is
+//! off, cores have no ring and queries no recipient.
+
+use std::sync::mpsc::SyncSender;
+
+use super::byte_ring::{FrameReceiver, FrameSender, byte_ring};
+use super::ticket::Ticket;
+use carom_limits::VISIT_LOG_RING_LEN;
+use carom_model::access::Scope;
+use carom_model::visits::record::{LoggedKind, RECORD_LEN_MAX, RequestPart, VisitRecord};
+use carom_shards::Code;
+
+/// The request part of a visit whose response is not known yet.
+#[derive(Debug)]
+pub struct PendingVisit(Box<[u8]>);
+
+/// A core's end of its ring.
+pub struct VisitLogSender {
+    ring: FrameSender,
+    /// True if the log stores addresses, even shortened ones.
+    pub wants_addresses: bool,
+    /// The encoded request part and the encoded record. They keep their memory.
+    request: Vec<u8>,
+    record: Vec<u8>,
+}
+
+/// The service thread's end of a ring.
+pub struct VisitLogReceiver(FrameReceiver);
+
+impl std::fmt::Debug for VisitLogSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VisitLogSender")
+    }
+}
+
+impl std::fmt::Debug for VisitLogReceiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VisitLogReceiver")
+    }
+}
+
+/// Creates the ring of a core.
+pub fn ring(wants_addresses: bool) -> (VisitLogSender, VisitLogReceiver) {
+    let (ring, receiver) = byte_ring(VISIT_LOG_RING_LEN);
+    let buffer = || Vec::with_capacity(RECORD_LEN_MAX);
+    (VisitLogSender { ring, wants_addresses, request: buffer(), record: buffer() }, VisitLogReceiver(receiver))
+}
+
+impl PendingVisit {
+    /// Copies the request part of a visit.
+    pub fn new(request: &RequestPart<'_>) -> PendingVisit {
+        let mut bytes = Vec::with_capacity(512);
+        request.encode(&mut bytes);
+        PendingVisit(bytes.into())
+    }
+}
+
+impl VisitLogSender {
+    /// Adds a visit to the ring. Returns false if the ring is full.
+    pub fn send(&mut self, visit: &VisitRecord<'_>) -> bool {
+        self.request.clear();
+        self.record.clear();
+        visit.request.encode(&mut self.request);
+        visit.encode_with(&self.request, &mut self.record);
+        self.ring.push(&self.record)
+    }
+
+    /// Adds a visit whose request part was noted before. Returns false if the ring is full.
+    pub fn send_pending(&mut self, pending: &PendingVisit, visit: &VisitRecord<'_>) -> bool {
+        self.record.clear();
+        visit.encode_with(&pending.0, &mut self.record);
+        self.ring.push(&self.record)
+    }
+}
+
+impl VisitLogReceiver {
+    /// Passes the visits of the ring to `take`, and returns their bytes.
+    pub fn drain(&mut self, mut take: impl FnMut(&VisitRecord<'_>)) -> usize {
+        let mut buffer = [0; RECORD_LEN_MAX];
+        self.0.drain(&mut buffer, |bytes| VisitRecord::take(&mut &bytes[..]).iter().for_each(&mut take))
+    }
+}
+
+/// The visits that a query selects.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum VisitSelection {
+    /// The visits of one link.
+    Link {
+        /// The code of the link.
+        code: Code,
+        /// The creation of the link, in milliseconds since 1970 UTC. Earlier visits belong to another link.
+        since_ms: u64,
+    },
+    /// The visits of all links that exist, are in this scope, and have this tag.
+    Links {
+        /// The links that the caller may see, narrowed to the domains that it asked for.
+        scope: Scope,
+        /// The tag; `None` for links with any tags.
+        tag: Option<String>,
+    },
+    /// Orphan visits of one kind, or of all kinds.
+    Orphans(Option<LoggedKind>),
+}
+
+/// A query of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VisitQuery {
+    /// The selected visits.
+    pub selection: VisitSelection,
+    /// The first instant, in milliseconds since 1970 UTC.
+    pub start_ms: u64,
+    /// The last instant, in milliseconds since 1970 UTC.
+    pub end_ms: u64,
+    /// True if visits of bots are left out.
+    pub without_bots: bool,
+    /// The number of newer visits to skip.
+    pub skip: u64,
+    /// The most visits to return.
+    pub take: usize,
+}
+
+/// A page of visits, newest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VisitPage {
+    /// The encoded records.
+    pub records: Vec<Box<[u8]>>,
+    /// The number of visits that match the query.
+    pub total: u64,
+    /// True if the query examined every visit that may match.
+    pub complete: bool,
+}
+
+/// The visits that are deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VisitDeletion {
+    /// The visits of one link.
+    Link(Code),
+    /// All orphan visits.
+    Orphans,
+}
+
+/// A request to the log.
+#[derive(Debug)]
+pub enum VisitLogRequest {
+    /// Returns a page of visits.
+    Query(VisitQuery, Ticket<VisitLogAnswer>),
+    /// Deletes visits, and returns a page without records that has their number.
+    Delete(VisitDeletion, Ticket<VisitLogAnswer>),
+}
+
+/// The result of a request to the log, or the reason why it failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VisitLogAnswer(pub Result<VisitPage, &'static str>);
+
+/// The queue to the thread that answers queries.
+pub type VisitLogQueue = SyncSender<VisitLogRequest>;

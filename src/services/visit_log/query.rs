@@ -1,0 +1,150 @@
+//! Queries of the log of visits: the newest visits first, within a time.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+use super::segment::{Sealed, each_record, hash_of};
+use super::{Contents, Shared};
+use crate::bridge::visit_log::{VisitPage, VisitQuery, VisitSelection};
+use carom_limits::{VISIT_LINKS_REMEMBERED, VISIT_QUERY_TIME_MAX};
+use carom_model::link::labels::in_joined;
+use carom_model::link::record::{self, RecordRef};
+use carom_model::visits::record::VisitRecord;
+use carom_store::links::Links;
+
+/// The creation of links that a query has met; `None` for links that it does not select.
+pub(super) struct LinkVerdicts<'l> {
+    links: &'l Links,
+    known: HashMap<Code, Option<u64>>,
+}
+
+impl<'l> LinkVerdicts<'l> {
+    pub(super) fn new(links: &'l Links) -> LinkVerdicts<'l> {
+        LinkVerdicts { links, known: HashMap::new() }
+    }
+
+    /// True if a visit belongs to a link that exists and that `selects` accepts. Visits before the creation of the link
+    /// belong to an earlier one. A link that cannot be read keeps its visits if `keeps_unreadable`.
+    pub(super) fn has(
+        &mut self,
+        code: &Code,
+        at_ms: u64,
+        keeps_unreadable: bool,
+        selects: impl FnOnce(&record::LinkRef<'_>) -> bool,
+    ) -> bool {
+        if self.known.len() >= VISIT_LINKS_REMEMBERED {
+            self.known.clear();
+        }
+        let links = self.links;
+        let created_ms = self.known.entry(*code).or_insert_with(|| match links.get(code) {
+            Ok(None) => None,
+            Err(_) => keeps_unreadable.then_some(0),
+            Ok(Some(stored)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) {
+                Ok(RecordRef::Link(link)) => selects(&link).then_some(link.created_ms),
+                Ok(RecordRef::Tombstone(_)) => None,
+                Err(_) => keeps_unreadable.then_some(0),
+            },
+        });
+        created_ms.is_some_and(|created_ms| at_ms >= created_ms)
+    }
+}
+
+/// A query in progress.
+struct Search<'q> {
+    query: &'q VisitQuery,
+    shared: &'q Shared,
+    contents: &'q Contents,
+    verdicts: LinkVerdicts<'q>,
+    until: Instant,
+    page: VisitPage,
+    /// Matches of the present segment, each with its instant.
+    found: Vec<(u64, Box<[u8]>)>,
+}
+
+/// Runs a query. Blocks for the disk.
+pub(super) fn run(shared: &Shared, contents: &Contents, query: &VisitQuery) -> VisitPage {
+    let until = Instant::now() + VISIT_QUERY_TIME_MAX;
+    let page = VisitPage { complete: true, ..VisitPage::default() };
+    let verdicts = LinkVerdicts::new(&shared.links);
+    let mut search = Search { query, shared, contents, verdicts, until, page, found: Vec::new() };
+    for chunk in &contents.recent {
+        search.look_at(chunk);
+    }
+    search.end_segment();
+    for segment in contents.sealed.iter().rev() {
+        search.look_into(segment);
+        search.end_segment();
+    }
+    search.page
+}
+
+impl Search<'_> {
+    fn look_into(&mut self, segment: &Sealed) {
+        let VisitQuery { start_ms, end_ms, .. } = *self.query;
+        if !segment.is_readable {
+            self.page.complete = false;
+            return;
+        }
+        if segment.max_ms < start_ms || end_ms < segment.min_ms {
+            return;
+        }
+        let hash = match &self.query.selection {
+            VisitSelection::Link { code, .. } => Some(hash_of(Some(code))),
+            VisitSelection::Orphans(_) => Some(hash_of(None)),
+            VisitSelection::Links { .. } => None,
+        };
+        let read = segment.each_block(hash, |raw| {
+            if Instant::now() > self.until {
+                self.page.complete = false;
+                return false;
+            }
+            self.look_at(&raw);
+            true
+        });
+        if let Err(error) = read {
+            self.page.complete = false;
+            self.shared.note_damage(segment, &error);
+        }
+    }
+
+    fn look_at(&mut self, raw: &[u8]) {
+        each_record(raw, |bytes, visit| {
+            if self.matches(visit) {
+                self.found.push((visit.at_ms, bytes.into()));
+            }
+        });
+    }
+
+    fn matches(&mut self, visit: &VisitRecord<'_>) -> bool {
+        let VisitQuery { selection, start_ms, end_ms, without_bots, .. } = self.query;
+        if !(*start_ms..=*end_ms).contains(&visit.at_ms) || (*without_bots && visit.is_bot) {
+            return false;
+        }
+        let is_selected = match (selection, &visit.code) {
+            (VisitSelection::Link { code, since_ms }, Some(of)) => of == code && visit.at_ms >= *since_ms,
+            (VisitSelection::Orphans(kind), None) => kind.is_none_or(|kind| kind == visit.kind),
+            (VisitSelection::Links { scope, tag }, Some(code)) => self.verdicts.has(code, visit.at_ms, false, |link| {
+                let has_tag = |tag: &String| in_joined(link.tags).any(|of_link| of_link == tag);
+                scope.has_link(code, link.app) && tag.as_ref().is_none_or(has_tag)
+            }),
+            (VisitSelection::Link { .. } | VisitSelection::Links { .. }, None) => false,
+            (VisitSelection::Orphans(_), Some(_)) => false,
+        };
+        is_selected && !self.contents.deletions.has(visit)
+    }
+
+    /// Moves the matches of a segment to the page.
+    fn end_segment(&mut self) {
+        let VisitQuery { skip, take, .. } = *self.query;
+        self.found.sort_by_key(|(at_ms, _)| std::cmp::Reverse(*at_ms));
+        for (_, bytes) in self.found.drain(..) {
+            if self.page.total >= skip && self.page.records.len() < take {
+                self.page.records.push(bytes);
+            }
+            self.page.total += 1;
+        }
+    }
+}

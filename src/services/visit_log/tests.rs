@@ -1,0 +1,136 @@
+//! Tests of the log without its threads.
+
+use super::query::LinkVerdicts;
+use super::*;
+use crate::bridge::visit_log::{VisitDeletion, VisitLogRequest, VisitLogSender, VisitQuery, VisitSelection, ring};
+use crate::services::testing::TestNode;
+use carom_model::visits::record::LoggedKind;
+use carom_shards::Code;
+
+const DAY_MS: u64 = 24 * 3_600_000;
+
+fn code(number: u64) -> Code {
+    Code::parse(format!("c{number}").as_bytes()).unwrap()
+}
+
+/// Sends a visit of a link, or an orphan visit.
+fn send(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64) {
+    let kind = if of.is_some() { LoggedKind::Link } else { LoggedKind::InvalidShortUrl };
+    let agent = format!("agent {at_ms}");
+    let request = RequestPart { agent: agent.as_bytes(), host: b"a.example", ..RequestPart::default() };
+    let (is_secure, forwards, is_bot, target) = (false, false, false, &b"https://example.org/"[..]);
+    let record = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, code: of, target };
+    assert!(sender.send(&record));
+}
+
+/// A log without threads.
+fn log(node: &TestNode, dir: &Path, terms: VisitLogTerms) -> (Arc<Shared>, Writer, VisitLogSender) {
+    let (sender, receiver) = ring(false);
+    let stats = Arc::clone(&node.stats);
+    let (state, seq) = read_back(dir, &stats).unwrap();
+    let intake = Mutex::new(Intake { receivers: vec![receiver], pending: Vec::new(), visits: 0 });
+    let (state, wants_seal, links) = (Mutex::new(state), AtomicBool::new(false), node.links.clone());
+    let shared = Arc::new(Shared { dir: dir.to_owned(), terms, links, stats, intake, state, wants_seal });
+    let writer = Writer::open(Arc::clone(&shared), seq).unwrap();
+    (shared, writer, sender)
+}
+
+fn forever() -> VisitLogTerms {
+    VisitLogTerms { addresses: VisitAddresses::None, keep: None, keep_bytes: u64::MAX }
+}
+
+/// The instants of a page of visits, and their number.
+fn asked(shared: &Shared, selection: VisitSelection, (skip, take): (u64, usize)) -> (Vec<u64>, u64) {
+    let query = VisitQuery { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false, skip, take };
+    let page = query::run(shared, &shared.contents(), &query);
+    assert!(page.complete);
+    let at = |bytes: &Box<[u8]>| VisitRecord::take(&mut &bytes[..]).unwrap().at_ms;
+    (page.records.iter().map(at).collect(), page.total)
+}
+
+#[test]
+fn visits_of_a_link_are_found_in_all_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(&dir.path().join("node"), 1);
+    let (shared, mut writer, mut sender) = log(&node, dir.path(), forever());
+    // 30,000 visits take several blocks of each segment.
+    for segment in 0..3_u64 {
+        for number in 0..10_000 {
+            let at_ms = DAY_MS * 9 + segment * 10_000 + number;
+            send(&mut sender, (number % 100 < 99).then(|| code(number % 100)), at_ms);
+            if number % 1_000 == 0 {
+                shared.drain();
+                writer.write();
+            }
+        }
+        shared.drain();
+        shared.wants_seal.store(segment < 2, Ordering::Release);
+        writer.write();
+    }
+    assert_eq!(locked(&shared.state).sealed.len(), 2);
+    let of_link = |number| VisitSelection::Link { code: code(number), since_ms: 0 };
+    for number in [0, 7, 98] {
+        let (first, total) = asked(&shared, of_link(number), (0, 250));
+        assert_eq!((first.len(), total), (250, 300));
+        assert!(first.is_sorted_by(|one, next| one > next));
+        let (rest, _) = asked(&shared, of_link(number), (250, 250));
+        assert_eq!(rest.len(), 50);
+        assert!(rest[0] < first[249]);
+    }
+    assert_eq!(asked(&shared, of_link(99), (0, 10)).1, 0);
+    assert_eq!(asked(&shared, VisitSelection::Orphans(None), (0, 10)).1, 300);
+    assert_eq!(asked(&shared, VisitSelection::Orphans(Some(LoggedKind::BaseUrl)), (0, 10)).1, 0);
+    // A restart finds the same.
+    drop(writer);
+    let (again, _writer, _sender) = log(&node, dir.path(), forever());
+    let all = (0, usize::MAX);
+    assert_eq!(asked(&again, of_link(7), all), asked(&shared, of_link(7), all));
+    // Links that do not exist have no visits in lists of several links.
+    assert!(!LinkVerdicts::new(&node.links).has(&code(7), u64::MAX, true, |_| true));
+    let scope = carom_model::access::Scope::ALL;
+    assert_eq!(asked(&again, VisitSelection::Links { scope, tag: None }, (0, 10)).1, 0);
+}
+
+#[test]
+fn old_and_too_many_segments_are_removed_oldest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(&dir.path().join("node"), 1);
+    let now_ms = unix_ms();
+    let fill = |terms| {
+        let (shared, mut writer, mut sender) = log(&node, dir.path(), terms);
+        for age in (0..10).rev() {
+            send(&mut sender, Some(code(1)), now_ms - age * DAY_MS);
+            shared.drain();
+            shared.wants_seal.store(true, Ordering::Release);
+            writer.write();
+        }
+        shared
+    };
+    let shared = fill(forever());
+    let upkeep = |terms| {
+        let (shared, _writer, _sender) = log(&node, dir.path(), terms);
+        Upkeep::new(Arc::clone(&shared), node.mailboxes.clone()).remove_old();
+        let ages = |shared: &Shared| -> Vec<u64> {
+            locked(&shared.state).sealed.iter().map(|segment| (now_ms - segment.max_ms) / DAY_MS).collect()
+        };
+        ages(&shared)
+    };
+    let bytes: u64 = locked(&shared.state).sealed.iter().map(|segment| segment.bytes).sum();
+    assert_eq!(upkeep(forever()).len(), 10);
+    let keep = Some(Duration::from_millis(6 * DAY_MS + DAY_MS / 2));
+    assert_eq!(upkeep(VisitLogTerms { keep, ..forever() }), [6, 5, 4, 3, 2, 1, 0]);
+    assert_eq!(upkeep(VisitLogTerms { keep_bytes: bytes * 4 / 10, ..forever() }), [3, 2, 1, 0]);
+}
+
+#[test]
+fn requests_after_the_end_of_all_senders_end_the_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(&dir.path().join("node"), 1);
+    let (shared, _writer, _sender) = log(&node, dir.path(), forever());
+    let (queue, requests) = sync_channel(1);
+    let ticket = crate::bridge::Ticket::new(carom_shards::CoreId(0), 1);
+    queue.send(VisitLogRequest::Delete(VisitDeletion::Orphans, ticket)).unwrap();
+    drop(queue);
+    Upkeep::new(shared, node.mailboxes.clone()).run(&requests);
+    assert!(node.mail[0].try_recv().is_ok());
+}

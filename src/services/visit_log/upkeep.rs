@@ -1,0 +1,202 @@
+//! The thread that answers queries, and between them removes visits from the disk: old ones by whole segments, deleted
+//! ones and those of deleted links by rewriting a segment at a time.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use super::query::{self, LinkVerdicts};
+use super::segment::{Sealed, each_record, sealed, write_whole};
+use super::{Shared, locked};
+use crate::bridge::Mailboxes;
+use crate::bridge::visit_log::{VisitDeletion, VisitLogAnswer, VisitLogRequest, VisitPage, VisitQuery, VisitSelection};
+use crate::services::threads::priority::run_in_the_background;
+use carom_model::visits::record::VisitRecord;
+use carom_telemetry::clock::unix_ms;
+
+/// Interval between two steps of the upkeep.
+const STEP_EVERY: Duration = Duration::from_millis(500);
+
+/// Time from the start of a node to its first pass, and between two passes. A deletion of visits begins one at once.
+const FIRST_PASS_AFTER: Duration = Duration::from_secs(3_600);
+const PASS_EVERY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Age below which a visit is kept whatever its link, in milliseconds.
+const YOUNG_MS: u64 = 60_000;
+
+/// A pass over the segments of one instant.
+#[derive(Debug)]
+struct Pass {
+    begun_ms: u64,
+    /// The number of the last segment that it has seen.
+    behind: u64,
+    /// True once the active segment of the beginning is sealed.
+    is_sealed: bool,
+}
+
+/// The thread's state.
+pub(super) struct Upkeep {
+    shared: Arc<Shared>,
+    mailboxes: Mailboxes,
+    next_pass: Instant,
+    pass: Option<Pass>,
+}
+
+impl Upkeep {
+    pub(super) fn new(shared: Arc<Shared>, mailboxes: Mailboxes) -> Upkeep {
+        let next_pass = Instant::now() + FIRST_PASS_AFTER;
+        Upkeep { shared, mailboxes, next_pass, pass: None }
+    }
+
+    /// Answers requests until all senders are gone.
+    pub(super) fn run(mut self, requests: &Receiver<VisitLogRequest>) {
+        run_in_the_background();
+        if !locked(&self.shared.state).deletions.is_empty() {
+            self.next_pass = Instant::now();
+        }
+        let mut stepped = Instant::now();
+        loop {
+            match requests.recv_timeout(STEP_EVERY) {
+                Ok(VisitLogRequest::Query(query, ticket)) => {
+                    let page = self.query(query);
+                    self.mailboxes.answer(ticket, VisitLogAnswer(Ok(page)));
+                }
+                Ok(VisitLogRequest::Delete(deletion, ticket)) => {
+                    let deleted = self.delete(deletion);
+                    self.mailboxes.answer(ticket, VisitLogAnswer(deleted));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if stepped.elapsed() >= STEP_EVERY {
+                stepped = Instant::now();
+                self.step();
+            }
+        }
+    }
+
+    /// Runs a query on visits that are young enough.
+    fn query(&self, query: VisitQuery) -> VisitPage {
+        let oldest_ms = self.shared.oldest_ms();
+        let query = VisitQuery { start_ms: query.start_ms.max(oldest_ms), ..query };
+        query::run(&self.shared, &self.shared.contents(), &query)
+    }
+
+    /// Deletes visits, and returns their number.
+    fn delete(&mut self, deletion: VisitDeletion) -> Result<VisitPage, &'static str> {
+        let selection = match deletion {
+            VisitDeletion::Link(code) => VisitSelection::Link { code, since_ms: 0 },
+            VisitDeletion::Orphans => VisitSelection::Orphans(None),
+        };
+        let query = VisitQuery { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false, skip: 0, take: 0 };
+        let page = self.query(query);
+        // A pass forgets the deletions of before its beginning.
+        let until_ms = self.pass.as_ref().map_or(0, |pass| pass.begun_ms + 1).max(unix_ms());
+        match locked(&self.shared.state).deletions.add(deletion, until_ms) {
+            Ok(true) => {}
+            Ok(false) => return Err("too many deletions of visits wait for the disk; try again tomorrow"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot store the deletion of visits");
+                return Err("the deletion cannot be stored");
+            }
+        }
+        self.next_pass = Instant::now();
+        Ok(page)
+    }
+
+    fn step(&mut self) {
+        self.remove_old();
+        if self.pass.is_none() && Instant::now() >= self.next_pass {
+            self.next_pass = Instant::now() + PASS_EVERY;
+            self.shared.wants_seal.store(true, Ordering::Release);
+            self.pass = Some(Pass { begun_ms: unix_ms(), behind: 0, is_sealed: false });
+            return;
+        }
+        let Some(pass) = &mut self.pass else { return };
+        pass.is_sealed |= !self.shared.wants_seal.load(Ordering::Acquire);
+        if !pass.is_sealed {
+            return;
+        }
+        let next = locked(&self.shared.state).sealed.iter().find(|segment| segment.seq > pass.behind).cloned();
+        let Some(segment) = next else {
+            let begun_ms = pass.begun_ms;
+            self.pass = None;
+            let mut state = locked(&self.shared.state);
+            if !state.deletions.is_empty()
+                && let Err(error) = state.deletions.forget_until(begun_ms)
+            {
+                tracing::warn!(%error, "cannot store the deletions of visits");
+            }
+            return;
+        };
+        pass.behind = segment.seq;
+        if let Err(error) = self.clean(&segment) {
+            self.shared.note_damage(&segment, &error);
+        }
+    }
+
+    /// Removes segments that are too old, and the oldest ones while the log is too large.
+    pub(super) fn remove_old(&self) {
+        let oldest_ms = self.shared.oldest_ms();
+        loop {
+            let mut state = locked(&self.shared.state);
+            let bytes: u64 = state.sealed.iter().map(|segment| segment.bytes).sum();
+            let Some(first) = state.sealed.first().cloned() else { return };
+            if first.max_ms >= oldest_ms && bytes <= self.shared.terms.keep_bytes {
+                return;
+            }
+            if let Err(error) = std::fs::remove_file(&first.path) {
+                return tracing::warn!(%error, path = %first.path.display(), "cannot remove old visits");
+            }
+            state.sealed.remove(0);
+            drop(state);
+            self.shared.count_bytes();
+        }
+    }
+
+    /// Rewrites a segment without the visits that are deleted or whose link is gone, if it has any.
+    fn clean(&self, segment: &Sealed) -> io::Result<()> {
+        if !segment.is_readable {
+            return Ok(());
+        }
+        let deletions = locked(&self.shared.state).deletions.clone();
+        let mut blocks = Vec::new();
+        segment.each_block(None, |raw| {
+            blocks.push(raw);
+            true
+        })?;
+        let mut verdicts = LinkVerdicts::new(&self.shared.links);
+        // In a fleet, the link of a visit may arrive later than the visit.
+        let young_ms = unix_ms().saturating_sub(YOUNG_MS);
+        let mut keeps = |visit: &VisitRecord<'_>| {
+            let has_link = |code| visit.at_ms > young_ms || verdicts.has(&code, visit.at_ms, true, |_| true);
+            !deletions.has(visit) && visit.code.is_none_or(has_link)
+        };
+        let mut dead = 0_u64;
+        for raw in &blocks {
+            each_record(raw, |_, visit| dead += u64::from(!keeps(visit)));
+        }
+        if dead == 0 {
+            return Ok(());
+        }
+        let content = sealed(blocks.iter().map(|raw| &raw[..]), keeps);
+        // Only this thread reads segments, so no query has the old file open.
+        let mut state = locked(&self.shared.state);
+        let Some(place) = state.sealed.iter().position(|other| other.seq == segment.seq) else { return Ok(()) };
+        match content {
+            Some(content) => {
+                write_whole(&segment.path, &content)?;
+                state.sealed[place] = Arc::new(Sealed::open(&self.shared.dir, segment.seq)?);
+            }
+            None => {
+                std::fs::remove_file(&segment.path)?;
+                state.sealed.remove(place);
+            }
+        }
+        drop(state);
+        self.shared.count_bytes();
+        Ok(())
+    }
+}
