@@ -32,8 +32,8 @@ pub use self::answer::{
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::jobs::{Job, JobDone, JobKind, JobQueues};
 pub use self::lists::{
-    CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, ListQueues, ListRequest, PartsAnswer, ReferrersAnswer,
-    TagsAnswer,
+    CountsAnswer, CrawlableAnswer, DomainsAnswer, HostCounts, LinksAnswer, ListQueues, ListRequest, PartsAnswer,
+    ReferrersAnswer, TagsAnswer,
 };
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
 pub use self::reply::{Answer, LentCodes, Reply};

@@ -3,16 +3,16 @@
 //! The core never waits: a frame that does not fit is refused whole.
 
 /// Bytes of the length of a frame.
-pub const FRAME_HEAD: usize = 2;
+pub(super) const FRAME_HEAD: usize = 2;
 
 /// A core's end of a ring.
-pub struct FrameSender(rtrb::Producer<u8>);
+pub(super) struct FrameSender(rtrb::Producer<u8>);
 
 /// A service thread's end of a ring.
-pub struct FrameReceiver(rtrb::Consumer<u8>);
+pub(super) struct FrameReceiver(rtrb::Consumer<u8>);
 
 /// Creates a ring of `len` bytes.
-pub fn byte_ring(len: usize) -> (FrameSender, FrameReceiver) {
+pub(super) fn byte_ring(len: usize) -> (FrameSender, FrameReceiver) {
     let (sender, receiver) = rtrb::RingBuffer::new(len);
     (FrameSender(sender), FrameReceiver(receiver))
 }
@@ -20,7 +20,7 @@ pub fn byte_ring(len: usize) -> (FrameSender, FrameReceiver) {
 impl FrameSender {
     /// Adds a frame. Returns false if the ring has no room for it.
     #[inline]
-    pub fn push(&mut self, frame: &[u8]) -> bool {
+    pub(super) fn push(&mut self, frame: &[u8]) -> bool {
         debug_assert!(
             frame.first_chunk::<FRAME_HEAD>().is_some_and(|len| usize::from(u16::from_le_bytes(*len)) == frame.len()),
             "the receiver would lose its place"
@@ -32,7 +32,7 @@ impl FrameSender {
 impl FrameReceiver {
     /// Passes the frames of the ring to `take`, and returns their bytes. Frames that arrive meanwhile wait for the next
     /// call. `buffer` holds the longest frame.
-    pub fn drain(&mut self, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> usize {
+    pub(super) fn drain(&mut self, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> usize {
         let found = self.0.slots();
         let mut left = found;
         while left > 0 {

@@ -26,7 +26,10 @@ pub type CrawlableAnswer = Result<Arc<str>, UnreadableIndex>;
 pub type CountsAnswer = Result<Vec<Option<u64>>, UnreadableIndex>;
 
 /// Hosts with their visits, the most frequent first.
-pub type ReferrersAnswer = Result<Vec<(Box<[u8]>, u64)>, UnreadableIndex>;
+pub type HostCounts = Vec<(Box<[u8]>, u64)>;
+
+/// Hosts that sent visits.
+pub type ReferrersAnswer = Result<HostCounts, UnreadableIndex>;
 
 /// Domains, in arbitrary order.
 pub type DomainsAnswer = Result<Vec<DomainName>, UnreadableIndex>;

@@ -17,7 +17,7 @@ use super::ranked_page;
 use super::tags;
 use super::visits::VisitSource;
 use super::walk::{FilterResult, Run};
-use crate::bridge::{Answer, LinksAnswer, ListQueues, ListRequest, Mailboxes, TagsAnswer, Ticket};
+use crate::bridge::{Answer, HostCounts, LinksAnswer, ListQueues, ListRequest, Mailboxes, TagsAnswer, Ticket};
 use crate::services::threads::pool;
 use crate::services::threads::priority::let_cores_go_first;
 use carom_limits::{
@@ -173,7 +173,7 @@ impl Lister {
     }
 
     /// Returns the hosts that sent the most visits on those days.
-    fn referrers(&self, days: RangeInclusive<u32>, count: usize) -> Result<Vec<(Box<[u8]>, u64)>, StoreError> {
+    fn referrers(&self, days: RangeInclusive<u32>, count: usize) -> Result<HostCounts, StoreError> {
         let mut hosts: Vec<_> = self.setup.visits.referrers(days)?.into_iter().collect();
         hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
         hosts.truncate(count);

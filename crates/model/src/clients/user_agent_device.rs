@@ -108,9 +108,7 @@ pub fn platform_of(agent: &[u8]) -> Option<Platform> {
         let is_start = at == 0 || !agent[at - 1].is_ascii_alphanumeric();
         if is_start && let Some(found) = word_at(&agent[at..], first) {
             first = found;
-            if WORDS[first].1.is_none() {
-                return None;
-            }
+            WORDS[first].1?;
         }
     }
     WORDS.get(first).and_then(|(_, platform)| *platform)

@@ -79,6 +79,8 @@ mod tag {
 
 /// A record, borrowed from its stored form.
 #[derive(Clone, PartialEq, Eq, Debug)]
+// Nearly all records are links, each is read once, and a box would cost an allocation for each of millions.
+#[allow(clippy::large_enum_variant)]
 pub enum RecordRef<'a> {
     /// A link.
     Link(LinkRef<'a>),
