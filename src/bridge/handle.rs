@@ -38,10 +38,10 @@ use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, EditsAnswer,
     JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue,
-    PageRequest, ReadRequest, ReaderQueue, Reply, Ticket, ToCore, VisitsAnswer, WriterQueue,
+    PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
-use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX};
+use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
 use carom_model::access::idempotency::{PendingCreate, PendingCreates};
 use carom_model::access::miss_limiter::MissLimiter;
 use carom_model::access::registry::Keyring;
@@ -50,7 +50,7 @@ use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
 use carom_model::link::{Link, Origin};
 use carom_model::query::Filter;
-use carom_model::redirect::Response;
+use carom_model::redirect::{Lookup, Response};
 use carom_model::visits::tally::Subject;
 use carom_telemetry::clock::{Clock, monotonic_micros};
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
@@ -331,6 +331,17 @@ impl ServiceHandle {
         let queue = if request.may_take_long() { searches } else { pages };
         queue.try_send(request).map_err(|error| refusal(&error))?;
         waiter.answer().await.ok_or(LATE)
+    }
+
+    async fn looked_up(&self, calls: &RefCell<VecDeque<(u64, Code)>>, code: Code) -> TaskLookup {
+        let waiter = self.expect_within::<TaskLookup>(FETCH_TIME_MAX);
+        calls.borrow_mut().push_back((waiter.token, code));
+        self.call_loop();
+        let begin = Instant::now();
+        let looked = waiter.answer().await.unwrap_or(TaskLookup::Plain(Lookup::NotResident));
+        let is_absent = matches!(looked, TaskLookup::Plain(Lookup::Missing | Lookup::Unconfirmed));
+        self.look_up_times.borrow_mut().push((begin.elapsed(), is_absent));
+        looked
     }
 
     /// Takes a fresh code from the core's segment. Waits a bounded time for the replenisher if the segment is empty.

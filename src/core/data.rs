@@ -412,7 +412,7 @@ mod tests {
 
     fn link(number: usize, version: u64) -> Link {
         let rules = carom_model::testing::rules("https://ios.test/", "device", "ios");
-        let rules = if version % 5 == 2 { rules } else { RedirectRules::default() };
+        let rules = if version % 5 == 4 { rules } else { RedirectRules::default() };
         Link {
             code: code(number),
             policy: Policy::default(),

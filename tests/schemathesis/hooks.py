@@ -36,6 +36,10 @@ RULES = re.compile(
             "must be in the future",
             # The settings say which domains there are.
             "domain is not a domain of this service",
+            # A pattern that knows addresses would be longer than this page.
+            "must be an IP address, a network",
+            "ipAddress is not an IP address",
+            "redirectRules are too long",
             # Only texts that a list has given are cursors.
             "cursor is not a cursor of this list",
         )

@@ -1,23 +1,20 @@
 //! Look-ups of short codes for tasks: the task asks, and the loop of the core brings the result.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carom_shards::Code;
 
 use super::ServiceHandle;
 use crate::bridge::{Reply, TaskLookup};
-use carom_limits::FETCH_TIME_MAX;
 use carom_model::link::Link;
-use carom_model::redirect::{Lookup, OwnedLookup};
+use carom_model::redirect::OwnedLookup;
 
 impl ServiceHandle {
     // For tasks.
 
-    /// Looks a code up: in the memory of its owner, then in the store and Redis. Returns [`Lookup::NotResident`] on
-    /// timeout. A link with redirect rules comes as it is, before a visit is granted.
+    /// Looks a code up: in the memory of its owner, then in the store and Redis. Returns `Lookup::NotResident` on timeout.
+    /// A link with redirect rules comes as it is, before a visit is granted.
     pub async fn look_up(&self, code: Code) -> TaskLookup {
         self.looked_up(&self.look_ups, code).await
     }
@@ -26,17 +23,6 @@ impl ServiceHandle {
     /// visited.
     pub async fn ask_visit(&self, code: Code) -> TaskLookup {
         self.looked_up(&self.visits, code).await
-    }
-
-    async fn looked_up(&self, calls: &RefCell<VecDeque<(u64, Code)>>, code: Code) -> TaskLookup {
-        let waiter = self.expect_within::<TaskLookup>(FETCH_TIME_MAX);
-        calls.borrow_mut().push_back((waiter.token, code));
-        self.call_loop();
-        let begin = Instant::now();
-        let looked = waiter.answer().await.unwrap_or(TaskLookup::Plain(Lookup::NotResident));
-        let is_absent = matches!(looked, TaskLookup::Plain(Lookup::Missing | Lookup::Unconfirmed));
-        self.look_up_times.borrow_mut().push((begin.elapsed(), is_absent));
-        looked
     }
 
     // For the loop.

@@ -38,7 +38,7 @@ fn destination(wires: &mut [Wire], path: &str, fields: &str) -> String {
 }
 
 #[test]
-fn every_condition_decides_on_every_core_and_over_both_paths() {
+fn conditions_decide_on_every_core_and_path() {
     on_every_kind(|setup| {
         let node = setup.start();
         let mut wires = wires(&node);
@@ -183,7 +183,7 @@ fn a_visitor_keeps_its_share() {
 }
 
 #[test]
-fn wrong_rules_are_refused_by_the_path_of_the_field() {
+fn wrong_rules_are_refused_by_path() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(&dir.path().join("data")).start();
     let mut wire = node.wire();

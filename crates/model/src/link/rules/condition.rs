@@ -235,7 +235,7 @@ fn test_of(kind: ConditionType, text: &str) -> Result<Test, String> {
         ConditionType::CountryCode => {
             Err("must be a country code of ISO 3166-1 in capital letters, such as FR".to_owned())
         }
-        ConditionType::CityName if !text.trim().is_empty() => Ok(Test::City),
+        ConditionType::CityName if !text.is_empty() => Ok(Test::City),
         ConditionType::CityName => Err("must be the name of a city".to_owned()),
         ConditionType::BeforeDate => dates::parse(text).map(Test::Before).map_err(|error| error.to_string()),
         ConditionType::AfterDate => dates::parse(text).map(Test::After).map_err(|error| error.to_string()),
@@ -395,7 +395,7 @@ mod tests {
             ("geolocation-country-code", None, Some("not a country code"), false),
             ("geolocation-country-code", None, Some("us"), false),
             ("geolocation-country-code", None, Some("XX"), false),
-            ("geolocation-city-name", None, Some(" "), false),
+            ("geolocation-city-name", None, Some(""), false),
             ("before-date", None, Some("tomorrow"), false),
             ("after-date", None, Some("2026-01-02"), false),
             ("weight", None, Some("0"), false),

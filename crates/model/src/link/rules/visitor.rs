@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use carom_limits::{RULE_LANGUAGES_MAX, RULE_QUERY_PARAMETERS_MAX};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use percent_encoding::percent_decode;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::clients::user_agent_device::{Platform, platform_of};
@@ -78,10 +77,10 @@ impl RuleVisitor<'_> {
     }
 }
 
-/// True if a text can be a language of a condition: subtags of letters and digits, separated by `-` or `_`.
+/// True if a text can be a language of a condition: letters and digits, and `-` or `_` between subtags.
 pub(super) fn is_language(text: &str) -> bool {
-    text.split(['-', '_'])
-        .all(|part| (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+    text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 /// True if `Accept-Language` has the language with a quality of at least 0.9. A wanted language without a region
@@ -118,7 +117,7 @@ fn quality(parameters: &[u8]) -> u32 {
         Some((whole, [b'.', fraction @ ..])) if fraction.len() <= 3 => (whole, fraction),
         _ => return 0,
     };
-    let digit = |byte: u8| byte.is_ascii_digit().then(|| u32::from(byte - b'0'));
+    let digit = |byte: u8| char::from(byte).to_digit(10);
     let mut value = digit(*whole).map(|whole| whole * 1_000);
     for (byte, unit) in fraction.iter().zip([100, 10, 1]) {
         value = value.zip(digit(*byte)).map(|(value, digit)| value + digit * unit);
@@ -136,28 +135,31 @@ pub(super) fn query_value<'q>(query: &'q [u8], name: &str) -> Option<&'q [u8]> {
     parameters.map(of).filter(|(found, _)| is_decoded(found, name)).last().map(|(_, value)| value)
 }
 
-/// True if an encoded name or value stands for a text.
+/// True if an encoded name or value stands for a text: a plus for a space, and escapes for bytes. A percent sign without
+/// two digits behind it stands for itself.
 pub(super) fn is_decoded(encoded: &[u8], text: &str) -> bool {
-    if encoded == text.as_bytes() && !encoded.contains(&b'+') && !encoded.contains(&b'%') {
-        return true;
-    }
-    if encoded.len() < text.len() {
-        return false;
-    }
-    // A plus stands for a space before escapes are decoded, so an escaped plus stays one.
-    let is_next = |(found, byte): (u8, u8)| found == byte;
-    let mut decoded = encoded.split(|&byte| byte == b'+').enumerate().flat_map(|(at, part)| {
-        let space = (at > 0).then_some(b' ');
-        space.into_iter().chain(percent_decode(part))
-    });
+    let mut rest = encoded;
     let mut bytes = text.bytes();
-    loop {
-        match (decoded.next(), bytes.next()) {
-            (None, None) => return true,
-            (Some(found), Some(byte)) if is_next((found, byte)) => {}
-            _ => return false,
+    while let Some((&first, behind)) = rest.split_first() {
+        let (byte, behind) = match (first, behind) {
+            (b'+', _) => (b' ', behind),
+            (b'%', [high, low, after @ ..]) => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => (high << 4 | low, after),
+                _ => (first, behind),
+            },
+            _ => (first, behind),
+        };
+        if bytes.next() != Some(byte) {
+            return false;
         }
+        rest = behind;
     }
+    bytes.next().is_none()
+}
+
+/// Returns the value of a hexadecimal digit.
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
 #[cfg(test)]
