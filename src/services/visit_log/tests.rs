@@ -44,8 +44,8 @@ fn asked(shared: &Shared, selection: VisitSelection, (skip, take): (u64, usize))
     let query = VisitQuery { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false, skip, take };
     let page = query::run(shared, &shared.contents(), &query);
     assert!(page.complete);
-    let at = |bytes: &Box<[u8]>| VisitRecord::take(&mut &bytes[..]).unwrap().at_ms;
-    (page.records.iter().map(at).collect(), page.total)
+    let times = page.records.iter().map(|bytes| VisitRecord::take(&mut &bytes[..]).unwrap().at_ms);
+    (times.collect(), page.total)
 }
 
 #[test]

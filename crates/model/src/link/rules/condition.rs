@@ -281,8 +281,8 @@ mod tests {
     }
 
     /// True if a condition matches a visitor.
-    fn holds(kind: &str, key: Option<&str>, value: Option<&str>, visitor: RuleVisitor<'_>) -> bool {
-        parsed(kind, key, value).unwrap().matches(&visitor)
+    fn holds(kind: &str, key: Option<&str>, value: Option<&str>, visitor: &RuleVisitor<'_>) -> bool {
+        parsed(kind, key, value).unwrap().matches(visitor)
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
             ("foo=%zz", "foo", "%zz", true),
             ("xfoo=bar", "foo", "bar", false),
         ] {
-            assert_eq!(holds("query-param", Some(key), Some(value), with(query)), matches, "{query} {key} {value}");
+            assert_eq!(holds("query-param", Some(key), Some(value), &with(query)), matches, "{query} {key} {value}");
         }
         for (query, any, valueless) in [
             ("", false, false),
@@ -321,8 +321,8 @@ mod tests {
             ("foo", true, true),
             ("nop=foo", false, false),
         ] {
-            assert_eq!(holds("any-value-query-param", Some("foo"), None, with(query)), any, "{query}");
-            assert_eq!(holds("valueless-query-param", Some("foo"), None, with(query)), valueless, "{query}");
+            assert_eq!(holds("any-value-query-param", Some("foo"), None, &with(query)), any, "{query}");
+            assert_eq!(holds("valueless-query-param", Some("foo"), None, &with(query)), valueless, "{query}");
         }
     }
 
@@ -346,7 +346,7 @@ mod tests {
             (Some("2001:db9::7"), "*.*.*.*", false),
         ] {
             let visitor = RuleVisitor { address: address.map(|text| text.parse().unwrap()), ..RuleVisitor::default() };
-            assert_eq!(holds("ip-address", None, Some(pattern), visitor), matches, "{address:?} {pattern}");
+            assert_eq!(holds("ip-address", None, Some(pattern), &visitor), matches, "{address:?} {pattern}");
         }
         for invalid in
             ["", "invalid", "456.2.385.4", "1.2.3", "1.2.*", "1.2.*.+4", "1.2.*.256", "1.2.3.4/33", "1.2.3.4/+8", "*"]
@@ -365,8 +365,8 @@ mod tests {
             ("geolocation-city-name", "los angeles", true),
             ("geolocation-city-name", "New York", false),
         ] {
-            assert_eq!(holds(kind, None, Some(value), known.clone()), matches);
-            assert!(!holds(kind, None, Some(value), RuleVisitor::default()));
+            assert_eq!(holds(kind, None, Some(value), &known), matches);
+            assert!(!holds(kind, None, Some(value), &RuleVisitor::default()));
         }
     }
 
@@ -376,8 +376,8 @@ mod tests {
         let date = Some("2026-01-02T03:04:05+01:00");
         let ms = 1_767_319_445_000;
         for (now_ms, is_before) in [(ms - 1, true), (ms, false), (ms + 1, false)] {
-            assert_eq!(holds("before-date", None, date, at(now_ms)), is_before);
-            assert_eq!(holds("after-date", None, date, at(now_ms)), !is_before);
+            assert_eq!(holds("before-date", None, date, &at(now_ms)), is_before);
+            assert_eq!(holds("after-date", None, date, &at(now_ms)), !is_before);
         }
     }
 
