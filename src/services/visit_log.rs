@@ -144,7 +144,7 @@ struct State {
     deletions: Deletions,
 }
 
-/// What a query reads: the log at one instant.
+/// The log at one instant, as a query reads it.
 struct Contents {
     /// The records that no sealed segment has.
     recent: Vec<Arc<[u8]>>,

@@ -105,10 +105,12 @@ impl Context {
 
     /// Handles `GET /rest/v3/domains/{domain}/visits`: the visits of the links of a domain.
     pub(in crate::api) async fn visits_of_domain(&self, domain: &str, query: Option<&str>) -> ApiResponse {
-        let Some(domain) = self.domains().named(domain).map(|place| self.domains().id_at(place)) else {
-            return Problem::no_domain(domain).into_answer();
+        let place = self.domains().named(domain).map(|place| self.domains().id_at(place));
+        let selection = match (VisitSpan::read(query), place) {
+            (Err(problem), _) => return problem.into_answer(),
+            (Ok(_), None) => return Problem::no_domain(domain).into_answer(),
+            (Ok(_), Some(id)) => VisitSelection::Links { scope: self.caller.scope().within([id]), tag: None },
         };
-        let selection = VisitSelection::Links { scope: self.caller.scope().within([domain]), tag: None };
         self.visits_in(selection, query).await
     }
 

@@ -54,9 +54,10 @@ fn visits_of_a_link_are_found_in_all_segments() {
     let node = TestNode::new(&dir.path().join("node"), 1);
     let (shared, mut writer, mut sender) = log(&node, dir.path(), forever());
     // 30,000 visits take several blocks of each segment.
+    let begun_ms = unix_ms();
     for segment in 0..3_u64 {
         for number in 0..10_000 {
-            let at_ms = DAY_MS * 9 + segment * 10_000 + number;
+            let at_ms = begun_ms + segment * 10_000 + number;
             send(&mut sender, (number % 100 < 99).then(|| code(number % 100)), at_ms);
             if number % 1_000 == 0 {
                 shared.drain();
