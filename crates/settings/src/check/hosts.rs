@@ -29,7 +29,7 @@ impl Checker<'_> {
         let is_apollo = matches!(&source, Some(ListSource::Http(url)) if app_of(url).is_some());
         if access.is_some() && !is_apollo {
             let right = "name an address of Apollo as the source, such as http://apollo.example/configs/APP/CLUSTER/NAMESPACE, or remove the access key";
-            let wrong = InvalidValue::new("signs requests to Apollo, but the source is none of its addresses", right);
+            let wrong = InvalidValue::new("signs requests to Apollo, but the source has another address", right);
             self.problems.push(Problem::of(self.sources[access_key as usize].clone(), access_key, wrong));
         }
         let hosts = self.list(hosts, "write at least one host, or remove the setting", hosts::host);
