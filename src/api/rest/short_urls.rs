@@ -322,8 +322,8 @@ impl Context {
             Some(Slug::Drawn(drawn)) => Some(drawn.clone()),
             Some(Slug::Chosen(_)) | None => None,
         };
-        // A private link is never shared with another caller.
-        let reuse = if create.find && !create.private {
+        // A private link is never shared with another caller, and a drawn slug names no existing link.
+        let reuse = if create.find && !create.private && drawn.is_none() {
             Reuse::Any
         } else if is_chosen || create.private {
             Reuse::Never
