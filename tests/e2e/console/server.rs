@@ -101,10 +101,10 @@ fn history_names_authors_after_a_restart() {
         told[2]["changes"],
         json!([{"field": "tags", "from": [], "to": ["x"]}, {"field": "title", "from": "<b>before</b>", "to": "after"}])
     );
-    assert_eq!(browser.get("/admin/api/history/never").json(), json!({"history": []}));
+    assert_eq!(browser.get("/admin/api/history/never").json()["history"], json!([]));
     // A slug that is given again has a history of its own.
     browser.create(&fields);
-    assert_eq!(browser.get("/admin/api/history/changing").json(), json!({"history": []}));
+    assert_eq!(browser.get("/admin/api/history/changing").json()["history"], json!([]));
     assert_eq!(browser.send("PATCH", &path, JSON, &json!({"title": "new"}).to_string()).status, 200);
     let told = browser.get("/admin/api/history/changing").json();
     let told = told["history"].as_array().unwrap();

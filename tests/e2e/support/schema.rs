@@ -167,6 +167,8 @@ fn has_format(format: &str, text: &str) -> bool {
             matches(shape, text) && dates::parse(text).is_ok()
         }
         "date" => matches("^[0-9-]{10}$", text) && dates::parse(&format!("{text}T00:00:00Z")).is_ok(),
+        "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
         "uri" => url::Url::parse(text).is_ok_and(|url| url.as_str() == text),
         "uri-reference" => !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()),
         other => panic!("{other} is no format that is known here"),
