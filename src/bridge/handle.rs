@@ -339,7 +339,9 @@ impl ServiceHandle {
         self.call_loop();
         let begin = Instant::now();
         let looked = waiter.answer().await.unwrap_or(TaskLookup::Plain(Lookup::NotResident));
-        let is_absent = matches!(looked, TaskLookup::Plain(Lookup::Missing | Lookup::Unconfirmed));
+        // Only in a fleet do such look-ups wait for others.
+        let may_wait = self.context.look_ups.is_some();
+        let is_absent = may_wait && matches!(looked, TaskLookup::Plain(Lookup::Missing | Lookup::Unconfirmed));
         self.look_up_times.borrow_mut().push((begin.elapsed(), is_absent));
         looked
     }

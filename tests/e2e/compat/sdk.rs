@@ -24,7 +24,7 @@ fn faults(base_url: &str, key: &str, transport: &str) -> BTreeMap<String, String
 
 fn only_expected_methods_fail(transport: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let setup = Setup::new(&dir.path().join("data")).cores(2);
+    let setup = Setup::new(&dir.path().join("data")).cores(2).env("CAROM_VISITS_LOG", "on");
     let key = new_key(&setup, "sdk", "admin");
     let node = setup.start();
     let faults = faults(&node.url(""), &key, transport);

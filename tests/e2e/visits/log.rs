@@ -14,6 +14,11 @@ use crate::support::node::{Node, Setup, wait_until};
 const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36";
 const BOT: &str = "Googlebot/2.1 (+http://www.google.com/bot.html)";
 
+/// A node with a log of single visits.
+fn logging(dir: &Path) -> Setup {
+    Setup::new(dir).env("CAROM_VISITS_LOG", "on")
+}
+
 /// Follows a path once over each connection.
 fn follow(wires: &mut [Wire], path: &str, agent: &str) {
     for wire in wires {
@@ -60,7 +65,7 @@ fn seal(node: &Node, data_dir: &Path) {
 fn each_visit_is_listed_once() {
     on_every_kind(|setup| {
         // Each start has another port, and `visitedUrl` would have it.
-        let setup = setup.clone().env("CAROM_BASE_URL", "https://s.example");
+        let setup = setup.clone().env("CAROM_VISITS_LOG", "on").env("CAROM_BASE_URL", "https://s.example");
         let node = setup.start();
         let mut wires = wires(&node);
         let count = wires.len();
@@ -122,7 +127,7 @@ fn each_visit_is_listed_once() {
 #[test]
 fn kill_loses_visits_of_the_last_second_at_most() {
     let data = tempfile::tempdir().unwrap();
-    let setup = Setup::new(data.path());
+    let setup = logging(data.path());
     let node = setup.start();
     let mut wire = node.wire();
     let code = wire.shorten("https://example.org/");
@@ -148,7 +153,7 @@ fn kill_loses_visits_of_the_last_second_at_most() {
 #[test]
 fn deletions_apply_at_once_and_reach_the_disk_soon() {
     let data = tempfile::tempdir().unwrap();
-    let node = Setup::new(data.path()).start();
+    let node = logging(data.path()).start();
     let mut wire = node.wire();
     for (slug, agent) in [("first", "firstling/1"), ("second", "secondary/2"), ("third", "thirdness/3")] {
         wire.shorten_as(slug, "https://example.org/");
@@ -186,7 +191,7 @@ fn addresses_are_stored_as_the_setting_says() {
         [(None, None), (Some("network"), Some("203.0.113.0")), (Some("full"), Some("203.0.113.77"))]
     {
         let data = tempfile::tempdir().unwrap();
-        let setup = Setup::new(data.path()).trust_client().env("CAROM_FORWARDED_FIELD", "x-forwarded-for");
+        let setup = logging(data.path()).trust_client().env("CAROM_FORWARDED_FIELD", "x-forwarded-for");
         let setup = treatment.map_or(setup.clone(), |treatment| setup.env("CAROM_VISITS_ADDRESSES", treatment));
         let node = setup.start();
         let mut wires = wires(&node);
@@ -215,7 +220,7 @@ fn addresses_are_stored_as_the_setting_says() {
 #[test]
 fn keys_list_the_visits_of_their_links_only() {
     let data = tempfile::tempdir().unwrap();
-    let setup = Setup::new(data.path());
+    let setup = logging(data.path());
     let keys = ["one", "two"].map(|app| new_key(&setup, app, "write-own"));
     let admin = new_key(&setup, "all", "admin");
     let node = setup.start();
@@ -234,9 +239,9 @@ fn keys_list_the_visits_of_their_links_only() {
 }
 
 #[test]
-fn log_can_be_off() {
+fn log_is_off_by_default() {
     let data = tempfile::tempdir().unwrap();
-    let node = Setup::new(data.path()).env("CAROM_VISITS_LOG", "off").start();
+    let node = Setup::new(data.path()).start();
     let mut wire = node.wire();
     let code = wire.shorten("https://example.org/");
     follow(std::slice::from_mut(&mut wire), &format!("/{code}"), BROWSER);
@@ -249,7 +254,7 @@ fn log_can_be_off() {
 #[test]
 fn damaged_segment_is_left_out_and_reported() {
     let data = tempfile::tempdir().unwrap();
-    let setup = Setup::new(data.path());
+    let setup = logging(data.path());
     let node = setup.start();
     let mut wire = node.wire();
     let code = wire.shorten("https://example.org/");
@@ -285,7 +290,7 @@ fn full_disk_stops_the_log_and_nothing_else() {
     let folder = data.path().join("visit-log");
     fs::create_dir_all(&folder).unwrap();
     let mount = format!("mount -t tmpfs -o size=4k tmpfs {}; exec \"$@\"", folder.display());
-    let node = Setup::new(data.path()).unshared(&mount).expect("visit_log_failed").start();
+    let node = logging(data.path()).unshared(&mount).expect("visit_log_failed").start();
     let mut wire = node.wire();
     let code = wire.shorten("https://example.org/");
     wait_until("the log has failed", || {

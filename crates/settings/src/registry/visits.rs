@@ -10,7 +10,7 @@ pub(super) const VISITS: [Setting; 4] = [
         env: "CAROM_VISITS_LOG",
         flag: None,
         kind: "on or off",
-        default: Some("on"),
+        default: Some("off"),
         secret: false,
         doc: "Keep a log with one record per visit, besides the counts. Lists of visits in the API need it.",
         show: |settings| Shown::text(if settings.visits.is_on { "on" } else { "off" }),
@@ -34,7 +34,7 @@ pub(super) const VISITS: [Setting; 4] = [
         kind: "a size such as 1GiB",
         default: Some("1GiB"),
         secret: false,
-        doc: "Size of the log on disk above which the oldest visits are removed, at least 64 MiB. A visit takes about 60 bytes.",
+        doc: "Size of the log on disk above which the oldest visits are removed, at least 64 MiB.",
         show: |settings| Shown::size(settings.visits.keep_bytes),
     },
     Setting {
