@@ -331,7 +331,7 @@ fn unknown_paths_and_methods_are_refused() {
     let node = node(&data);
     let mut wire = node.wire();
     wire.shorten_as("abc", TARGET);
-    for path in ["/rest", "/rest/", "/rest/v3", "/rest/v3/none", "/rest/v3/short-urls/abc/none", "/rest/v1/short-urls"]
+    for path in ["/rest", "/rest/", "/rest/v3", "/rest/v3/none", "/rest/v3/short-urls/abc/none", "/rest/v4/short-urls"]
     {
         wire.get(path).problem(404, "/not-found");
     }
