@@ -112,7 +112,7 @@ fn no_route_shows_links_of_another_app() {
             let reply = two.reader.ask(&upper, &place, fields, &body);
             match (&*method, &*path) {
                 ("get", "/rest/v3/visits" | "/rest/v3/visits/orphan" | SINGLE_STEP) => {
-                    _ = reply.problem(403, ":forbidden")
+                    _ = reply.problem(403, ":forbidden");
                 }
                 ("get", "/rest/v3/mercure-info") => assert_eq!(reply.status, 501, "{what}: {reply:?}"),
                 ("get", _) => assert_eq!(reply.status, 200, "{what}: {reply:?}"),

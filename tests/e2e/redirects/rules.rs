@@ -44,6 +44,8 @@ fn conditions_decide_on_every_core_and_path() {
         let mut wires = wires(&node);
         let code = wires[0].shorten("https://default.test/");
         let path = format!("/{code}");
+        // The network of the clients, over the kernel and over bypass.
+        let network = if node.is_over_bypass() { "10.78.0.0/16" } else { "127.0.0.0/8" };
         let rules = [
             rule(
                 "https://fr-app.test/",
@@ -63,7 +65,7 @@ fn conditions_decide_on_every_core_and_path() {
                 &[
                     condition("after-date", None, Some("2020-01-01T00:00:00Z")),
                     condition("before-date", None, Some("2999-01-01T00:00:00Z")),
-                    condition("ip-address", None, Some("127.0.0.0/8")),
+                    condition("ip-address", None, Some(network)),
                     condition("any-value-query-param", Some("late"), None),
                 ],
             ),
