@@ -106,12 +106,15 @@ impl Context {
     /// Handles `GET /rest/v3/domains/{domain}/visits`: the visits of the links of a domain.
     pub(in crate::api) async fn visits_of_domain(&self, domain: &str, query: Option<&str>) -> ApiResponse {
         let place = self.domains().named(domain).map(|place| self.domains().id_at(place));
-        let selection = match (VisitSpan::read(query), place) {
-            (Err(problem), _) => return problem.into_answer(),
-            (Ok(_), None) => return Problem::no_domain(domain).into_answer(),
-            (Ok(_), Some(id)) => VisitSelection::Links { scope: self.caller.scope().within([id]), tag: None },
+        let answer = match (VisitSpan::read(query), place) {
+            (Err(problem), _) => Err(problem),
+            (Ok(_), None) => Err(Problem::no_domain(domain)),
+            (Ok(span), Some(id)) => {
+                let selection = VisitSelection::Links { scope: self.caller.scope().within([id]), tag: None };
+                self.list_visits(span, selection, Map::new()).await
+            }
         };
-        self.visits_in(selection, query).await
+        answer.unwrap_or_else(Problem::into_answer)
     }
 
     /// Handles `GET /rest/v3/visits/non-orphan`: the visits of all links that the caller may see.
