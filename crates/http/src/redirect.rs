@@ -58,7 +58,7 @@ pub struct RedirectRequest {
     pub asked_to_close: bool,
 }
 
-/// A path that looks like a code and is none: the status, for clients on the machine of the node.
+/// The path of the status for clients on the same machine. It has the form of a code, but hyper answers it.
 const STATUS_NAME: &[u8] = b"shorturl_status";
 
 /// Predicts the code that bytes ask for, if they begin as most requests do. It is only a guess for prefetching:

@@ -131,7 +131,7 @@ export function sourcesNote(sources) {
   ];
 }
 
-/** What decides whether such a note is drawn anew: `since` moves a little with each status. */
+/** Returns the key that decides whether the note is redrawn: it leaves out `since`, which moves a little with each status. */
 export function sourcesShape(sources) {
   return sources && [sources.nodes, sources.lacks.map(({ node, reason }) => [node, reason])];
 }

@@ -67,7 +67,7 @@ impl RuleVisitor<'_> {
     pub fn draw(&self) -> u8 {
         let network = match self.address.map(|address| address.to_canonical()) {
             Some(IpAddr::V4(address)) => u64::from(u32::from(address)),
-            // Clients choose the lower half of an IPv6 address anew each day.
+            // Clients change the lower half of their IPv6 address each day.
             Some(IpAddr::V6(address)) => (address.to_bits() >> 64) as u64,
             None => 0,
         };
@@ -99,7 +99,7 @@ pub(super) fn accepts(header: &[u8], wanted: &str) -> bool {
     })
 }
 
-/// Returns the language and the second subtag, which is empty if there is none.
+/// Returns the language and the second subtag, or an empty second subtag.
 fn subtags(tag: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = tag.split(|byte| matches!(byte, b'-' | b'_'));
     (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
