@@ -6,24 +6,22 @@
 //! crash between any two loses unused codes and nothing else. `carom_shards::segment` decides which values come next,
 //! and how many.
 
+mod setup;
 mod worker;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::Receiver;
 use std::thread::{JoinHandle, Thread};
 
-use carom_shards::{CodeLength, CodeSpace, CoreCount, CounterValue, GeneratedCode, Issuer, Run, SegmentSizer};
+use carom_shards::{CodeLength, CounterValue, GeneratedCode, Issuer, SegmentSizer};
 use heapless::spsc::{Consumer, Queue};
 
+use self::setup::failed;
+pub use self::setup::{FleetSource, ReplenishError, ReplenisherSetup};
 use self::worker::{Supply, Worker};
-use super::replication::counter::FleetCounter;
-use crate::bridge::Mailboxes;
 use carom_limits::{CODES_LOW, CODES_QUEUE_LEN};
-use carom_store::ids::{IdTable, SegmentRow};
-use carom_store::links::Links;
-use carom_telemetry::stats::{CoreStats, NodeStats};
+use carom_store::ids::SegmentRow;
 
 /// The receiving end of a core's codes. Belongs to that core alone.
 pub struct CodeSource {
@@ -78,40 +76,6 @@ impl RefillBell {
     }
 }
 
-/// Inputs of the replenisher.
-pub struct ReplenisherSetup {
-    /// The store of links, which has the marks.
-    pub links: Links,
-    /// The id table, which has the segments.
-    pub ids: IdTable,
-    /// The code space.
-    pub space: CodeSpace,
-    /// The configured length of new codes.
-    pub length: CodeLength,
-    /// The mailboxes of the cores.
-    pub mailboxes: Mailboxes,
-    /// Number of cores that use codes.
-    pub cores: CoreCount,
-    /// The counters and alarms of the node.
-    pub stats: Arc<NodeStats>,
-    /// The counters of each core.
-    pub core_stats: Vec<Arc<CoreStats>>,
-    /// The source of counter values in a fleet; `None` takes them from the marks in the store.
-    pub fleet: Option<FleetSource>,
-    /// Codes of expired links, to be reused.
-    pub recycled: Receiver<Vec<GeneratedCode>>,
-}
-
-/// The source of counter values for a node of a fleet.
-pub struct FleetSource {
-    /// The counter that all nodes share.
-    pub counter: FleetCounter,
-    /// Runs that were taken over from nodes that are gone.
-    pub reclaimed: Receiver<Run>,
-    /// True if the leases of the last process still belong to this node.
-    pub keeps_rows: bool,
-}
-
 /// A running replenisher.
 pub struct Replenisher {
     /// The receiving ends for the cores, in their order.
@@ -127,22 +91,6 @@ impl Replenisher {
         self.thread.thread().unpark();
         self.thread.join().expect("panics abort");
     }
-}
-
-/// The reason why the replenisher cannot start, or cannot prepare a segment.
-#[derive(Debug)]
-pub struct ReplenishError(String);
-
-impl std::fmt::Display for ReplenishError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "new short codes cannot be prepared: {}", self.0)
-    }
-}
-
-impl std::error::Error for ReplenishError {}
-
-fn failed(error: impl std::fmt::Display) -> ReplenishError {
-    ReplenishError(error.to_string())
 }
 
 /// Starts the replenisher with the segments of the id table. Cores may start at once, because the thread itself fills
@@ -225,8 +173,10 @@ mod tests {
     use super::*;
     use crate::services::testing::TestNode;
     use carom_shards::CodeSecret;
+    use carom_shards::CodeSpace;
     use carom_shards::CoreId;
     use carom_shards::Segment;
+    use carom_store::ids::IdTable;
     use carom_telemetry::alarms::Alarm;
     use std::collections::HashSet;
     use std::path::Path;

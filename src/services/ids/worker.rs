@@ -11,7 +11,7 @@ use carom_shards::{
 };
 use heapless::spsc::Producer;
 
-use super::{ReplenishError, ReplenisherSetup, failed};
+use super::setup::{ReplenishError, ReplenisherSetup, failed};
 use crate::bridge::ToCore;
 use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, RECYCLE_LEN};
 use carom_store::ids::SegmentRow;
