@@ -5,7 +5,7 @@ use std::time::Duration;
 use carom_redis::{RedisError, Value};
 use carom_shards::Code;
 
-use super::{KeyGroup, Redis, Script, nonsense};
+use super::client::{KeyGroup, Redis, Script, nonsense};
 use carom_model::replication::Partition;
 use carom_model::visits::allowance::SHARE_MAX;
 

@@ -6,7 +6,7 @@ use carom_redis::{Question, RedisError, Value, cmd, text};
 use carom_shards::CodeLength;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{KeyGroup, Redis, Script, nonsense, pairs};
+use super::client::{KeyGroup, Redis, Script, nonsense, pairs};
 use carom_model::replication::lease::Granted;
 use carom_model::replication::members::NodeId;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carom_redis::{Question, RedisError, Value, cmd, text};
 
-use super::{KeyGroup, Redis, nonsense, pairs};
+use super::client::{KeyGroup, Redis, nonsense, pairs};
 use carom_limits::VISITS_CHUNKS_HELD;
 use carom_model::replication::{PARTITIONS, Partition};
 use carom_model::visits::origins::OriginId;

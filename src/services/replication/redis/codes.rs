@@ -1,0 +1,342 @@
+//! Requests about codes: changes, states, streams of changes, and codes by their long URLs.
+
+use std::time::{Duration, Instant};
+
+use carom_redis::{Question, RedisError, Replies, RequestId, Route, ServerAddress, Value, cmd, text};
+use carom_shards::Code;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::client::{KeyGroup, Redis, Script, nonsense};
+use carom_model::link::record::Tombstone;
+use carom_model::link::record::unknown::UnknownFields;
+use carom_model::link::{Origin, UrlKey, Version};
+use carom_model::replication::follow::{StreamEntry, StreamPosition};
+use carom_model::replication::rules::Verdict;
+use carom_model::replication::state::{COMPARED_LEN, ReceivedState};
+use carom_model::replication::{Echo, PARTITIONS, Partition, State};
+
+/// A change of a code; see [`carom_model::replication::rules`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CodeChange {
+    /// Claims the code for a new link.
+    Claim(State),
+    /// Deletes the link of the code.
+    Remove {
+        /// The claim of the link: if the request arrives late, the code may belong to another one.
+        claim: u64,
+        /// The time of the deletion, in milliseconds since 1970 UTC.
+        now_ms: u64,
+    },
+    /// Deletes the expired link of the code, if Redis has this very state of it.
+    Expire {
+        /// The expected state.
+        state: State,
+        /// The time of the removal, in milliseconds since 1970 UTC.
+        now_ms: u64,
+    },
+    /// Delivers a state that exists already.
+    Offer(State),
+}
+
+/// The result of a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changed {
+    /// The decision of Redis.
+    pub verdict: Verdict,
+    /// The position of the change in a stream. For a state that Redis already had, an entry after that position.
+    pub echo: Option<Echo>,
+}
+
+/// A look-up of the code that currently stands for a long URL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recent {
+    /// A hash of the URL and the redirect policy.
+    pub key: UrlKey,
+    /// The code to register if Redis has none.
+    pub code: Code,
+    /// An earlier response of Redis that proved wrong; empty for the first request.
+    pub wrong: Vec<u8>,
+}
+
+/// The response of Redis to one request.
+#[derive(Debug)]
+pub struct RedisReply(Replies);
+
+impl RedisReply {
+    /// Returns the result of a change of this code, for a response to [`Redis::put_change`].
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub fn changed(self, code: Code, change: &CodeChange) -> Result<Changed, RedisError> {
+        changed(code, change, &self.value()?)
+    }
+
+    /// Returns the state of this code, for a response to [`Redis::put_state`].
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, refused, or sent an unexpected response.
+    pub fn state(self, code: Code) -> Result<Option<ReceivedState>, RedisError> {
+        match self.value()? {
+            Value::Nil => Ok(None),
+            Value::BulkString(text) => ReceivedState::from_text(code, &text).map(Some).map_err(|_| unreadable(code)),
+            _ => Err(unreadable(code)),
+        }
+    }
+
+    fn value(self) -> Result<Value, RedisError> {
+        Ok(self.0?.pop().unwrap_or(Value::Nil))
+    }
+}
+
+/// A scan of all codes in Redis.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// Masters that the scan has not finished, the current one last.
+    masters: Vec<ServerAddress>,
+    cursor: String,
+}
+
+impl Redis {
+    /// Continues all requests, until one is answered or that instant has come.
+    pub fn turn(&mut self, until: Instant) -> Vec<(RequestId, RedisReply)> {
+        self.client.turn(until).into_iter().map(|(ticket, replies)| (ticket, RedisReply(replies))).collect()
+    }
+
+    /// Begins to change a code; [`Redis::turn`] returns the response.
+    pub fn put_change(&mut self, code: &Code, change: &CodeChange, deadline: Instant) -> RequestId {
+        let (place, question) = self.to_change(code, change);
+        self.client.put(self.route(place), vec![question], deadline)
+    }
+
+    /// Begins to read the state of a code; [`Redis::turn`] returns the response.
+    pub fn put_state(&mut self, code: &Code, deadline: Instant) -> RequestId {
+        let get = cmd("GET").arg(self.key(code)).to_owned();
+        let route = self.route(KeyGroup::Partition(Partition::of(code)));
+        self.client.put(route, vec![Question::Plain(get)], deadline)
+    }
+
+    fn to_change(&self, code: &Code, change: &CodeChange) -> (KeyGroup, Question) {
+        let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
+        let partition = Partition::of(code);
+        let (asked, text) = match change {
+            CodeChange::Claim(state) => ("claim", state.to_text(code)),
+            CodeChange::Remove { claim, now_ms } => ("remove", tombstone(*claim, *now_ms).to_text(code)),
+            CodeChange::Expire { state, now_ms } => ("expire", tombstone(state.version().claim, *now_ms).to_text(code)),
+            CodeChange::Offer(state) => ("offer", state.to_text(code)),
+        };
+        let mut arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep];
+        if let CodeChange::Expire { state, .. } = change {
+            let mut head = state.to_text(code);
+            head.truncate(COMPARED_LEN);
+            assert_eq!(head.len(), COMPARED_LEN, "Redis would delete a link of which it compares a part");
+            arguments.push(head);
+        }
+        let keys = vec![self.key(code), self.stream(partition)];
+        (KeyGroup::Partition(partition), Script::Change.call(keys, arguments))
+    }
+
+    /// Changes codes, each by itself, and waits at most `within`.
+    pub fn change(&mut self, changes: &[(Code, CodeChange)], within: Duration) -> Vec<Result<Changed, RedisError>> {
+        let questions = changes.iter().map(|(code, change)| self.to_change(code, change)).collect();
+        let answers = self.ask_all(questions, within);
+        changes.iter().zip(answers).map(|((code, change), answer)| changed(*code, change, &answer?)).collect()
+    }
+
+    /// Reads the states of codes, and waits at most `within`.
+    pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<ReceivedState>, RedisError>> {
+        let deadline = Instant::now() + within;
+        let tickets: Vec<RequestId> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
+        let answers = self.client.await_all(&tickets, deadline);
+        assert_eq!(answers.len(), codes.len(), "the state of one code would be taken for that of another");
+        let answers = answers.into_iter().map(RedisReply);
+        codes.iter().zip(answers).map(|(code, answer)| answer.state(*code)).collect()
+    }
+
+    /// Returns the code that Redis has for each long URL; the caller must check that it is a valid code. Restarts the
+    /// window of each.
+    pub fn recent(&mut self, asked: &[Recent], window: Duration, within: Duration) -> Vec<Result<Vec<u8>, RedisError>> {
+        let millis = window.as_millis().to_string().into_bytes();
+        let questions: Vec<_> = asked
+            .iter()
+            .map(|Recent { key: UrlKey(hash), code, wrong }| {
+                // Hashes spread over the partitions as codes do, and thus over the masters of a cluster.
+                let place = KeyGroup::Partition(Partition((hash % u64::from(PARTITIONS)) as u8));
+                let keys = vec![format!("{}:u:{hash:016x}", self.tag(place))];
+                let arguments = vec![code.to_string().into_bytes(), millis.clone(), wrong.clone()];
+                (place, Script::Recent.call(keys, arguments))
+            })
+            .collect();
+        let answer = |value| match value {
+            Value::BulkString(code) => Ok(code),
+            _ => Err(nonsense("the code of a long URL")),
+        };
+        self.ask_all(questions, within).into_iter().map(|value| answer(value?)).collect()
+    }
+
+    /// Reads the first [`COMPARED_LEN`] bytes of each state, enough to compare states of a code.
+    pub fn heads(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Vec<u8>, RedisError>> {
+        let questions: Vec<_> = codes
+            .iter()
+            .map(|code| {
+                let get = cmd("GETRANGE").arg(self.key(code)).arg(0).arg(COMPARED_LEN - 1).to_owned();
+                (KeyGroup::Partition(Partition::of(code)), Question::Plain(get))
+            })
+            .collect();
+        let bytes = |value: Value| if let Value::BulkString(bytes) = value { bytes } else { Vec::new() };
+        self.ask_all(questions, within).into_iter().map(|answer| answer.map(bytes)).collect()
+    }
+
+    /// Reads the entries of streams from a position, inclusive.
+    pub fn read(
+        &mut self,
+        from: &[(Partition, StreamPosition)],
+        count: usize,
+        within: Duration,
+    ) -> Vec<Result<Vec<StreamEntry>, RedisError>> {
+        let questions: Vec<_> = from
+            .iter()
+            .map(|(partition, position)| {
+                let mut range = cmd("XRANGE");
+                range.arg(self.stream(*partition)).arg(position.id.to_string()).arg("+").arg("COUNT").arg(count);
+                (KeyGroup::Partition(*partition), Question::Plain(range))
+            })
+            .collect();
+        self.ask_all(questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
+    }
+
+    /// Returns the ends of streams. An empty stream gets an entry that only marks a position.
+    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<StreamPosition, RedisError>> {
+        let mut ends = self.last_entries(partitions, within);
+        let empty: Vec<Partition> =
+            partitions.iter().zip(&ends).filter(|(_, end)| matches!(end, Ok(None))).map(|(of, _)| *of).collect();
+        if !empty.is_empty() {
+            let questions: Vec<_> = empty
+                .iter()
+                .map(|partition| {
+                    let mut add = cmd("XADD");
+                    add.arg(self.stream(*partition)).arg("*").arg("c").arg("").arg("v").arg("");
+                    (KeyGroup::Partition(*partition), Question::Plain(add))
+                })
+                .collect();
+            self.ask_all(questions, within);
+            ends = self.last_entries(partitions, within);
+        }
+        let nobody = || RedisError::Refused("a stream stays empty".to_owned());
+        ends.into_iter().map(|end| end?.ok_or_else(nobody)).collect()
+    }
+
+    fn last_entries(
+        &mut self,
+        partitions: &[Partition],
+        within: Duration,
+    ) -> Vec<Result<Option<StreamPosition>, RedisError>> {
+        let questions: Vec<_> = partitions
+            .iter()
+            .map(|partition| {
+                let mut last = cmd("XREVRANGE");
+                last.arg(self.stream(*partition)).arg("+").arg("-").arg("COUNT").arg(1);
+                (KeyGroup::Partition(*partition), Question::Plain(last))
+            })
+            .collect();
+        let answers = self.ask_all(questions, within).into_iter();
+        answers.map(|answer| Ok(entries(&answer?).first().map(StreamPosition::of))).collect()
+    }
+
+    /// Begins a scan of all codes.
+    ///
+    /// # Errors
+    /// [`RedisError`] if no server returns the topology.
+    pub fn scan(&mut self, within: Duration) -> Result<Scan, RedisError> {
+        Ok(Scan { masters: self.client.find_masters(within)?, cursor: "0".to_owned() })
+    }
+
+    /// Continues a scan: returns some more codes, each at least once; `None` at the end.
+    ///
+    /// # Errors
+    /// [`RedisError`] if a server does not answer. After a change of the cluster the scan must be restarted.
+    pub fn scan_on(
+        &mut self,
+        scan: &mut Scan,
+        count: usize,
+        within: Duration,
+    ) -> Result<Option<Vec<Code>>, RedisError> {
+        let Some(master) = scan.masters.last().cloned() else { return Ok(None) };
+        let mut command = cmd("SCAN");
+        let pattern = format!("{{{}:*}}:l:*", self.settings.prefix);
+        command.arg(&scan.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
+        let answer = self.client.ask_all(vec![(Route::Server(master), Question::Plain(command))], within);
+        let Some(Ok(Value::Array(parts))) = answer.first() else {
+            return Err(answer.into_iter().find_map(Result::err).unwrap_or_else(|| nonsense("SCAN")));
+        };
+        let [cursor, Value::Array(keys)] = &parts[..] else { return Err(nonsense("SCAN")) };
+        scan.cursor = text(cursor);
+        if scan.cursor == "0" {
+            scan.masters.pop();
+        }
+        let code = |key: &Value| Code::from_key(text(key).split_once(":l:")?.1.as_bytes()).ok();
+        Ok(Some(keys.iter().filter_map(code).collect()))
+    }
+}
+
+/// Builds a tombstone whose kind and revision the script fills in.
+fn tombstone(claim: u64, deleted_ms: u64) -> State {
+    let version = Version { claim, ..Version::default() };
+    State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version, unknown: UnknownFields::default() })
+}
+
+fn unreadable(code: Code) -> RedisError {
+    RedisError::Refused(format!("the value of {code} in Redis was not written by carom or is damaged"))
+}
+
+fn changed(code: Code, change: &CodeChange, answer: &Value) -> Result<Changed, RedisError> {
+    let Value::Array(parts) = answer else { return Err(nonsense("a change")) };
+    let [verdict, Value::BulkString(state), id, Value::BulkString(last)] = &parts[..] else {
+        return Err(nonsense("a change"));
+    };
+    let echo = text(id).parse().ok().map(|id| Echo { partition: Partition::of(&code), id, check: xxh3_64(last) });
+    let read = || State::from_text(code, state).map_err(|_| unreadable(code));
+    let verdict = match (text(verdict).as_str(), change) {
+        ("accepted", _) => Verdict::Accepted(read()?),
+        ("held", _) => match ReceivedState::from_text(code, state).map_err(|_| unreadable(code))? {
+            ReceivedState::Known(state) => Verdict::Held(state),
+            ReceivedState::Unread(text) => Verdict::HeldUnread(text),
+        },
+        ("same", CodeChange::Claim(_) | CodeChange::Offer(_)) => Verdict::Same,
+        ("absent", CodeChange::Remove { .. } | CodeChange::Expire { .. }) => Verdict::Absent,
+        _ => return Err(nonsense("a change")),
+    };
+    Ok(Changed { verdict, echo })
+}
+
+/// Decodes the entries of a stream. An unreadable entry is left empty: its position still counts. A field with a capital
+/// letter is one that a reader must understand, and no version has one yet.
+fn entries(answer: &Value) -> Vec<StreamEntry> {
+    let Value::Array(entries) = answer else { return Vec::new() };
+    let entry = |entry: &Value| {
+        let Value::Array(parts) = entry else { return None };
+        let [id, Value::Array(fields)] = &parts[..] else { return None };
+        let field = |name: &str| {
+            let at = fields.chunks_exact(2).find(|pair| text(&pair[0]) == name)?;
+            if let Value::BulkString(bytes) = &at[1] { Some(bytes.clone()) } else { None }
+        };
+        let code = field("c").and_then(|code| Code::from_key(&code).ok());
+        let displaced = field("o").and_then(|text| version(&text));
+        let is_capital = |name: &Value| text(name).starts_with(|first: char| first.is_ascii_uppercase());
+        #[cfg(feature = "next-format")]
+        let is_capital = |name: &Value| is_capital(name) && !carom_model::replication::formats::next::is_on();
+        let is_newer = fields.chunks_exact(2).any(|pair| is_capital(&pair[0]));
+        Some(StreamEntry {
+            id: text(id).parse().ok()?,
+            code,
+            text: field("v").unwrap_or_default(),
+            displaced,
+            is_newer,
+        })
+    };
+    entries.iter().filter_map(entry).collect()
+}
+
+/// Parses a version from the text of a state.
+fn version(text: &[u8]) -> Option<Version> {
+    carom_model::replication::state::version_of(std::str::from_utf8(text).ok()?)
+}
