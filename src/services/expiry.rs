@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
-use super::replication::expiry::FleetExpiry;
+use super::replication::expiry::{FleetExpiry, Removed};
 use crate::bridge::{RemovalResult, WriterOrder, WriterQueue};
 use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
@@ -137,18 +137,6 @@ pub fn start(setup: ExpirySetup) -> io::Result<ExpiryThread> {
     };
     let thread = std::thread::Builder::new().name("expire".to_owned()).spawn(move || worker.run())?;
     Ok(ExpiryThread { stop, thread })
-}
-
-/// The result of removing some due links.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Removed {
-    /// All of these links were checked, and the expired ones are removed or will be.
-    Done {
-        /// True if some were left that may still be due.
-        left: bool,
-    },
-    /// No link can be removed at present.
-    NotNow,
 }
 
 struct ExpiryWorker {

@@ -10,12 +10,16 @@
 //! * [`code_lookup`] looks up codes that a core does not know;
 //! * [`counter`] leases counter values.
 //!
+//! All of them share a [`FleetContext`].
+//!
 //! [`counter`] runs on the replenisher thread and [`expiry`] on the expiry thread. The others each have a thread of
 //! their own. Each has its own connections, and no core waits for any of them.
 
 pub mod agreement;
 pub mod code_lookup;
+mod context;
 pub mod counter;
+mod decision;
 pub mod expiry;
 pub mod follower;
 pub mod gateway;
@@ -25,108 +29,18 @@ pub mod redis;
 mod reuse;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use carom_shards::{CodeLength, Run};
 
-use self::agreement::SettingFingerprints;
+pub use self::context::{FleetContext, FleetSetup, SettingFingerprints};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
-use crate::bridge::fleet_view::{FleetView, since_boot};
-use crate::bridge::{LookupQueue, Mailboxes, WriterOrder, WriterQueue};
-use crate::services::replication::redis::{Redis, RedisError, RedisSettings};
-use carom_model::replication::members::Lease;
+use crate::bridge::{LookupQueue, WriterOrder, WriterQueue};
 use carom_model::replication::outbox::Delivery;
-use carom_store::links::Links;
-use carom_telemetry::alarms::Alarm;
-use carom_telemetry::stats::NodeStats;
-
-/// The settings of a node of a fleet.
-#[derive(Clone, Debug)]
-pub struct FleetSetup {
-    /// The addresses and credentials of Redis.
-    pub redis: Arc<RedisSettings>,
-    /// The name of this node.
-    pub node: String,
-    /// Timeout of Redis, after which it counts as away.
-    pub answer_time: Duration,
-    /// True if the node accepts changes that Redis could not be asked about.
-    pub accept_without_redis: bool,
-    /// Time of silence after which another node takes over the counter values of a node.
-    pub reclaim_after: Duration,
-    /// Time since its last use for which an existing link answers a create of the same kind; `None` turns that off.
-    pub dedupe: Option<Duration>,
-    /// The fingerprint of the code secret.
-    pub fingerprint: String,
-    /// The settings that must be the same on all nodes.
-    pub agreed: SettingFingerprints,
-}
-
-/// The state that the threads of a fleet share.
-#[derive(Clone)]
-pub struct FleetContext {
-    /// The settings.
-    pub settings: Arc<FleetSetup>,
-    /// The store, to read from.
-    pub links: Links,
-    /// The mailboxes of the cores.
-    pub mailboxes: Mailboxes,
-    /// The counters and alarms of the node.
-    pub stats: Arc<NodeStats>,
-    /// The lease of this node: while it lasts, leased counter values may be used without asking Redis.
-    pub lease: Arc<Mutex<Lease>>,
-    /// The knowledge about the fleet that decides between 404 and 503.
-    pub view: Arc<FleetView>,
-    /// True once no codes of an earlier process are left that may belong to another node.
-    pub is_resumed: Arc<AtomicBool>,
-    /// True once the node is shutting down.
-    pub stop: Arc<AtomicBool>,
-}
-
-impl FleetContext {
-    /// True if the threads should end.
-    pub fn is_stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
-    /// True if leased counter values may be used without asking Redis.
-    pub fn lease_holds(&self) -> bool {
-        self.lease().holds(since_boot())
-    }
-
-    /// Returns a copy of the lease.
-    fn lease(&self) -> Lease {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// True if the fleet is known to have the same code secret, which is the condition for sharing anything.
-    pub fn has_same_key(&self) -> bool {
-        self.stats.fleet.same_key.load(Ordering::Acquire)
-    }
-
-    /// Checks whether Redis may be asked for a change that a client wants.
-    ///
-    /// # Errors
-    /// The reason why not.
-    fn may_change(&self) -> Result<(), &'static str> {
-        if !self.has_same_key() {
-            return Err("the code secret of the fleet is not known yet");
-        }
-        if self.stats.writes_refused.load(Ordering::Acquire) {
-            // The writer tells the client why. Redis must not get a change that a client will hear was refused.
-            return Err("the store does not accept writes");
-        }
-        Ok(())
-    }
-
-    fn redis(&self) -> io::Result<Redis> {
-        Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)
-    }
-}
 
 /// A handle on the running threads.
 pub struct FleetThreads {
@@ -188,12 +102,4 @@ pub fn start(
     let threads = FleetThreads { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&fleet.stop) };
     let expiry = FleetExpiry::new(fleet)?;
     Ok(StartedFleet { fleet: threads, gateway, look_ups, expiry, reclaimed })
-}
-
-/// Counts an error of Redis, and raises an alarm if Redis refused a command.
-fn note_error(stats: &NodeStats, error: &RedisError) {
-    stats.fleet.errors.add_shared(1);
-    if let RedisError::Refused(what) = error {
-        stats.alarms.raise(Alarm::RedisRefuses, format!("Redis answers but rejects commands: {what}"));
-    }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::context::{FleetContext, FleetSetup, SettingFingerprints};
 use super::redis::HeartbeatReply;
-use super::{FleetContext, FleetSetup};
 use carom_model::replication::formats;
 use carom_model::replication::members::NodeId;
 use carom_model::replication::vouching::Statement;
@@ -17,9 +17,6 @@ use carom_settings::Settings;
 use carom_telemetry::activity::CoreSample;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
-
-/// The settings that must be the same on all nodes, by the name of their group, each as a fingerprint.
-pub type SettingFingerprints = BTreeMap<&'static str, String>;
 
 /// The groups of settings that must be the same, with their keys for people.
 const GROUPS: [(&str, &str); 4] = [

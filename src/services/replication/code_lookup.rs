@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{FleetContext, note_error};
+use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::bridge::{LinkAnswer, LookupRequest, Ticket, ToCore, WriterOrder};
 use crate::services::replication::redis::{Redis, RedisReply, RequestId};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
 
-use super::FleetContext;
+use super::context::FleetContext;
 use crate::services::replication::redis::{Redis, RedisError};
 use carom_model::replication::lease::{is_replicated, margin};
 use carom_telemetry::alarms::Alarm;

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use carom_shards::Code;
 
-use super::{FleetContext, note_error};
-use crate::services::expiry::Removed;
+use super::context::{FleetContext, note_error};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError};
 use carom_model::link::{DueEvent, Link};
 use carom_model::replication::State;
@@ -21,6 +20,18 @@ use carom_telemetry::clock::unix_ms;
 
 /// Timeout of a request. Only the expiry thread waits for it.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// The result of removing some due links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removed {
+    /// All of these links were checked, and the expired ones are removed or will be.
+    Done {
+        /// True if some were left that may still be due.
+        left: bool,
+    },
+    /// No link can be removed at present.
+    NotNow,
+}
 
 /// The connection of the expiry thread to Redis.
 pub struct FleetExpiry {

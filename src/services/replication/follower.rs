@@ -4,6 +4,10 @@
 //! The thread takes turns between the three, in small pieces, so that none blocks the others. It sleeps on the queue of
 //! deliveries for at most [`POLL`], which bounds how old a change of another node can get before this node sees it.
 
+mod compare;
+mod progress;
+mod unread;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -15,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::{FleetContext, note_error};
+use self::progress::{Compare, Rereading};
+use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::{FollowFence, since_boot};
 use crate::bridge::{OutboxReply, StreamBatch, StreamChange, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Redis, RedisError};
@@ -26,12 +31,6 @@ use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
 use carom_store::links::StoreError;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
-
-mod compare;
-mod unread;
-
-use compare::Compare;
-use unread::Rereading;
 
 /// Interval between two reads of the streams while they are quiet.
 const POLL: Duration = Duration::from_millis(50);

@@ -3,7 +3,7 @@
 //!
 //! Requests that arrive while others wait are sent to Redis as soon as it has answered anything, so that one round trip
 //! serves many. Each continues with its own answer: in a cluster, a stalled server delays only requests to that server.
-//! The timeout is [`super::FleetSetup::answer_time`]; after that the request continues without Redis, and that
+//! The timeout is [`super::context::FleetSetup::answer_time`]; after that the request continues without Redis, and that
 //! server is not asked again until it answers.
 
 use std::collections::HashMap;
@@ -17,8 +17,10 @@ use carom_shards::Code;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
+use super::context::FleetContext;
+use super::decision::{UNKNOWN, decision_of};
 use super::held_creates::HeldCreates;
-use super::{FleetContext, note_error, reuse};
+use super::reuse;
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder, WriterQueue};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError, RedisReply, RequestId};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
@@ -30,10 +32,6 @@ use carom_telemetry::clock::unix_ms;
 
 /// Longest delay of a new request while others wait for Redis.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-
-/// The decision on a request for a code whose state this node does not know: another node may have the link, or only a
-/// later version can decode the state. Nothing was done, and this node must not do anything by itself.
-const UNKNOWN: FleetDecision = FleetDecision::NoReply { asked: false, alone: false };
 
 /// Starts the thread. It ends when all senders are gone.
 pub(super) fn start(
@@ -327,39 +325,6 @@ fn is_within(request: &StoreRequest, link: &Link) -> bool {
 /// Returns the state, if this version can decode it.
 fn known(received: Option<ReceivedState>) -> Option<State> {
     received.and_then(|received| if let ReceivedState::Known(state) = received { Some(state) } else { None })
-}
-
-/// Returns what an answer of Redis means for the request that asked for a change.
-pub(super) fn decision_of(
-    fleet: &FleetContext,
-    answer: Result<Changed, RedisError>,
-    change: Option<&CodeChange>,
-) -> FleetDecision {
-    let alone = fleet.settings.accept_without_redis && fleet.lease_holds();
-    match answer {
-        Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => FleetDecision::Accepted { state, echo },
-        Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
-            Some(CodeChange::Claim(state) | CodeChange::Offer(state)) => {
-                FleetDecision::Accepted { state: state.clone(), echo }
-            }
-            Some(CodeChange::Remove { .. } | CodeChange::Expire { .. }) | None => {
-                FleetDecision::NoReply { asked: true, alone }
-            }
-        },
-        Ok(Changed { verdict: Verdict::Held(state), .. }) => {
-            if matches!(change, Some(CodeChange::Claim(mine)) if mine.origin() == Origin::Issued) {
-                fleet.stats.fleet.collisions.add_shared(1);
-            }
-            FleetDecision::Held(state)
-        }
-        Ok(Changed { verdict: Verdict::HeldUnread(_), .. }) => UNKNOWN,
-        Ok(Changed { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
-        Ok(Changed { echo: None, .. }) => FleetDecision::NoReply { asked: true, alone },
-        Err(error) => {
-            note_error(&fleet.stats, &error);
-            FleetDecision::NoReply { asked: error.may_be_done(), alone }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, CounterValue, Run};
 
-use super::agreement::{OtherNode, Voucher};
-use super::{FleetContext, agreement, note_error};
+use super::agreement::{self, OtherNode, Voucher};
+use super::context::{FleetContext, note_error};
 use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Heartbeat, HeartbeatReply, Redis, RedisError};
 use carom_model::replication::members::{Members, NodeId};

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use super::gateway::decision_of;
+use super::context::{FleetContext, note_error};
+use super::decision::decision_of;
 use super::held_creates::HeldCreates;
-use super::{FleetContext, note_error};
 use crate::bridge::{FleetDecision, StoreRequest, WriterOrder};
 use crate::services::replication::redis::{CodeChange, Recent, Redis, RedisError};
 use crate::services::writer::similar_urls::{self, ReuseCandidates, is_live_like};

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
+use super::super::context::note_error;
+use super::progress::{Compare, Phase};
 use super::{ANSWER_TIME, Follower, Stopped};
 use crate::bridge::WriterOrder;
 use crate::services::replication::redis::{CodeChange, RedisError, Scan};
@@ -25,28 +27,6 @@ const PIECE: usize = 512;
 
 /// Interval between two progress messages in the log.
 const LOG_EVERY: Duration = Duration::from_secs(5);
-
-/// A comparison in progress.
-pub(super) struct Compare {
-    /// The partitions to compare. Partitions that are added later are compared after it.
-    which: BTreeSet<Partition>,
-    phase: Phase,
-    compared: u64,
-    logged: Instant,
-}
-
-enum Phase {
-    Down(Scan),
-    /// The pass up to Redis, after this key of the store.
-    Up(Vec<u8>),
-}
-
-impl Compare {
-    /// Takes a partition out of this comparison: its position was lost again, so it must be compared from the start.
-    pub(super) fn again(&mut self, partition: Partition) {
-        self.which.remove(&partition);
-    }
-}
 
 impl Follower {
     /// Continues the comparison. Returns true if more is left.
@@ -152,7 +132,7 @@ impl Follower {
         match answer {
             Ok(answer) => Ok(Some(answer)),
             Err(error @ RedisError::Refused(_)) => {
-                super::note_error(&self.fleet.stats, &error);
+                note_error(&self.fleet.stats, &error);
                 Ok(None)
             }
             Err(error) => Err(error.into()),

@@ -19,17 +19,6 @@ const AGAIN_EVERY: Duration = Duration::from_secs(5);
 /// Number of marked codes in one piece.
 const PIECE: usize = 256;
 
-/// The progress of the passes over marked codes.
-#[derive(Debug, Default)]
-pub(super) struct Rereading {
-    /// The last code that the present pass has asked for.
-    behind: Option<Code>,
-    /// Number of codes with a state of a later version that the present pass has met.
-    newer: u64,
-    /// The end of the last pass.
-    rested: Option<Instant>,
-}
-
 impl Follower {
     /// Decodes the kept texts of all marked codes, as far as this version can.
     pub(super) fn decode_kept(&self) -> Result<(), Stopped> {

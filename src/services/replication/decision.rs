@@ -1,0 +1,44 @@
+//! The meaning of an answer of Redis for the request that asked: the decision that the writer gets.
+
+use super::context::{FleetContext, note_error};
+use crate::bridge::FleetDecision;
+use crate::services::replication::redis::{Changed, CodeChange, RedisError};
+use carom_model::link::Origin;
+use carom_model::replication::rules::Verdict;
+
+/// The decision on a request for a code whose state this node does not know: another node may have the link, or only a
+/// later version can decode the state. Nothing was done, and this node must not do anything by itself.
+pub(super) const UNKNOWN: FleetDecision = FleetDecision::NoReply { asked: false, alone: false };
+
+/// Returns what an answer of Redis means for the request that asked for a change.
+pub(super) fn decision_of(
+    fleet: &FleetContext,
+    answer: Result<Changed, RedisError>,
+    change: Option<&CodeChange>,
+) -> FleetDecision {
+    let alone = fleet.settings.accept_without_redis && fleet.lease_holds();
+    match answer {
+        Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => FleetDecision::Accepted { state, echo },
+        Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
+            Some(CodeChange::Claim(state) | CodeChange::Offer(state)) => {
+                FleetDecision::Accepted { state: state.clone(), echo }
+            }
+            Some(CodeChange::Remove { .. } | CodeChange::Expire { .. }) | None => {
+                FleetDecision::NoReply { asked: true, alone }
+            }
+        },
+        Ok(Changed { verdict: Verdict::Held(state), .. }) => {
+            if matches!(change, Some(CodeChange::Claim(mine)) if mine.origin() == Origin::Issued) {
+                fleet.stats.fleet.collisions.add_shared(1);
+            }
+            FleetDecision::Held(state)
+        }
+        Ok(Changed { verdict: Verdict::HeldUnread(_), .. }) => UNKNOWN,
+        Ok(Changed { verdict: Verdict::Absent, .. }) => FleetDecision::Absent,
+        Ok(Changed { echo: None, .. }) => FleetDecision::NoReply { asked: true, alone },
+        Err(error) => {
+            note_error(&fleet.stats, &error);
+            FleetDecision::NoReply { asked: error.may_be_done(), alone }
+        }
+    }
+}

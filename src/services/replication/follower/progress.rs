@@ -1,0 +1,46 @@
+//! How far the follower has come with its long pieces of work.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use carom_shards::Code;
+
+use crate::services::replication::redis::Scan;
+use carom_model::replication::Partition;
+
+/// A comparison in progress.
+pub(super) struct Compare {
+    /// The partitions to compare. Partitions that are added later are compared after it.
+    pub(super) which: BTreeSet<Partition>,
+    pub(super) phase: Phase,
+    /// Number of codes that were compared.
+    pub(super) compared: u64,
+    /// The time of the last progress message.
+    pub(super) logged: Instant,
+}
+
+/// The pass of a comparison, and its position.
+pub(super) enum Phase {
+    /// The pass down from Redis.
+    Down(Scan),
+    /// The pass up to Redis, after this key of the store.
+    Up(Vec<u8>),
+}
+
+impl Compare {
+    /// Takes a partition out of this comparison: its position was lost again, so it must be compared from the start.
+    pub(super) fn again(&mut self, partition: Partition) {
+        self.which.remove(&partition);
+    }
+}
+
+/// The progress of the passes over marked codes.
+#[derive(Debug, Default)]
+pub(super) struct Rereading {
+    /// The last code that the present pass has asked for.
+    pub(super) behind: Option<Code>,
+    /// Number of codes with a state of a later version that the present pass has met.
+    pub(super) newer: u64,
+    /// The end of the last pass.
+    pub(super) rested: Option<Instant>,
+}
