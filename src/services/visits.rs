@@ -7,7 +7,9 @@
 //! * `fold`: the way from the log to the store;
 //! * `parts`: visits by app and by domain;
 //! * `intake`: visits taken out of the rings, by a thread that never waits for a disk;
+//! * `fleet_counts`: in a fleet, how far the batches of each node have come;
 //! * `aggregator`: combines the above, and recovers the counts after a crash;
+//! * `reader`: the counts for other threads;
 //! * `top_links`: the most visited links;
 //! * `exchange`, `snapshots`: the counts of other nodes in a fleet, by a thread of their own;
 //! * `copies`: copies for backups.
@@ -18,65 +20,35 @@
 mod aggregator;
 pub mod copies;
 mod exchange;
+mod fleet_counts;
 mod fold;
 mod intake;
 mod log;
 mod parts;
+mod reader;
 mod snapshots;
+mod stored;
 mod top_links;
+mod unfinished;
 
-use std::collections::HashMap;
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
-use carom_shards::Code;
-
-use self::aggregator::{VisitAggregator, locked};
+use self::aggregator::VisitAggregator;
 pub use self::exchange::FleetVisits;
-use self::intake::Intake;
-use self::parts::Apps;
+use self::intake::{BUSY, COLLECT_BUSY, COLLECT_EVERY, Intake, locked};
+pub use self::reader::VisitReader;
 use carom_model::visits::VisitReceiver;
-use carom_model::visits::history::History;
-use carom_model::visits::tally::{Subject, VisitCounts};
-use carom_store::links::{Ended, Links, StoreError};
+use carom_store::links::{Ended, Links};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
 /// The folder of the logs in a data directory.
 const FOLDER: &str = "visits";
-
-/// Interval between two drains of the rings while they hold fewer than [`BUSY`] visits.
-const COLLECT_EVERY: Duration = Duration::from_millis(100);
-
-/// Interval between two drains after one of [`BUSY`] visits or more.
-const COLLECT_BUSY: Duration = Duration::from_millis(20);
-
-/// Number of visits in one drain that counts as busy: a quarter of a ring.
-const BUSY: usize = 2_048;
-
-/// Interval between two writes to the log. With the time of the write, a crash loses less than a second of visits.
-const LOG_EVERY: Duration = Duration::from_millis(500);
-
-/// Number of links counted under one lock, before other threads get their turn: about a millisecond.
-const COUNTED_PER_LOCK: usize = 256;
-
-/// The counts of visits, for any thread that needs them. Cheap to clone.
-#[derive(Clone)]
-pub struct VisitReader {
-    aggregator: Arc<Mutex<VisitAggregator>>,
-}
-
-impl std::fmt::Debug for VisitReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Visits")
-    }
-}
 
 /// A handle on the threads that count: one empties the rings, the other writes to the log and the store. In a fleet,
 /// a third one exchanges counts with other nodes.
@@ -156,128 +128,6 @@ fn empty(intake: &Mutex<Intake>, until: &AtomicBool) {
     while !until.load(Ordering::Acquire) {
         let found = locked(intake).drain(unix_ms());
         std::thread::park_timeout(if found >= BUSY { COLLECT_BUSY } else { COLLECT_EVERY });
-    }
-}
-
-impl VisitReader {
-    fn aggregator(&self) -> MutexGuard<'_, VisitAggregator> {
-        self.aggregator.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Writes counts to the log and the store until the node ends, and wakes the thread that sends them to other nodes.
-    fn write(&self, until: &AtomicBool, sender: Option<&Thread>) {
-        let mut logged = Instant::now();
-        while !until.load(Ordering::Acquire) {
-            self.aggregator().collect(unix_ms());
-            if logged.elapsed() >= LOG_EVERY {
-                logged = Instant::now();
-                self.log();
-                sender.into_iter().for_each(Thread::unpark);
-            }
-            self.go_on();
-            let is_pressed = self.aggregator().is_pressed();
-            std::thread::park_timeout(if is_pressed { COLLECT_BUSY } else { COLLECT_EVERY });
-        }
-        self.aggregator().collect(unix_ms());
-        self.log();
-    }
-
-    /// Does a step of the work that is not urgent. The links are looked up without the lock of the aggregator, so
-    /// readers of counts need not wait for the store.
-    fn go_on(&self) {
-        let (links, codes) = {
-            let aggregator = self.aggregator();
-            (aggregator.links(), aggregator.next_links())
-        };
-        let apps = Apps::look_up(&links, codes, None).unwrap_or_default();
-        self.aggregator().go_on(&apps);
-    }
-
-    /// Writes to the log and syncs it. The sync runs without the lock of the aggregator, so readers of counts need not
-    /// wait for the disk.
-    fn log(&self) {
-        let unsynced = {
-            let mut aggregator = self.aggregator();
-            aggregator.write_log();
-            aggregator.take_unsynced()
-        };
-        if let Some(unsynced) = unsynced {
-            let synced = unsynced.sync();
-            self.aggregator().synced(synced);
-        }
-        // An error does no harm: an old mark is worse than a new one, but better than none, and a failing disk is
-        // noticed elsewhere.
-        let links = self.aggregator().links();
-        let _ = links.flush_mark();
-    }
-
-    /// Returns the visits of the links with these codes, in their order. Blocks for the store.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn counts(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
-        self.aggregator().collect(unix_ms());
-        self.counts_so_far(codes)
-    }
-
-    /// Returns the visits of a link that this node has counted itself. Blocks for the store.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn own_counts(&self, code: Code) -> Result<VisitCounts, StoreError> {
-        let mut aggregator = self.aggregator();
-        aggregator.collect(unix_ms());
-        aggregator.own_counts(code)
-    }
-
-    fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<VisitCounts>, StoreError> {
-        let mut counts = Vec::with_capacity(codes.len());
-        for some in codes.chunks(COUNTED_PER_LOCK) {
-            let aggregator = self.aggregator();
-            for code in some {
-                counts.push(aggregator.counts(Subject::Link(*code))?);
-            }
-        }
-        Ok(counts)
-    }
-
-    /// Returns the codes of the most visited links, at most `count` of them, most visited first. The ranking may be
-    /// some seconds old.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn most_visited(&self, count: usize, without_bots: bool) -> Result<Vec<Code>, StoreError> {
-        let candidates = {
-            let mut aggregator = self.aggregator();
-            aggregator.collect(unix_ms());
-            aggregator.take_candidates()
-        };
-        if let Some(codes) = candidates {
-            let counts = self.counts_so_far(&codes)?;
-            self.aggregator().rank(codes.into_iter().zip(counts));
-        }
-        Ok(self.aggregator().most_visited(count, without_bots))
-    }
-
-    /// Returns the visits by referring host on `days`, counted from 1970 UTC, summed over all links. Blocks for the
-    /// store.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
-        let mut aggregator = self.aggregator();
-        aggregator.collect(unix_ms());
-        aggregator.referrers(days)
-    }
-
-    /// Returns the history of the visits of a subject. Blocks for the store.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn history(&self, subject: Subject) -> Result<History, StoreError> {
-        let mut aggregator = self.aggregator();
-        aggregator.collect(unix_ms());
-        aggregator.history(subject)
     }
 }
 

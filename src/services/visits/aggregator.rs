@@ -24,22 +24,23 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use carom_shards::Code;
 
-use self::fleet::{FleetCounts, OriginBatches};
 use self::recovery::{Recovered, recover};
+use super::fleet_counts::{FleetCounts, OriginBatches};
 use super::fold::{FOLD_STEP, Fold, Period};
-use super::intake::Intake;
+use super::intake::{Intake, locked, tally_of};
 use super::log::{self, Log};
 use super::parts::{Apps, Unstored};
+use super::stored::{add_stored, damaged};
 use super::top_links::TopLinks;
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::OriginSlot;
-use carom_model::visits::tally::{Subject, Tally, TallyRow, VisitCounts, name_of_day};
+use carom_model::visits::tally::{Subject, Tally, VisitCounts, name_of_day};
 use carom_store::links::{Ended, Links, StoreError, VisitRow};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
@@ -533,34 +534,6 @@ impl VisitAggregator {
             self.stats.alarms.raise(Alarm::VisitsFailed, text);
         }
     }
-}
-
-/// Adds a stored row to a history.
-pub(super) fn add_stored(history: &mut History, row: &VisitRow) -> Result<(), StoreError> {
-    if row.place.is_together() {
-        history.merge(&History::decode(&row.value).ok_or_else(|| damaged(row))?);
-    } else {
-        history.add(row.place.hour, &TallyRow::decode(&mut &row.value[..]).ok_or_else(|| damaged(row))?);
-    }
-    Ok(())
-}
-
-fn damaged(row: &VisitRow) -> StoreError {
-    StoreError::Damaged(format!("visits of {}", row.name.escape_ascii()))
-}
-
-/// Locks an intake.
-pub(super) fn locked(intake: &Mutex<Intake>) -> MutexGuard<'_, Intake> {
-    intake.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the tally with a key.
-pub(super) fn tally_of<K: PartialEq>(tallies: &mut Vec<(K, Tally)>, key: K) -> &mut Tally {
-    let at = tallies.iter().position(|(of, _)| *of == key).unwrap_or_else(|| {
-        tallies.push((key, Tally::default()));
-        tallies.len() - 1
-    });
-    &mut tallies[at].1
 }
 
 #[cfg(test)]

@@ -13,14 +13,15 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::VisitReader;
-use super::aggregator::fleet::{Application, VisitBatch};
-use super::snapshots::{Giving, Taking};
+use super::aggregator::fleet::Application;
+use super::fleet_counts::VisitBatch;
+use super::reader::VisitReader;
+use super::snapshots::{Snapshots, random};
+use super::unfinished::Unfinished;
 use crate::services::replication::redis::{Redis, RedisError, VisitNotes};
 use carom_limits::{VISITS_ENTRY_BYTES, VISITS_STREAM_BYTES, VISITS_UNSENT_BYTES};
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::{push_number, take_bytes, take_number};
-use carom_store::links::StoreError;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{NodeStats, VisitOriginStats};
 
@@ -65,10 +66,10 @@ pub struct FleetVisits {
 }
 
 /// The state of the thread.
-pub(super) struct Exchange {
-    pub(super) redis: Redis,
+struct Exchange {
+    redis: Redis,
     node: String,
-    pub(super) visits: VisitReader,
+    visits: VisitReader,
     stats: Arc<NodeStats>,
     /// Batches of this node: those that Redis has, so that they can be published again, then those that it lacks.
     window: VecDeque<VisitBatch>,
@@ -87,38 +88,7 @@ pub(super) struct Exchange {
     noted: u64,
     /// Since when Redis has a lower number of an origin than counts here.
     lagging: HashMap<OriginId, Instant>,
-    pub(super) giving: Option<Giving>,
-    pub(super) taking: Option<Taking>,
-    /// The requests for snapshots, with the time when each was first seen.
-    pub(super) wanted: HashMap<String, Instant>,
-}
-
-/// Reasons why a turn was not finished.
-#[derive(Debug)]
-pub(super) enum Unfinished {
-    Redis(RedisError),
-    Store(StoreError),
-}
-
-impl From<RedisError> for Unfinished {
-    fn from(error: RedisError) -> Unfinished {
-        Unfinished::Redis(error)
-    }
-}
-
-impl From<StoreError> for Unfinished {
-    fn from(error: StoreError) -> Unfinished {
-        Unfinished::Store(error)
-    }
-}
-
-/// Returns a random number other than 0.
-///
-/// # Errors
-/// If the operating system has no random bytes.
-pub(super) fn random() -> Result<u64, StoreError> {
-    let number = getrandom::u64().map_err(|error| StoreError::Failed(format!("no random number: {error}")))?;
-    Ok(number.max(1))
+    snapshots: Snapshots,
 }
 
 /// Gives the node its identity, and starts the thread, which first checks the identity against Redis. It then drops
@@ -149,9 +119,7 @@ pub(super) fn start(
         news: HashMap::new(),
         noted: 0,
         lagging: HashMap::new(),
-        giving: None,
-        taking: None,
-        wanted: HashMap::new(),
+        snapshots: Snapshots::default(),
     };
     std::thread::Builder::new().name("redis-visits".to_owned()).spawn(move || exchange.run(&until, checked))
 }
@@ -172,10 +140,10 @@ impl Exchange {
                     let done = self.turn();
                     self.note(done);
                 }
-                let done = self.give_some().and_then(|()| self.take_some());
+                let done = self.snapshots.turn(&mut self.redis, &self.visits);
                 self.note(done);
             }
-            let is_copying = self.giving.is_some() || self.taking.is_some();
+            let is_copying = self.snapshots.is_busy();
             let rest = EVERY.saturating_sub(turned.elapsed());
             // The thread that syncs batches wakes this one.
             std::thread::park_timeout(if is_copying { EVERY_WHILE_COPYING } else { rest });
@@ -210,7 +178,7 @@ impl Exchange {
         let own = self.visits.aggregator().own_origin().0;
         let notes = self.read_notes(own)?;
         let followed = self.follow(own, &notes);
-        self.answer_wanted(own, &notes);
+        self.snapshots.answer_wanted(own, &notes, &mut self.redis, &self.visits);
         self.show();
         followed
     }
@@ -337,7 +305,7 @@ impl Exchange {
     /// Applies the batches of all other origins.
     fn follow(&mut self, own: OriginId, notes: &VisitNotes) -> Result<(), Unfinished> {
         for (id, text) in notes.origins.iter().filter(|(id, _)| *id != own) {
-            if self.taking.as_ref().is_some_and(|taking| taking.origin() == *id) {
+            if self.snapshots.is_receiving(*id) {
                 continue;
             }
             let (number, node) = (number_of(text), node_of(text));
@@ -348,15 +316,15 @@ impl Exchange {
                 continue;
             }
             let since = *self.gaps.entry(*id).or_insert_with(Instant::now);
-            if since.elapsed() >= GAP_TIME && self.taking.is_none() {
-                self.taking = Some(Taking::new(*id, node)?);
+            if since.elapsed() >= GAP_TIME {
+                self.snapshots.ask(*id, node)?;
             }
         }
         Ok(())
     }
 
     /// Returns the number of the last batch of an origin that counts here.
-    pub(super) fn counted(&self, id: OriginId) -> u64 {
+    fn counted(&self, id: OriginId) -> u64 {
         self.visits.aggregator().counted_of(id)
     }
 

@@ -3,13 +3,22 @@
 //! The aggregator takes over these tallies when it has time. While the aggregator writes or syncs, the intake continues
 //! to empty the rings.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use super::aggregator::tally_of;
 use carom_limits::VISITS_TALLIED_BYTES;
 use carom_model::visits::tally::{Subject, Tally};
 use carom_model::visits::{Visit, VisitReceiver};
 use carom_telemetry::stats::NodeStats;
+
+/// Interval between two drains of the rings while they hold fewer than [`BUSY`] visits.
+pub(super) const COLLECT_EVERY: Duration = Duration::from_millis(100);
+
+/// Interval between two drains after one of [`BUSY`] visits or more.
+pub(super) const COLLECT_BUSY: Duration = Duration::from_millis(20);
+
+/// Number of visits in one drain that counts as busy: a quarter of a ring.
+pub(super) const BUSY: usize = 2_048;
 
 /// Visits that were taken out of the rings and are not in the aggregator yet.
 pub(super) struct Intake {
@@ -75,4 +84,18 @@ fn count(tally: &mut Tally, visit: &Visit, is_full: bool) {
         }
         None => tally.add_visit(Subject::Orphans, is_bot, b""),
     }
+}
+
+/// Locks an intake.
+pub(super) fn locked(intake: &Mutex<Intake>) -> MutexGuard<'_, Intake> {
+    intake.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the tally with a key.
+pub(super) fn tally_of<K: PartialEq>(tallies: &mut Vec<(K, Tally)>, key: K) -> &mut Tally {
+    let at = tallies.iter().position(|(of, _)| *of == key).unwrap_or_else(|| {
+        tallies.push((key, Tally::default()));
+        tallies.len() - 1
+    });
+    &mut tallies[at].1
 }

@@ -5,18 +5,14 @@
 //! neighbours anyway. For visits that are not stored yet, apps are looked up on demand, up to a bound.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::VisitReader;
 use carom_model::link::record::{self, RecordRef};
-use carom_model::query::PartCounts;
 use carom_model::visits::tally::{Tally, VisitCounts, VisitGroup};
-use carom_store::links::{Links, StoreError};
-use carom_telemetry::clock::unix_ms;
+use carom_store::links::Links;
 
 /// Largest number of links, and longest time, for the look-ups of one answer.
 const LOOKED_UP_MAX: usize = 50_000;
@@ -59,7 +55,7 @@ impl Apps {
 /// Visits that are not in the store yet.
 #[derive(Debug, Default)]
 pub(super) struct Unstored {
-    of_parts: HashMap<VisitGroup, VisitCounts>,
+    pub(super) of_parts: HashMap<VisitGroup, VisitCounts>,
     /// Visits by link, from which those by app follow; `None` if there are too many links.
     of_links: Option<HashMap<Code, VisitCounts>>,
 }
@@ -83,7 +79,7 @@ impl Unstored {
     }
 
     /// Adds the visits by app, if the apps can be looked up in time. Returns true if they could.
-    fn look_up_apps(&mut self, links: &Links) -> bool {
+    pub(super) fn look_up_apps(&mut self, links: &Links) -> bool {
         let Some(of_links) = self.of_links.take() else { return false };
         let until = Instant::now() + LOOK_UP_TIME_MAX;
         let Some(Apps(apps)) = Apps::look_up(links, of_links.keys().copied(), Some(until)) else { return false };
@@ -91,27 +87,6 @@ impl Unstored {
             self.of_parts.entry(VisitGroup::App(app)).or_default().add(of_links[&code]);
         }
         true
-    }
-}
-
-impl VisitReader {
-    /// Returns the visits of parts within `hours`, counted from 1970 UTC.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn of_parts(&self, parts: &[VisitGroup], hours: Range<u32>) -> Result<PartCounts, StoreError> {
-        let (mut counts, mut unstored, links) = {
-            let mut aggregator = self.aggregator();
-            aggregator.collect(unix_ms());
-            let stored = parts.iter().map(|part| Ok(aggregator.stored(&part.name())?.within(hours.clone())));
-            (stored.collect::<Result<Vec<VisitCounts>, StoreError>>()?, aggregator.unstored(&hours), aggregator.links())
-        };
-        let is_of_apps = parts.iter().any(|part| matches!(part, VisitGroup::App(_)));
-        let is_whole = !is_of_apps || unstored.look_up_apps(&links);
-        for (part, counts) in parts.iter().zip(&mut counts) {
-            counts.add(unstored.of_parts.get(part).copied().unwrap_or_default());
-        }
-        Ok(PartCounts { counts, is_whole })
     }
 }
 
@@ -123,13 +98,16 @@ mod tests {
     use carom_shards::Policy;
 
     use super::super::aggregator::VisitAggregator;
+    use super::super::reader::VisitReader;
     use super::*;
     use crate::services::testing::KEY;
     use carom_model::access::AppName;
     use carom_model::domains::DomainName;
     use carom_model::link::labels::LinkLabels;
     use carom_model::link::{Link, Origin, Version};
+    use carom_model::query::PartCounts;
     use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};
+    use carom_telemetry::clock::unix_ms;
 
     const HOUR_MS: u64 = 3_600_000;
 

@@ -4,12 +4,14 @@
 //! has more. One of them claims the request, and sends the histories of all subjects in chunks. Redis holds a few chunks
 //! at a time. A snapshot that stops is asked for again, from the beginning.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::aggregator::add_stored;
 use super::aggregator::fleet::OriginView;
-use super::exchange::{Exchange, Unfinished, random};
-use crate::services::replication::redis::VisitNotes;
+use super::reader::VisitReader;
+use super::stored::add_stored;
+use super::unfinished::Unfinished;
+use crate::services::replication::redis::{Redis, VisitNotes};
 use carom_limits::VISITS_CHUNK_BYTES;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginId, OriginSlot};
@@ -31,8 +33,26 @@ const REPEAT_AFTER: Duration = Duration::from_secs(20);
 /// Number of rows that one read of a snapshot takes.
 const READ_ROWS: usize = 4_000;
 
+/// Returns a random number other than 0.
+///
+/// # Errors
+/// If the operating system has no random bytes.
+pub(super) fn random() -> Result<u64, StoreError> {
+    let number = getrandom::u64().map_err(|error| StoreError::Failed(format!("no random number: {error}")))?;
+    Ok(number.max(1))
+}
+
+/// The snapshots on their way: at most one that this node sends, and one that it receives.
+#[derive(Default)]
+pub(super) struct Snapshots {
+    giving: Option<Giving>,
+    taking: Option<Taking>,
+    /// The requests for snapshots, with the time when each was first seen.
+    wanted: HashMap<String, Instant>,
+}
+
 /// A snapshot that this node sends.
-pub(super) struct Giving {
+struct Giving {
     request: String,
     view: OriginView,
     /// The key of the last row that was read.
@@ -45,7 +65,7 @@ pub(super) struct Giving {
 }
 
 /// A snapshot that this node receives.
-pub(super) struct Taking {
+struct Taking {
     origin: OriginId,
     node: String,
     request: String,
@@ -57,7 +77,7 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    pub(super) fn new(origin: OriginId, node: &str) -> Result<Taking, StoreError> {
+    fn new(origin: OriginId, node: &str) -> Result<Taking, StoreError> {
         Ok(Taking {
             origin,
             node: node.to_owned(),
@@ -69,8 +89,10 @@ impl Taking {
         })
     }
 
-    pub(super) fn origin(&self) -> OriginId {
-        self.origin
+    /// Gives up a snapshot. If batches are still missing, the next turn asks for another one.
+    fn give_up(&self, visits: &VisitReader) -> Result<(), Unfinished> {
+        let Some(slot) = self.slot else { return Ok(()) };
+        Ok(visits.aggregator().give_up_snapshot(slot)?)
     }
 }
 
@@ -155,9 +177,39 @@ impl Giving {
     }
 }
 
-impl Exchange {
+impl Snapshots {
+    /// True if a snapshot is on its way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.giving.is_some() || self.taking.is_some()
+    }
+
+    /// True if a snapshot of an origin is being received.
+    pub(super) fn is_receiving(&self, origin: OriginId) -> bool {
+        self.taking.as_ref().is_some_and(|taking| taking.origin == origin)
+    }
+
+    /// Asks for a snapshot of an origin, unless one is being received.
+    ///
+    /// # Errors
+    /// If the operating system has no random bytes.
+    pub(super) fn ask(&mut self, origin: OriginId, node: &str) -> Result<(), StoreError> {
+        if self.taking.is_none() {
+            self.taking = Some(Taking::new(origin, node)?);
+        }
+        Ok(())
+    }
+
+    /// Sends the next chunks of one snapshot, and stores those of the other that have come.
+    ///
+    /// # Errors
+    /// If Redis does not answer, or the store fails.
+    pub(super) fn turn(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
+        self.give_some(redis, visits)?;
+        self.take_some(redis, visits)
+    }
+
     /// Looks for a request that this node can answer.
-    pub(super) fn answer_wanted(&mut self, own: OriginId, notes: &VisitNotes) {
+    pub(super) fn answer_wanted(&mut self, own: OriginId, notes: &VisitNotes, redis: &mut Redis, visits: &VisitReader) {
         let wanted: Vec<(OriginId, &str, OriginId, u64)> = notes
             .wanted
             .iter()
@@ -175,8 +227,8 @@ impl Exchange {
             if self.giving.is_some() || seen.elapsed() < is_due || seen.elapsed() > STALE_AFTER {
                 continue;
             }
-            let Some(view) = self.visits.aggregator().origin_view(of, after) else { continue };
-            if self.redis.claim_wanted(request, ANSWER_TIME).is_ok_and(|is_claimed| is_claimed) {
+            let Some(view) = visits.aggregator().origin_view(of, after) else { continue };
+            if redis.claim_wanted(request, ANSWER_TIME).is_ok_and(|is_claimed| is_claimed) {
                 let (request, since) = (request.to_owned(), Instant::now());
                 let (read, current) = (Vec::new(), None);
                 self.giving = Some(Giving { request, view, read, current, is_read: false, sent: 0, since });
@@ -185,14 +237,14 @@ impl Exchange {
     }
 
     /// Sends the next chunks of a snapshot, if there is room for them.
-    pub(super) fn give_some(&mut self) -> Result<(), Unfinished> {
+    fn give_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
         // Without it after an error: the other node asks for another snapshot then.
         let Some(mut giving) = self.giving.take() else { return Ok(()) };
-        let room = self.redis.room_for_chunks(&giving.request, ANSWER_TIME)?;
-        let links = self.visits.aggregator().links();
+        let room = redis.room_for_chunks(&giving.request, ANSWER_TIME)?;
+        let links = visits.aggregator().links();
         for _ in 0..room {
             let chunk = giving.next_chunk(&links)?;
-            self.redis.put_chunk(&giving.request, &chunk.encode(), ANSWER_TIME)?;
+            redis.put_chunk(&giving.request, &chunk.encode(), ANSWER_TIME)?;
             if chunk.applied.is_some() {
                 return Ok(());
             }
@@ -204,67 +256,67 @@ impl Exchange {
     }
 
     /// Asks for a snapshot, and stores the chunks that have come.
-    pub(super) fn take_some(&mut self) -> Result<(), Unfinished> {
+    fn take_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
-        let own = self.visits.aggregator().own_origin().0;
+        let own = visits.aggregator().own_origin().0;
         if taking.progressed.elapsed() > REPEAT_AFTER {
-            return self.repeat(&taking);
+            return taking.give_up(visits);
         }
         if !taking.is_asked {
-            let after = self.counted(taking.origin);
+            let after = visits.aggregator().counted_of(taking.origin);
             let text = format!("{} {} {after}", taking.request, taking.origin);
-            let asked = self.redis.want_visits(own, Some(&text), ANSWER_TIME);
+            let asked = redis.want_visits(own, Some(&text), ANSWER_TIME);
             taking.is_asked = asked.is_ok();
             self.taking = Some(taking);
             return asked.map_err(Unfinished::from);
         }
-        match self.redis.take_chunk(&taking.request, ANSWER_TIME) {
+        match redis.take_chunk(&taking.request, ANSWER_TIME) {
             Ok(Some(bytes)) => match Chunk::decode(&bytes) {
-                Some(chunk) if chunk.number == taking.next => self.store_chunk(taking, &chunk, own),
-                _ => self.repeat(&taking),
+                Some(chunk) if chunk.number == taking.next => self.store_chunk(taking, &chunk, redis, visits),
+                _ => taking.give_up(visits),
             },
             Ok(None) => {
                 self.taking = Some(taking);
                 Ok(())
             }
             Err(error) => {
-                self.repeat(&taking)?;
+                taking.give_up(visits)?;
                 Err(error.into())
             }
         }
     }
 
-    fn store_chunk(&mut self, mut taking: Taking, chunk: &Chunk, own: OriginId) -> Result<(), Unfinished> {
+    fn store_chunk(
+        &mut self,
+        mut taking: Taking,
+        chunk: &Chunk,
+        redis: &mut Redis,
+        visits: &VisitReader,
+    ) -> Result<(), Unfinished> {
         if taking.slot.is_none() {
-            taking.slot = self.visits.aggregator().begin_snapshot((taking.origin, &taking.node))?;
+            taking.slot = visits.aggregator().begin_snapshot((taking.origin, &taking.node))?;
         }
         let Some(slot) = taking.slot else { return Ok(()) };
         taking.next += 1;
         taking.progressed = Instant::now();
-        let put = self.visits.aggregator().put_snapshot(slot, &chunk.rows);
+        let put = visits.aggregator().put_snapshot(slot, &chunk.rows);
         match put {
             Ok(true) => {}
-            Ok(false) => return self.repeat(&taking),
+            Ok(false) => return taking.give_up(visits),
             Err(error) => {
-                self.repeat(&taking)?;
+                taking.give_up(visits)?;
                 return Err(error.into());
             }
         }
         match chunk.applied {
             Some(applied) => {
-                self.visits.aggregator().end_snapshot(slot, applied)?;
+                visits.aggregator().end_snapshot(slot, applied)?;
                 tracing::info!(node = taking.node, batch = applied, "received a snapshot of the visits of a node");
-                self.redis.want_visits(own, None, ANSWER_TIME)?;
+                redis.want_visits(visits.aggregator().own_origin().0, None, ANSWER_TIME)?;
             }
             None => self.taking = Some(taking),
         }
         Ok(())
-    }
-
-    /// Gives up a snapshot. If batches are still missing, the next turn asks for another one.
-    fn repeat(&mut self, taking: &Taking) -> Result<(), Unfinished> {
-        let Some(slot) = taking.slot else { return Ok(()) };
-        Ok(self.visits.aggregator().give_up_snapshot(slot)?)
     }
 }
 

@@ -3,6 +3,8 @@
 use super::*;
 use crate::services::testing::KEY;
 use carom_model::visits::{RecordOutcome, Visit, ring};
+use carom_shards::Code;
+use std::time::{Duration, Instant};
 
 /// Timeout of the tests, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

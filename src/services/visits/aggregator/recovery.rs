@@ -6,10 +6,10 @@ use std::path::Path;
 
 use carom_shards::Code;
 
+use super::super::fleet_counts::FleetCounts;
 use super::super::fold::{Fold, Period};
+use super::super::intake::tally_of;
 use super::super::log;
-use super::fleet::FleetCounts;
-use super::tally_of;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::Subject;
 

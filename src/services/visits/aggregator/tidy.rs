@@ -1,6 +1,7 @@
 //! The search for subjects with many rows, which merges them and finds the most visited links on its way.
 
-use super::{VisitAggregator, add_stored};
+use super::super::stored::add_stored;
+use super::VisitAggregator;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::OriginSlot;
 use carom_store::links::{RowPlace, StoreError, VisitRow};
