@@ -1,7 +1,4 @@
 //! Counts the entries of the indexes after a start: in the background, part by part, while links come and go.
-//!
-//! A change after the last counted part needs no note, because the count will meet it. A change within the part that is
-//! being read is kept until that part is counted: the part was read from an earlier view.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -9,11 +6,12 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::rank_index::{Fences, RUN_LEN_MAX};
-use super::{Catalog, Tallies, tags};
+use super::catalog::{Catalog, Tallies};
+use super::counted::Counted;
+use super::tags;
 use crate::services::threads::priority::run_in_the_background;
 use carom_limits::COUNTED_AT_ONCE;
-use carom_store::links::catalog::{IndexKind, View};
+use carom_store::links::catalog::IndexKind;
 use carom_store::links::{StoreError, Value};
 
 /// Pause between two parts. Client requests on the same CPU need it more.
@@ -21,103 +19,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Pause between two recounts of tags.
 const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
-
-/// The counts of an index, as far as it has been read.
-#[derive(Debug, Default)]
-pub(super) struct Counted {
-    fences: Fences,
-    progress: Progress,
-    /// Changes after the counted part, since the part now being read was begun; true for an added entry.
-    pending: Vec<(Vec<u8>, bool)>,
-}
-
-#[derive(Debug, Default)]
-enum Progress {
-    /// Counting has not begun.
-    #[default]
-    None,
-    /// Everything up to and including this key is counted; the part after it may be being read.
-    UpTo(Vec<u8>),
-    /// Everything is counted.
-    Whole,
-}
-
-impl Counted {
-    /// Returns the counts once everything is counted.
-    pub(super) fn whole(&self) -> Option<&Fences> {
-        matches!(self.progress, Progress::Whole).then_some(&self.fences)
-    }
-
-    /// Applies a change, if it is in the counted part. Then returns its key, and true if the key's run is too long now.
-    pub(super) fn change(&mut self, key: Vec<u8>, added: bool) -> Option<(Vec<u8>, bool)> {
-        match &self.progress {
-            Progress::None => return None,
-            Progress::UpTo(last) if key > *last => {
-                self.pending.push((key, added));
-                return None;
-            }
-            Progress::UpTo(_) | Progress::Whole => {}
-        }
-        if !added {
-            self.fences.remove(&key);
-            return Some((key, false));
-        }
-        let is_long = self.fences.add(&key);
-        Some((key, is_long))
-    }
-
-    /// Splits the run of a key in the middle, if it is too long.
-    ///
-    /// # Errors
-    /// If the index cannot be read.
-    pub(super) fn shorten(&mut self, view: &View, kind: IndexKind, key: &[u8]) -> Result<(), StoreError> {
-        let (first, next, len) = self.fences.run(key);
-        if len <= RUN_LEN_MAX {
-            return Ok(());
-        }
-        let middle = len / 2;
-        let to = match (&self.progress, next) {
-            (_, Some(next)) => next.to_vec(),
-            (Progress::UpTo(last), None) => just_behind(last),
-            (_, None) => Vec::new(),
-        };
-        if let Some(key) = view.keys(kind, first, &to).nth(middle as usize) {
-            self.fences.split(&key?, middle);
-        }
-        Ok(())
-    }
-
-    /// Returns the first key of the next part. From now on, changes after the counted part are kept.
-    fn begin_part(&mut self) -> Vec<u8> {
-        self.pending.clear();
-        if matches!(self.progress, Progress::None) {
-            self.progress = Progress::UpTo(Vec::new());
-        }
-        match &self.progress {
-            Progress::UpTo(last) if !last.is_empty() => just_behind(last),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Counts a part that was read, and returns the changes that came in while it was read.
-    fn end_part(&mut self, part: &[Value], is_last: bool) -> Vec<(Vec<u8>, bool)> {
-        debug_assert!(part.is_sorted_by(|one, next| **one < **next), "the fences would be out of order");
-        for run in part.chunks(RUN_LEN_MAX as usize / 2) {
-            self.fences.append(&run[0], run.len() as u32);
-        }
-        self.progress = if is_last {
-            Progress::Whole
-        } else {
-            Progress::UpTo(part.last().map(|last| last.to_vec()).unwrap_or_default())
-        };
-        std::mem::take(&mut self.pending)
-    }
-}
-
-/// Returns the first key after `key`.
-pub(super) fn just_behind(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
-}
 
 /// Starts the thread that counts the indexes, and later recounts groups that had too many tags. It runs in the
 /// background, and ends when the catalog is stopped.
@@ -223,6 +124,6 @@ pub(super) fn count_part(
         counts.change(kind, key, added);
     }
     // Changes after the part that was read will be met in the next part.
-    counts.of(kind).pending.clear();
+    counts.of(kind).forget_pending();
     Ok(part.len() == at_once)
 }

@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
+use super::catalog::Catalog;
+use super::keeping;
 use super::ngram_filters::{Work, divided};
 use super::part::{Part, entry_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::texts::Texts;
-use super::{Catalog, keeping};
 use crate::services::threads::priority::run_in_the_background;
-use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
-use carom_model::query::LinkPosition;
 use carom_store::links::catalog::{IndexKind, View, place_of};
 use carom_store::links::{StoreError, Value};
 
@@ -165,12 +164,6 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
             Source::None
         }
     }
-}
-
-/// Returns the search entry of a link.
-pub(super) fn entry(link: &Link) -> Vec<u8> {
-    let place = LinkPosition::new(link.created_ms, link.code);
-    entry_of(&place.to_bytes(), &Texts::of_link(link), &mut Vec::new())
 }
 
 /// Makes a section of the last links in a range.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::Catalog;
+use super::catalog::Catalog;
 use super::part::entry_of;
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::section_file;

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
+use super::catalog::{Catalog, Tallies};
 use super::filter::LinkFilter;
 use super::ranked_page::{Around, counted_of};
 use super::search_scan::CandidateScan;
 use super::visits::VisitSource;
 use super::walk::{FilterResult, Run, ScanDemand, ScanResult, candidates, walk};
-use super::{Catalog, Tallies};
 use crate::bridge::LinksAnswer;
 use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use carom_model::link::Link;

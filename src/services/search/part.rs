@@ -9,6 +9,8 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 
 use super::texts::Texts;
+use carom_model::link::Link;
+use carom_model::query::LinkPosition;
 
 /// The byte that ends each text. UTF-8 never contains it, so no term matches across two texts.
 const END_OF_TEXT: u8 = 0xff;
@@ -45,6 +47,12 @@ pub(super) fn entry_of(key: &[u8], texts: &Texts<'_>, small: &mut Vec<u8>) -> Ve
         false
     });
     entry
+}
+
+/// Returns the search entry of a link.
+pub(super) fn entry_of_link(link: &Link) -> Vec<u8> {
+    let place = LinkPosition::new(link.created_ms, link.code);
+    entry_of(&place.to_bytes(), &Texts::of_link(link), &mut Vec::new())
 }
 
 impl Part {

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use carom_shards::DomainId;
 use dashmap::{DashMap, Entry};
 
-use super::Catalog;
+use super::catalog::Catalog;
 use super::filter::LinkFilter;
 use super::list::Finder;
 use super::ranked_page;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use memchr::memmem::Finder;
 
-use super::Catalog;
+use super::catalog::Catalog;
 use super::ngram_filters::Range;
 use super::ngram_filters::skip::Step;
 use super::part::Part;

@@ -1,0 +1,248 @@
+//! The catalog: the indexes of links in the store, with their counts and search sections in memory.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::counted::{Counted, just_behind};
+use super::ngram_filters::NgramFilters;
+use super::part::entry_of_link;
+use super::tags::TagCounts;
+use super::text_file::{Extent, TextFile};
+use super::{domains, section_file};
+use carom_model::access::{AppName, Scope};
+use carom_model::domains::DomainName;
+use carom_model::link::Link;
+use carom_model::query::LinkPosition;
+use carom_store::links::catalog::{CRAWLABLE, IndexEntry, IndexKind, Listing, Marks, View};
+use carom_store::links::{Batch, Links, StoreError};
+
+/// A link that a commit creates, replaces or deletes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexedChange {
+    /// The link before the commit; `None` if it is created.
+    pub before: Option<Arc<Link>>,
+    /// The link after the commit; `None` if it is deleted.
+    pub after: Option<Arc<Link>>,
+}
+
+impl IndexedChange {
+    /// Compares a link before and after a commit. Returns `None` if its index entries and its searchable texts stay as
+    /// they are.
+    pub fn of(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>) -> Option<IndexedChange> {
+        fn found_by(link: &Arc<Link>) -> (Listing<'_>, &str, Option<&str>) {
+            (listing(link), &link.target, link.labels.title.as_deref())
+        }
+        let is_same = before.map(found_by) == after.map(found_by);
+        (!is_same).then(|| IndexedChange { before: before.cloned(), after: after.cloned() })
+    }
+
+    /// Returns the index entries to remove, those to add, and those whose value changes.
+    fn entries(&self) -> [Vec<IndexEntry>; 3] {
+        let entries = |link: &Option<Arc<Link>>| link.as_ref().map_or(Vec::new(), |link| listing(link).entries());
+        let (before, after) = (entries(&self.before), entries(&self.after));
+        let is_place_in = |entry: &IndexEntry, of: &[IndexEntry]| {
+            of.iter().any(|other| (other.kind, &other.key) == (entry.kind, &entry.key))
+        };
+        let gone = before.iter().filter(|entry| !is_place_in(entry, &after)).cloned().collect();
+        let (stay, new): (Vec<IndexEntry>, Vec<IndexEntry>) =
+            after.into_iter().partition(|entry| is_place_in(entry, &before));
+        [gone, new, stay.into_iter().filter(|entry| !before.contains(entry)).collect()]
+    }
+}
+
+/// Returns the entries by which lists find a link.
+pub fn listing(link: &Link) -> Listing<'_> {
+    Listing {
+        place: LinkPosition::new(link.created_ms, link.code),
+        tags: link.labels.tags.joined(),
+        // Crawlers may not learn of private links.
+        crawlable: link.labels.crawlable && !link.is_private(),
+        app: link.labels.app.as_ref().map(AppName::as_str),
+        marks: Marks { end_ms: link.policy.valid_until_ms, limited: link.policy.max_visits.is_some() },
+    }
+}
+
+/// The counts of the indexes.
+#[derive(Debug, Default)]
+pub(super) struct Tallies {
+    pub(super) dates: Counted,
+    pub(super) tags: Counted,
+    pub(super) of_tags: TagCounts,
+    /// True if a group that had too many tags is due for a recount.
+    pub(super) is_recount_due: bool,
+}
+
+impl Tallies {
+    pub(super) fn of(&mut self, kind: IndexKind) -> &mut Counted {
+        if kind == IndexKind::Dates { &mut self.dates } else { &mut self.tags }
+    }
+
+    /// Counts an entry that was added to an index or removed from it. Returns the entry if its run is too long now.
+    pub(super) fn change(&mut self, kind: IndexKind, key: Vec<u8>, added: bool) -> Option<(IndexKind, Vec<u8>)> {
+        let (key, is_long) = self.of(kind).change(key, added)?;
+        if kind == IndexKind::Tags {
+            self.is_recount_due |= self.of_tags.change(&key, added);
+        }
+        is_long.then_some((kind, key))
+    }
+}
+
+/// The indexes of an open store, with their counts and search signatures. Shared by the writer, the listers and the
+/// background threads.
+#[derive(Debug)]
+pub struct Catalog {
+    pub(super) links: Links,
+    pub(super) counts: Mutex<Tallies>,
+    /// The search signatures. Lock order: after `counts`. Held no longer than a pass over a few hundred sections takes.
+    pub(super) signatures: Mutex<NgramFilters>,
+    /// Wakes the thread that signs sections.
+    pub(super) unsigned: Condvar,
+    /// Wakes the thread that counts.
+    pub(super) uncounted: Condvar,
+    /// The file of searchable texts; `None` if searches are off or the file cannot be created.
+    pub(super) texts: Option<Arc<TextFile>>,
+    /// True since texts or sections could not be written.
+    pub(super) is_unwritten: AtomicBool,
+    /// Number of changes since the sections were last written, plus other work that the next start would have to
+    /// repeat.
+    pub(super) unsaved: AtomicU64,
+    /// Number of times that a link has become crawlable or has ceased to be so.
+    pub(super) crawlable_changes: AtomicU64,
+    /// True once the background threads should end.
+    pub(super) stopping: AtomicBool,
+}
+
+impl Catalog {
+    /// Returns the catalog of a store, with nothing counted or signed yet. The n-gram filters take at most
+    /// `search_memory` bytes; the texts of their links go to a file in `dir`.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn new(links: Links, search_memory: u64, dir: &Path) -> Result<Catalog, StoreError> {
+        if search_memory == 0 {
+            section_file::remove(dir);
+            TextFile::remove(dir);
+        }
+        let texts = (search_memory > 0).then(|| TextFile::open(dir)).transpose().unwrap_or_else(|error| {
+            tracing::info!(%error, "cannot create a temporary file for link texts; searches take longer");
+            None
+        });
+        let last = links.view().keys(IndexKind::Dates, &[], &[]).next_back().transpose()?;
+        let end = last.map_or(Vec::new(), |last| just_behind(&last));
+        Ok(Catalog {
+            links,
+            counts: Mutex::default(),
+            signatures: Mutex::new(NgramFilters::new(&end, search_memory)),
+            unsigned: Condvar::new(),
+            uncounted: Condvar::new(),
+            texts: texts.map(Arc::new),
+            is_unwritten: AtomicBool::new(false),
+            unsaved: AtomicU64::new(0),
+            crawlable_changes: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Commits a batch together with the index entries of the links that it changes. Called by the writer's thread.
+    ///
+    /// # Errors
+    /// Any error of [`Links::commit`].
+    pub fn commit(&self, mut batch: Batch, relisted: &[IndexedChange]) -> Result<(), StoreError> {
+        let mut changes = Vec::with_capacity(relisted.len());
+        for one in relisted {
+            let [gone, new, changed] = one.entries();
+            gone.iter().for_each(|entry| batch.unlist(entry));
+            new.iter().chain(&changed).for_each(|entry| batch.list(entry));
+            changes.extend(gone.into_iter().map(|entry| (entry, false)));
+            changes.extend(new.into_iter().map(|entry| (entry, true)));
+        }
+        if relisted.is_empty() {
+            return self.links.commit(batch);
+        }
+        let signs = self.signatures().is_on();
+        let after = relisted.iter().filter_map(|one| one.after.as_deref());
+        let searched: Vec<Vec<u8>> = after.filter(|_| signs).map(entry_of_link).collect();
+        let crawlable = |(entry, _): &&(IndexEntry, bool)| is_crawlable(entry);
+        let crawlable_changes = changes.iter().filter(crawlable).count() as u64;
+        let mut counts = self.lock();
+        self.links.commit(batch)?;
+        self.crawlable_changes.fetch_add(crawlable_changes, Ordering::AcqRel);
+        self.sign(searched);
+        let mut long = Vec::new();
+        for (entry, added) in changes {
+            long.extend(counts.change(entry.kind, entry.key, added));
+        }
+        if counts.is_recount_due {
+            self.uncounted.notify_one();
+        }
+        // Runs are split only after the commit, when store and counts agree again.
+        for (kind, key) in long {
+            // If the index cannot be read, the run stays long until its next entry.
+            if let Err(error) = counts.of(kind).shorten(&self.links.view(), kind, &key) {
+                tracing::warn!(%error, "cannot read an index of links");
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the new texts of links to the search sections.
+    fn sign(&self, entries: Vec<Vec<u8>>) {
+        self.unsaved.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        if self.signatures().add(entries) {
+            self.unsigned.notify_one();
+        }
+    }
+
+    /// Schedules a recount of tags that a client asked for, if there may be few enough of them again.
+    pub(super) fn ask_again_for_tags(&self, scope: &Scope) {
+        let mut counts = self.lock();
+        if counts.of_tags.ask_again(scope) {
+            counts.is_recount_due = true;
+            self.uncounted.notify_one();
+        }
+    }
+
+    pub(super) fn signatures(&self) -> MutexGuard<'_, NgramFilters> {
+        self.signatures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Schedules a new signature for a section whose texts cannot be read.
+    pub(super) fn forget_texts(&self, key: &[u8], texts: &Arc<Extent>) {
+        self.signatures().forget_texts(key, texts);
+        self.unsigned.notify_one();
+    }
+
+    /// Returns a view of the store and the result of `ask` on the counts, both as of one moment.
+    pub(super) fn look<T>(&self, ask: impl FnOnce(&Tallies) -> T) -> (View, T) {
+        let counts = self.lock();
+        (self.links.view(), ask(&counts))
+    }
+
+    /// Returns the domains that have links, except the default one, served or not.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn domains(&self) -> Result<Vec<DomainName>, StoreError> {
+        domains::with_links(&self.look(|_| ()).0)
+    }
+
+    /// Stops the background threads that count and sign.
+    pub fn stop(&self) {
+        let (counts, signatures) = (self.lock(), self.signatures());
+        self.stopping.store(true, Ordering::Release);
+        // Both locks are held while the flag is set, so a thread that is about to wait sees it.
+        drop((counts, signatures));
+        self.unsigned.notify_all();
+        self.uncounted.notify_all();
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Tallies> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_crawlable(entry: &IndexEntry) -> bool {
+    let index_key = memchr::memchr(0, &entry.key).map_or(&entry.key[..], |end| &entry.key[..end]);
+    entry.kind == IndexKind::Tags && index_key.ends_with(CRAWLABLE.as_bytes())
+}
