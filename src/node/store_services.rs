@@ -129,7 +129,7 @@ fn start_visit_log(
     if !is_on {
         return Ok(None);
     }
-    let started = visit_log::start(VisitLogSetup {
+    let started = visit_log::threads::start(VisitLogSetup {
         data_dir: settings.data_dir.clone(),
         terms: VisitLogTerms { addresses, keep, keep_bytes },
         links: base.links.clone(),

@@ -3,7 +3,8 @@
 //! * `segment`: the form of the files;
 //! * `query`: selects and sorts visits;
 //! * `deletions`: visits that are deleted and still on disk;
-//! * `upkeep`: removes old and deleted visits from the disk.
+//! * `upkeep`: removes old and deleted visits from the disk;
+//! * `threads`: starts the threads.
 //!
 //! Cores put records into rings of bytes and never wait. The thread `visit-log` drains the rings, writes twice a second
 //! and seals segments. The thread `visit-query` answers queries at low priority, and does the upkeep in between.
@@ -13,13 +14,13 @@ mod query;
 mod segment;
 #[cfg(test)]
 mod tests;
+pub mod threads;
 mod upkeep;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,10 +29,9 @@ use memchr::memmem;
 
 use self::deletions::Deletions;
 use self::segment::{Sealed, active_path, push_block, sealed_path, take_block, write_whole};
-use self::upkeep::Upkeep;
 use crate::bridge::Mailboxes;
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogReceiver};
-use carom_limits::{VISIT_QUERY_QUEUE_LEN, VISIT_SEGMENT_BYTES};
+use carom_limits::VISIT_SEGMENT_BYTES;
 use carom_model::access::key;
 use carom_model::visits::is_bot;
 use carom_model::visits::record::{RequestPart, VisitAddresses, VisitRecord};
@@ -39,9 +39,6 @@ use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
-
-/// The folder of the log in a data directory.
-const FOLDER: &str = "visit-log";
 
 /// Interval between two drains of the rings while they hold less than [`BUSY`] bytes, and while one holds more.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
@@ -154,28 +151,6 @@ struct Contents {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reads the log of a data directory, and starts its threads.
-///
-/// # Errors
-/// If the folder cannot be read or written, or the operating system cannot start a thread.
-pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
-    let VisitLogSetup { data_dir, terms, links, receivers, mailboxes, stats } = setup;
-    let dir = data_dir.join(FOLDER);
-    fs::create_dir_all(&dir)?;
-    let (state, seq) = read_back(&dir, &stats)?;
-    let intake = Mutex::new(Intake { receivers, pending: Vec::new(), visits: 0 });
-    let (state, wants_seal) = (Mutex::new(state), AtomicBool::new(false));
-    let shared = Arc::new(Shared { dir, terms, links, stats, intake, state, wants_seal });
-    let mut writer = Writer::open(Arc::clone(&shared), seq)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let until = Arc::clone(&stop);
-    let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let thread = spawn("visit-log").spawn(move || writer.run(&until))?;
-    let (queue, requests) = sync_channel(VISIT_QUERY_QUEUE_LEN);
-    let reader = spawn("visit-query").spawn(move || Upkeep::new(shared, mailboxes).run(&requests))?;
-    Ok(StartedVisitLog { queue, reader, logging: Logging { stop, thread } })
 }
 
 /// Returns the state of the log on disk, and the number of the active segment.

@@ -1,6 +1,9 @@
 //! Tests of the log without its threads.
 
+use std::sync::mpsc::sync_channel;
+
 use super::query::LinkVerdicts;
+use super::upkeep::Upkeep;
 use super::*;
 use crate::bridge::visit_log::{VisitDeletion, VisitLogRequest, VisitLogSender, VisitQuery, VisitSelection, ring};
 use crate::services::testing::TestNode;
