@@ -12,9 +12,11 @@
 //! The map knows nothing of time, cores or durability: whether a link has expired is its caller's question.
 
 mod cached;
+mod geometry;
 mod ghosts;
 mod index;
 pub(crate) mod memory;
+mod outcome;
 mod page_table;
 mod pages;
 mod queues;
@@ -23,10 +25,8 @@ pub mod sealed;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
+use self::geometry::Geometry;
 use self::index::{Index, Reference};
-use self::page_table::Geometry;
 use self::pages::Pages;
 use self::record::Record;
 use self::sealed::SealedPage;
@@ -34,6 +34,7 @@ use crate::code::{Code, CodeHash, CodeHasher};
 use crate::link::MapEntry;
 
 pub use self::cached::CachedLinks;
+pub use self::outcome::{MapFull, Put};
 pub use self::record::{DESTINATION_LEN_MAX, INSTANT_MS_MAX};
 
 /// Bytes of a page that one change may walk while it empties it. A change leaves at most 2.2 KiB of hole, and a page
@@ -43,28 +44,6 @@ const EVACUATE_BYTES: usize = 16 * 1024;
 
 /// Live records that one change may move: each costs two or three cache misses, so this is about 10 microseconds.
 const EVACUATE_RECORDS: usize = 64;
-
-/// The result of [`LinkMap::put`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Put {
-    /// The code was new.
-    Inserted,
-    /// The code had an entry, which is gone now.
-    Replaced,
-}
-
-/// The error for an entry without room: the map holds 32 GiB of records, or the kernel gives no more memory. The map is
-/// unchanged and continues to answer. Trying again helps after links were removed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MapFull;
-
-impl fmt::Display for MapFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the link map of this core is full, or the kernel refuses more memory")
-    }
-}
-
-impl std::error::Error for MapFull {}
 
 /// The links of one core. See the module for how it is built.
 #[derive(Debug)]

@@ -21,12 +21,13 @@
 //!
 //! The limit is on everything: pages, index, ghosts and tables.
 
+use super::geometry::Geometry;
 use super::ghosts::Ghosts;
 use super::index::{Index, Reference, Slot};
-use super::page_table::{Geometry, PageTable, Walk};
+use super::outcome::{MapFull, Put};
+use super::page_table::{PageTable, Walk};
 use super::queues::{Queue, Queues};
 use super::record::{self, FREQUENCY_MAX, Record, UNIT_BYTES};
-use super::{MapFull, Put};
 use crate::code::{Code, CodeHash, CodeHasher};
 use crate::link::MapEntry;
 

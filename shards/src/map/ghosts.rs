@@ -6,8 +6,8 @@
 //! Poisson process). One code in 2,000 is taken for a ghost by mistake: it gets into the main queue at once, which is
 //! harmless.
 
-use super::MapFull;
 use super::memory::{Chunk, LINE_BYTES};
+use super::outcome::MapFull;
 use crate::code::CodeHash;
 use crate::mix::{mix, place};
 

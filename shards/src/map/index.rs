@@ -6,8 +6,8 @@
 //! Overflow lines are packed too: the last one takes the place of one that is freed, so they need no list of free ones
 //! and shrink with the map.
 
-use super::MapFull;
 use super::memory::{Line, Lines};
+use super::outcome::MapFull;
 use crate::code::CodeHash;
 
 /// Entries of a line.

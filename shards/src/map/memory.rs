@@ -11,7 +11,7 @@
 
 use memmap2::MmapMut;
 
-use super::MapFull;
+use super::outcome::MapFull;
 
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: usize = 64;

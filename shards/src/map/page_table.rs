@@ -4,38 +4,12 @@
 //! Which page is written to and which one goes is decided outside: by [`super::pages`] for a map of all links, by
 //! [`super::queues`] for a cache.
 
-use super::MapFull;
+use super::geometry::{FIRST_UNIT, Geometry};
 use super::index::Reference;
 use super::memory::Chunk;
+use super::outcome::MapFull;
 use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
 use super::sealed::SealedPage;
-
-/// The size of pages and their maximum number.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Geometry {
-    /// A page has two to the power of this many units of eight bytes; references have these bits for the unit.
-    pub(super) unit_bits: u32,
-    /// Maximum number of pages at once.
-    pub(super) pages_max: u32,
-}
-
-impl Geometry {
-    /// Pages of 512 KiB, 65,536 of them: 32 GiB, all that 32 bits can name in units of eight bytes. Giving a page back
-    /// takes the kernel 50 to 100 microseconds, which argues for small ones. Linux grants a process 65,530 mappings,
-    /// but counts neighbours as one. So tens of GiB may be full of gaps before it refuses, which argues for large ones.
-    pub(super) const STANDARD: Geometry = Geometry { unit_bits: 16, pages_max: 1 << 16 };
-
-    pub(super) const fn page_bytes(self) -> usize {
-        UNIT_BYTES << self.unit_bits
-    }
-
-    pub(super) fn page_units(self) -> u32 {
-        1 << self.unit_bits
-    }
-}
-
-/// The first unit of a page is left out, so that no reference is zero.
-pub(super) const FIRST_UNIT: u32 = 1;
 
 #[derive(Debug)]
 struct Page {

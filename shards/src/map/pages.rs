@@ -4,9 +4,10 @@
 //! emptied: its live records are copied to the open page and it goes back to the kernel. Which records those are is
 //! found by walking the page, so the walk is driven from outside, where the index is ([`super::LinkMap`]).
 
-use super::MapFull;
+use super::geometry::Geometry;
 use super::index::Reference;
-use super::page_table::{Geometry, PageTable, Walk};
+use super::outcome::MapFull;
+use super::page_table::{PageTable, Walk};
 use super::record::Record;
 use super::sealed::SealedPage;
 

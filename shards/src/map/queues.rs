@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::MapFull;
+use super::geometry::Geometry;
 use super::index::Reference;
-use super::page_table::{Geometry, PageTable, Walk};
+use super::outcome::MapFull;
+use super::page_table::{PageTable, Walk};
 
 /// The small queue is swept while it has at least one page in this many; otherwise the main one is.
 const SMALL_SHARE: u64 = 10;

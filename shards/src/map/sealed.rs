@@ -5,9 +5,9 @@
 //! that the bytes are records, so that a file of any content is refused instead of believed. Its reader brings a
 //! checksum; the first [`PAGE_HEAD_BYTES`] of a page are there for it.
 
-use super::MapFull;
+use super::geometry::{FIRST_UNIT, Geometry};
 use super::memory::Chunk;
-use super::page_table::{FIRST_UNIT, Geometry};
+use super::outcome::MapFull;
 use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
 use crate::code::{Code, CodeHash};
 use crate::link::MapEntry;
