@@ -24,6 +24,8 @@ use std::collections::HashMap;
 use crate::netlink::Netlink;
 use tables::Tables;
 
+pub use tables::LinkState;
+
 /// Requests to resolve neighbours that are remembered, so that they are not repeated: more than the kernel asks at
 /// once.
 const ASKED_MAX: usize = 1_024;
@@ -66,19 +68,6 @@ pub enum RouteLookup {
     Resolving,
     /// There is no route, or its interface is down.
     Unreachable,
-}
-
-/// An interface as its last notification describes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LinkState {
-    /// The MAC address.
-    pub mac: [u8; 6],
-    /// Longest packet in bytes.
-    pub mtu: u32,
-    /// True if the interface is up and has a carrier.
-    pub is_up: bool,
-    /// The interface below a VLAN (802.1Q), and the number of the VLAN.
-    pub vlan: Option<(u32, u16)>,
 }
 
 /// The kernel's links, routes and neighbours. It is used on one thread, in the network namespace where it was opened.

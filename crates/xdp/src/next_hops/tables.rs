@@ -12,7 +12,6 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::LinkState;
 use crate::netlink::FlaggedMessage;
 
 /// Most neighbours: 16 times the kernel's own limit.
@@ -21,6 +20,19 @@ const NEIGHBOURS_MAX: usize = 16_384;
 /// Most prefixes. A server with the routes of the whole Internet has a million, and needs none of them: its default
 /// route is kept in any case, because it comes first in a dump.
 const PREFIXES_MAX: usize = 65_536;
+
+/// An interface as its last notification describes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkState {
+    /// The MAC address.
+    pub mac: [u8; 6],
+    /// Longest packet in bytes.
+    pub mtu: u32,
+    /// True if the interface is up and has a carrier.
+    pub is_up: bool,
+    /// The interface below a VLAN (802.1Q), and the number of the VLAN.
+    pub vlan: Option<(u32, u16)>,
+}
 
 /// A resolved neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
