@@ -7,12 +7,14 @@ pub mod patch;
 pub mod private_code;
 pub mod record;
 pub mod rules;
+mod target;
 
 use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use self::target::is_target;
 use crate::link::labels::LinkLabels;
-use carom_limits::{DESTINATION_LEN_MAX, PRIVATE_CODE_LEN};
+use carom_limits::PRIVATE_CODE_LEN;
 
 /// The origin of a code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,14 +234,6 @@ pub enum Reuse {
     Recent,
     /// Any equivalent link; for a chosen slug, the link with that slug.
     Any,
-}
-
-/// True if a text can be a destination: 1 to [`DESTINATION_LEN_MAX`] printable ASCII characters without a space, so
-/// that nothing in it can end the `Location` header.
-pub fn is_target(target: &[u8]) -> bool {
-    // `all` would stop early and prevent vector instructions; nearly all targets are valid.
-    (1..=DESTINATION_LEN_MAX).contains(&target.len())
-        && target.iter().fold(true, |good, byte| good & (0x21..=0x7e).contains(byte))
 }
 
 #[cfg(test)]

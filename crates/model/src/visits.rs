@@ -11,18 +11,15 @@ pub mod origins;
 pub mod record;
 pub mod ring;
 pub mod tally;
+mod visit;
 
-use carom_shards::Code;
 use memchr::memmem;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::destination::hosts::without_port;
 
 pub use self::ring::VisitReceiver;
-
-/// Longest name of a referring host that is kept, in bytes. Few are longer. They are cut at the front, the less
-/// important part of a name.
-pub const HOST_LEN_MAX: usize = 60;
+pub use self::visit::{HOST_LEN_MAX, RecordOutcome, Visit, Visitor};
 
 /// Number of user agents whose kind each core caches. Most requests of a service come from some dozens.
 const AGENTS: usize = 512;
@@ -61,42 +58,6 @@ const BOT_NAMES: [&[u8]; 28] = [
     b"feed",
     b"lighthouse",
 ];
-
-/// The counted properties of a visitor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Visitor {
-    /// True if the user agent is not a person's browser.
-    pub is_bot: bool,
-    host_len: u8,
-    host: [u8; HOST_LEN_MAX],
-}
-
-impl Visitor {
-    /// Returns the referring host in lower case; empty without one.
-    pub fn host(&self) -> &[u8] {
-        &self.host[..usize::from(self.host_len)]
-    }
-}
-
-/// A visit that a core reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Visit {
-    /// The requested code; `None` if no such link exists.
-    pub code: Option<Code>,
-    /// The counted properties of the visitor.
-    pub visitor: Visitor,
-}
-
-/// The result of reporting a visit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RecordOutcome {
-    /// The visit is in the ring.
-    Whole,
-    /// The visit is in the ring without its referring host, because visits with hosts fill their part of the ring.
-    WithoutReferrer,
-    /// The ring is full, and the visit is dropped.
-    Nothing,
-}
 
 /// A core's end of its ring, with a cache of user agents.
 pub struct VisitSender {

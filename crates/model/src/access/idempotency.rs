@@ -11,7 +11,7 @@ use std::time::Duration;
 use dashmap::DashSet;
 use sha2::{Digest, Sha256};
 
-use crate::access::AppName;
+use crate::access::app_name::AppName;
 use carom_limits::IDEMPOTENCY_KEY_LEN_MAX;
 
 /// Time for which a key stands for the link that was created with it.

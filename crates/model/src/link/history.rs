@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::access::AppName;
+use crate::access::app_name::AppName;
 use crate::dates;
 use crate::link::Link;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use carom_shards::DomainId;
 
-use crate::access::AppName;
+use crate::access::app_name::AppName;
 use crate::access::idempotency::Idempotency;
 use crate::domains::DomainName;
 use crate::link::record::unknown::UnknownFields;

@@ -9,6 +9,8 @@
 
 mod damaged;
 mod encode;
+mod form;
+mod tag;
 pub mod unknown;
 
 use std::fmt;
@@ -16,66 +18,19 @@ use std::num::NonZeroU32;
 
 use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use damaged::DamagedRange;
 pub use encode::{encode_link, encode_tombstone};
+pub use form::{HEAD_LEN, Tombstone, VERSION, VERSION_RULES, VERSION_STRICT};
 
+use self::form::checksum;
+use crate::access::app_name::{AppName, is_app_version};
 use crate::access::idempotency::Idempotency;
-use crate::access::{AppName, is_app_version};
 use crate::domains::DomainName;
 use crate::link::labels::{LinkLabels, Tags};
-use crate::link::record::unknown::{UnknownFields, UnknownRef, is_unknown};
+use crate::link::record::unknown::{UnknownRef, is_unknown};
 use crate::link::rules::RedirectRules;
 use crate::link::{Link, Origin, Version};
-
-/// The version of a record that every program can read.
-pub const VERSION: u8 = 1;
-
-/// The version of a record with a field that no reader may skip: an older program that did not know it would redirect
-/// where this one refuses.
-pub const VERSION_STRICT: u8 = 2;
-
-/// The version of a record with redirect rules: a program of format 1 would send every visitor to one destination. The
-/// version is the first byte, so it tells whether a link has rules.
-pub const VERSION_RULES: u8 = 3;
-
-/// Length of version and checksum, in bytes.
-pub const HEAD_LEN: usize = 9;
-
-/// Seed that separates the hash of the key from a hash of the same bytes in the value.
-const KEY_SEED: u64 = 0x6b65_795f_6f66_5f72;
-
-mod tag {
-    pub(in crate::link::record) const TARGET: u8 = 1;
-    pub(in crate::link::record) const CREATED_MS: u8 = 2;
-    pub(in crate::link::record) const ORIGIN: u8 = 3;
-    pub(in crate::link::record) const STATUS: u8 = 4;
-    pub(in crate::link::record) const CACHE_SECONDS: u8 = 5;
-    pub(in crate::link::record) const VALID_UNTIL_MS: u8 = 6;
-    pub(in crate::link::record) const DELETED_MS: u8 = 7;
-    pub(in crate::link::record) const REV: u8 = 8;
-    pub(in crate::link::record) const CLAIM: u8 = 9;
-    /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
-    pub(in crate::link::record) const VALID_SINCE_MS: u8 = 10;
-    /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
-    pub(in crate::link::record) const ARCHIVED: u8 = 11;
-    pub(in crate::link::record) const FORWARD_QUERY: u8 = 12;
-    pub(in crate::link::record) const TITLE: u8 = 13;
-    pub(in crate::link::record) const TAGS: u8 = 14;
-    pub(in crate::link::record) const EDIT: u8 = 15;
-    /// Only in records of [`VERSION_STRICT`](super::VERSION_STRICT).
-    pub(in crate::link::record) const MAX_VISITS: u8 = 16;
-    pub(in crate::link::record) const CRAWLABLE: u8 = 17;
-    pub(in crate::link::record) const DEFAULT_END: u8 = 18;
-    pub(in crate::link::record) const APP: u8 = 19;
-    pub(in crate::link::record) const APP_VERSION: u8 = 20;
-    pub(in crate::link::record) const DOMAIN: u8 = 21;
-    pub(in crate::link::record) const DELETE_AT_MS: u8 = 22;
-    pub(in crate::link::record) const IDEMPOTENCY: u8 = 23;
-    /// Only in records of [`VERSION_RULES`](super::VERSION_RULES), which all have it.
-    pub(in crate::link::record) const RULES: u8 = 24;
-}
 
 /// A record, borrowed from its stored form.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,20 +41,6 @@ pub enum RecordRef<'a> {
     Link(LinkRef<'a>),
     /// The rest of a deleted link.
     Tombstone(Tombstone),
-}
-
-/// The rest of a deleted link. An issued code stays taken, unless the code of an expired link is recycled. A chosen
-/// slug is free again, and the tombstone keeps the order of its states.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tombstone {
-    /// The time of the deletion, in milliseconds since 1970 UTC.
-    pub deleted_ms: u64,
-    /// The origin of the link's code.
-    pub origin: Origin,
-    /// The version of this state of the code.
-    pub version: Version,
-    /// Fields of a later version.
-    pub unknown: UnknownFields,
 }
 
 /// A link without its code, borrowed from its stored form.
@@ -296,10 +237,6 @@ fn is_of_domain(key: &[u8], name: &str) -> bool {
     Code::from_key(key).is_ok_and(|code| code.domain() == of_name)
 }
 
-fn checksum(key: &[u8], version: u8, fields: &[u8]) -> u64 {
-    xxh3_64(fields) ^ xxh3_64_with_seed(key, KEY_SEED ^ u64::from(version))
-}
-
 /// The fields of a record, as far as they are read.
 #[derive(Default)]
 struct Fields<'a> {
@@ -447,6 +384,7 @@ fn origin(bytes: &[u8]) -> Option<Origin> {
 #[cfg(test)]
 mod tests {
     use super::encode::Writer;
+    use super::unknown::UnknownFields;
     use super::*;
     use crate::testing::any_link;
     use proptest::prelude::*;

@@ -80,7 +80,10 @@ impl RedirectRules {
         if rules.iter().any(|rule| !(1..=RULE_CONDITIONS_MAX).contains(&rule.conditions.len())) {
             return Err(RulesError::Conditions);
         }
-        assert!(rules.iter().all(|rule| super::is_target(rule.long_url.as_bytes())), "a destination was not checked");
+        assert!(
+            rules.iter().all(|rule| super::target::is_target(rule.long_url.as_bytes())),
+            "a destination was not checked"
+        );
         // Each weight takes the share of the visitors behind the shares of the weights before it.
         let mut taken = 0;
         for condition in rules.iter_mut().flat_map(|rule| rule.conditions.iter_mut()) {
@@ -180,7 +183,7 @@ fn decode(bytes: &[u8]) -> Option<Vec<RedirectRule>> {
     let mut rules = Vec::with_capacity(usize::from(count).min(REDIRECT_RULES_MAX));
     let mut taken = 0;
     for _ in 0..count {
-        let long_url = take_text(&mut rest)?.filter(|url| super::is_target(url.as_bytes()))?;
+        let long_url = take_text(&mut rest)?.filter(|url| super::target::is_target(url.as_bytes()))?;
         let mut conditions = Vec::new();
         for _ in 0..take_byte(&mut rest)? {
             let kind = ConditionType::from_number(take_byte(&mut rest)?)?;

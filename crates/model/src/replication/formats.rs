@@ -6,18 +6,11 @@
 
 #[cfg(feature = "next-format")]
 pub mod next;
+mod numbers;
 
 use std::time::Duration;
 
-/// The format of version 0.1.0.
-pub const FIRST: u32 = 1;
-
-/// The first format with redirect rules, in records of [`VERSION_RULES`](crate::link::record::VERSION_RULES). A node
-/// accepts rules once all live nodes read it.
-pub const RULES: u32 = 2;
-
-/// The newest format that this version reads, and writes once all live nodes read it.
-pub const NEWEST: u32 = RULES;
+pub use self::numbers::{FIRST, NEWEST, RULES};
 
 /// Silence after which the format of a node no longer counts. If the node comes back with an older version, it marks
 /// what it cannot decode, as every node does.

@@ -10,7 +10,7 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, DomainId, GeneratedCode};
 use heapless::spsc::{Consumer, Producer, Queue};
 
-use super::{HOST_LEN_MAX, RecordOutcome, Visit, Visitor};
+use super::visit::{HOST_LEN_MAX, RecordOutcome, Visit, Visitor};
 
 /// Words of a ring. The counting thread drains it ten to fifty times a second; the words exceed what a core can answer
 /// in between several times.

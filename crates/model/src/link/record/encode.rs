@@ -3,8 +3,9 @@
 use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Policy, RedirectStatus};
 
+use super::form::{HEAD_LEN, Tombstone, VERSION, VERSION_RULES, VERSION_STRICT, checksum};
+use super::tag;
 use super::unknown::UnknownFields;
-use super::{HEAD_LEN, Tombstone, VERSION, VERSION_RULES, VERSION_STRICT, checksum, tag};
 use crate::link::{Link, Origin, Version};
 
 /// Appends the stored form of a link to `out`.

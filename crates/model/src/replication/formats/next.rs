@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::{FIRST, NEWEST};
+use super::numbers::{FIRST, NEWEST};
 use crate::link::Link;
 use crate::link::record::unknown::UnknownFields;
 

@@ -1,0 +1,11 @@
+//! The numbers of the formats.
+
+/// The format of version 0.1.0.
+pub const FIRST: u32 = 1;
+
+/// The first format with redirect rules, in records of [`VERSION_RULES`](crate::link::record::VERSION_RULES). A node
+/// accepts rules once all live nodes read it.
+pub const RULES: u32 = 2;
+
+/// The newest format that this version reads, and writes once all live nodes read it.
+pub const NEWEST: u32 = RULES;
