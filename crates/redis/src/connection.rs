@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::{Login, RedisError, ServerAddress};
+use super::error::{RedisError, ServerAddress};
+use super::settings::Login;
 
 /// Bytes of one read from a socket.
 const CHUNK_LEN: usize = 16 * 1024;

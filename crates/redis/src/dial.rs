@@ -15,28 +15,20 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 use rustix::event::{EventfdFlags, eventfd};
-use rustls::ClientConfig;
 
 use super::connection::{Connection, late};
+use super::error::{RedisError, ServerAddress};
+use super::role::ServerRole;
 use super::scripts::Scripts;
-use super::sentinel::{self, SentinelSettings, told_of_sentinel};
-use super::topology::{ServerRole, told};
-use super::{RedisError, ServerAddress};
+use super::sentinel::{self, told_of_sentinel};
+use super::settings::{Login, SentinelSettings};
+use super::topology::told;
 
 /// Timeout of a new connection, until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
 
 /// Timeout of a name server, after which the last known addresses are used.
 const NAME_TIME: Duration = Duration::from_millis(250);
-
-/// Credentials and TLS settings for the servers.
-pub(super) struct Login {
-    pub(super) username: Option<String>,
-    pub(super) password: Option<String>,
-    pub(super) database: i64,
-    pub(super) sentinel: Option<SentinelSettings>,
-    pub(super) tls: Option<Arc<ClientConfig>>,
-}
 
 /// The result of an attempt to connect.
 pub(super) struct Dialed {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use redis::{Cmd, Value};
 
-use super::{RedisError, ServerAddress};
+use super::error::{RedisError, ServerAddress};
 
 /// The scripts of one client, and their names once a server has returned them. Names are the same on every server.
 #[derive(Debug)]

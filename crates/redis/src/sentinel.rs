@@ -1,37 +1,16 @@
 //! Sentinels: processes that watch a master with its replicas, replace it when it fails, and name the current one.
 //!
 //! The client asks the sentinels in turn, then asks the named server for its role, since a sentinel may be behind. The
-//! search runs again whenever a request fails or a server says that it is a replica, and every [`CHECK_EVERY`] beside
+//! search runs again whenever a request fails or a server says that it is a replica, and twice a second beside
 //! that. No connection subscribes to `+switch-master`: a message that was sent while the subscriber was away is lost,
 //! so a subscriber has to ask as well. Asking alone is enough, and finds an old master that is cut off from the
 //! sentinels but still answers this client.
 
-use std::time::{Duration, Instant};
-
 use redis::{Cmd, Value};
 
-use super::topology::{ServerRole, text};
-use super::{Client, RedisError, ServerAddress};
-
-/// Interval in which a client in use asks for the current master, although its requests succeed.
-pub(super) const CHECK_EVERY: Duration = Duration::from_millis(500);
-
-/// The service that sentinels watch, and the login at the sentinels. The `Debug` form hides the login.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SentinelSettings {
-    /// The name of the master in the configuration of the sentinels.
-    pub service: String,
-    /// The user name at the sentinels; `None` for the default user.
-    pub username: Option<String>,
-    /// The password of the sentinels, if they require one.
-    pub password: Option<String>,
-}
-
-impl std::fmt::Debug for SentinelSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SentinelSettings({})", self.service)
-    }
-}
+use super::error::{RedisError, ServerAddress};
+use super::reply::text;
+use super::role::ServerRole;
 
 /// Builds the question for the master of a service.
 pub(super) fn question(service: &str) -> Cmd {
@@ -66,34 +45,6 @@ pub(super) fn told_of_sentinel(
             code => Err(RedisError::Away { what: format!("the sentinel {address}: {code}"), asked: false }),
         },
         _ => Err(RedisError::Refused(format!("{address} does not speak the protocol of sentinels"))),
-    }
-}
-
-impl Client {
-    /// True for the address of a sentinel.
-    pub(super) fn is_sentinel(&self, address: &ServerAddress) -> bool {
-        self.sentinels.contains(address)
-    }
-
-    /// Begins a search for the current master, at most every [`CHECK_EVERY`]. Requests continue meanwhile.
-    pub(super) fn check_master(&mut self) {
-        let is_due = self.searched.is_none_or(|at| at.elapsed() >= CHECK_EVERY);
-        if is_due && self.topology.is_some() && !self.sentinels.is_empty() {
-            self.search(None, None);
-        }
-    }
-
-    /// Takes the master that a sentinel has named, which is asked for its role next. This sentinel is the first one to
-    /// be asked from now on.
-    pub(super) fn named(&mut self, sentinel: &ServerAddress, master: ServerAddress) {
-        if let Some(at) = self.sentinels.iter().position(|known| known == sentinel) {
-            self.sentinels[..=at].rotate_right(1);
-        }
-        let Some(search) = &mut self.search else { return };
-        if !search.asked.contains(&master) && !search.left.contains(&master) {
-            search.left.push_front(master);
-            search.next_at = Instant::now();
-        }
     }
 }
 

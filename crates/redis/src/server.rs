@@ -12,9 +12,11 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::connection::Connection;
 use super::dial::Dialer;
+use super::error::{RedisError, ServerAddress};
+use super::request::Asked;
+use super::role::ServerRole;
 use super::scripts::Scripts;
-use super::topology::{MapQuestion, ServerRole};
-use super::{Asked, RedisError, ServerAddress};
+use super::topology::MapQuestion;
 
 /// Time for which a server that did not answer is avoided.
 const REST: Duration = Duration::from_millis(250);

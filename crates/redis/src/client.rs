@@ -1,0 +1,408 @@
+//! The client: it routes requests to servers, and waits for all of them at once.
+
+mod search;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use rustix::event::{PollFd, PollFlags};
+
+use super::connection;
+use super::dial::{Dialed, Dialer};
+use super::error::{RedisError, ServerAddress};
+use super::reply::{self, Reply};
+use super::request::{Asked, Question, Replies, RequestId, Route};
+use super::role::ServerRole;
+use super::scripts::Scripts;
+use super::server::{FailedRequest, Readiness, Server, ServerReply};
+use super::settings::{ClientSettings, Login};
+use super::topology::{MapQuestion, Search, Topology};
+use carom_tls::trust;
+
+/// Maximum number of attempts of a request within its deadline, if other servers have its slot.
+const ROUNDS: usize = 4;
+
+/// Pause before a request is retried: a cluster that moves a slot takes some milliseconds.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(5);
+
+/// A client for Redis, a Redis Cluster, or a master that sentinels watch. It belongs to one thread.
+pub struct Client {
+    settings: ClientSettings,
+    scripts: Arc<Scripts>,
+    dialer: Dialer,
+    /// The sentinels, in the order in which they are asked; empty for other topologies.
+    sentinels: Vec<ServerAddress>,
+    topology: Option<Topology>,
+    search: Option<Search>,
+    /// The masters that were found last; empty before the first search has succeeded.
+    masters: Vec<ServerAddress>,
+    /// The instant at which a connection was last lost, or a master replaced.
+    disturbed: Option<Instant>,
+    /// The instant at which the last topology search began.
+    searched: Option<Instant>,
+    servers: HashMap<ServerAddress, Server>,
+    /// Requests that wait for a server, or for the topology.
+    open: Vec<Asked>,
+    answers: Vec<(RequestId, Result<Vec<Value>, RedisError>)>,
+    tickets: u64,
+}
+
+impl Client {
+    /// Creates a client, which connects with its first request.
+    ///
+    /// # Errors
+    /// A description of an unusable file of certificates, or of an error of the operating system.
+    pub fn new(settings: ClientSettings, scripts: &'static [&'static str]) -> Result<Client, String> {
+        let scripts = Arc::new(Scripts::new(scripts));
+        let login = Login {
+            username: settings.username.clone(),
+            password: settings.password.clone(),
+            database: settings.database,
+            sentinel: settings.sentinel.clone(),
+            tls: if settings.tls { Some(trust::client(settings.ca_file.as_deref())?) } else { None },
+        };
+        Ok(Client {
+            dialer: Dialer::new(login, Arc::clone(&scripts)).map_err(|error| error.to_string())?,
+            sentinels: if settings.sentinel.is_some() { settings.seeds.clone() } else { Vec::new() },
+            settings,
+            scripts,
+            topology: None,
+            search: None,
+            masters: Vec::new(),
+            disturbed: None,
+            searched: None,
+            servers: HashMap::new(),
+            open: Vec::new(),
+            answers: Vec::new(),
+            tickets: 0,
+        })
+    }
+
+    /// Drives all requests until a response arrives or the instant has come. Returns the responses.
+    pub fn turn(&mut self, until: Instant) -> Vec<(RequestId, Replies)> {
+        loop {
+            self.step();
+            if !self.answers.is_empty() || Instant::now() >= until {
+                let answers = std::mem::take(&mut self.answers).into_iter();
+                return answers.collect();
+            }
+            self.wait(until);
+        }
+    }
+
+    /// Begins a request. Its response arrives at `deadline` at the latest.
+    pub fn put(&mut self, route: Route, questions: Vec<Question>, deadline: Instant) -> RequestId {
+        self.tickets += 1;
+        let ticket = RequestId(self.tickets);
+        self.open.push(Asked { ticket, route, questions, deadline, round: 0, not_before: None, at: None });
+        ticket
+    }
+
+    /// Sends these requests at once and waits at most `within`. Returns the responses in the order of the requests.
+    pub fn ask_all(&mut self, questions: Vec<(Route, Question)>, within: Duration) -> Vec<Result<Value, RedisError>> {
+        let together = questions.into_iter().map(|(route, question)| (route, vec![question])).collect();
+        let answers = self.ask_together(together, within).into_iter();
+        answers.map(|answer| Ok(answer?.pop().unwrap_or(Value::Nil))).collect()
+    }
+
+    /// Sends groups of commands that belong together, like [`Redis::ask_all`].
+    pub fn ask_together(&mut self, questions: Vec<(Route, Vec<Question>)>, within: Duration) -> Vec<Replies> {
+        let deadline = Instant::now() + within;
+        let tickets: Vec<RequestId> =
+            questions.into_iter().map(|(route, together)| self.put(route, together, deadline)).collect();
+        self.await_all(&tickets, deadline)
+    }
+
+    /// Waits for the responses to these requests, which arrive at `deadline` at the latest. Responses to others are
+    /// kept for [`Client::turn`].
+    pub fn await_all(&mut self, tickets: &[RequestId], deadline: Instant) -> Vec<Replies> {
+        assert!(tickets.is_sorted(), "a response would be taken for that to an earlier request, and waited for again");
+        let (mut ours, mut others) = (HashMap::new(), Vec::new());
+        while ours.len() < tickets.len() {
+            for (ticket, answer) in self.turn(deadline) {
+                if tickets.binary_search(&ticket).is_ok() {
+                    ours.insert(ticket, answer);
+                } else {
+                    others.push((ticket, answer));
+                }
+            }
+        }
+        self.answers.extend(others);
+        tickets.iter().map(|ticket| ours.remove(ticket).expect("each is answered")).collect()
+    }
+
+    /// Does all work that is possible without waiting.
+    fn step(&mut self) {
+        self.hear();
+        self.check_master();
+        self.dispatch();
+        self.search_on();
+        self.write();
+        self.expire(Instant::now());
+    }
+
+    /// Waits until a server sends something, a deadline passes, or `until` has come.
+    fn wait(&self, until: Instant) {
+        let open = self.open.iter().flat_map(|asked| [Some(asked.deadline), asked.not_before]);
+        let servers = self.servers.values().map(Server::deadline);
+        let search = self.search.as_ref().map(Search::next_at);
+        let until = open.chain(servers).chain(search).flatten().fold(until, Instant::min);
+        let mut polled: Vec<PollFd<'_>> = self.servers.values().filter_map(Server::awaits).collect();
+        if self.servers.values().any(Server::is_dialing) {
+            polled.push(PollFd::new(self.dialer.bell(), PollFlags::IN));
+        }
+        if connection::wait(&mut polled, until.saturating_duration_since(Instant::now())).is_err() {
+            // On a failure, such as lack of memory, the caller still checks all connections.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Processes all results and replies that have arrived.
+    fn hear(&mut self) {
+        if self.servers.values().any(Server::is_dialing) {
+            self.dialer.take().into_iter().for_each(|dialed| self.dialed(dialed));
+        }
+        let up: Vec<ServerAddress> =
+            self.servers.iter().filter(|(_, server)| server.is_up()).map(|(address, _)| address.clone()).collect();
+        for address in up {
+            let Some(server) = self.servers.get_mut(&address) else { continue };
+            let (said, result) = server.listen(&address);
+            for said in said {
+                match said {
+                    ServerReply::Answer(asked, values) => self.settle(&address, asked, values),
+                    ServerReply::Map(told) => self.told(&address, told),
+                }
+            }
+            if let Err(error) = result {
+                self.broken(&address, &error);
+            }
+        }
+    }
+
+    fn dialed(&mut self, dialed: Dialed) {
+        let Dialed { address, attempt, result } = dialed;
+        let Some(server) = self.servers.get_mut(&address) else { return };
+        match result {
+            Ok((connection, told)) => {
+                let map = match &told {
+                    ServerRole::Cluster(_) => MapQuestion::Slots,
+                    ServerRole::Named(_) => MapQuestion::Master(self.settings.service().to_owned()),
+                    ServerRole::Alone | ServerRole::Replica => MapQuestion::Role,
+                };
+                if server.dialed(attempt, Ok((connection, map))) {
+                    self.told(&address, Ok(told));
+                }
+            }
+            Err(trouble) => {
+                if server.dialed(attempt, Err(&trouble)) {
+                    self.told(&address, Err(trouble));
+                    self.search_sometimes();
+                }
+            }
+        }
+    }
+
+    /// Handles a failed connection.
+    fn broken(&mut self, address: &ServerAddress, error: &io::Error) {
+        if !self.sentinels.contains(address) {
+            self.disturbed = Some(Instant::now());
+        }
+        self.lose(address, None, &RedisError::away(address, error, true));
+        // In a cluster, another server may take its place.
+        self.search_sometimes();
+    }
+
+    /// Closes a connection and fails its requests. With `rest`, the server is avoided for a moment.
+    fn lose(&mut self, address: &ServerAddress, rest: Option<&RedisError>, trouble: &RedisError) {
+        let Some(server) = self.servers.get_mut(address) else { return };
+        for unsaid in server.lose(rest) {
+            self.unsaid(address, unsaid, trouble);
+        }
+    }
+
+    fn unsaid(&mut self, address: &ServerAddress, unsaid: FailedRequest, trouble: &RedisError) {
+        match unsaid {
+            FailedRequest::Asked(asked) => self.answers.push((asked.ticket, Err(trouble.clone()))),
+            FailedRequest::Map => self.told(address, Err(trouble.clone())),
+        }
+    }
+
+    /// Interprets the replies to a request.
+    fn settle(&mut self, address: &ServerAddress, mut asked: Asked, values: Vec<Value>) {
+        let was_moving = asked.at.take().is_some();
+        match reply::sort(address, values) {
+            Reply::Is(values) => self.answers.push((asked.ticket, Ok(values))),
+            Reply::Failed(trouble) => self.answers.push((asked.ticket, Err(trouble))),
+            // Two servers that redirect to each other are asked again later.
+            Reply::At(to) if !was_moving => {
+                asked.at = Some(to);
+                self.open.push(asked);
+            }
+            Reply::At(_) | Reply::Later => self.again(asked, BETWEEN_ROUNDS),
+            Reply::Moved => {
+                self.disturbed = Some(Instant::now());
+                self.topology = None;
+                self.search(Some(address), None);
+                self.again(asked, BETWEEN_ROUNDS);
+            }
+            Reply::Unfit => {
+                self.disturbed = Some(Instant::now());
+                self.topology = None;
+                self.search(None, Some(address));
+                self.again(asked, BETWEEN_ROUNDS);
+            }
+            Reply::Unloaded => {
+                if let Some(server) = self.servers.get_mut(address) {
+                    server.load(&self.scripts);
+                }
+                self.again(asked, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Retries a request after a pause, up to [`ROUNDS`] attempts.
+    fn again(&mut self, mut asked: Asked, wait: Duration) {
+        assert!(asked.round < ROUNDS, "the request would be retried until its deadline");
+        asked.round += 1;
+        if asked.round == ROUNDS {
+            let what = if self.sentinels.is_empty() {
+                "the Redis Cluster is changing, and no server serves the slot".to_owned()
+            } else {
+                format!("the master of {} is changing", self.settings.service())
+            };
+            self.answers.push((asked.ticket, Err(RedisError::Away { what, asked: false })));
+        } else {
+            asked.not_before = Some(Instant::now() + wait);
+            self.open.push(asked);
+        }
+    }
+
+    /// Returns the server for a request, if it is known.
+    fn server_of(&self, asked: &Asked) -> Option<ServerAddress> {
+        let named = || match &asked.route {
+            Route::Server(address) => Some(address),
+            Route::Slot(slot) => self.topology.as_ref()?.server_of(*slot),
+        };
+        asked.at.as_ref().or_else(named).cloned()
+    }
+
+    /// Hands requests to their servers.
+    fn dispatch(&mut self) {
+        let now = Instant::now();
+        for mut asked in std::mem::take(&mut self.open) {
+            if asked.not_before.is_some_and(|at| now < at) {
+                self.open.push(asked);
+                continue;
+            }
+            asked.not_before = None;
+            match self.server_of(&asked) {
+                Some(address) => self.give(&address, asked),
+                // A slot without a server.
+                None if self.topology.is_some() => {
+                    self.search(None, None);
+                    self.again(asked, BETWEEN_ROUNDS);
+                }
+                None => {
+                    self.search(None, None);
+                    if self.search.as_ref().is_some_and(|search| search.is_slow) {
+                        self.answers.push((asked.ticket, Err(self.nobody_knows())));
+                    } else {
+                        self.open.push(asked);
+                    }
+                }
+            }
+        }
+    }
+
+    fn give(&mut self, address: &ServerAddress, asked: Asked) {
+        let server = self.servers.entry(address.clone()).or_default();
+        match server.approach(address, &mut self.dialer) {
+            Ok(Readiness::Ready) => server.ask(asked, &self.scripts),
+            Ok(Readiness::Soon) => self.open.push(asked),
+            Err(trouble) => {
+                self.answers.push((asked.ticket, Err(trouble)));
+                self.search_sometimes();
+            }
+        }
+    }
+
+    /// Fails all requests without a known server, because no server returns the topology.
+    fn fail_all_without_place(&mut self, trouble: &RedisError) {
+        for asked in std::mem::take(&mut self.open) {
+            if self.server_of(&asked).is_some() {
+                self.open.push(asked);
+            } else {
+                self.answers.push((asked.ticket, Err(trouble.clone())));
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let failed: Vec<(ServerAddress, io::Error)> = self
+            .servers
+            .iter_mut()
+            .filter_map(|(address, server)| Some((address.clone(), server.flush().err()?)))
+            .collect();
+        for (address, error) in failed {
+            self.broken(&address, &error);
+        }
+    }
+
+    /// Fails all requests whose deadline has passed.
+    fn expire(&mut self, now: Instant) {
+        for asked in std::mem::take(&mut self.open) {
+            if now < asked.deadline {
+                self.open.push(asked);
+                continue;
+            }
+            let trouble = match self.server_of(&asked) {
+                Some(address) => {
+                    if let Some(server) = self.servers.get_mut(&address) {
+                        server.give_up_waiting();
+                    }
+                    RedisError::away(&address, &connection::late(), false)
+                }
+                None => {
+                    self.search.iter_mut().for_each(|search| search.is_slow = true);
+                    self.nobody_knows()
+                }
+            };
+            self.answers.push((asked.ticket, Err(trouble)));
+        }
+        let servers = self.servers.iter_mut();
+        let unsaid: Vec<(ServerAddress, FailedRequest)> = servers
+            .flat_map(|(address, server)| server.expire(now).into_iter().map(|unsaid| (address.clone(), unsaid)))
+            .collect();
+        for (address, unsaid) in unsaid {
+            let trouble = RedisError::away(&address, &connection::late(), true);
+            self.unsaid(&address, unsaid, &trouble);
+            self.search_sometimes();
+        }
+    }
+
+    /// Returns the instant at which a connection was last lost, or a master replaced; `None` if never. Since then, the
+    /// servers may lack writes that they had acknowledged before.
+    pub fn disturbed(&self) -> Option<Instant> {
+        self.disturbed
+    }
+
+    /// Returns the known servers, each with true if it is connected. Sentinels are not among them.
+    pub fn servers(&self) -> Vec<(ServerAddress, bool)> {
+        let servers = self.servers.iter().filter(|(address, _)| !self.is_sentinel(address));
+        let mut servers: Vec<_> = servers.map(|(address, server)| (address.clone(), server.is_up())).collect();
+        servers.sort();
+        servers
+    }
+
+    fn nobody_knows(&self) -> RedisError {
+        let what = if self.sentinels.is_empty() {
+            "no Redis server sent the layout of the cluster in time".to_owned()
+        } else {
+            format!("no sentinel named a master of {} in time", self.settings.service())
+        };
+        RedisError::Away { what, asked: false }
+    }
+}

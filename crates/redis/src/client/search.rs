@@ -1,0 +1,187 @@
+//! The search for the servers of all keys: it asks servers or sentinels, and takes the first answer.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::Client;
+use crate::error::{RedisError, ServerAddress};
+use crate::role::ServerRole;
+use crate::server::Server;
+use crate::topology::{Search, Topology};
+
+/// Time for the answer of one server, after which the next one is asked as well.
+const SERVER_TIME: Duration = Duration::from_millis(50);
+
+/// Shortest interval of searches while a server is unavailable and no other server redirects us.
+const SEARCH_EVERY: Duration = Duration::from_millis(100);
+
+/// Interval in which a client in use asks for the current master, although its requests succeed.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+
+impl Client {
+    /// Begins a search for the topology, unless one is in progress. The old topology stays in use meanwhile. `first` is
+    /// a server that has just redirected us, `last` one that cannot help.
+    pub(super) fn search(&mut self, first: Option<&ServerAddress>, last: Option<&ServerAddress>) {
+        let is_slow = self.search.as_ref().is_some_and(|search| search.is_slow);
+        if self.search.as_ref().is_some_and(|search| !self.can_be_replaced(search)) {
+            return;
+        }
+        let trouble = RedisError::Away { what: "no Redis server is known".to_owned(), asked: false };
+        let left = if self.sentinels.is_empty() { self.candidates(first, last) } else { self.sentinels.clone().into() };
+        self.searched = Some(Instant::now());
+        self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow });
+    }
+
+    /// True for a search that only waits for sentinels, or servers that they named, which may never answer. The others
+    /// may know more by now.
+    fn can_be_replaced(&self, search: &Search) -> bool {
+        let is_old = self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY);
+        is_old && !self.sentinels.is_empty() && search.left.is_empty()
+    }
+
+    /// Returns the servers to ask for the topology, the most promising one first.
+    fn candidates(&self, first: Option<&ServerAddress>, last: Option<&ServerAddress>) -> VecDeque<ServerAddress> {
+        let up = self.servers.iter().filter(|(_, server)| server.can_be_asked()).map(|(address, _)| address);
+        let mut left: VecDeque<ServerAddress> = VecDeque::new();
+        for address in first.into_iter().chain(up).chain(&self.settings.seeds).chain(self.servers.keys()) {
+            if !left.contains(address) {
+                left.push_back(address.clone());
+            }
+        }
+        let of_no_use = left.iter().position(|address| Some(address) == last);
+        if let Some(address) = of_no_use.and_then(|at| left.remove(at)) {
+            left.push_back(address);
+        }
+        left
+    }
+
+    /// Begins a search if the topology may be right and only a server is unavailable, at most every [`SEARCH_EVERY`].
+    pub(super) fn search_sometimes(&mut self) {
+        if self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
+            self.search(None, None);
+        }
+    }
+
+    /// Asks the next servers, if it is time. If none is left, fails all requests that wait for the topology.
+    pub(super) fn search_on(&mut self) {
+        let Some(mut search) = self.search.take() else { return };
+        while search.asked.is_empty() || Instant::now() >= search.next_at {
+            let Some(address) = search.left.pop_front() else { break };
+            match self.ask_for_map(&address) {
+                Ok(()) => search.asked.push(address),
+                Err(trouble) => search.trouble = trouble,
+            }
+            search.next_at = Instant::now() + SERVER_TIME;
+        }
+        if search.asked.is_empty() && search.left.is_empty() {
+            if self.topology.is_none() {
+                // The waiting requests themselves have not been sent.
+                let trouble = match search.trouble {
+                    RedisError::Away { what, .. } => RedisError::Away { what, asked: false },
+                    refused @ RedisError::Refused(_) => refused,
+                };
+                self.fail_all_without_place(&trouble);
+            }
+        } else {
+            self.search = Some(search);
+        }
+    }
+
+    fn ask_for_map(&mut self, address: &ServerAddress) -> Result<(), RedisError> {
+        let is_sentinel = self.is_sentinel(address);
+        let server = self.servers.entry(address.clone()).or_insert_with(|| Server::new(is_sentinel));
+        server.approach(address, &mut self.dialer)?;
+        server.ask_for_map();
+        Ok(())
+    }
+
+    /// Takes the role that a server has reported, or its failure to report one.
+    pub(super) fn told(&mut self, address: &ServerAddress, told: Result<ServerRole, RedisError>) {
+        let mut told = told;
+        if matches!(told, Ok(ServerRole::Replica)) {
+            // The same name may soon point to the new master.
+            let trouble = RedisError::Away { what: format!("{address} is a replica"), asked: false };
+            self.lose(address, Some(&trouble), &trouble);
+            told = Err(trouble);
+        }
+        let Some(search) = &mut self.search else { return };
+        let asked = search.asked.len();
+        search.asked.retain(|known| known != address);
+        if search.asked.len() == asked {
+            return;
+        }
+        match told {
+            Ok(ServerRole::Named(master)) => self.named(address, master),
+            Ok(ServerRole::Alone) => self.found(address, Topology::Single(address.clone())),
+            Ok(ServerRole::Cluster(ranges)) if !ranges.is_empty() => {
+                let topology = Topology::Cluster { ranges };
+                self.found(address, topology);
+            }
+            Ok(_) => {}
+            Err(trouble) => search.trouble = trouble,
+        }
+    }
+
+    fn found(&mut self, by: &ServerAddress, topology: Topology) {
+        let mut masters = topology.masters();
+        masters.sort();
+        if !self.masters.is_empty() && self.masters != masters {
+            self.disturbed = Some(Instant::now());
+        }
+        self.masters.clone_from(&masters);
+        // Drops the connections to servers that have left the cluster, or have become replicas.
+        // A connection to a sentinel stays for the next check.
+        let sentinels = &self.sentinels;
+        let is_needed = |known: &ServerAddress| masters.contains(known) || known == by || sentinels.contains(known);
+        self.servers.retain(|known, server| is_needed(known) || server.is_busy());
+        self.topology = Some(topology);
+        self.search = None;
+    }
+
+    /// Fetches the current topology, and returns all masters. Outside a cluster, there is one.
+    ///
+    /// # Errors
+    /// [`RedisError`] if no server returns the topology in time.
+    pub fn find_masters(&mut self, within: Duration) -> Result<Vec<ServerAddress>, RedisError> {
+        let deadline = Instant::now() + within;
+        self.topology = None;
+        self.search = None;
+        self.search(None, None);
+        loop {
+            self.step();
+            if let Some(topology) = &self.topology {
+                return Ok(topology.masters());
+            }
+            if self.search.is_none() || Instant::now() >= deadline {
+                return Err(self.nobody_knows());
+            }
+            self.wait(deadline);
+        }
+    }
+
+    /// True for the address of a sentinel.
+    pub(super) fn is_sentinel(&self, address: &ServerAddress) -> bool {
+        self.sentinels.contains(address)
+    }
+
+    /// Begins a search for the current master, at most every [`CHECK_EVERY`]. Requests continue meanwhile.
+    pub(super) fn check_master(&mut self) {
+        let is_due = self.searched.is_none_or(|at| at.elapsed() >= CHECK_EVERY);
+        if is_due && self.topology.is_some() && !self.sentinels.is_empty() {
+            self.search(None, None);
+        }
+    }
+
+    /// Takes the master that a sentinel has named, which is asked for its role next. This sentinel is the first one to
+    /// be asked from now on.
+    pub(super) fn named(&mut self, sentinel: &ServerAddress, master: ServerAddress) {
+        if let Some(at) = self.sentinels.iter().position(|known| known == sentinel) {
+            self.sentinels[..=at].rotate_right(1);
+        }
+        let Some(search) = &mut self.search else { return };
+        if !search.asked.contains(&master) && !search.left.contains(&master) {
+            search.left.push_front(master);
+            search.next_at = Instant::now();
+        }
+    }
+}

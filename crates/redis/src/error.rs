@@ -1,0 +1,58 @@
+//! The address of a server, and the reason for which a request to it failed.
+
+use std::fmt;
+use std::io;
+
+/// The address of a server.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ServerAddress {
+    /// Host name or IP address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// The reason for which a request failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RedisError {
+    /// The server could not be reached or did not answer in time. A retry succeeds once it is back.
+    Away {
+        /// A description of what happened.
+        what: String,
+        /// True if the request was sent, so that the server may have carried it out, or still may.
+        asked: bool,
+    },
+    /// The server refused: wrong password, out of memory, or a key of another type. An operator must act.
+    Refused(String),
+}
+
+impl RedisError {
+    pub(super) fn away(address: &ServerAddress, error: &io::Error, asked: bool) -> RedisError {
+        RedisError::Away { what: format!("{address}: {error}"), asked }
+    }
+
+    /// True if the request may have been carried out in spite of the failure.
+    pub fn may_be_done(&self) -> bool {
+        matches!(self, RedisError::Away { asked: true, .. })
+    }
+}
+
+impl fmt::Display for RedisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RedisError::Away { what, .. } | RedisError::Refused(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for RedisError {}

@@ -1,0 +1,15 @@
+//! The role of a server.
+
+use super::error::ServerAddress;
+
+/// The role of a server, as it reports itself.
+pub(super) enum ServerRole {
+    /// A standalone master.
+    Alone,
+    /// A replica of another server.
+    Replica,
+    /// A server of a cluster: first and last slot, and master, of each range.
+    Cluster(Vec<(u16, u16, ServerAddress)>),
+    /// A sentinel, which names this master.
+    Named(ServerAddress),
+}
