@@ -27,36 +27,39 @@ pub mod dump;
 mod ends;
 mod errors;
 mod fleet;
+mod handles;
 mod history;
 mod idempotency;
 mod indexes;
+mod log_entry;
 mod unread;
 mod urls;
 mod visits;
 
 use std::cell::Cell;
-use std::ops::{Bound, Deref};
+use std::io;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::{fmt, io};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use carom_shards::Code;
 use carom_shards::code::{ALPHABET, CODE_KEY_LEN_MAX};
-use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
-use xxhash_rust::xxh3::xxh3_64;
+use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{CompressionType, Database, KeyspaceCreateOptions, PersistMode, Slice};
 
-use self::changes::{ChangedCodes, LogEnd};
 pub use self::changes::{ChangesSince, LogPosition};
 pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
+pub use self::handles::{Batch, Links, Value};
+use self::handles::{deep_compression, sealed, unsealed};
 pub use self::indexes::{Index, complete_index};
+use self::log_entry::ChangedCodes;
 pub use self::unread::UnreadState;
 pub use self::urls::{UrlUse, stored_url};
 pub use self::visits::{Ended, RowPlace, VisitRow};
 pub use super::error::StoreError;
 use super::journal::mark::SyncedMark;
-use super::journal::{self, Repair};
+use super::journal::repair::{Repair, repair_all};
 use super::search::{bisect, from_position, gallop, position};
 use carom_limits::store_files;
 pub use carom_model::link::record::DamagedRange;
@@ -81,47 +84,8 @@ const BLOCK_BYTES: u32 = 16 * 1024;
 /// Bits of the filter for each code. Of 1,000 new codes, about 8 cause a read.
 const FILTER_BITS: f32 = 10.0;
 
-/// The bytes of a stored record. They keep memory of the store alive, so hold them briefly.
-#[derive(Clone, Debug)]
-pub struct Value(Slice);
-
-impl Deref for Value {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 /// A key and a record, owned.
 pub type StoredRecord = (Vec<u8>, Vec<u8>);
-
-/// An atomic batch of writes.
-pub struct Batch {
-    inner: fjall::OwnedWriteBatch,
-    links: Keyspace,
-    urls: Keyspace,
-    allowances: Keyspace,
-    visits: Keyspace,
-    ends: Keyspace,
-    dates: Keyspace,
-    tags: Keyspace,
-    meta: Keyspace,
-    fleet: Keyspace,
-    /// The codes whose records the batch changes.
-    changed: ChangedCodes,
-    /// True if the batch marks a code; see [`Batch::mark_unread`].
-    marks: bool,
-    idempotency: Keyspace,
-    /// The earliest expiry of a link in the batch, in milliseconds since 1970 UTC.
-    first_end_ms: u64,
-}
-
-impl fmt::Debug for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Batch({} writes)", self.inner.len())
-    }
-}
 
 impl Batch {
     /// Sets the record of a code. A batch may contain at most one write for each code.
@@ -170,37 +134,6 @@ pub fn parts() -> Vec<CodePartition> {
     firsts.map(CodePartition).to_vec()
 }
 
-/// An open store of links. Cheap to clone; the last clone closes it when dropped.
-#[derive(Clone)]
-pub struct Links {
-    db: Database,
-    links: Keyspace,
-    urls: Keyspace,
-    allowances: Keyspace,
-    visits: Keyspace,
-    history: Keyspace,
-    ends: Keyspace,
-    dates: Keyspace,
-    tags: Keyspace,
-    meta: Keyspace,
-    fleet: Keyspace,
-    changes: Keyspace,
-    log_end: Arc<LogEnd>,
-    mark: Arc<SyncedMark>,
-    idempotency: Keyspace,
-    commits: Arc<AtomicU64>,
-    /// True if codes may be marked; see [`Links::unread`].
-    has_marks: Arc<AtomicBool>,
-    /// The earliest expiry of a link in all batches, until [`Links::take_first_end`] reads it.
-    first_end_ms: Arc<AtomicU64>,
-}
-
-impl fmt::Debug for Links {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Links")
-    }
-}
-
 impl Links {
     /// Opens the store in `dir`, or creates it, and returns the repairs that were necessary. `fingerprint` identifies
     /// the code secret; the store keeps it to detect another secret.
@@ -208,7 +141,7 @@ impl Links {
     /// # Errors
     /// [`StoreError`]; apart from repaired journals, nothing is changed then.
     pub fn open(dir: &Path, fingerprint: &str) -> Result<(Links, Vec<Repair>), StoreError> {
-        let repairs = journal::repair_all(dir).map_err(|error| {
+        let repairs = repair_all(dir).map_err(|error| {
             StoreError::Failed(format!("a journal in {} cannot be checked: {error}", dir.display()))
         })?;
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -537,35 +470,8 @@ fn link_options() -> KeyspaceCreateOptions {
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS))))
 }
 
-/// Levels with many writes are uncompressed; the lower ones are compressed.
-fn deep_compression() -> CompressionPolicy {
-    CompressionPolicy::new([CompressionType::None, CompressionType::None, CompressionType::Lz4])
-}
-
 fn high_water_key(code_len: usize) -> String {
     format!("high_water/{code_len:02}")
-}
-
-/// Encodes a number with a checksum over it and its key.
-fn sealed(key: &str, value: u64) -> [u8; 16] {
-    let mut out = [0; 16];
-    out[..8].copy_from_slice(&value.to_le_bytes());
-    out[8..].copy_from_slice(&seal(key, value).to_le_bytes());
-    out
-}
-
-fn unsealed(key: &str, stored: &[u8]) -> Result<u64, StoreError> {
-    let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
-    stored
-        .split_at_checked(8)
-        .and_then(|(value, sum)| Some((number(value)?, number(sum)?)))
-        .filter(|&(value, sum)| seal(key, value) == sum)
-        .map(|(value, _)| value)
-        .ok_or_else(|| StoreError::Damaged(format!("the mark {key} is damaged")))
-}
-
-fn seal(key: &str, value: u64) -> u64 {
-    xxh3_64(key.as_bytes()) ^ xxh3_64(&value.to_le_bytes())
 }
 
 fn text(key: &[u8]) -> String {

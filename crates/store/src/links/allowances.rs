@@ -5,7 +5,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Batch, Links, StoreError};
+use super::handles::{Batch, Links};
+use crate::error::StoreError;
 use carom_model::visits::allowance::{LinkIdentity, StoredAllowance};
 
 /// Seed that separates the checksum of these entries from others.

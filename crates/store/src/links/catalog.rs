@@ -14,7 +14,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, Snapshot};
 
-use super::{Batch, Links, StoreError, Value};
+use super::handles::{Batch, Links, Value};
+use crate::error::StoreError;
 use carom_model::link::labels::in_joined;
 use carom_model::query::{
     LinkPosition, PLACE_MS_LEN, app_index_key, domain_index_key, index_key_with_tag, is_of_owner, owner_and_tag,

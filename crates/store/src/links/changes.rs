@@ -9,15 +9,17 @@
 //! gap must rebuild its file.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use carom_shards::Code;
 use fjall::compaction::Fifo;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{AbstractTree, CompressionType, Keyspace, KeyspaceCreateOptions};
 
-use super::{Batch, Links, StoreError};
+use super::handles::{Batch, Links};
+use super::log_entry::decode;
+use crate::error::StoreError;
 use carom_limits::CHANGE_LOG_BYTES;
 use carom_telemetry::clock::unix_ms;
 
@@ -52,47 +54,6 @@ pub(super) fn options() -> KeyspaceCreateOptions {
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
         // Keys only increase, so the oldest tables are dropped whole, without a compaction.
         .compaction_strategy(std::sync::Arc::new(Fifo::new(CHANGE_LOG_BYTES, None)))
-}
-
-/// The end of the log. The lock orders commits of links, so that an entry is visible before any later one.
-#[derive(Debug, Default)]
-pub(super) struct LogEnd {
-    commits: Mutex<()>,
-    position: AtomicU64,
-    /// Changed codes since the store was opened.
-    codes: AtomicU64,
-}
-
-/// The codes that a batch changes, in the format of the log: each as the length of its key and the key.
-#[derive(Debug, Default)]
-pub(super) struct ChangedCodes {
-    entry: Vec<u8>,
-    codes: u64,
-}
-
-impl ChangedCodes {
-    pub(super) fn push(&mut self, key: &[u8]) {
-        self.entry.push(u8::try_from(key.len()).expect("keys of codes are short"));
-        self.entry.extend_from_slice(key);
-        self.codes += 1;
-    }
-
-    /// True if each code is there once.
-    pub(super) fn is_distinct(&self) -> bool {
-        let mut seen = std::collections::HashSet::new();
-        decode(&self.entry, |code| _ = seen.insert(code)) && seen.len() as u64 == self.codes
-    }
-}
-
-/// Passes the keys of an entry to `each`. Returns false if the entry is malformed.
-fn decode(mut entry: &[u8], mut each: impl FnMut(Code)) -> bool {
-    while let Some((&len, rest)) = entry.split_first() {
-        let Some((key, behind)) = rest.split_at_checked(usize::from(len)) else { return false };
-        let Ok(code) = Code::from_key(key) else { return false };
-        each(code);
-        entry = behind;
-    }
-    true
 }
 
 fn position_of(key: &[u8]) -> Option<u64> {
@@ -193,7 +154,8 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Index, Links};
+    use super::super::Index;
+    use super::super::log_entry::ChangedCodes;
     use super::*;
     use crate::journal;
     use proptest::prelude::*;

@@ -12,7 +12,8 @@ use fjall::{KeyspaceCreateOptions, Slice};
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-use super::{Batch, Links, StoreError, deep_compression};
+use super::handles::{Batch, Links, deep_compression};
+use crate::error::StoreError;
 use carom_model::link::DueEvent;
 
 /// Bytes of a key before the code: the kind of the entry, and the instant.

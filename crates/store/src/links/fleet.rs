@@ -8,7 +8,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Batch, Links, StoreError, sealed, unsealed};
+use super::handles::{Batch, Links, sealed, unsealed};
+use crate::error::StoreError;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::{EntryId, Partition, formats};

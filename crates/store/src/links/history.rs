@@ -8,7 +8,8 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 
-use super::{Batch, Links, StoreError};
+use super::handles::{Batch, Links};
+use crate::error::StoreError;
 use carom_limits::EDITS_KEPT;
 use carom_model::link::history::Edit;
 

@@ -1,7 +1,8 @@
 //! The marks of complete indexes. The next start builds an index that an earlier version of the program did not know
 //! (`services::maintenance::index_builder`).
 
-use super::{Batch, Links, StoreError, sealed, unsealed};
+use super::handles::{Batch, Links, sealed, unsealed};
+use crate::error::StoreError;
 
 /// An index whose entries belong to links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

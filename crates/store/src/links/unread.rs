@@ -11,7 +11,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Batch, Links, StoreError};
+use super::handles::{Batch, Links};
+use crate::error::StoreError;
 use carom_model::replication::Partition;
 
 /// First byte of the key of a mark, before the key of its code.

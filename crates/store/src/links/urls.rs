@@ -8,7 +8,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
-use super::{Batch, Links, StoreError};
+use super::handles::{Batch, Links};
+use crate::error::StoreError;
 use carom_model::link::{UrlEntry, UrlKey};
 
 /// Bytes of a key before the code: the hash, and the creation time.

@@ -15,7 +15,8 @@ use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{CompressionType, KeyspaceCreateOptions, Readable, Slice};
 
 use super::catalog::View;
-use super::{Batch, Links, StoreError, sealed, unsealed};
+use super::handles::{Batch, Links, sealed, unsealed};
+use crate::error::StoreError;
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginSlot, OriginTable};
 use carom_model::visits::tally::TallyRow;
