@@ -1,56 +1,91 @@
-//! Modules of one room import each other in one direction, so that each can be read after those that it uses.
+//! Modules of one room or crate import each other in one direction, so that each can be read after those that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rust::{first, paths, product};
 use crate::{ROOMS, rust_files};
 
-/// Rooms with modules that import each other in circles today. The list may only shrink.
-const CYCLIC_ROOMS: &[&str] = &["services"];
+/// Crates with modules that import each other in circles today. The list may only shrink.
+const CYCLIC_CRATES: &[&str] = &["crates/settings"];
+
+/// The modules of a room or crate: their paths from the root of the crate, each with its text. The root itself has an
+/// empty path.
+type Modules<'f> = BTreeMap<String, &'f str>;
 
 #[test]
-fn modules_import_in_one_direction() {
+fn modules_of_a_room_import_in_one_direction() {
     let files = rust_files();
     for (room, _) in ROOMS {
-        let circle = circle(room, &files);
-        if CYCLIC_ROOMS.contains(room) {
-            assert!(!circle.is_empty(), "{room} has no cycle any more: remove its entry");
+        let circle = circle(&modules_of_room(room, &files));
+        assert!(circle.is_empty(), "modules that import each other in circles: {circle:?}");
+    }
+}
+
+#[test]
+fn modules_of_a_crate_import_in_one_direction() {
+    let files = rust_files();
+    let crates = crates(&files);
+    assert!(crates.contains("shards") && crates.contains("crates/model"), "crates are missing: {crates:?}");
+    let unknown = CYCLIC_CRATES.iter().find(|name| !crates.contains(**name));
+    assert!(unknown.is_none(), "{unknown:?} is no crate of the workspace");
+    for name in crates {
+        let circle = circle(&modules_of_crate(name, &files));
+        if CYCLIC_CRATES.contains(&name) {
+            assert!(!circle.is_empty(), "{name} has no circle any more: remove its entry");
         } else {
-            assert!(circle.is_empty(), "modules that import each other in circles: {circle:?}");
+            assert!(circle.is_empty(), "modules of {name} that import each other in circles: {circle:?}");
         }
     }
 }
 
 #[test]
 fn planted_circles_are_found() {
-    let files = |texts: &[(&str, &str)]| -> Vec<(String, String)> {
-        texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
-    };
-    let circle_of_three = files(&[
+    let circle_of_three = texts(&[
         ("src/api.rs", "mod a;\nmod b;"),
         ("src/api/a.rs", "use super::b::B;"),
         ("src/api/b.rs", "fn b() { crate::api::c::C::new() }"),
         ("src/api/c.rs", "use crate::{api::a::A, bridge};"),
         ("src/api/d.rs", "use super::a;"),
     ]);
-    assert_eq!(circle("api", &circle_of_three), ["api::a", "api::b", "api::c"]);
-    let parent_and_child = files(&[("src/api.rs", "fn a() { a::b() }"), ("src/api/a.rs", "use super::A;")]);
-    assert_eq!(circle("api", &parent_and_child), ["api", "api::a"]);
-    let right = files(&[
+    assert_eq!(circle(&modules_of_room("api", &circle_of_three)), ["api::a", "api::b", "api::c"]);
+    let parent_and_child = texts(&[("src/api.rs", "fn a() { a::b() }"), ("src/api/a.rs", "use super::A;")]);
+    assert_eq!(circle(&modules_of_room("api", &parent_and_child)), ["api", "api::a"]);
+    let right = texts(&[
         ("src/api.rs", "mod a;\npub use a::A;"),
         ("src/api/a.rs", "use super::b::B;\npub(in crate::api) struct A;"),
         ("src/api/b.rs", "use crate::bridge;\n#[cfg(test)]\nmod tests { use crate::api::a; }"),
         ("src/api/b/tests.rs", "use crate::api::a;"),
     ]);
-    assert!(circle("api", &right).is_empty());
+    assert!(circle(&modules_of_room("api", &right)).is_empty());
 }
 
-/// Returns the modules of a room that import each other in circles, and those between two circles.
-fn circle(room: &str, files: &[(String, String)]) -> Vec<String> {
-    let of_room = files.iter().filter_map(|(path, text)| Some((module_of(path)?, text)));
-    let modules: BTreeMap<String, &String> = of_room.filter(|(module, _)| first(module) == room).collect();
+#[test]
+fn planted_circles_through_the_root_of_a_crate_are_found() {
+    let through_the_root = texts(&[
+        ("crates/a/src/lib.rs", "mod b;\npub use self::b::B;\npub struct A;"),
+        ("crates/a/src/b.rs", "use super::A;"),
+        ("crates/a/src/c.rs", "use crate::b::B;"),
+    ]);
+    assert_eq!(circle(&modules_of_crate("crates/a", &through_the_root)), ["", "b"]);
+    let by_the_name_of_the_crate =
+        texts(&[("loadgen/src/main.rs", "mod b;\nfn a() { b::c() }"), ("loadgen/src/b.rs", "use crate::Arguments;")]);
+    assert_eq!(circle(&modules_of_crate("loadgen", &by_the_name_of_the_crate)), ["", "b"]);
+    let right = texts(&[
+        ("crates/a/src/lib.rs", "mod b;\npub use b::B;"),
+        ("crates/a/src/b.rs", "use crate::c::C;\n#[cfg(test)]\npub(crate) mod tests { use crate::B; }"),
+        ("crates/a/src/c.rs", "use a_b::B;"),
+    ]);
+    assert!(circle(&modules_of_crate("crates/a", &right)).is_empty());
+}
+
+fn texts(texts: &[(&str, &str)]) -> Vec<(String, String)> {
+    texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+}
+
+/// Returns the modules that import each other in circles, and those between two circles.
+fn circle(modules: &Modules<'_>) -> Vec<String> {
     let mut all: BTreeMap<&String, BTreeSet<String>> =
-        modules.iter().map(|(module, text)| (module, imports(module, text, &modules))).collect();
+        modules.iter().map(|(module, text)| (module, imports(module, text, modules))).collect();
     // A module that nothing left imports, or that imports nothing left, is in no circle.
     loop {
         let before = all.len();
@@ -63,15 +98,37 @@ fn circle(room: &str, files: &[(String, String)]) -> Vec<String> {
     }
 }
 
-/// Returns the module of a file of the server, as a path from the root; `None` for tests.
+/// Returns the folders of the crates of the workspace, except the server.
+fn crates(files: &[(String, String)]) -> BTreeSet<&str> {
+    let roots = files
+        .iter()
+        .filter_map(|(path, _)| path.strip_suffix("/src/lib.rs").or_else(|| path.strip_suffix("/src/main.rs")));
+    roots.collect()
+}
+
+fn modules_of_room<'f>(room: &str, files: &'f [(String, String)]) -> Modules<'f> {
+    let mut modules = modules_below("src/", files);
+    modules.retain(|module, _| first(module) == room);
+    modules
+}
+
+fn modules_of_crate<'f>(name: &str, files: &'f [(String, String)]) -> Modules<'f> {
+    modules_below(&format!("{name}/src/"), files)
+}
+
+fn modules_below<'f>(folder: &str, files: &'f [(String, String)]) -> Modules<'f> {
+    files.iter().filter_map(|(path, text)| Some((module_of(path.strip_prefix(folder)?)?, text.as_str()))).collect()
+}
+
+/// Returns the module of a file, whose path is that from the root of the crate; `None` for tests.
 fn module_of(path: &str) -> Option<String> {
-    let module = path.strip_prefix("src/")?.strip_suffix(".rs")?.replace('/', "::");
-    let module = module.trim_end_matches("::mod");
+    let module = path.strip_suffix(".rs")?.replace('/', "::");
+    let module = if ["lib", "main"].contains(&module.as_str()) { "" } else { module.trim_end_matches("::mod") };
     (!module.split("::").any(|name| ["tests", "testing"].contains(&name))).then(|| module.to_owned())
 }
 
-/// Returns the other modules of the room that a module uses.
-fn imports(module: &str, text: &str, modules: &BTreeMap<String, &String>) -> BTreeSet<String> {
+/// Returns the other modules that a module uses.
+fn imports(module: &str, text: &str, modules: &Modules<'_>) -> BTreeSet<String> {
     // `pub(in crate::api)` says who may use an item, and uses nothing.
     let code: String = product(text)
         .split("pub(in ")
@@ -82,9 +139,9 @@ fn imports(module: &str, text: &str, modules: &BTreeMap<String, &String>) -> BTr
     used.filter(|used| used != module).collect()
 }
 
-/// Returns the module of the room that a path within a module leads to.
-fn resolved(module: &str, path: &str, modules: &BTreeMap<String, &String>) -> Option<String> {
-    let mut at: Vec<&str> = module.split("::").collect();
+/// Returns the module that a path within a module leads to.
+fn resolved(module: &str, path: &str, modules: &Modules<'_>) -> Option<String> {
+    let mut at: Vec<&str> = module.split("::").filter(|name| !name.is_empty()).collect();
     let mut names = path.split("::").peekable();
     match names.peek().copied()? {
         "crate" => {
@@ -97,12 +154,13 @@ fn resolved(module: &str, path: &str, modules: &BTreeMap<String, &String>) -> Op
                 at.pop();
             }
         }
-        child if modules.contains_key(&format!("{module}::{child}")) => {}
+        child if modules.contains_key(&[&at[..], &[child]].concat().join("::")) => {}
         _ => return None,
     }
     at.extend(names);
     while !at.is_empty() && !modules.contains_key(&at.join("::")) {
         at.pop();
     }
-    (!at.is_empty()).then(|| at.join("::"))
+    let found = at.join("::");
+    modules.contains_key(&found).then_some(found)
 }

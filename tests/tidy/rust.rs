@@ -10,7 +10,7 @@ pub(crate) fn room_of(path: &str) -> Option<&str> {
 pub(crate) fn product(text: &str) -> String {
     let code = code_only(text);
     let tests = code.match_indices("#[cfg(test)]").find(|(at, mark)| {
-        let after = code[at + mark.len()..].trim_start();
+        let after = code[at + mark.len()..].trim_start().trim_start_matches("pub(crate) ");
         let brace = after.find('{');
         // `mod tests;` is a file of its own, and the code goes on after it.
         after.starts_with("mod ") && brace.is_some_and(|brace| after.find(';').is_none_or(|end| brace < end))
