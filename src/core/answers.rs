@@ -100,24 +100,12 @@ fn problem(rejection: Rejection) -> Representation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_http::Span;
-    use carom_shards::Code;
+    use carom_http::{Action, Connection};
 
     fn request() -> RedirectRequest {
-        RedirectRequest {
-            code: Code::parse(b"abc").unwrap(),
-            host: Span::default(),
-            forwarded: Span::default(),
-            x_forwarded_for: Span::default(),
-            is_split: false,
-            query: Span::default(),
-            user_agent: Span::default(),
-            referer: Span::default(),
-            head_only: false,
-            accepts_html: false,
-            close: false,
-            asked_to_close: false,
-        }
+        let step = Connection::for_redirects().step(b"GET /abc HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        let Action::Lookup(request) = step.action else { panic!("a request for a code") };
+        request
     }
 
     fn written(request: &RedirectRequest, response: &Response<'_>) -> String {
