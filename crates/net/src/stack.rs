@@ -183,6 +183,19 @@ impl Stack {
             self.receive_in_time_wait(now_us, index, arrival, pool, hops);
             return None;
         }
+        self.deliver(now_us, index, arrival, pool, events)
+    }
+
+    /// Gives a connection a segment. Returns the connection if it is still open.
+    #[inline]
+    fn deliver<P: FramePool, E: Events>(
+        &mut self,
+        now_us: u64,
+        index: u32,
+        arrival: &Arrival<'_>,
+        pool: &mut P,
+        events: &mut E,
+    ) -> Option<ConnectionId> {
         let connection = &mut self.connections[index as usize];
         let mut context = Context { now_us, pool, shared: &mut self.shared };
         let verdict = connection.receive(&mut context, index, &arrival.segment, &arrival.reflected, events);

@@ -21,6 +21,17 @@ const COOKIES_VALID_MS: u32 = 130_000;
 /// transmission again.
 const OVERTAKEN_MS: u32 = 3000;
 
+/// Checks the segment that completes a handshake.
+fn check_last_segment(handshake: &Handshake, segment: &Segment<'_>) -> Result<(), DropReason> {
+    let next_seq = handshake.irs.wrapping_add(1);
+    if is_old(segment, handshake) {
+        return Err(DropReason::Paws);
+    }
+    let is_outside =
+        is_before(segment.seq, next_seq) || is_after(segment.seq, next_seq.wrapping_add(u32::from(u16::MAX)));
+    if is_outside { Err(DropReason::OutOfWindow) } else { Ok(()) }
+}
+
 /// Returns the segment size of a peer that has not said it (RFC 9293, 3.7.1).
 fn default_mss(is_v4: bool) -> u16 {
     if is_v4 { 536 } else { 1220 }
@@ -172,43 +183,54 @@ impl Stack {
         let entry = *self.half_open.get_mut(place).expect("the flow table has places of entries only");
         let (handshake, segment) = (&entry.handshake, &arrival.segment);
         let flags = segment.flags;
-        let next_seq = handshake.irs.wrapping_add(1);
-        let reason = if flags.has(Flags::RST) {
-            if segment.seq == next_seq {
-                self.end_half_open(place);
-                self.shared.counters.resets_received += 1;
-                return None;
-            }
-            DropReason::OutOfWindow
+        let outcome = if flags.has(Flags::RST) {
+            self.reset_half_open(place, handshake, segment).map(|()| None)
         } else if flags.has(Flags::SYN) {
             // The SYN again, or another one: the answer shows a client that has forgotten the first what to reset.
             self.send_syn_ack(now_us, handshake, pool);
-            return None;
+            Ok(None)
         } else if !flags.has(Flags::ACK) {
-            DropReason::UnexpectedFlags
+            Err(DropReason::UnexpectedFlags)
         } else if segment.ack != handshake.iss.wrapping_add(1) {
-            // The client may answer a cookie: a copy of its SYN has come again, when the cache had room.
-            let cookie =
-                (segment.seq == next_seq).then(|| self.redeem(now_us, arrival, handshake.hop, handshake.reflects));
-            if let Some(handshake) = cookie.flatten() {
-                self.end_half_open(place);
-                return self.open_by_cookie(now_us, &handshake, arrival, pool, events).unwrap_or_else(|reason| {
-                    self.shared.counters.drop(reason);
-                    None
-                });
-            }
-            self.refuse_unknown(now_us, arrival, handshake.hop, pool);
-            DropReason::UnacceptableAck
-        } else if is_old(segment, handshake) {
-            DropReason::Paws
-        } else if is_before(segment.seq, next_seq) || is_after(segment.seq, next_seq.wrapping_add(u32::from(u16::MAX)))
-        {
-            DropReason::OutOfWindow
+            self.receive_other_ack(now_us, place, handshake, arrival, pool, events)
         } else {
-            return self.promote(now_us, place, arrival, pool, events);
+            check_last_segment(handshake, segment).and_then(|()| self.promote(now_us, place, arrival, pool, events))
         };
-        self.shared.counters.drop(reason);
-        None
+        outcome.unwrap_or_else(|reason| {
+            self.shared.counters.drop(reason);
+            None
+        })
+    }
+
+    /// Ends a half-open connection if a reset is for the next byte.
+    fn reset_half_open(&mut self, place: u32, handshake: &Handshake, segment: &Segment<'_>) -> Result<(), DropReason> {
+        if segment.seq != handshake.irs.wrapping_add(1) {
+            return Err(DropReason::OutOfWindow);
+        }
+        self.end_half_open(place);
+        self.shared.counters.resets_received += 1;
+        Ok(())
+    }
+
+    /// An acknowledgement of something else than our answer. The client may answer a cookie: a copy of its SYN has come
+    /// again, when the cache had room.
+    fn receive_other_ack<P: FramePool, E: Events>(
+        &mut self,
+        now_us: u64,
+        place: u32,
+        half_open: &Handshake,
+        arrival: &Arrival<'_>,
+        pool: &mut P,
+        events: &mut E,
+    ) -> Result<Option<ConnectionId>, DropReason> {
+        let may_answer = arrival.segment.seq == half_open.irs.wrapping_add(1);
+        let cookie = may_answer.then(|| self.redeem(now_us, arrival, half_open.hop, half_open.reflects)).flatten();
+        if let Some(handshake) = cookie {
+            self.end_half_open(place);
+            return self.open_by_cookie(now_us, &handshake, arrival, pool, events);
+        }
+        self.refuse_unknown(now_us, arrival, half_open.hop, pool);
+        Err(DropReason::UnacceptableAck)
     }
 
     /// Makes a connection of a half-open one.
@@ -219,16 +241,13 @@ impl Stack {
         arrival: &Arrival<'_>,
         pool: &mut P,
         events: &mut E,
-    ) -> Option<ConnectionId> {
-        let Some(index) = self.place(now_us, pool) else {
-            self.shared.counters.drop(DropReason::Full);
-            return None;
-        };
+    ) -> Result<Option<ConnectionId>, DropReason> {
+        let index = self.place(now_us, pool).ok_or(DropReason::Full)?;
         let entry = self.half_open.remove(place);
         self.wheel.disarm(place);
         self.flows.replace(arrival.hash, place, self.shared.config.half_open_max + index);
         let sample_us = (entry.attempts == 0).then(|| (now_us as u32).wrapping_sub(entry.sent_us));
-        self.open(now_us, index, &entry.handshake, sample_us, arrival, pool, events)
+        Ok(self.open(now_us, index, &entry.handshake, sample_us, arrival, pool, events))
     }
 
     /// Opens a connection whose flow is in the table, and gives it its first segment.
@@ -259,10 +278,7 @@ impl Stack {
         }
         self.shared.counters.opened += 1;
         events.opened(id);
-        let connection = &mut self.connections[at];
-        let mut context = Context { now_us, pool, shared: &mut self.shared };
-        let verdict = connection.receive(&mut context, index, &arrival.segment, &arrival.reflected, events);
-        self.settle(now_us, index, verdict, pool, events)
+        self.deliver(now_us, index, arrival, pool, events)
     }
 
     fn end_half_open(&mut self, place: u32) {
