@@ -2,68 +2,109 @@
 //!
 //! Above 95 % of the limit, the connection that has been idle for longest is closed. If none is idle, new connections
 //! are closed as they arrive, so that existing clients are not affected. When many of them arrive, accepting pauses
-//! until the next tick, for at most 250 ms. [`super::limiter`] has the state.
+//! until the next tick, for at most 250 ms.
 
 use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 
+use super::connection::{Conn, ConnState, Conns};
 use super::driver::Tag;
-use super::listen::Layers;
-use super::work::Work;
+use carom_limits::ConnectionLimits;
+use carom_model::access::miss_limiter::MissLimiter;
+use carom_model::clients::forwarded::Trust;
 
 /// Connections that are examined in search of an idle one.
 const LOOKED_AT: usize = 256;
 
+/// Connections closed on arrival before accepting pauses until the next tick.
+const SHEDS_PER_TICK: u32 = 64;
+
 /// Idle connections that are evicted when no file descriptors are left: a few more than arrive before the next check.
 pub(super) const EVICTED_FOR_FILES: usize = 16;
 
-impl Work {
-    /// Returns true if one more connection may open. Evicts an idle connection for it if needed.
-    pub(super) fn has_room(&mut self) -> bool {
-        debug_assert!(self.limiter.leaving <= self.conns.len(), "connections that leave are still there");
-        let count = self.conns.len() - self.limiter.leaving;
-        if count >= self.limiter.full_from {
-            // Below the limit, connections that have only just come are kept.
-            let idle_for = if count < self.limits.connections { 2 } else { 0 };
-            self.evict(idle_for);
+/// The connections of a core, counted for their limits.
+pub(super) struct Admission {
+    limits: ConnectionLimits,
+    /// Proxies, each of which stands for many clients.
+    trust: Arc<Trust>,
+    /// Number of connections from which on an idle one is evicted for each that comes.
+    full_from: usize,
+    /// Each connection once, with a tick before which it was not idle; the smallest first.
+    idle: BinaryHeap<Reverse<(u32, u32, u32)>>,
+    /// Connections of each address, if there is a limit for one.
+    of_address: HashMap<u64, usize>,
+    /// Connections that were closed on arrival since the last tick.
+    shed: u32,
+    /// Connections that are evicted and not yet gone.
+    leaving: usize,
+}
+
+impl Admission {
+    pub(super) fn new(limits: ConnectionLimits, trust: Arc<Trust>) -> Admission {
+        Admission {
+            limits,
+            trust,
+            // At 20 connections the 20th is the first above 95 %.
+            full_from: limits.connections * 19 / 20,
+            idle: BinaryHeap::new(),
+            of_address: HashMap::new(),
+            shed: 0,
+            leaving: 0,
         }
-        let has_room = self.conns.len() - self.limiter.leaving < self.limits.connections;
-        if !has_room {
-            self.stats.shed.add(1);
-            self.limiter.shed += 1;
-        }
+    }
+
+    /// Begins the next tick.
+    pub(super) fn tick(&mut self) {
+        self.shed = 0;
+    }
+
+    /// True if accepting should pause: too many connections were closed on arrival in this tick.
+    pub(super) fn must_pause(&self) -> bool {
+        self.shed >= SHEDS_PER_TICK
+    }
+
+    /// Returns how many ticks a connection must have been idle to be evicted for one more; `None` while there is enough
+    /// room. `open` is the number of connections, as in [`Admission::admits`].
+    pub(super) fn evicts_after(&self, open: usize) -> Option<u32> {
+        debug_assert!(self.leaving <= open, "connections that leave are still there");
+        let count = open - self.leaving;
+        // Below the limit, connections that have only just come are kept.
+        (count >= self.full_from).then(|| if count < self.limits.connections { 2 } else { 0 })
+    }
+
+    /// Returns true if one more connection may open.
+    pub(super) fn admits(&mut self, open: usize) -> bool {
+        let has_room = open - self.leaving < self.limits.connections;
+        self.shed += u32::from(!has_room);
         has_room
     }
 
-    /// Registers a new connection, and counts it for its address if that is known.
-    pub(super) fn register(&mut self, slot: u32, layers: Layers) {
-        let Some(conn) = self.conns.get(slot) else { return };
-        self.limiter.idle.push(Reverse((conn.wait.since, conn.tag.slot, conn.tag.generation)));
-        if self.limiter.idle.len() > 2 * self.conns.len() + LOOKED_AT {
-            let conns = &mut self.conns;
-            self.limiter.idle.retain(|Reverse((_, slot, generation))| {
+    /// Registers a new connection.
+    pub(super) fn register(&mut self, slot: u32, conns: &mut Conns) {
+        let Some(conn) = conns.get(slot) else { return };
+        self.idle.push(Reverse((conn.wait.since, conn.tag.slot, conn.tag.generation)));
+        if self.idle.len() > 2 * conns.len() + LOOKED_AT {
+            self.idle.retain(|Reverse((_, slot, generation))| {
                 conns.of(Tag { slot: *slot, generation: *generation }).is_some()
             });
         }
-        if !layers.proxied {
-            self.count_address(slot);
-        }
     }
 
-    /// Counts a connection for its address. Returns true if it may stay.
-    pub(super) fn count_address(&mut self, slot: u32) -> bool {
+    /// Counts a connection for its address, if that is known. Returns true if it may stay.
+    pub(super) fn count_address(&mut self, conn: &mut Conn, miss_limiter: &MissLimiter) -> bool {
         let most = self.limits.per_address;
-        let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
+        if most == 0 {
+            return true;
+        }
         assert!(conn.counted.is_none(), "the connection would count twice, and be forgotten once");
         let Some(address) = conn.known_address() else { return true };
-        let client_key = self.services.miss_limiter().client_key(address);
-        // A proxy stands for many clients.
+        let client_key = miss_limiter.client_key(address);
         if self.trust.proxies.has(address) || client_key.is_private() && !self.limits.counts_private {
             return true;
         }
-        let count = self.limiter.of_address.entry(client_key.hash()).or_default();
+        let count = self.of_address.entry(client_key.hash()).or_default();
         if *count >= most {
-            self.stats.shed.add(1);
-            self.break_off(slot);
             return false;
         }
         *count += 1;
@@ -71,30 +112,44 @@ impl Work {
         true
     }
 
-    /// Closes the connection that has been idle for longest, if that is at least `idle_for` ticks. Returns true if
-    /// there was one.
-    pub(super) fn evict(&mut self, idle_for: u32) -> bool {
+    /// Returns the slot of the connection that has been idle for longest, if that is at least `idle_for` ticks. The
+    /// caller closes it as an evicted one.
+    pub(super) fn take_idle(&mut self, conns: &mut Conns, tick: u32, idle_for: u32) -> Option<u32> {
         for _ in 0..LOOKED_AT {
-            let Some(Reverse((since, slot, generation))) = self.limiter.idle.pop() else { return false };
-            let Some(conn) = self.conns.of(Tag { slot, generation }) else { continue };
+            let Reverse((since, slot, generation)) = self.idle.pop()?;
+            let Some(conn) = conns.of(Tag { slot, generation }) else { continue };
             let is_idle = !conn.is_busy() && conn.awaits_request();
             // Idle since a later tick than the heap knew, or not idle now.
-            let idle_since = if is_idle { conn.wait.since } else { self.now.tick + 1 };
+            let idle_since = if is_idle { conn.wait.since } else { tick + 1 };
             if !is_idle || idle_since != since {
                 if !conn.state.is_closed() {
-                    self.limiter.idle.push(Reverse((idle_since, slot, generation)));
+                    self.idle.push(Reverse((idle_since, slot, generation)));
                 }
                 continue;
             }
-            if self.now.tick.wrapping_sub(since) < idle_for {
-                self.limiter.idle.push(Reverse((since, slot, generation)));
-                return false;
+            if tick.wrapping_sub(since) < idle_for {
+                self.idle.push(Reverse((since, slot, generation)));
+                return None;
             }
-            self.limiter.leaving += 1;
-            self.stats.evicted.add(1);
-            self.close(slot, true);
-            return true;
+            self.leaving += 1;
+            return Some(slot);
         }
-        false
+        None
+    }
+
+    /// Forgets a connection that is gone.
+    pub(super) fn forget(&mut self, conn: &Conn) {
+        let is_evicted = matches!(conn.state, ConnState::Closed { is_evicted: true, .. });
+        debug_assert!(!is_evicted || self.leaving > 0, "each evicted connection was counted");
+        self.leaving -= usize::from(is_evicted);
+        let Some(client_key) = conn.counted else { return };
+        assert!(self.of_address.contains_key(&client_key.hash()), "the connection does not count for its address");
+        if let Some(count) = self.of_address.get_mut(&client_key.hash()) {
+            debug_assert!(*count > 0, "an address without connections has no entry");
+            *count -= 1;
+            if *count == 0 {
+                self.of_address.remove(&client_key.hash());
+            }
+        }
     }
 }

@@ -8,8 +8,10 @@
 //! - `bypass`: the datapath past the kernel's TCP: AF_XDP (crate `carom-xdp`) and the stack (crate `carom-net`).
 //! - `work`: what a core does with the bytes of its connections; `redirects`: look-ups and the responses to them, with
 //!   `request_rules`, the rules that fast and late responses share, and `latencies`, their measured times.
-//! - `timeouts`: timeouts and the drain; `admission`: connection limits and eviction; `rejections`: rejected requests.
-//! - `connection`: the state of one connection; `tls`: TLS connections; `hyper_bridge`: connections that hyper drives.
+//! - `timeouts`: timeouts; `drain`: the end of connections; `admission`: connection limits and eviction; `rejections`:
+//!   rejected requests.
+//! - `connection`: the state of one connection; `tls_connections`: handshakes and encryption, which `tls` serves;
+//!   `hyper_bridge`: connections that hyper drives.
 //! - `data`: everything that a core can answer from. `shard` has the links that it owns and `link_memory` those of them
 //!   in memory. `all_links` serves a node that keeps every link, and `codes` filters unknown codes where it does not.
 //! - `late_answers`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot_copies`: copies of other
@@ -29,6 +31,7 @@ pub mod bypass;
 mod codes;
 mod connection;
 mod data;
+mod drain;
 mod driver;
 pub mod executor;
 mod gathering;
@@ -36,7 +39,6 @@ mod hot_copies;
 mod hyper_bridge;
 mod late_answers;
 mod latencies;
-mod limiter;
 mod link_memory;
 pub mod listen;
 mod mail;

@@ -334,7 +334,7 @@ impl Core {
 
     /// Pauses accepting until the next tick if too many new connections were closed since the last one.
     fn pause_if_crowded(&mut self) {
-        if self.work.limiter.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
+        if self.work.admission.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
             self.driver.pause_accepts();
         }
     }
@@ -413,7 +413,7 @@ impl Core {
         if let Some(gathering) = &mut self.gathering {
             gathering.tick();
         }
-        self.work.limiter.tick();
+        self.work.admission.tick();
         self.is_pausing = false;
         self.arm_accepts();
         self.go_on_draining();

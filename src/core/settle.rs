@@ -29,9 +29,8 @@ impl Core {
         let out = match conn.tls {
             _ if is_sending => Vec::new(),
             None => std::mem::take(&mut conn.out),
-            Some(_) => self.work.take_sendable(slot),
+            Some(_) => self.work.tls.take_sendable(conn),
         };
-        let Some(conn) = self.work.conns.get(slot) else { return };
         if !out.is_empty() {
             conn.sends.since = self.work.now.tick;
             let is_last = matches!(conn.state, ConnState::Draining { .. });
@@ -66,7 +65,7 @@ impl Core {
                 // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.
                 conn.transport.reset_on_close();
             }
-            self.work.limiter.forget(&conn);
+            self.work.admission.forget(&conn);
         }
         self.work.stats.connections.set(self.work.conns.len() as u64);
         self.finish_if_empty();

@@ -6,23 +6,19 @@
 
 use std::time::Instant;
 
-use super::connection::{Conn, ConnState};
+use super::connection::ConnState;
+use super::tls_connections::Unsealed;
 use super::work::Work;
 use carom_http::Rejection;
-use carom_http::connection::Expects;
-use carom_http::tls::{ReceiveState, Session, is_plain_request};
-use carom_limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
-
-/// Capacity in bytes up to which a buffer is kept for the next connection.
-const KEPT_CAPACITY: usize = 64 * 1024;
+use carom_http::tls::{ReceiveState, is_plain_request};
+use carom_limits::{HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
 
 impl Work {
     /// Makes a new connection speak TLS.
     pub(super) fn begin_handshake(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        match self.tls.identity.as_ref().and_then(Session::new) {
-            Some(session) => conn.tls = Some(Box::new(session)),
-            None => self.break_off(slot),
+        if !self.tls.begin(conn) {
+            self.break_off(slot);
         }
     }
 
@@ -48,70 +44,36 @@ impl Work {
 
     fn await_turn(&mut self, slot: u32) {
         self.note_handshake(slot);
-        let Some(conn) = self.conns.get(slot) else { return };
-        if let ConnState::Handshaking { is_queued } = &mut conn.state
-            && !std::mem::replace(is_queued, true)
-        {
-            self.tls.waiting.push_back(conn.tag);
+        if let Some(conn) = self.conns.get(slot) {
+            self.tls.queue(conn);
         }
     }
 
     /// Counts a handshake of which something has come. Over the limit, the handshake that has waited longest for its
     /// client is evicted if it is old enough. Otherwise the new connection is closed.
     fn note_handshake(&mut self, slot: u32) {
-        let tick = self.now.tick;
+        let (tick, most) = (self.now.tick, self.limits.handshakes);
         if self.conns.get(slot).is_none_or(|conn| !matches!(conn.state, ConnState::Open)) {
             return;
         }
-        if self.tls.under_way >= self.limits.handshakes && !self.evict_handshake() {
+        if self.tls.is_full(most) {
             self.stats.shed.add(1);
-            return self.break_off(slot);
+            let Some(evicted) = self.tls.take_oldest(&mut self.conns, tick) else { return self.break_off(slot) };
+            self.break_off(evicted.slot);
         }
-        let Some(conn) = self.conns.get(slot) else { return };
-        conn.enter(ConnState::Handshaking { is_queued: false });
-        conn.wait.since = tick;
-        self.tls.under_way += 1;
-        self.tls.begun.push_back(conn.tag);
-        if self.tls.begun.len() > 2 * self.limits.handshakes + HANDSHAKES_PER_TURN {
-            let conns = &mut self.conns;
-            self.tls.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking()));
-        }
-    }
-
-    /// Ends the oldest handshake that waits for its client, if it is old enough. Returns true if there was one.
-    fn evict_handshake(&mut self) -> bool {
-        let tick = self.now.tick;
-        while let Some(&tag) = self.tls.begun.front() {
-            let Some(Conn { state: ConnState::Handshaking { is_queued }, wait, .. }) = self.conns.of(tag) else {
-                self.tls.begun.pop_front();
-                continue;
-            };
-            if *is_queued || tick.wrapping_sub(wait.since) < HANDSHAKE_TICKS {
-                return false;
-            }
-            self.tls.begun.pop_front();
-            self.stats.shed.add(1);
-            self.break_off(tag.slot);
-            return true;
-        }
-        false
+        self.tls.count_handshake(slot, &mut self.conns, (tick, most));
     }
 
     /// Continues some handshakes. Returns true if others still wait.
     pub(super) fn serve_handshakes(&mut self) -> bool {
-        if self.tls.waiting.is_empty() {
+        if !self.tls.has_waiting() {
             return false;
         }
-        let mut left = HANDSHAKES_PER_TURN;
         let begin = Instant::now();
-        while left > 0 {
-            let Some(tag) = self.tls.waiting.pop_front() else { return false };
-            let Some(conn) = self.conns.of(tag) else { continue };
-            let ConnState::Handshaking { is_queued } = &mut conn.state else { continue };
-            *is_queued = false;
-            let bytes = std::mem::take(&mut conn.unconsumed);
-            left -= 1;
-            if is_plain_request(&bytes) && !conn.tls.as_ref().is_some_and(|tls| tls.has_begun()) {
+        for _ in 0..HANDSHAKES_PER_TURN {
+            let Some((tag, bytes)) = self.tls.next_waiting(&mut self.conns) else { return false };
+            let has_begun = self.conns.of(tag).and_then(|conn| conn.tls.as_ref()).is_some_and(|tls| tls.has_begun());
+            if is_plain_request(&bytes) && !has_begun {
                 self.refuse_plain(tag.slot);
             } else {
                 self.unseal(tag.slot, &bytes);
@@ -125,62 +87,50 @@ impl Work {
                 break;
             }
         }
-        !self.tls.waiting.is_empty()
+        self.tls.has_waiting()
     }
 
     /// Answers a plain HTTP request on a TLS port with a plain HTTP error, which its client understands.
     fn refuse_plain(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         conn.tls = None;
-        self.end_handshake(slot);
+        self.tls.end_handshake(conn, self.now.tick);
         self.reject(slot, Rejection::NotEncrypted, &[]);
-    }
-
-    fn end_handshake(&mut self, slot: u32) {
-        let tick = self.now.tick;
-        let Some(conn) = self.conns.get(slot) else { return };
-        if conn.is_handshaking() {
-            self.tls.uncount_handshake(conn);
-            conn.enter(ConnState::Open);
-            (conn.wait.since, conn.wait.expects) = (tick, Expects::Request);
-        }
     }
 
     fn unseal(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
-        let Some(tls) = conn.tls.as_mut().filter(|_| conn.state.is_live()) else { return };
-        let mut plain = std::mem::take(&mut self.tls.plain);
-        let had_part = tls.has_part();
-        debug_assert!(plain.is_empty(), "the bytes of one connection reach no other");
-        let heard = tls.receive(bytes, &mut plain);
-        if !had_part || !plain.is_empty() {
-            conn.part_since = self.now.tick;
-        }
-        if matches!(conn.state, ConnState::Handshaking { .. }) && !tls.is_handshaking() {
-            let (is_http2, is_resumed) = (tls.is_http2(), tls.is_resumed());
-            self.stats.handshakes.add(1);
-            self.stats.resumptions.add(u64::from(is_resumed));
-            self.end_handshake(slot);
-            if is_http2 && let Some(conn) = self.conns.get(slot) {
-                conn.machine.pass_all();
-                self.stats.handed_over.add(1);
-                self.start_stream(slot);
-                if self.draining {
-                    self.close_idle(slot);
-                }
-            }
+        let Some(unsealed) = self.tls.unseal(conn, bytes, self.now.tick) else { return };
+        let Unsealed { plain, state, is_established } = unsealed;
+        if is_established {
+            self.establish(slot);
         }
         if !plain.is_empty() {
             self.take(slot, &plain);
         }
-        plain.clear();
-        plain.shrink_to(KEPT_CAPACITY);
-        self.tls.plain = plain;
-        match heard {
+        self.tls.give_back(plain);
+        match state {
             ReceiveState::Open => {}
             ReceiveState::Closed => self.peer_ended(slot),
             ReceiveState::Broken => self.give_up_tls(slot),
+        }
+    }
+
+    /// Lets a connection take requests after its handshake.
+    fn establish(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        let (is_http2, is_resumed) = conn.tls.as_ref().map_or((false, false), |tls| (tls.is_http2(), tls.is_resumed()));
+        self.stats.handshakes.add(1);
+        self.stats.resumptions.add(u64::from(is_resumed));
+        self.tls.end_handshake(conn, self.now.tick);
+        if is_http2 {
+            conn.machine.pass_all();
+            self.stats.handed_over.add(1);
+            self.start_stream(slot);
+            if self.draining {
+                self.close_idle(slot);
+            }
         }
     }
 
@@ -198,25 +148,5 @@ impl Work {
         conn.machine.end();
         self.tls.uncount_handshake(conn);
         conn.enter(ConnState::Draining { said_last: false });
-    }
-
-    /// Returns the bytes to send next on a connection, encrypted if it speaks TLS. Empty if there are none.
-    pub(super) fn take_sendable(&mut self, slot: u32) -> Vec<u8> {
-        let Some(conn) = self.conns.get(slot) else { return Vec::new() };
-        let Some(tls) = &mut conn.tls else { return std::mem::take(&mut conn.out) };
-        let is_last = matches!(conn.state, ConnState::Draining { .. }) && !tls.is_closed();
-        if conn.out.is_empty() && !tls.has_to_say() && !is_last {
-            return Vec::new();
-        }
-        let mut sealed = std::mem::take(&mut self.tls.spare);
-        debug_assert!(sealed.is_empty(), "each record is sent once");
-        tls.seal(&conn.out, is_last, &mut sealed);
-        // The buffers rotate: this one becomes the next one to encrypt into, and the sent one comes back for answers.
-        let mut plain = std::mem::take(&mut conn.out);
-        plain.clear();
-        if plain.capacity() <= KEPT_CAPACITY {
-            self.tls.spare = plain;
-        }
-        sealed
     }
 }

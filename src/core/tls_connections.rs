@@ -1,32 +1,48 @@
-//! The certificate of a core, and its TLS handshakes in progress. [`super::tls`] serves them.
+//! The certificate of a core, its TLS handshakes in progress, and the buffers of TLS. [`super::tls`] serves them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 
-use super::connection::Conn;
+use super::connection::{Conn, ConnState, Conns};
 use super::driver::Tag;
 use carom_http::answer::max_age;
+use carom_http::connection::Expects;
+use carom_http::tls::{ReceiveState, Session};
+use carom_limits::{HANDSHAKE_TICKS, HANDSHAKES_PER_TURN};
 use carom_tls::identity::TlsIdentity;
+
+/// Capacity in bytes up to which a buffer is kept for the next connection.
+const KEPT_CAPACITY: usize = 64 * 1024;
+
+/// The result of decrypting received bytes.
+pub(super) struct Unsealed {
+    /// The plain bytes. [`TlsConnections::give_back`] takes the buffer.
+    pub(super) plain: Vec<u8>,
+    /// The state of the session.
+    pub(super) state: ReceiveState,
+    /// True if the handshake has ended with these bytes.
+    pub(super) is_established: bool,
+}
 
 /// State of a core's TLS connections.
 #[derive(Debug, Default)]
 pub(super) struct TlsConnections {
     /// Certificate and key of the service; `None` without TLS.
-    pub(super) identity: Option<TlsIdentity>,
+    identity: Option<TlsIdentity>,
     /// The value of `Strict-Transport-Security`, if it is sent.
     hsts: Option<HeaderValue>,
     /// Connections whose handshake has bytes that wait for their turn.
-    pub(super) waiting: VecDeque<Tag>,
+    waiting: VecDeque<Tag>,
     /// Number of handshakes of which something has come.
-    pub(super) under_way: usize,
+    under_way: usize,
     /// Those connections and some whose handshake is over, oldest first.
-    pub(super) begun: VecDeque<Tag>,
+    begun: VecDeque<Tag>,
     /// The decrypted bytes of the connection that is being served; otherwise empty.
-    pub(super) plain: Vec<u8>,
+    plain: Vec<u8>,
     /// An empty buffer to encrypt into.
-    pub(super) spare: Vec<u8>,
+    spare: Vec<u8>,
 }
 
 impl TlsConnections {
@@ -49,5 +65,120 @@ impl TlsConnections {
     pub(super) fn uncount_handshake(&mut self, conn: &Conn) {
         debug_assert!(!conn.is_handshaking() || self.under_way > 0, "each handshake was counted");
         self.under_way -= usize::from(conn.is_handshaking());
+    }
+
+    /// Makes a new connection speak TLS. Returns false without a usable certificate.
+    pub(super) fn begin(&self, conn: &mut Conn) -> bool {
+        conn.tls = self.identity.as_ref().and_then(Session::new).map(Box::new);
+        conn.tls.is_some()
+    }
+
+    /// True if no handshake more may be under way, with at most `most` of them.
+    pub(super) fn is_full(&self, most: usize) -> bool {
+        self.under_way >= most
+    }
+
+    /// Counts a handshake of which something has come.
+    pub(super) fn count_handshake(&mut self, slot: u32, conns: &mut Conns, (tick, most): (u32, usize)) {
+        let Some(conn) = conns.get(slot) else { return };
+        conn.enter(ConnState::Handshaking { is_queued: false });
+        conn.wait.since = tick;
+        self.under_way += 1;
+        self.begun.push_back(conn.tag);
+        if self.begun.len() > 2 * most + HANDSHAKES_PER_TURN {
+            self.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking()));
+        }
+    }
+
+    /// Returns the oldest handshake, if it waits for its client and is old enough to be evicted. The caller breaks its
+    /// connection off.
+    pub(super) fn take_oldest(&mut self, conns: &mut Conns, tick: u32) -> Option<Tag> {
+        while let Some(&tag) = self.begun.front() {
+            let Some(Conn { state: ConnState::Handshaking { is_queued }, wait, .. }) = conns.of(tag) else {
+                self.begun.pop_front();
+                continue;
+            };
+            if *is_queued || tick.wrapping_sub(wait.since) < HANDSHAKE_TICKS {
+                return None;
+            }
+            self.begun.pop_front();
+            return Some(tag);
+        }
+        None
+    }
+
+    /// Lets a handshake with received bytes wait for its turn.
+    pub(super) fn queue(&mut self, conn: &mut Conn) {
+        if let ConnState::Handshaking { is_queued } = &mut conn.state
+            && !std::mem::replace(is_queued, true)
+        {
+            self.waiting.push_back(conn.tag);
+        }
+    }
+
+    /// True if handshakes wait for their turn.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Returns the next handshake whose turn it is, with its received bytes; `None` if no other waits.
+    pub(super) fn next_waiting(&mut self, conns: &mut Conns) -> Option<(Tag, Vec<u8>)> {
+        loop {
+            let tag = self.waiting.pop_front()?;
+            let Some(conn) = conns.of(tag) else { continue };
+            let ConnState::Handshaking { is_queued } = &mut conn.state else { continue };
+            *is_queued = false;
+            return Some((tag, std::mem::take(&mut conn.unconsumed)));
+        }
+    }
+
+    /// Ends the handshake of a connection, if it has one: it waits for a request.
+    pub(super) fn end_handshake(&mut self, conn: &mut Conn, tick: u32) {
+        if conn.is_handshaking() {
+            self.uncount_handshake(conn);
+            conn.enter(ConnState::Open);
+            (conn.wait.since, conn.wait.expects) = (tick, Expects::Request);
+        }
+    }
+
+    /// Decrypts received bytes; `None` for a connection without TLS, or one whose end has begun.
+    pub(super) fn unseal(&mut self, conn: &mut Conn, bytes: &[u8], tick: u32) -> Option<Unsealed> {
+        let tls = conn.tls.as_mut().filter(|_| conn.state.is_live())?;
+        let mut plain = std::mem::take(&mut self.plain);
+        let had_part = tls.has_part();
+        debug_assert!(plain.is_empty(), "the bytes of one connection reach no other");
+        let state = tls.receive(bytes, &mut plain);
+        if !had_part || !plain.is_empty() {
+            conn.part_since = tick;
+        }
+        let is_established = matches!(conn.state, ConnState::Handshaking { .. }) && !tls.is_handshaking();
+        Some(Unsealed { plain, state, is_established })
+    }
+
+    /// Takes back the buffer of [`Unsealed`], for the next connection.
+    pub(super) fn give_back(&mut self, mut plain: Vec<u8>) {
+        plain.clear();
+        plain.shrink_to(KEPT_CAPACITY);
+        self.plain = plain;
+    }
+
+    /// Returns the bytes to send next on a connection, encrypted if it speaks TLS. Empty if there are none.
+    #[inline]
+    pub(super) fn take_sendable(&mut self, conn: &mut Conn) -> Vec<u8> {
+        let Some(tls) = &mut conn.tls else { return std::mem::take(&mut conn.out) };
+        let is_last = matches!(conn.state, ConnState::Draining { .. }) && !tls.is_closed();
+        if conn.out.is_empty() && !tls.has_to_say() && !is_last {
+            return Vec::new();
+        }
+        let mut sealed = std::mem::take(&mut self.spare);
+        debug_assert!(sealed.is_empty(), "each record is sent once");
+        tls.seal(&conn.out, is_last, &mut sealed);
+        // The buffers rotate: this one becomes the next one to encrypt into, and the sent one comes back for answers.
+        let mut plain = std::mem::take(&mut conn.out);
+        plain.clear();
+        if plain.capacity() <= KEPT_CAPACITY {
+            self.spare = plain;
+        }
+        sealed
     }
 }

@@ -9,23 +9,24 @@ use std::task::Poll;
 
 use carom_shards::Code;
 
+use super::admission::Admission;
 use super::connection::{Conn, ConnState, Conns};
 use super::data::Data;
 use super::driver::Transport;
 use super::hyper_bridge::stream::{Ending, Stream};
 use super::hyper_bridge::{ConnectionInfo, HttpService};
-use super::limiter::ConnectionLimiter;
 use super::listen::Layers;
 use super::mesh::PeerMessage;
 use super::redirects::{Late, Redirects, is_of_task};
 use super::request_rules::may_step;
 use super::tasks::Tasks;
+use super::timeouts::{Overdue, Timeouts};
 use super::tls_connections::TlsConnections;
 use super::turn::Now;
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::{BULK_PATH, ToCore};
 use carom_http::connection::Expects;
-use carom_http::{Action, Bounds, Connection};
+use carom_http::{Action, Bounds, Connection, Rejection};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_model::link::Link;
@@ -40,7 +41,8 @@ pub(super) struct Work {
     pub(super) dirty: Vec<u32>,
     pub(super) redirects: Redirects,
     pub(super) tls: TlsConnections,
-    pub(super) limiter: ConnectionLimiter,
+    pub(super) admission: Admission,
+    timeouts: Timeouts,
     pub(super) services: Rc<ServiceHandle>,
     pub(super) service: HttpService,
     pub(super) stats: Arc<CoreStats>,
@@ -72,7 +74,8 @@ impl Work {
             dirty: Vec::new(),
             redirects,
             tls,
-            limiter: ConnectionLimiter::new(&limits),
+            admission: Admission::new(limits, Arc::clone(&trust)),
+            timeouts: Timeouts::new(limits),
             services,
             service,
             stats,
@@ -115,8 +118,78 @@ impl Work {
         if layers.tls {
             self.begin_handshake(slot);
         }
-        self.register(slot, layers);
+        self.admission.register(slot, &mut self.conns);
+        if !layers.proxied {
+            self.count_address(slot);
+        }
         slot
+    }
+
+    /// Returns true if one more connection may open. Evicts an idle connection for it if needed.
+    pub(super) fn has_room(&mut self) -> bool {
+        if let Some(idle_for) = self.admission.evicts_after(self.conns.len()) {
+            self.evict(idle_for);
+        }
+        let has_room = self.admission.admits(self.conns.len());
+        if !has_room {
+            self.stats.shed.add(1);
+        }
+        has_room
+    }
+
+    /// Closes the connection that has been idle for longest, if that is at least `idle_for` ticks. Returns true if
+    /// there was one.
+    pub(super) fn evict(&mut self, idle_for: u32) -> bool {
+        let Some(slot) = self.admission.take_idle(&mut self.conns, self.now.tick, idle_for) else { return false };
+        self.stats.evicted.add(1);
+        self.close(slot, true);
+        true
+    }
+
+    /// Counts a connection for its address if that is known, and breaks it off if there are too many. Returns true if it
+    /// may stay.
+    fn count_address(&mut self, slot: u32) -> bool {
+        let Some(conn) = self.conns.get(slot) else { return true };
+        let may_stay = self.admission.count_address(conn, self.services.miss_limiter());
+        if !may_stay {
+            self.stats.shed.add(1);
+            self.break_off(slot);
+        }
+        may_stay
+    }
+
+    /// Applies the timeouts to a quarter of the connections.
+    pub(super) fn sweep(&mut self) {
+        for slot in Timeouts::due_slots(self.now.tick, self.conns.slots()) {
+            let Some(conn) = self.conns.get(slot) else { continue };
+            match self.timeouts.check(conn, &self.now) {
+                Overdue::Nothing => {}
+                Overdue::BreakOff => self.break_off(slot),
+                Overdue::LookUp => self.give_up(slot),
+                Overdue::Request => self.reject(slot, Rejection::Timeout, &[]),
+                Overdue::Idle => self.close_idle(slot),
+                Overdue::Frames => self.end_frames(slot),
+            }
+        }
+    }
+
+    /// Answers 503 to a look-up that timed out, and ends the connection so that a later answer reaches nothing.
+    fn give_up(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        if self.redirects.give_up(conn, &self.now) {
+            Self::touch(&mut self.dirty, conn);
+        }
+    }
+
+    /// Ends an HTTP/2 connection that has had all its answers, once their remaining bytes are sent.
+    fn end_frames(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        Self::touch(&mut self.dirty, conn);
+        conn.enter(ConnState::Draining { said_last: false });
+        if let Some(stream) = conn.hyper.take() {
+            stream.take(&mut conn.out);
+            stream.break_off();
+        }
     }
 
     pub(super) fn start_stream(&mut self, slot: u32) {
