@@ -61,7 +61,7 @@ impl VisitReader {
 
     /// Does a step of the work that is not urgent. The links are looked up without the lock of the aggregator, so
     /// readers of counts need not wait for the store.
-    fn go_on(&self) {
+    pub(super) fn go_on(&self) {
         let (links, codes) = {
             let aggregator = self.aggregator();
             (aggregator.links(), aggregator.next_links())

@@ -1,7 +1,7 @@
 //! Tests of journals after crashes and damage.
 
 use super::mark::{JournalPosition, SyncedMark};
-use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, salvage};
+use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, repair_all, salvage};
 use super::*;
 use carom_limits::TORN_WRITES_KEPT;
 use carom_model::link::record;

@@ -1,6 +1,7 @@
 //! Tests of the store: durability, and scans around damage.
 
 use super::*;
+use crate::journal;
 use carom_model::link::record;
 use std::fs;
 use std::path::PathBuf;
