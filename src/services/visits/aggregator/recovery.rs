@@ -6,10 +6,10 @@ use std::path::Path;
 
 use carom_shards::Code;
 
-use super::super::fleet_counts::FleetCounts;
 use super::super::fold::{Fold, Period};
 use super::super::intake::tally_of;
 use super::super::log;
+use carom_model::visits::batches::FleetCounts;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::Subject;
 
@@ -37,7 +37,7 @@ pub(super) fn recover(dir: &Path, folded: u32, fleet: &mut FleetCounts) -> io::R
         }
         let mut tallies = Vec::new();
         log::read(dir, seq, |piece| {
-            let Some(slot) = fleet.recover(&piece) else { return };
+            let Some(slot) = fleet.recover(piece.logged()) else { return };
             for code in piece.ended {
                 let before = folds.iter_mut().flat_map(|fold| &mut fold.tallies).chain(&mut tallies);
                 let before = before.filter(|(period, _)| fleet.ends(slot, period.slot));
