@@ -50,6 +50,8 @@ pub(crate) enum Guard {
     Gap,
     /// A batch is published after its sync.
     Synced,
+    /// Logs of the last process are synced before their batches are published.
+    Recovered,
     /// The commit of a fold's mark has the numbers of its batches.
     Reached,
     /// Rows of a log count after its mark.
@@ -96,7 +98,7 @@ impl Faults {
             copy: any(),
         };
         if faults.copy {
-            (faults.empty, faults.failover, faults.cut, faults.command) = (false, false, false, 0);
+            (faults.empty, faults.failover, faults.cut, faults.power, faults.command) = (false, false, false, false, 0);
         }
         faults
     }
@@ -169,7 +171,7 @@ impl World {
 
     fn start(&mut self, node: usize) {
         let id = self.next_id();
-        self.nodes[node].start(id);
+        self.nodes[node].start(id, self.guard);
         // Without an answer, the process goes on.
         let _ = self.compare(node);
         self.process(node).is_checked = true;

@@ -227,6 +227,7 @@ guards! {
     batch_with_a_known_number_is_skipped: counts::Guard::Once,
     batch_behind_a_gap_waits: counts::Guard::Gap,
     batch_is_published_after_its_sync: counts::Guard::Synced,
+    logs_of_the_last_process_are_synced: counts::Guard::Recovered,
     mark_of_a_fold_has_the_numbers_of_its_batches: counts::Guard::Reached,
     rows_count_after_their_mark: counts::Guard::Mark,
     older_copy_is_another_origin: counts::Guard::Renew,

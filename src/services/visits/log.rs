@@ -83,6 +83,12 @@ pub(super) fn remove(dir: &Path, seq: u32) -> io::Result<()> {
     fs::remove_file(path(dir, seq))
 }
 
+/// Syncs a log that a previous process wrote. Its batches may be published after that: a power failure would take those
+/// that only the kernel has, and their numbers would be used again.
+pub(super) fn sync(dir: &Path, seq: u32) -> io::Result<()> {
+    File::open(path(dir, seq))?.sync_data()
+}
+
 /// Passes the pieces of a log to `take`, up to its end or to damage.
 pub(super) fn read(dir: &Path, seq: u32, take: impl FnMut(Piece)) -> io::Result<()> {
     let bytes = fs::read(path(dir, seq))?;

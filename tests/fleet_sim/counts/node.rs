@@ -191,7 +191,10 @@ impl Node {
     }
 
     /// Starts a process. `id` is the identity of a directory that has none.
-    pub(crate) fn start(&mut self, id: OriginId) {
+    pub(crate) fn start(&mut self, id: OriginId, guard: Option<Guard>) {
+        if guard != Some(Guard::Recovered) {
+            self.disk.logs.values_mut().for_each(|log| log.synced = log.pieces.len());
+        }
         let stored = self.disk.now.table.as_ref().map(|table| OriginTable::decode(table).unwrap());
         let mut counts = FleetCounts::new(stored);
         let (folded, mut folds, mut last) = (self.disk.now.folded, VecDeque::new(), self.disk.now.folded);

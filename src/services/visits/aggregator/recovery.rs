@@ -47,6 +47,7 @@ pub(super) fn recover(dir: &Path, folded: u32, fleet: &mut FleetCounts) -> io::R
             let tally = tally_of(&mut tallies, Period { slot, hour: piece.hour });
             piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
         })?;
+        log::sync(dir, seq)?;
         assert!(folds.back().is_none_or(|last| last.seq < seq), "logs are folded in their order");
         // Some rows may be stored already. Rows under the same number replace each other.
         folds.push_back(Fold::new(seq, tallies, fleet.take_reached()));
