@@ -374,7 +374,7 @@ pub(in crate::api) fn changed(answer: ChangeAnswer, code: &str) -> Result<Arc<Li
     Err(match answer {
         ChangeAnswer::Changed(link) => return Ok(link),
         ChangeAnswer::Unserved => Problem::unavailable(UNSERVED),
-        ChangeAnswer::Contrary => Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")]),
+        ChangeAnswer::Contrary => starts_too_late(),
         ChangeAnswer::NotFound => Problem::no_link(code),
         ChangeAnswer::Damaged => Problem::damaged(code),
         ChangeAnswer::Displaced => Problem::unconfirmed("the short code now belongs to another link"),
@@ -382,8 +382,13 @@ pub(in crate::api) fn changed(answer: ChangeAnswer, code: &str) -> Result<Arc<Li
     })
 }
 
+/// Returns the error for a change after which the link would expire before it starts.
+pub(super) fn starts_too_late() -> Problem {
+    Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])
+}
+
 /// Returns the error for a request that the store has not carried out, or not for certain.
-fn write_failed(failure: &WriteFailure) -> Problem {
+pub(super) fn write_failed(failure: &WriteFailure) -> Problem {
     match failure {
         WriteFailure::Refused(reason) => refused(reason),
         WriteFailure::Unconfirmed(reason) => Problem::unconfirmed(reason),
@@ -405,7 +410,7 @@ pub(in crate::api) fn refused(reason: &str) -> Problem {
 ///
 /// # Errors
 /// 400 if the key is malformed, or the request has two.
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
     let mut values = headers.get_all(KEY_FIELD).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let key = match values.next() {
