@@ -40,7 +40,7 @@ use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
 };
-use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
+use carom_model::access::idempotency::IdempotencyKey;
 use carom_model::link::Reuse;
 use carom_telemetry::stats::NodeStats;
 
@@ -61,9 +61,6 @@ const LINES_PER_TURN: usize = 64;
 
 /// The reason for a line without an answer.
 const NO_ANSWER: &str = "the store did not answer";
-
-/// Field of a line with the client's key for repeating it safely.
-const KEY_FIELD: &str = "idempotencyKey";
 
 /// Outcome of a line: a link, or `None` in a dry run.
 type LineResult = Result<Option<Shown>, Problem>;
@@ -257,31 +254,7 @@ impl Context {
     /// Reads a line. `key` is the idempotency key of the whole request.
     fn create_of(&self, number: u64, line: &[u8], key: Option<&IdempotencyKey>) -> Result<Create, Problem> {
         let mut fields = fields::parse(line)?;
-        let of_line = match fields.remove(KEY_FIELD) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => IdempotencyKey::parse(text.as_bytes()).map(Some),
-            Some(_) => Err("must be a string".to_owned()),
-        };
-        let mut invalid = Vec::new();
-        let of_line = of_line.map_err(|reason| invalid.push(Invalid::new(KEY_FIELD, reason))).unwrap_or_default();
-        let create = self.bounded(|bounds| Create::read(&fields, bounds));
-        let create = create.map_err(|wrong| invalid.extend(wrong)).ok().filter(|_| invalid.is_empty());
-        let mut create = create.ok_or_else(|| Problem::invalid(&invalid))?;
-        if let Some(key) = of_line.or_else(|| key.map(|key| key.of_line(number))) {
-            let fields = Value::Object(fields).to_string();
-            create.labels.idempotency = Some(Idempotency::of(self.caller.name(), &key, &fields));
-        }
-        Ok(create)
-    }
-
-    /// Marks the idempotency key of a create as in use.
-    ///
-    /// # Errors
-    /// 409 if a create with the same key is in progress.
-    fn begin_keyed(&self, create: &Create) -> Result<Option<Rc<PendingCreate>>, Problem> {
-        let Some(idempotency) = &create.labels.idempotency else { return Ok(None) };
-        let pending = self.services.context().pending_creates.begin(idempotency.key);
-        pending.map(|pending| Some(Rc::new(pending))).ok_or_else(Problem::create_under_way)
+        self.keyed_create(&mut fields, || key.map(|key| key.of_line(number)))
     }
 }
 

@@ -69,7 +69,6 @@ impl BulkEdit {
     pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<BulkEdit, Vec<Invalid>> {
         let mut invalid = Vec::new();
         let mut patch = Patch::default();
-        let is_there = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());
         match fields.get("change") {
             None | Some(Value::Null) => {}
             Some(Value::Object(change)) => match patch::read(change, bounds) {
@@ -86,12 +85,6 @@ impl BulkEdit {
                 Some(Err(reason)) => invalid.push(Invalid::new(name, reason)),
             }
         }
-        if patch.tags.is_some() && (is_there("addTags") || is_there("removeTags")) {
-            invalid.push(Invalid::new("tags", "is the complete set; send either tags, or addTags and removeTags"));
-        }
-        if let Some(both) = edit.added.iter().find(|tag| edit.removed.contains(tag)) {
-            invalid.push(Invalid::new("removeTags", format!("has the tag {both} of addTags")));
-        }
         patch.tag_edit = (!edit.added.is_empty() || !edit.removed.is_empty()).then_some(edit);
         let deletes = match fields.get("delete") {
             None | Some(Value::Null | Value::Bool(false)) => false,
@@ -101,10 +94,10 @@ impl BulkEdit {
                 false
             }
         };
-        if deletes && EDIT_FIELDS[1..].iter().any(|name| is_there(name)) {
+        if deletes && EDIT_FIELDS[1..].iter().any(|name| fields.contains_key(*name)) {
             invalid.push(Invalid::new("delete", "excludes change, addTags and removeTags"));
         }
-        if !deletes && invalid.is_empty() && patch == Patch::default() {
+        if !EDIT_FIELDS.iter().any(|name| fields.contains_key(*name)) {
             invalid.push(Invalid::new("change", "is missing; expected change, addTags, removeTags or delete"));
         }
         match (invalid.is_empty(), deletes) {
@@ -253,17 +246,16 @@ mod tests {
         let edit = TagEdit { added: vec!["b".into(), "new-one".into()], removed: vec!["c".into()] };
         let expected = Patch { title: Some(Some("T".into())), tag_edit: Some(edit), ..Patch::default() };
         assert_eq!(*patch, expected);
+        let nothing = BulkEdit::Change(Box::default());
+        assert_eq!(read(&json!({"change": {}, "addTags": [], "removeTags": null, "delete": false})), Ok(nothing));
     }
 
     #[test]
     fn contradictions_are_named() {
         for (body, fields) in [
             (json!({}), &["change"][..]),
-            (json!({"change": {}, "addTags": [], "delete": null}), &["change"]),
             (json!({"delete": true, "addTags": ["a"]}), &["delete"]),
             (json!({"delete": 1, "change": [1], "addTags": "a"}), &["change", "addTags", "delete"]),
-            (json!({"change": {"tags": ["a"]}, "removeTags": ["b"]}), &["tags"]),
-            (json!({"addTags": ["A"], "removeTags": ["a"]}), &["removeTags"]),
             (json!({"change": {"customSlug": "a", "colour": 1}}), &["colour", "customSlug"]),
         ] {
             let mut wrong = read(&body).unwrap_err();
