@@ -27,6 +27,9 @@ use crate::bridge::handle::long::LongRequest;
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX};
 use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
 
+/// The largest number that clients in JavaScript can confirm exactly.
+const CONFIRMED_MAX: u64 = (1 << 53) - 1;
+
 /// Links that the first request shows.
 const SAMPLE_LEN: usize = 10;
 
@@ -53,7 +56,11 @@ impl Context {
         let mut params = Params::of(request.uri().query());
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
         let (filter, has_any) = filter_within(&mut params, &self.caller.scope(), narrowed);
-        let confirmed = params.number("confirm", 0, u64::MAX);
+        let confirmed = params.read("confirm", |text| {
+            let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = text.parse().ok().filter(|number| is_number && *number <= CONFIRMED_MAX);
+            number.ok_or_else(|| format!("must be a whole number from 0 to {CONFIRMED_MAX}"))
+        });
         params.finish().map_err(|invalid| Problem::invalid(&invalid))?;
         let fields = read_object(&self.services, request).await?;
         let mut invalid = Vec::new();
