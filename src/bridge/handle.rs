@@ -36,9 +36,9 @@ pub use self::recorders::{Recorders, count_response};
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
-    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer,
-    JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue,
-    PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, VisitsAnswer, WriterQueue,
+    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer,
+    EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page,
+    PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};

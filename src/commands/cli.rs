@@ -522,7 +522,8 @@ mod tests {
     #[test]
     fn an_import_has_one_source() {
         let line = "carom import --data-dir d --from shlink";
-        let Ok(Command::Import(of_file)) = parse(&format!("{line} links.json --map-domain bit.ly=DEFAULT --dry-run")) else {
+        let Ok(Command::Import(of_file)) = parse(&format!("{line} links.json --map-domain bit.ly=DEFAULT --dry-run"))
+        else {
             panic!("refused")
         };
         assert_eq!((of_file.from, of_file.dry_run), (Some(Shortener::Shlink), true));

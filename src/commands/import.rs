@@ -10,6 +10,7 @@ use super::cli::{FileOrStdio, ImportArgs};
 use super::data::import;
 use super::data::import_report::ReportFile;
 use super::data::import_setup::{ImportError, ImportSetup, ImportSummary};
+use super::moving::api;
 use super::moving::documents::Documents;
 use super::moving::lines::MovingLines;
 use super::moving::moved_link::MovedDomains;
@@ -17,7 +18,6 @@ use super::moving::shorteners::Shortener;
 use super::moving::source::LinkSource;
 use super::moving::sql_dump::SqlDump;
 use super::moving::tables::Table;
-use super::moving::api;
 use super::offline::{incomplete, settings_of};
 use crate::services::maintenance::index_builder;
 use crate::startup::data_dir::{OpenStore, lock, open_store, store_exit};
@@ -174,7 +174,8 @@ fn source_of_file(shortener: Shortener, file: &FileOrStdio) -> Result<(Box<dyn L
     let mark = begin.len() - text.len();
     let text = text.trim_ascii_start();
     let is_json = text.starts_with(b"{") || text.starts_with(b"[");
-    let is_sql = SQL_WORDS.iter().any(|word| text.get(..word.len()).is_some_and(|text| text.eq_ignore_ascii_case(word)));
+    let is_sql =
+        SQL_WORDS.iter().any(|word| text.get(..word.len()).is_some_and(|text| text.eq_ignore_ascii_case(word)));
     let source: Box<dyn LinkSource> = match shortener {
         Shortener::Yourls if is_sql => Box::new(SqlDump::new(input)),
         Shortener::Csv => Box::new(Table::new(input)),

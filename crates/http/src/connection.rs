@@ -516,7 +516,8 @@ mod tests {
         const STREAM_PATH: &str = "/rest/v3/short-urls/bulk";
         let limit = "Content-Length: 99999999999";
         let begin = |line: &str, fields: &str| {
-            let bounds = Bounds { stream_paths: &[STREAM_PATH, "/rest/v3/short-urls/bulk/changes"], ..Bounds::default() };
+            let bounds =
+                Bounds { stream_paths: &[STREAM_PATH, "/rest/v3/short-urls/bulk/changes"], ..Bounds::default() };
             let mut connection = Connection::for_hyper().within(bounds);
             let head = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
             (connection.step(head.as_bytes()).action, connection)

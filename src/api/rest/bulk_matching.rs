@@ -154,7 +154,9 @@ impl Context {
             let targets: Vec<EditTarget> = links.map(target).collect();
             let results = self.edit_all(&targets).await;
             let mut out = Vec::with_capacity(targets.len() * 64);
-            for (target, result) in targets.iter().zip(results.into_iter().chain(std::iter::repeat_with(|| Err(no_answer())))) {
+            for (target, result) in
+                targets.iter().zip(results.into_iter().chain(std::iter::repeat_with(|| Err(no_answer()))))
+            {
                 changed += u64::from(result.is_ok());
                 push_result(target, &result, &mut out);
             }

@@ -107,9 +107,8 @@ impl Context {
         let pending = self.begin_keyed(&create)?;
         let created = self.create_with_quota(create, pending).await?;
         // A link that this request has created comes with known visits: zero.
-        let is_repeated = created.counts.is_none()
-            && idempotency.is_some()
-            && created.link.labels.idempotency == idempotency;
+        let is_repeated =
+            created.counts.is_none() && idempotency.is_some() && created.link.labels.idempotency == idempotency;
         Ok((created, is_repeated))
     }
 

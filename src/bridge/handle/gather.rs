@@ -14,7 +14,8 @@ use carom_shards::Code;
 use super::batch::{AnswerSlot, BatchAnswer, GATHER_TOKEN, Gather, Gathers, PLACE_BITS};
 use super::{ServiceHandle, fresh_code_of};
 use crate::bridge::{
-    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket, WriterAnswer, WriterOrder,
+    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket,
+    WriterAnswer, WriterOrder,
 };
 use carom_limits::{ANSWER_TIME_MAX, REMOVED_WHILE_LOADING_MAX};
 use carom_model::access::idempotency::PendingCreate;

@@ -386,7 +386,10 @@ impl<'s> Committer<'s> {
         }
         if self.without_visits > 0 {
             let links = readable::count(self.without_visits, "link");
-            let _ = writeln!(messages, "note: {links} without their visits: the node counts visits together with its fleet");
+            let _ = writeln!(
+                messages,
+                "note: {links} without their visits: the node counts visits together with its fleet"
+            );
         }
         let ImportSummary { taken, unchanged, refused, time, visits, .. } = self.summary;
         let begin = if self.setup.dry_run { "dry run: would import" } else { "imported" };

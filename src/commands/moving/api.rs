@@ -24,14 +24,20 @@ const KUTT_PAGE: u64 = 50;
 pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<dyn LinkSource>, String> {
     let url = match (url, shortener) {
         (Some(url), _) if url.starts_with("http://") || url.starts_with("https://") => url,
-        (Some(url), _) => return Err(format!("invalid value for --url: {url}; expected an http:// or https:// address")),
+        (Some(url), _) => {
+            return Err(format!("invalid value for --url: {url}; expected an http:// or https:// address"));
+        }
         (None, Shortener::Bitly) => BITLY,
-        (None, _) => return Err(format!("--from {} needs a file, or the address of its API with --url", shortener.as_str())),
+        (None, _) => {
+            return Err(format!("--from {} needs a file, or the address of its API with --url", shortener.as_str()));
+        }
     };
     let client = |header| ApiClient::new(url, Some((header, key)));
     let counter = Counter { shortener, number: 0, announced: None };
     Ok(match shortener {
-        Shortener::Shlink => Box::new(ShlinkApi { client: client(KeyHeader::Named("X-Api-Key")), counter, page: 1, pages: 1 }),
+        Shortener::Shlink => {
+            Box::new(ShlinkApi { client: client(KeyHeader::Named("X-Api-Key")), counter, page: 1, pages: 1 })
+        }
         Shortener::Yourls => {
             Box::new(YourlsApi { client: ApiClient::new(url, None), key: key.to_owned(), counter, start: 0 })
         }
@@ -92,10 +98,7 @@ impl LinkSource for ShlinkApi {
         if self.page > self.pages {
             return Ok(None);
         }
-        let path = format!(
-            "/rest/v3/short-urls?page={}&itemsPerPage={SHLINK_PAGE}&orderBy=dateCreated-ASC",
-            self.page
-        );
+        let path = format!("/rest/v3/short-urls?page={}&itemsPerPage={SHLINK_PAGE}&orderBy=dateCreated-ASC", self.page);
         let page = self.client.get(&path).map_err(told)?;
         let mut items = items(Shortener::Shlink, "/shortUrls/data", &page)?;
         let number = |name: &str| page.pointer(&format!("/shortUrls/pagination/{name}")).and_then(Value::as_u64);
@@ -119,7 +122,8 @@ impl ShlinkApi {
     fn rules_of(&self, item: &Value) -> Result<Value, String> {
         let code = escaped(item["shortCode"].as_str().unwrap_or_default());
         let domain = item["domain"].as_str().map_or(String::new(), |domain| format!("?domain={}", escaped(domain)));
-        let mut answer = self.client.get(&format!("/rest/v3/short-urls/{code}/redirect-rules{domain}")).map_err(told)?;
+        let mut answer =
+            self.client.get(&format!("/rest/v3/short-urls/{code}/redirect-rules{domain}")).map_err(told)?;
         Ok(answer["redirectRules"].take())
     }
 }
@@ -171,11 +175,13 @@ impl LinkSource for BitlyApi {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         if self.groups.is_none() {
             let answer = self.client.get("/v4/groups").map_err(told)?;
-            let groups = answer["groups"].as_array().ok_or("the API answers without groups; check the address of the API")?;
+            let groups =
+                answer["groups"].as_array().ok_or("the API answers without groups; check the address of the API")?;
             self.groups = Some(groups.iter().filter_map(|group| group["guid"].as_str().map(str::to_owned)).collect());
         }
         let Some(group) = self.groups.as_ref().and_then(|groups| groups.front()) else { return Ok(None) };
-        let after = if self.after.is_empty() { String::new() } else { format!("&search_after={}", escaped(&self.after)) };
+        let after =
+            if self.after.is_empty() { String::new() } else { format!("&search_after={}", escaped(&self.after)) };
         let path = format!("/v4/groups/{}/bitlinks?size={BITLY_PAGE}&archived=both{after}", escaped(group));
         let page = self.client.get(&path).map_err(told)?;
         let mut items = items(Shortener::Bitly, "/links", &page)?;

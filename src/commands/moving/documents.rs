@@ -31,7 +31,9 @@ impl<R: Read> Read for Bounded<R> {
         let len = self.inner.read(out)?;
         let left = self.left.load(Ordering::Relaxed);
         let Some(left) = left.checked_sub(len as u64) else {
-            let why = format!("a JSON document is longer than {MOVED_DOCUMENT_MAX} bytes; split it, or use one link per line");
+            let why = format!(
+                "a JSON document is longer than {MOVED_DOCUMENT_MAX} bytes; split it, or use one link per line"
+            );
             return Err(std::io::Error::other(why));
         };
         self.left.store(left, Ordering::Relaxed);

@@ -85,16 +85,14 @@ impl ApiClient {
 }
 
 /// Sends a request until it has a final response.
-fn repeat(
-    url: &str,
-    send: impl Fn() -> Result<Response<ureq::Body>, ureq::Error>,
-) -> Result<Value, ApiFailure> {
+fn repeat(url: &str, send: impl Fn() -> Result<Response<ureq::Body>, ureq::Error>) -> Result<Value, ApiFailure> {
     let mut wait = WAIT;
     for tries in 1.. {
         let (failure, asked) = match send() {
             Ok(mut answer) => {
                 let status = answer.status().as_u16();
-                let asked = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+                let asked =
+                    answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
                 match answer.body_mut().with_config().limit(MOVED_DOCUMENT_MAX).read_to_vec() {
                     Ok(body) if status == 200 => return parsed(url, &body),
                     Ok(body) => (refused(url, status, &body), asked.map(Duration::from_secs)),

@@ -67,7 +67,8 @@ impl MovingLines {
         let links = match self.source.next() {
             Ok(Some(links)) => links,
             ended => {
-                let of = |place: &Mutex<Option<String>>, text| *place.lock().unwrap_or_else(PoisonError::into_inner) = text;
+                let of =
+                    |place: &Mutex<Option<String>>, text| *place.lock().unwrap_or_else(PoisonError::into_inner) = text;
                 of(&self.progress.failure, ended.err());
                 of(&self.progress.remark, self.source.remark());
                 self.is_ended = true;

@@ -82,7 +82,9 @@ impl Shortener {
             Shortener::Shlink | Shortener::Csv => (shlink_name(&fields), shlink(&fields).map(|link| vec![link])),
             Shortener::Yourls => (yourls_name(&fields), yourls(&fields).map(|link| vec![link])),
             Shortener::Bitly => (fields.text("id").unwrap_or_default().to_owned(), bitly(&fields)),
-            Shortener::Kutt => (fields.text("address").unwrap_or_default().to_owned(), kutt(&fields).map(|link| vec![link])),
+            Shortener::Kutt => {
+                (fields.text("address").unwrap_or_default().to_owned(), kutt(&fields).map(|link| vec![link]))
+            }
         };
         let mut found = |name: String, link| {
             *number += 1;
@@ -315,7 +317,10 @@ mod tests {
         ], "pagination": {"pagesCount": 1}}});
         let links = links(Shortener::Shlink, page);
         let sale = links[0].clone().unwrap();
-        assert_eq!((sale.name(), sale.visits, sale.max_visits), ("go.example/sale".to_owned(), Some((12, 3)), Some(50)));
+        assert_eq!(
+            (sale.name(), sale.visits, sale.max_visits),
+            ("go.example/sale".to_owned(), Some((12, 3)), Some(50))
+        );
         assert_eq!((sale.created_ms, sale.until_ms), (Some(1_767_323_045_000), Some(1_798_761_600_000)));
         assert_eq!((sale.tags, sale.crawlable, sale.forward_query), (vec!["a".into(), "b".into()], true, Some(false)));
         let old = links[1].clone().unwrap();

@@ -215,7 +215,8 @@ impl<R: Read + Send> LinkSource for SqlDump<R> {
     }
 
     fn remark(&self) -> Option<String> {
-        (self.number == 0).then(|| "the dump has no rows of a table whose name ends with url, such as yourls_url".to_owned())
+        (self.number == 0)
+            .then(|| "the dump has no rows of a table whose name ends with url, such as yourls_url".to_owned())
     }
 }
 

@@ -36,7 +36,10 @@ const NAMES: &[(Column, &[&str])] = &[
     (Column::Since, &["validsince", "starts", "startdate"]),
     (Column::Until, &["validuntil", "expires", "expiresat", "expirein", "expirationdate", "expiration"]),
     (Column::MaxVisits, &["maxvisits"]),
-    (Column::Visits, &["visits", "visitscount", "visitcount", "clicks", "totalclicks", "engagements", "totalengagements"]),
+    (
+        Column::Visits,
+        &["visits", "visitscount", "visitcount", "clicks", "totalclicks", "engagements", "totalengagements"],
+    ),
     (Column::Bots, &["botvisits", "bots"]),
     (Column::Archived, &["archived"]),
 ];
@@ -165,7 +168,9 @@ impl<'r> Row<'r> {
             max_visits: self.number(Column::MaxVisits, "the maximum number of visits")?,
             title: self.text(Column::Title).map(str::to_owned),
             tags: tags.map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
-            archived: self.text(Column::Archived).is_some_and(|text| ["true", "yes", "1"].contains(&&*text.to_lowercase())),
+            archived: self
+                .text(Column::Archived)
+                .is_some_and(|text| ["true", "yes", "1"].contains(&&*text.to_lowercase())),
             visits: visits.map(|total| (total, bots)),
             ..MovedLink::default()
         })

@@ -58,7 +58,9 @@ fn each_line_is_carried_out_in_order() {
             json!({"shortCode": "d", "domain": "nowhere.test", "delete": true}),
             json!({"shortCode": "d", "change": {"archived": true}}),
         ];
-        let body = lines(&body) + "not JSON\n\n" + &lines(&[json!({"shortCode": "c", "addTags": ["x".repeat(4_000), "y".repeat(90)]})]);
+        let body = lines(&body)
+            + "not JSON\n\n"
+            + &lines(&[json!({"shortCode": "c", "addTags": ["x".repeat(4_000), "y".repeat(90)]})]);
         let dry: Vec<u64> = send_all(&node, &format!("{CHANGES}?dryRun=true"), body.as_bytes())
             .iter()
             .map(|result| result["status"].as_u64().unwrap())
@@ -68,7 +70,10 @@ fn each_line_is_carried_out_in_order() {
         let told = send_all(&node, CHANGES, body.as_bytes());
         let seen: Vec<(u64, u64)> =
             told.iter().map(|one| (one["line"].as_u64().unwrap(), one["status"].as_u64().unwrap())).collect();
-        let expected = [200, 200, 404, 404, 400, 400, 400, 404, 200, 400].into_iter().zip(1..).map(|(status, line)| (line, status));
+        let expected = [200, 200, 404, 404, 400, 400, 400, 404, 200, 400]
+            .into_iter()
+            .zip(1..)
+            .map(|(status, line)| (line, status));
         assert_eq!(seen, expected.chain([(12, 409)]).collect::<Vec<(u64, u64)>>());
         assert_eq!((&told[0]["shortCode"], &told[4]["error"]["invalidElements"]), (&json!("a"), &json!(["colour"])));
         let a = record(&mut wire, "a");
@@ -79,7 +84,8 @@ fn each_line_is_carried_out_in_order() {
         assert_eq!(everybody_gets(&mut wires(&node), "/b").0, 404);
         assert_eq!(everybody_gets(&mut wires(&node), "/d").0, 410);
         // A repetition finds everything as it is.
-        let again: Vec<u64> = send_all(&node, CHANGES, body.as_bytes()).iter().map(|one| one["status"].as_u64().unwrap()).collect();
+        let again: Vec<u64> =
+            send_all(&node, CHANGES, body.as_bytes()).iter().map(|one| one["status"].as_u64().unwrap()).collect();
         assert_eq!(again, [200, 404, 404, 404, 400, 400, 400, 404, 200, 400, 409]);
         node.terminate();
     });
@@ -103,7 +109,8 @@ fn many_lines_reach_all_links() {
     let told = send_all(&node, CHANGES, lines(&edits).as_bytes());
     assert!(told.len() == count && told.iter().all(|one| one["status"] == 200), "{:?}", told.first());
     wait_for_lists(&node);
-    let total = node.wire().get(&format!("{SHORT_URLS}?tags[]=t")).json()["shortUrls"]["pagination"]["totalItems"].clone();
+    let total =
+        node.wire().get(&format!("{SHORT_URLS}?tags[]=t")).json()["shortUrls"]["pagination"]["totalItems"].clone();
     assert_eq!(total, json!(count / 3 * 2));
     node.terminate();
 }
@@ -164,14 +171,16 @@ fn a_filter_is_counted_before_its_links_change() {
 fn an_app_edits_its_own_links_only() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path()).cores(2);
-    let [own, other, reader, all] = [("shop", "write-own"), ("mail", "write-own"), ("mail", "read"), ("ops", "write-all")]
-        .map(|(name, role)| new_key(&setup, name, role));
+    let [own, other, reader, all] =
+        [("shop", "write-own"), ("mail", "write-own"), ("mail", "read"), ("ops", "write-all")]
+            .map(|(name, role)| new_key(&setup, name, role));
     let node = setup.start();
     let [mut own, mut other, mut reader, mut all] = [own, other, reader, all].map(|key| ApiClient::new(&node, &key));
     own.create(&json!({"longUrl": TARGET, "customSlug": "shop", "tags": ["t"]})).code();
     other.create(&json!({"longUrl": TARGET, "customSlug": "mail", "tags": ["t"]})).code();
     wait_until("lists", || own.get(SHORT_URLS).status == 200);
-    let (delete, line) = (json!({"delete": true}).to_string(), json!({"shortCode": "shop", "delete": true}).to_string());
+    let (delete, line) =
+        (json!({"delete": true}).to_string(), json!({"shortCode": "shop", "delete": true}).to_string());
     for (path, kind, body) in [(MATCHING, JSON, &delete), (CHANGES, KIND, &line)] {
         reader.ask("POST", path, kind, body).problem(403, ":forbidden");
     }

@@ -63,7 +63,11 @@ impl Other {
     }
 }
 
-fn serve(stream: TcpStream, answer: &impl Fn(&Asked) -> (u16, Value), seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn serve(
+    stream: TcpStream,
+    answer: &impl Fn(&Asked) -> (u16, Value),
+    seen: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut line = String::new();
     reader.read_line(&mut line)?;
@@ -129,11 +133,20 @@ fn shlink_links() -> Vec<Value> {
         link
     };
     let mut links = vec![
-        link("sale", json!({"visitsSummary": {"total": 12, "nonBots": 9, "bots": 3}, "tags": ["a", "b"], "title": "Sale"})),
+        link(
+            "sale",
+            json!({"visitsSummary": {"total": 12, "nonBots": 9, "bots": 3}, "tags": ["a", "b"], "title": "Sale"}),
+        ),
         link("sale", json!({"domain": "go.test", "longUrl": "https://example.org/go"})),
-        link("over", json!({"meta": {"validSince": null, "validUntil": "2026-01-01T00:00:00+00:00", "maxVisits": null}})),
-        link("few", json!({"meta": {"validSince": null, "validUntil": null, "maxVisits": 5},
-            "visitsSummary": {"total": 4, "nonBots": 4, "bots": 0}})),
+        link(
+            "over",
+            json!({"meta": {"validSince": null, "validUntil": "2026-01-01T00:00:00+00:00", "maxVisits": null}}),
+        ),
+        link(
+            "few",
+            json!({"meta": {"validSince": null, "validUntil": null, "maxVisits": 5},
+            "visitsSummary": {"total": 4, "nonBots": 4, "bots": 0}}),
+        ),
         link("rules", json!({"hasRedirectRules": true})),
         link("sp ace", json!({})),
         link("ftp", json!({"longUrl": "ftp://example.org/"})),
@@ -148,7 +161,10 @@ fn shlink(failures: u64, status: u16) -> Other {
     let (links, failed) = (shlink_links(), AtomicU64::new(0));
     Other::start(move |asked| {
         if asked.field("x-api-key") != "the-key" {
-            return (401, json!({"title": "Invalid API key", "detail": "Provided API key does not exist or is invalid."}));
+            return (
+                401,
+                json!({"title": "Invalid API key", "detail": "Provided API key does not exist or is invalid."}),
+            );
         }
         if asked.path == "/rest/v3/short-urls/rules/redirect-rules" {
             let condition = json!({"type": "query-param", "matchKey": "to", "matchValue": "special"});
@@ -217,7 +233,7 @@ fn an_interrupted_import_is_repeated() {
     let setup = setup(&dir.path().join("data"), 2);
     // A page that fails for a moment is asked for again.
     let other = shlink(2, 503);
-    ended(&import(&setup, &["--from", "shlink", "--url", &other.url(), "--dry-run"]), 1, "would import 1005 links");
+    ended(&import(&setup, &["--from", "shlink", "--url", &other.url(), "--dry-run"]), 1, "would import 1,005 links");
     assert_eq!(other.asked().iter().filter(|path| path.contains("page=2&")).count(), 3);
     // A page that is refused ends the import, after everything before it.
     let other = shlink(1, 400);
@@ -241,7 +257,10 @@ fn links_of_yourls_bitly_and_kutt_move_in() {
     let dir = tempfile::tempdir().unwrap();
     let setup = setup(&dir.path().join("data"), 1);
     let yourls = Other::start(|asked| {
-        assert_eq!((asked.path.as_str(), asked.parameter("signature").as_deref()), ("/yourls-api.php", Some("the-key")));
+        assert_eq!(
+            (asked.path.as_str(), asked.parameter("signature").as_deref()),
+            ("/yourls-api.php", Some("the-key"))
+        );
         let stats = json!({"total_links": "2", "total_clicks": "9"});
         let link = |keyword: &str| {
             json!({"shorturl": format!("https://s.test/{keyword}"), "url": "https://example.org/yourls", "title": "Y",
@@ -262,8 +281,13 @@ fn links_of_yourls_bitly_and_kutt_move_in() {
         match asked.path.split('?').next().unwrap() {
             "/v4/groups" => (200, json!({"groups": [{"guid": "G1"}]})),
             "/v4/groups/G1/bitlinks" => match asked.parameter("search_after").as_deref() {
-                None => (200, json!({"links": [link("bit.ly/b1", json!(["https://go.test/b-sale"]))], "pagination": {"search_after": "x=="}})),
-                Some("x%3D%3D") => (200, json!({"links": [link("go.test/b2", json!([]))], "pagination": {"search_after": ""}})),
+                None => (
+                    200,
+                    json!({"links": [link("bit.ly/b1", json!(["https://go.test/b-sale"]))], "pagination": {"search_after": "x=="}}),
+                ),
+                Some("x%3D%3D") => {
+                    (200, json!({"links": [link("go.test/b2", json!([]))], "pagination": {"search_after": ""}}))
+                }
                 other => panic!("{other:?}"),
             },
             "/v4/bitlinks/bit.ly/b1/clicks/summary" => (200, json!({"total_clicks": 5})),
@@ -271,7 +295,11 @@ fn links_of_yourls_bitly_and_kutt_move_in() {
             other => panic!("{other}"),
         }
     });
-    ended(&import(&setup, &["--from", "bitly", "--url", &bitly.url()]), 1, "line 2 (bit.ly/b1): the domain bit.ly is not served");
+    ended(
+        &import(&setup, &["--from", "bitly", "--url", &bitly.url()]),
+        1,
+        "line 2 (bit.ly/b1): the domain bit.ly is not served",
+    );
     let mapped = import(&setup, &["--from", "bitly", "--url", &bitly.url(), "--map-domain", "bit.ly=DEFAULT"]);
     ended(&mapped, 0, "imported 1 link, 2 unchanged");
     let kutt = Other::start(|asked| {
@@ -286,9 +314,13 @@ fn links_of_yourls_bitly_and_kutt_move_in() {
     });
     ended(&import(&setup, &["--from", "kutt", "--url", &kutt.url()]), 1, "line 2 (k2): is protected by a password");
     let node = setup.start();
-    for (host, path, target) in
-        [("s.test", "/y2", "yourls"), ("go.test", "/b-sale", "bitly"), ("s.test", "/b1", "bitly"), ("go.test", "/b2", "bitly"), ("s.test", "/k1", "kutt")]
-    {
+    for (host, path, target) in [
+        ("s.test", "/y2", "yourls"),
+        ("go.test", "/b-sale", "bitly"),
+        ("s.test", "/b1", "bitly"),
+        ("go.test", "/b2", "bitly"),
+        ("s.test", "/k1", "kutt"),
+    ] {
         assert_eq!(leads(&node, host, path), format!("https://example.org/{target}"));
     }
     assert!(visits(&node, "b-sale?domain=go.test")["total"].as_u64() >= Some(5));

@@ -82,8 +82,7 @@ fn bad_lines_are_named_and_the_rest_is_taken() {
         {\"longUrl\":\"https://example.org/3\"}";
     let (summary, messages) = run(&setup, input);
     assert_eq!(counts(&summary), (2, 1, 3));
-    for start in
-        ["line 3: not a JSON object", "line 4: shortCode belongs to another", "line 6: longUrl points to this"]
+    for start in ["line 3: not a JSON object", "line 4: shortCode belongs to another", "line 6: longUrl points to this"]
     {
         assert!(messages.contains(start), "{messages}");
     }
@@ -105,7 +104,7 @@ fn a_dry_run_decides_alike_and_changes_nothing() {
         let summary = import_by(sorted_bytes, &setup, &mut &input[..], &mut messages, None).unwrap();
         assert_eq!(counts(&summary), (20_001, 20_000, 1));
         let messages = String::from_utf8(messages).unwrap();
-        assert!(messages.contains("dry run: would import 20001 links") || messages.contains("20,001"), "{messages}");
+        assert!(messages.contains("dry run: would import 20,001 links"), "{messages}");
     }
     assert_eq!(setup.links.get(&Code::parse(b"c0000001").unwrap()).unwrap(), None);
     assert_eq!(setup.links.high_water(7).unwrap(), 0);
@@ -168,10 +167,7 @@ fn a_line_that_is_too_long_is_left_out_alone() {
     input.extend(b"{\"shortCode\":\"last\",\"longUrl\":\"https://example.org/\"}\n");
     let (summary, messages) = run(&setup(dir.path()), &input);
     assert_eq!(counts(&summary), (11, 0, 2));
-    assert!(
-        messages.contains("line 11: is longer") && messages.contains("line 12: not a JSON object"),
-        "{messages}"
-    );
+    assert!(messages.contains("line 11: is longer") && messages.contains("line 12: not a JSON object"), "{messages}");
 }
 
 #[test]
