@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use carom_shards::CodeSpace;
@@ -137,7 +138,9 @@ fn stand_in(settings: &mut Settings) -> Result<Scratch, Exit> {
         return Ok(Scratch(None));
     }
     let dir = std::env::temp_dir().join(format!("carom-dry-run-{}", std::process::id()));
-    fs::create_dir(&dir)
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&dir)
         .map_err(|error| Exit::new(Reason::DataNotWritable, format!("cannot create {}: {error}", dir.display())))?;
     settings.data_dir.clone_from(&dir);
     Ok(Scratch(Some(dir)))

@@ -173,7 +173,7 @@ impl Context {
             StoreRequest::Change { code: targets[at].code, patch, by: by.clone(), author: author.clone(), ticket }
         });
         let answers: Vec<ChangeAnswer> = poll_fn(|context| answers.poll(context)).await;
-        let result = |(at, answer)| {
+        let result = |(at, answer): (usize, ChangeAnswer)| {
             let target: &EditTarget = &targets[at];
             let link = changed(answer, &slug(at))?;
             if target.edit.lacks_room(&link) { Err(Problem::no_room_for_tags(&slug(at))) } else { Ok(()) }

@@ -5,6 +5,7 @@
 //! repeated request finds those of an interrupted one deleted already.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 
 use hyper::body::Incoming;
@@ -25,6 +26,7 @@ use crate::bridge::ListRequest;
 use crate::bridge::handle::LongKind;
 use crate::bridge::handle::long::LongRequest;
 use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX};
+use carom_model::link::Link;
 use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
 
 /// The largest number that clients in JavaScript can confirm exactly.
@@ -80,7 +82,7 @@ impl Context {
         let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
         let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
         let context = self.clone();
-        let run = move |outlet| async move {
+        let run = move |outlet: Outlet| async move {
             // A domain or app without links has nothing to edit.
             let left = if has_any { confirmed } else { 0 };
             context.edit_each(&filter, &edit, left, &long, &outlet).await;
@@ -145,7 +147,7 @@ impl Context {
                 }
             };
             let links = page.links.iter().take(usize::try_from(left).unwrap_or(usize::MAX)).zip(line + 1..);
-            let target = |(link, line): (&std::sync::Arc<carom_model::link::Link>, u64)| EditTarget {
+            let target = |(link, line): (&Arc<Link>, u64)| EditTarget {
                 line,
                 code: link.code,
                 domain: link.labels.domain.clone(),

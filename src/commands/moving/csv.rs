@@ -47,7 +47,7 @@ impl<R: Read> CsvReader<R> {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn next(&mut self) -> io::Result<Option<CsvRecord>> {
+    pub fn read(&mut self) -> io::Result<Option<CsvRecord>> {
         let separator = match self.separator {
             Some(separator) => separator,
             None => {
@@ -179,7 +179,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Vec<CsvRecord> {
         let mut reader = CsvReader::new(bytes);
-        std::iter::from_fn(|| reader.next().unwrap()).collect()
+        std::iter::from_fn(|| reader.read().unwrap()).collect()
     }
 
     fn cells(bytes: &[u8]) -> Vec<Vec<String>> {

@@ -61,22 +61,27 @@ impl<R: Read> Table<R> {
     }
 
     fn record(&mut self) -> Result<Option<CsvRecord>, String> {
-        self.records.next().map_err(|error| format!("the file cannot be read: {error}"))
+        self.records.read().map_err(|error| format!("the file cannot be read: {error}"))
     }
 
     /// Reads the names of the columns.
     fn head(&mut self) -> Result<Vec<Option<Column>>, String> {
         let Some(record) = self.record()? else { return Err("the file is empty".to_owned()) };
         let names = record.cells.map_err(|reason| format!("the first line of the file {reason}"))?;
-        let columns: Vec<Option<Column>> = names.iter().map(|name| column_of(name)).collect();
+        let mut columns: Vec<Option<Column>> = names.iter().map(|name| column_of(name)).collect();
         let has = |column| columns.contains(&Some(column));
         if !has(Column::LongUrl) || !has(Column::Slug) && !has(Column::ShortUrl) {
             return Err(format!(
                 "the first line of the file has the columns {names:?}; expected the names longUrl and shortCode (or shortUrl) among them"
             ));
         }
-        if let Some(at) = (1..columns.len()).find(|&at| columns[at].is_some() && columns[..at].contains(&columns[at])) {
-            return Err(format!("the column {:?} means the same as another column; remove one of them", names[at]));
+        for at in 1..columns.len() {
+            let is_second = columns[at].is_some() && columns[..at].contains(&columns[at]);
+            if is_second && matches!(columns[at], Some(Column::LongUrl | Column::Slug)) {
+                return Err(format!("the column {:?} means the same as another column; remove one of them", names[at]));
+            }
+            // Of all other columns, the first one counts.
+            columns[at] = columns[at].filter(|_| !is_second);
         }
         let unknown = names.iter().zip(&columns).filter(|(_, column)| column.is_none());
         self.ignored = unknown.map(|(name, _)| name.clone()).collect();
