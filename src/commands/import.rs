@@ -26,9 +26,7 @@ use crate::startup::domains::{domains_of, own_authorities};
 use crate::startup::preflight;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
-
-/// Name of the environment variable with the key of another shortener's API.
-const KEY_VARIABLE: &str = "CAROM_IMPORT_KEY";
+use carom_settings::keys::IMPORT_KEY_ENV;
 
 /// Words that an SQL dump may begin with.
 const SQL_WORDS: [&[u8]; 8] = [b"--", b"/*", b"SET", b"INSERT", b"CREATE", b"DROP", b"LOCK", b"START"];
@@ -154,10 +152,10 @@ fn key_of(file: Option<&Path>) -> Result<String, Exit> {
             let text = fs::read_to_string(file).map_err(|error| wrong(format!("{}: {error}", file.display())))?;
             (text, file.display().to_string())
         }
-        None => match std::env::var(KEY_VARIABLE) {
-            Ok(text) => (text, KEY_VARIABLE.to_owned()),
+        None => match std::env::var(IMPORT_KEY_ENV) {
+            Ok(text) => (text, IMPORT_KEY_ENV.to_owned()),
             Err(_) => {
-                let what = format!("the key of the API is missing; pass --key-file, or set {KEY_VARIABLE}");
+                let what = format!("the key of the API is missing; pass --key-file, or set {IMPORT_KEY_ENV}");
                 return Err(wrong(what));
             }
         },
