@@ -29,6 +29,11 @@ fn results(reply: &Reply) -> Vec<Value> {
     reply.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// As many tags as a link may have.
+fn full_set() -> Vec<String> {
+    (0..64).map(|number| format!("tag-{number}")).collect()
+}
+
 /// Asks for an edit of all links that match a filter.
 fn edit(wire: &mut Wire, query: &str, body: &Value) -> Reply {
     wire.ask("POST", &format!("{MATCHING}{query}"), JSON, body.to_string().as_bytes())
@@ -58,9 +63,7 @@ fn each_line_is_carried_out_in_order() {
             json!({"shortCode": "d", "domain": "nowhere.test", "delete": true}),
             json!({"shortCode": "d", "change": {"archived": true}}),
         ];
-        let body = lines(&body)
-            + "not JSON\n\n"
-            + &lines(&[json!({"shortCode": "c", "addTags": ["x".repeat(4_000), "y".repeat(90)]})]);
+        let body = lines(&body) + "not JSON\n\n" + &lines(&[json!({"shortCode": "c", "addTags": full_set()})]);
         let dry: Vec<u64> = send_all(&node, &format!("{CHANGES}?dryRun=true"), body.as_bytes())
             .iter()
             .map(|result| result["status"].as_u64().unwrap())
@@ -162,6 +165,17 @@ fn a_filter_is_counted_before_its_links_change() {
     let lines_instead = wire.ask("POST", CHANGES, JSON, b"{}");
     is_described(&node, "post", CHANGES, &lines_instead);
     lines_instead.problem(415, ":unsupported-media-type");
+    let kinds = [
+        json!({"shortCode": "other", "addTags": full_set()}),
+        json!({"shortCode": "other", "domain": null, "change": {"title": "T"}}),
+        json!({"shortCode": "none", "delete": true}),
+        json!({"shortCode": "other"}),
+        json!(7),
+    ];
+    let by_line = wire.ask("POST", CHANGES, KIND, lines(&kinds).as_bytes());
+    is_described(&node, "post", CHANGES, &by_line);
+    let statuses: Vec<Value> = results(&by_line).iter().map(|one| one["status"].clone()).collect();
+    assert_eq!(json!(statuses), json!([409, 200, 404, 400, 400]));
     let all = results(&edit(&mut wire, "?confirm=1", &json!({"change": {"title": "all"}})));
     assert_eq!(all.last(), Some(&json!({"complete": true, "changed": 1, "failed": 0})));
     node.terminate();
