@@ -252,7 +252,7 @@ fn an_interrupted_import_is_repeated() {
 }
 
 #[test]
-fn links_of_yourls_bitly_and_kutt_move_in() {
+fn links_of_yourls_and_kutt_move_in() {
     let dir = tempfile::tempdir().unwrap();
     let setup = setup(&dir.path().join("data"), 1);
     let yourls = Other::start(|asked| {
@@ -271,6 +271,29 @@ fn links_of_yourls_bitly_and_kutt_move_in() {
         }
     });
     ended(&import(&setup, &["--from", "yourls", "--url", &yourls.url()]), 0, "imported 2 links with 14 visits");
+    let kutt = Other::start(|asked| {
+        assert_eq!(asked.field("x-api-key"), "the-key");
+        let link = |address: &str, password: bool| {
+            json!({"id": address, "address": address, "target": "https://example.org/kutt", "password": password, "banned": false,
+                "created_at": "2025-06-01T10:00:00.000Z", "expire_in": null, "visit_count": 3, "description": null, "domain": null})
+        };
+        let all = [link("k1", false), link("k2", true)];
+        let skip: usize = asked.parameter("skip").unwrap().parse().unwrap();
+        (200, json!({"total": 2, "limit": 50, "skip": skip, "data": all.iter().skip(skip).collect::<Vec<_>>()}))
+    });
+    ended(&import(&setup, &["--from", "kutt", "--url", &kutt.url()]), 1, "line 2 (k2): is protected by a password");
+    let node = setup.start();
+    for (path, target) in [("/y2", "yourls"), ("/k1", "kutt")] {
+        assert_eq!(leads(&node, "s.test", path), format!("https://example.org/{target}"));
+    }
+    assert!(visits(&node, "k1")["total"].as_u64() >= Some(3));
+    node.terminate();
+}
+
+#[test]
+fn links_of_bitly_move_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = setup(&dir.path().join("data"), 1);
     let bitly = Other::start(|asked| {
         assert_eq!(asked.field("authorization"), "Bearer the-key");
         let link = |id: &str, custom: Value| {
@@ -301,26 +324,9 @@ fn links_of_yourls_bitly_and_kutt_move_in() {
     );
     let mapped = import(&setup, &["--from", "bitly", "--url", &bitly.url(), "--map-domain", "bit.ly=DEFAULT"]);
     ended(&mapped, 0, "imported 1 link, 2 unchanged");
-    let kutt = Other::start(|asked| {
-        assert_eq!(asked.field("x-api-key"), "the-key");
-        let link = |address: &str, password: bool| {
-            json!({"id": address, "address": address, "target": "https://example.org/kutt", "password": password, "banned": false,
-                "created_at": "2025-06-01T10:00:00.000Z", "expire_in": null, "visit_count": 3, "description": null, "domain": null})
-        };
-        let all = [link("k1", false), link("k2", true)];
-        let skip: usize = asked.parameter("skip").unwrap().parse().unwrap();
-        (200, json!({"total": 2, "limit": 50, "skip": skip, "data": all.iter().skip(skip).collect::<Vec<_>>()}))
-    });
-    ended(&import(&setup, &["--from", "kutt", "--url", &kutt.url()]), 1, "line 2 (k2): is protected by a password");
     let node = setup.start();
-    for (host, path, target) in [
-        ("s.test", "/y2", "yourls"),
-        ("go.test", "/b-sale", "bitly"),
-        ("s.test", "/b1", "bitly"),
-        ("go.test", "/b2", "bitly"),
-        ("s.test", "/k1", "kutt"),
-    ] {
-        assert_eq!(leads(&node, host, path), format!("https://example.org/{target}"));
+    for (host, path) in [("go.test", "/b-sale"), ("s.test", "/b1"), ("go.test", "/b2")] {
+        assert_eq!(leads(&node, host, path), "https://example.org/bitly");
     }
     assert!(visits(&node, "b-sale?domain=go.test")["total"].as_u64() >= Some(5));
     node.terminate();
