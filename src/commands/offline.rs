@@ -8,7 +8,7 @@ use crate::commands::cli::{FileOrStdio, KeyPlace};
 use crate::services::readers::export::{self, ExportError};
 use crate::startup::bypass;
 use crate::startup::code_secret;
-use crate::startup::data_dir::{OpenStore, api_keys, lock, open_store, store_exit};
+use crate::startup::data_dir::{api_keys, lock, open_store, store_exit};
 use crate::startup::files;
 use crate::startup::logging;
 use carom_settings::exit::{Exit, Reason};
