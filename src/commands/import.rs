@@ -16,7 +16,7 @@ use super::moving::documents::Documents;
 use super::moving::lines::MovingLines;
 use super::moving::moved_link::MovedDomains;
 use super::moving::shorteners::Shortener;
-use super::moving::source::LinkSource;
+use super::moving::source::MovingSource;
 use super::moving::sql_dump::SqlDump;
 use super::moving::tables::Table;
 use super::offline::{incomplete, settings_of};
@@ -167,7 +167,7 @@ fn key_of(file: Option<&Path>) -> Result<String, Exit> {
 }
 
 /// Returns the links of a file. Its first bytes tell whether it is JSON, SQL or CSV.
-fn source_of_file(shortener: Shortener, file: &FileOrStdio) -> Result<(Box<dyn LinkSource>, Option<u64>), Exit> {
+fn source_of_file(shortener: Shortener, file: &FileOrStdio) -> Result<(Box<dyn MovingSource>, Option<u64>), Exit> {
     let (input, len) = open_input(file)?;
     let mut input = BufReader::new(input);
     let begin = input.fill_buf().map_err(|error| Exit::new(Reason::Usage, format!("cannot read the file: {error}")))?;
@@ -177,7 +177,7 @@ fn source_of_file(shortener: Shortener, file: &FileOrStdio) -> Result<(Box<dyn L
     let is_json = text.starts_with(b"{") || text.starts_with(b"[");
     let is_sql =
         SQL_WORDS.iter().any(|word| text.get(..word.len()).is_some_and(|text| text.eq_ignore_ascii_case(word)));
-    let source: Box<dyn LinkSource> = match shortener {
+    let source: Box<dyn MovingSource> = match shortener {
         Shortener::Yourls if is_sql => Box::new(SqlDump::new(input)),
         Shortener::Csv => Box::new(Table::new(input)),
         _ if is_json => {

@@ -17,7 +17,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeLength, CounterValue, GeneratedCode, Issuer, Segment};
 
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, name_of, parse_all, same};
-use super::import_report::{Finding, ReportFile};
+use super::import_report::{ImportFinding, ReportFile};
 use super::import_setup::{ImportError, ImportSetup, ImportSummary};
 use super::import_visits::{ImportedVisits, VisitImport};
 use crate::services::maintenance::disk_guard::DiskGuard;
@@ -201,7 +201,7 @@ impl<'s> Committer<'s> {
         for item in &chunk.items {
             if let Err(reason) = self.decide(&chunk, item)? {
                 let name = if self.setup.moving.is_some() { name_of(&chunk, item) } else { String::new() };
-                findings.push(Finding::rejected(item.line, name, reason.to_owned()));
+                findings.push(ImportFinding::rejected(item.line, name, reason.to_owned()));
             }
         }
         findings.extend(self.setup.moving.iter().flat_map(|moving| moving.take_findings()));
@@ -349,7 +349,7 @@ impl<'s> Committer<'s> {
         Ok(self.fresh.pop().expect("it was just filled").to_code())
     }
 
-    fn report(&mut self, findings: &[Finding], messages: &mut dyn Write) -> Result<(), ImportError> {
+    fn report(&mut self, findings: &[ImportFinding], messages: &mut dyn Write) -> Result<(), ImportError> {
         for finding in findings {
             *(if finding.is_taken { &mut self.summary.cut } else { &mut self.summary.refused }) += 1;
             if let Some(report) = &mut self.report {

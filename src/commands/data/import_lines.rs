@@ -11,7 +11,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use serde::Deserialize;
 
-use super::import_report::Finding;
+use super::import_report::ImportFinding;
 use super::import_setup::ImportSetup;
 use crate::services::readers::ndjson::{self, Line};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
@@ -127,7 +127,7 @@ pub(super) struct Parsed {
     pub(super) generation: u64,
     pub(super) records: Vec<u8>,
     pub(super) items: Vec<Item>,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<ImportFinding>,
     pub(super) input_bytes: u64,
     pub(super) failure: Option<StoreError>,
 }
@@ -178,7 +178,7 @@ fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Pa
                     let is_moved = setup.moving.is_some();
                     let named = if is_moved { serde_json::from_slice::<Named>(text).ok() } else { None };
                     let name = named.map(|named| named.to_name()).unwrap_or_default();
-                    parsed.findings.push(Finding::rejected(line, name, error.to_string()));
+                    parsed.findings.push(ImportFinding::rejected(line, name, error.to_string()));
                 }
             }
         }
@@ -186,7 +186,7 @@ fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Pa
     }
     if let Some(line) = chunk.too_long {
         let reason = format!("is longer than {IMPORT_LINE_MAX} bytes");
-        parsed.findings.push(Finding::rejected(line, String::new(), reason));
+        parsed.findings.push(ImportFinding::rejected(line, String::new(), reason));
     }
     parsed
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// A line of the input, and what is wrong with it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Finding {
+pub struct ImportFinding {
     /// The number of the line, or of the link in its source, counted from 1.
     pub line: u64,
     /// The name of the short URL; empty if it is unknown.
@@ -19,15 +19,15 @@ pub struct Finding {
     pub is_taken: bool,
 }
 
-impl Finding {
+impl ImportFinding {
     /// Returns the finding for a rejected line.
-    pub fn rejected(line: u64, name: String, reason: String) -> Finding {
-        Finding { line, name, reason, is_taken: false }
+    pub fn rejected(line: u64, name: String, reason: String) -> ImportFinding {
+        ImportFinding { line, name, reason, is_taken: false }
     }
 
     /// Returns the text for people.
     pub fn to_text(&self) -> String {
-        let Finding { line, name, reason, is_taken } = self;
+        let ImportFinding { line, name, reason, is_taken } = self;
         let shown: String = name.chars().filter(|sign| !sign.is_control()).take(80).collect();
         let name = if shown.is_empty() { shown } else { format!(" ({shown})") };
         let taken = if *is_taken { "imported, but " } else { "" };
@@ -61,8 +61,8 @@ impl ReportFile {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn add(&mut self, finding: &Finding) -> io::Result<()> {
-        let Finding { line, name, reason, is_taken } = finding;
+    pub fn add(&mut self, finding: &ImportFinding) -> io::Result<()> {
+        let ImportFinding { line, name, reason, is_taken } = finding;
         let short_url = Some(name.as_str()).filter(|name| !name.is_empty());
         serde_json::to_writer(&mut self.0, &Entry { line: *line, short_url, imported: *is_taken, reason })?;
         self.0.write_all(b"\n")
@@ -86,8 +86,8 @@ mod tests {
         let (dir, reason) = (tempfile::tempdir().unwrap(), "longUrl is missing".to_owned());
         let path = dir.path().join("report.ndjson");
         let mut file = ReportFile::create(&path).unwrap();
-        let rejected = Finding::rejected(3, "go.example/a\u{7}".to_owned(), reason.clone());
-        let taken = Finding { line: 4, name: String::new(), reason, is_taken: true };
+        let rejected = ImportFinding::rejected(3, "go.example/a\u{7}".to_owned(), reason.clone());
+        let taken = ImportFinding { line: 4, name: String::new(), reason, is_taken: true };
         assert_eq!(rejected.to_text(), "line 3 (go.example/a): longUrl is missing");
         assert_eq!(taken.to_text(), "line 4: imported, but longUrl is missing");
         [&rejected, &taken].into_iter().for_each(|finding| file.add(finding).unwrap());

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::http::{ApiClient, ApiFailure, KeyHeader, escaped};
 use super::shorteners::Shortener;
-use super::source::{FoundLink, LinkSource};
+use super::source::{FoundLink, MovingSource};
 
 /// Address of Bitly's API.
 const BITLY: &str = "https://api-ssl.bitly.com";
@@ -21,7 +21,7 @@ const KUTT_PAGE: u64 = 50;
 ///
 /// # Errors
 /// A description of what is missing.
-pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<dyn LinkSource>, String> {
+pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<dyn MovingSource>, String> {
     let url = match (url, shortener) {
         (Some(url), _) if url.starts_with("http://") || url.starts_with("https://") => url,
         (Some(url), _) => {
@@ -93,7 +93,7 @@ struct ShlinkApi {
     pages: u64,
 }
 
-impl LinkSource for ShlinkApi {
+impl MovingSource for ShlinkApi {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         if self.page > self.pages {
             return Ok(None);
@@ -135,7 +135,7 @@ struct YourlsApi {
     start: u64,
 }
 
-impl LinkSource for YourlsApi {
+impl MovingSource for YourlsApi {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         let (limit, start) = (YOURLS_PAGE.to_string(), self.start.to_string());
         let form = [
@@ -171,7 +171,7 @@ struct BitlyApi {
     has_clicks: bool,
 }
 
-impl LinkSource for BitlyApi {
+impl MovingSource for BitlyApi {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         if self.groups.is_none() {
             let answer = self.client.get("/v4/groups").map_err(told)?;
@@ -220,7 +220,7 @@ struct KuttApi {
     skip: u64,
 }
 
-impl LinkSource for KuttApi {
+impl MovingSource for KuttApi {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         let page = self.client.get(&format!("/api/v2/links?limit={KUTT_PAGE}&skip={}", self.skip)).map_err(told)?;
         let items = items(Shortener::Kutt, "/data", &page)?;

@@ -8,7 +8,7 @@ use serde_json::de::IoRead;
 use serde_json::{Deserializer, StreamDeserializer, Value};
 
 use super::shorteners::Shortener;
-use super::source::{FoundLink, LinkSource};
+use super::source::{FoundLink, MovingSource};
 use carom_limits::MOVED_DOCUMENT_MAX;
 
 /// The links of a JSON file.
@@ -50,7 +50,7 @@ impl<R: Read> Documents<R> {
     }
 }
 
-impl<R: Read + Send> LinkSource for Documents<R> {
+impl<R: Read + Send> MovingSource for Documents<R> {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         let Some(document) = self.values.next() else { return Ok(None) };
         self.left.store(MOVED_DOCUMENT_MAX, Ordering::Relaxed);

@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::moved_link::MovedDomains;
-use super::source::LinkSource;
-use crate::commands::data::import_report::Finding;
+use super::source::MovingSource;
+use crate::commands::data::import_report::ImportFinding;
 
 /// Results of the reading, which the thread of the import collects.
 #[derive(Debug, Default)]
 pub struct MovingProgress {
     /// Links read so far.
     pub links: AtomicU64,
-    findings: Mutex<Vec<Finding>>,
+    findings: Mutex<Vec<ImportFinding>>,
     failure: Mutex<Option<String>>,
     remark: Mutex<Option<String>>,
 }
 
 impl MovingProgress {
     /// Returns the links that carom cannot take, or not as a whole, since the last call.
-    pub fn take_findings(&self) -> Vec<Finding> {
+    pub fn take_findings(&self) -> Vec<ImportFinding> {
         std::mem::take(&mut self.findings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -35,14 +35,14 @@ impl MovingProgress {
     }
 
     fn note(&self, line: u64, name: &str, reason: impl Into<String>, is_taken: bool) {
-        let finding = Finding { line, name: name.to_owned(), reason: reason.into(), is_taken };
+        let finding = ImportFinding { line, name: name.to_owned(), reason: reason.into(), is_taken };
         self.findings.lock().unwrap_or_else(PoisonError::into_inner).push(finding);
     }
 }
 
 /// The lines of a source. After a failure of the source, the lines end, so that all links before it are imported.
 pub struct MovingLines {
-    source: Box<dyn LinkSource>,
+    source: Box<dyn MovingSource>,
     domains: MovedDomains,
     progress: Arc<MovingProgress>,
     pending: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct MovingLines {
 
 impl MovingLines {
     /// Returns the lines of a source, and the place for its results.
-    pub fn new(source: Box<dyn LinkSource>, domains: MovedDomains) -> (MovingLines, Arc<MovingProgress>) {
+    pub fn new(source: Box<dyn MovingSource>, domains: MovedDomains) -> (MovingLines, Arc<MovingProgress>) {
         let progress = Arc::new(MovingProgress::default());
         let (pending, shared) = (Vec::new(), Arc::clone(&progress));
         (MovingLines { source, domains, progress: shared, pending, taken: 0, lines: 0, is_ended: false }, progress)

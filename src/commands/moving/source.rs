@@ -14,7 +14,7 @@ pub struct FoundLink {
 }
 
 /// A place from which links are read, some at a time.
-pub trait LinkSource: Send {
+pub trait MovingSource: Send {
     /// Returns the next links; `None` after the last one. Blocks.
     ///
     /// # Errors

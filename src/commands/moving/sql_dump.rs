@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use serde_json::{Map, Value};
 
 use super::shorteners::Shortener;
-use super::source::{FoundLink, LinkSource};
+use super::source::{FoundLink, MovingSource};
 use carom_limits::IMPORT_LINE_MAX;
 
 /// Columns of the table, in the order in which YOURLS creates them.
@@ -204,7 +204,7 @@ impl<R: Read> SqlDump<R> {
     }
 }
 
-impl<R: Read + Send> LinkSource for SqlDump<R> {
+impl<R: Read + Send> MovingSource for SqlDump<R> {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         let rows = self.rows().map_err(|error| format!("the dump cannot be read: {error}"))?;
         let mut links = Vec::with_capacity(rows.len());

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::csv::{CsvReader, CsvRecord};
 use super::moved_link::{MovedLink, instant, split_short_url};
-use super::source::{FoundLink, LinkSource};
+use super::source::{FoundLink, MovingSource};
 
 /// The meaning of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +89,7 @@ impl<R: Read> Table<R> {
     }
 }
 
-impl<R: Read + Send> LinkSource for Table<R> {
+impl<R: Read + Send> MovingSource for Table<R> {
     fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
         let columns = match self.columns.take() {
             Some(columns) => columns,
