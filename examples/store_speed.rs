@@ -86,6 +86,8 @@ fn run_import(dir: &Path, file: &str) {
     std::fs::create_dir_all(dir).unwrap();
     let mut input = File::open(file).unwrap();
     let setup = ImportSetup {
+        dry_run: false,
+        moving: None,
         of_fleet: false,
         links: open(dir),
         data_dir: dir.to_owned(),
@@ -97,7 +99,7 @@ fn run_import(dir: &Path, file: &str) {
         total_bytes: input.metadata().ok().map(|metadata| metadata.len()),
         terminal: false,
     };
-    import::import(&setup, &mut input, &mut std::io::stderr()).unwrap();
+    import::import(&setup, &mut input, &mut std::io::stderr(), None).unwrap();
 }
 
 fn run_export(dir: &Path, file: &str) {

@@ -53,7 +53,8 @@ enum Seen {
 pub(crate) fn check_connection(input: &[u8]) {
     let (cuts, stream) = input.split_at(input.len().min(4));
     // A body of any length is a mode of its own.
-    let bounds = Bounds { stream_path: "/rest/v3/short-urls/bulk", ..Bounds::default() };
+    let bounds =
+        Bounds { stream_paths: &["/rest/v3/short-urls/bulk", "/rest/v3/short-urls/bulk/changes"], ..Bounds::default() };
     for begin in [Connection::for_redirects(), Connection::proxied()] {
         check_pieces(begin.within(bounds), cuts, stream);
     }

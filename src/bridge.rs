@@ -62,6 +62,12 @@ use carom_tls::identity::TlsIdentity;
 /// Path of the bulk import, whose requests may have bodies of any length.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
 
+/// Path of changes and deletions of many links, one a line.
+pub const CHANGES_PATH: &str = "/rest/v3/short-urls/bulk/changes";
+
+/// Paths whose requests may have bodies of any length.
+pub const STREAM_PATHS: &[&str] = &[BULK_PATH, CHANGES_PATH];
+
 /// A request of a core to the readers of the store.
 #[derive(Debug)]
 pub enum ReadRequest {

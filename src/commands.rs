@@ -6,5 +6,7 @@ pub mod app;
 pub mod backup;
 pub mod cli;
 pub mod data;
+pub mod import;
+pub mod moving;
 pub mod offline;
 pub mod status;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs};
-use carom::commands::{app, backup, offline, status};
+use carom::commands::{app, backup, import, offline, status};
 use carom::node;
 use carom::startup::logging;
 use carom_settings::exit::Exit;
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let done = match Cli::read().command {
         Command::Serve(arguments) => serve(arguments),
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
-        Command::Import { data_dir, config, file } => offline::import(data_dir, config.as_deref(), &file),
+        Command::Import(arguments) => import::run(arguments),
         Command::Export { data_dir, file } => offline::export(data_dir, &file),
         Command::Status(arguments) => status::status(&arguments),
         Command::Top(arguments) => status::top(&arguments),

@@ -97,7 +97,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rustls", &["crates/tls/", "crates/http/src/tls.rs", "crates/redis/"]),
     ("x509_parser", &["crates/tls/src/identity.rs"]),
     ("rustls_native_certs", &["crates/tls/src/trust.rs"]),
-    ("ureq", &["src/services/host_lists/http_text.rs"]),
+    ("ureq", &["src/services/host_lists/http_text.rs", "src/commands/moving/http.rs"]),
     ("jiff", &["crates/model/src/dates.rs"]),
     ("socket2", &["src/core/listen.rs", "crates/ring/", "loadgen/"]),
     ("listenfd", &["src/core/listen.rs"]),

@@ -145,6 +145,20 @@ impl Problem {
         Problem::shlink(StatusCode::CONFLICT, "tag-conflict", "Tag conflict", detail).and("newName", new)
     }
 
+    /// 409: the tags of a link have no room for those to add.
+    pub(super) fn no_room_for_tags(code: &str) -> Problem {
+        let detail = format!("The link \"{code}\" has no room for the tags to add. Its tags were not changed.");
+        Problem::own(StatusCode::CONFLICT, "no-room-for-tags", "No room for tags", detail).and("shortCode", code)
+    }
+
+    /// 409: more links match a filter than the client has confirmed.
+    pub(super) fn more_links_match(confirmed: u64, count: u64) -> Problem {
+        let detail = format!(
+            "{count} links match, more than the confirmed {confirmed}. Nothing was changed. Look at the links again, and send confirm={count}."
+        );
+        Problem::own(StatusCode::CONFLICT, "more-links-match", "More links match", detail).and("count", count)
+    }
+
     /// 503: a change of tags has reached only some links.
     pub(super) fn tags_half_changed(changed: u64, why: &str) -> Problem {
         Problem::unavailable(format!(

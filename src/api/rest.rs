@@ -5,6 +5,9 @@
 
 pub(in crate::api) mod apps;
 pub(in crate::api) mod bulk;
+mod bulk_changes;
+mod bulk_edit;
+mod bulk_matching;
 pub(in crate::api) mod create;
 pub(in crate::api) mod describe;
 pub(in crate::api) mod domains;

@@ -36,9 +36,9 @@ pub use self::recorders::{Recorders, count_response};
 use crate::bridge::fleet_view::FleetView;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
-    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, EditsAnswer,
-    JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page, PageQueue,
-    PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, VisitsAnswer, WriterQueue,
+    AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer,
+    EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page,
+    PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, VisitsAnswer, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -149,9 +149,10 @@ pub struct ServiceHandle {
     me: CoreId,
     context: NodeContext,
     waiting: RefCell<Waiting>,
-    /// Batches of creates, of changes, and of reads.
+    /// Batches of creates, of changes, of deletes, and of reads.
     creates: RefCell<Gathers<CreateAnswer>>,
     changes: RefCell<Gathers<ChangeAnswer>>,
+    deletes: RefCell<Gathers<DeleteAnswer>>,
     reads: RefCell<Gathers<LinkAnswer>>,
     /// Creates with an idempotency key that the store has not answered, by token.
     pending_creates: RefCell<HashMap<u64, Rc<PendingCreate>>>,
@@ -227,6 +228,7 @@ impl ServiceHandle {
             waiting: RefCell::default(),
             creates: RefCell::default(),
             changes: RefCell::default(),
+            deletes: RefCell::default(),
             reads: RefCell::default(),
             pending_creates: RefCell::default(),
             long_requests: RefCell::default(),
@@ -531,6 +533,7 @@ impl ServiceHandle {
                 self.spare_codes.borrow_mut().extend(spare);
             }
             Reply::Changed(answer) if is_of_batch(token) => _ = self.changes.borrow_mut().deliver(token, answer),
+            Reply::Deleted(answer) if is_of_batch(token) => _ = self.deletes.borrow_mut().deliver(token, answer),
             Reply::Link(answer) if is_of_batch(token) => _ = self.reads.borrow_mut().deliver(token, answer),
             reply => {
                 if let Reply::Created(_) = reply {
@@ -554,6 +557,7 @@ impl ServiceHandle {
         let now = Instant::now();
         self.creates.borrow_mut().close(now);
         self.changes.borrow_mut().close(now);
+        self.deletes.borrow_mut().close(now);
         self.reads.borrow_mut().close(now);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
@@ -563,6 +567,7 @@ impl ServiceHandle {
         self.waiting.borrow_mut().wake(|deadline| deadline <= now);
         self.creates.borrow_mut().expire(now);
         self.changes.borrow_mut().expire(now);
+        self.deletes.borrow_mut().expire(now);
         self.reads.borrow_mut().expire(now);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::moving::shorteners::Shortener;
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::{APP_NAME_LEN_MAX, AppName, Role};
 use carom_model::dates;
@@ -37,19 +38,9 @@ pub enum Command {
         /// Settings file; without it, only environment variables are checked.
         file: Option<PathBuf>,
     },
-    /// Import links into the data directory of a stopped node, from one JSON object per line.
-    #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
-    Import {
-        /// Data directory; created if it does not exist.
-        #[arg(long, value_name = "DIR")]
-        data_dir: String,
-        /// Settings file of the node, with its base URL and domains [default: CAROM_CONFIG]
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-        /// File to import, or - for standard input.
-        #[arg(value_name = "FILE")]
-        file: FileOrStdio,
-    },
+    /// Import links into the data directory of a stopped node, from a file or from another shortener.
+    #[command(after_help = texts::HINT, after_long_help = texts::import())]
+    Import(ImportArgs),
     /// Export all links from the data directory of a stopped node, as one JSON object per line.
     #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
     Export {
@@ -104,6 +95,38 @@ pub enum Command {
     /// Generate or identify a code secret, from which short codes are generated.
     #[command(subcommand)]
     Key(KeyCommand),
+}
+
+/// Options of `carom import`.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct ImportArgs {
+    /// Data directory; created if it does not exist.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: String,
+    /// Settings file of the node, with its base URL and domains [default: CAROM_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The shortener that the links come from: shlink, yourls, bitly, kutt or csv [default: lines of JSON in carom's form]
+    #[arg(long, value_name = "SHORTENER", value_parser = shortener)]
+    pub from: Option<Shortener>,
+    /// Address of the shortener, to read its API instead of a file [default for bitly: its public API]
+    #[arg(long, value_name = "URL", requires = "from", conflicts_with = "file")]
+    pub url: Option<String>,
+    /// File with the key or token of the shortener's API [default: CAROM_IMPORT_KEY]
+    #[arg(long, value_name = "FILE", requires = "from", conflicts_with = "file")]
+    pub key_file: Option<PathBuf>,
+    /// Import the links of a domain under another one, such as bit.ly=go.example or bit.ly=DEFAULT; can be repeated
+    #[arg(long = "map-domain", value_name = "FROM=TO", requires = "from", value_parser = renamed_domain)]
+    pub map_domains: Vec<(String, String)>,
+    /// Check every line and report what would be imported, without changing anything.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// File for the report: one JSON object for each line that was rejected or not imported as a whole.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// File to import, or - for standard input.
+    #[arg(value_name = "FILE", required_unless_present = "from")]
+    pub file: Option<FileOrStdio>,
 }
 
 /// Flags of `carom serve`. Each is a key of the settings file and an environment variable too.
@@ -335,6 +358,18 @@ fn app_name(text: &str) -> Result<AppName, String> {
         .map_err(|_| format!("expected 1 to {APP_NAME_LEN_MAX} characters of a-z and 0-9, and . _ - after the first"))
 }
 
+/// Parses the name of a shortener.
+fn shortener(text: &str) -> Result<Shortener, String> {
+    Shortener::parse(text).ok_or_else(|| format!("expected one of {}", Shortener::names()))
+}
+
+/// Parses two domains with a sign of equality between them.
+fn renamed_domain(text: &str) -> Result<(String, String), String> {
+    let domains = text.split_once('=').filter(|(from, to)| !from.is_empty() && !to.is_empty());
+    let domains = domains.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    domains.ok_or_else(|| "expected two domains, such as bit.ly=go.example or bit.ly=DEFAULT".to_owned())
+}
+
 /// Parses a role.
 fn role(text: &str) -> Result<Role, String> {
     Role::parse(text).ok_or_else(|| format!("expected one of {}", Role::names()))
@@ -462,7 +497,19 @@ mod tests {
     #[test]
     fn files_and_standard_streams_are_told_apart() {
         let (data_dir, links) = ("d".to_owned(), FileOrStdio::File("l".into()));
-        let import = |file| Ok(Command::Import { data_dir: data_dir.clone(), config: None, file });
+        let import = |file| {
+            Ok(Command::Import(ImportArgs {
+                data_dir: data_dir.clone(),
+                config: None,
+                from: None,
+                url: None,
+                key_file: None,
+                map_domains: Vec::new(),
+                dry_run: false,
+                report: None,
+                file: Some(file),
+            }))
+        };
         let export = |file| Ok(Command::Export { data_dir: data_dir.clone(), file });
         assert_eq!(parse("carom import --data-dir d l"), import(links.clone()));
         assert_eq!(parse("carom import --data-dir d -"), import(FileOrStdio::Standard));
@@ -470,6 +517,22 @@ mod tests {
         assert_eq!(parse("carom export --data-dir d l"), export(links));
         assert_eq!(parse("carom import --data-dir d"), Err(ErrorKind::MissingRequiredArgument));
         assert_eq!(parse("carom export l"), Err(ErrorKind::MissingRequiredArgument));
+    }
+
+    #[test]
+    fn an_import_has_one_source() {
+        let line = "carom import --data-dir d --from shlink";
+        let Ok(Command::Import(of_file)) = parse(&format!("{line} links.json --map-domain bit.ly=DEFAULT --dry-run"))
+        else {
+            panic!("refused")
+        };
+        assert_eq!((of_file.from, of_file.dry_run), (Some(Shortener::Shlink), true));
+        assert_eq!(of_file.map_domains, [("bit.ly".to_owned(), "DEFAULT".to_owned())]);
+        assert!(parse(&format!("{line} --url https://s.example --key-file k")).is_ok());
+        assert_eq!(parse(&format!("{line} --url https://s.example links.json")), Err(ErrorKind::ArgumentConflict));
+        assert_eq!(parse(&format!("{line} --map-domain bit.ly l")), Err(ErrorKind::ValueValidation));
+        assert_eq!(parse("carom import --data-dir d --from dub l"), Err(ErrorKind::ValueValidation));
+        assert_eq!(parse("carom import --data-dir d --url https://s.example"), Err(ErrorKind::MissingRequiredArgument));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 pub mod import;
 mod import_lines;
+pub mod import_report;
 pub mod import_setup;
+mod import_visits;
 pub mod inspect;
 pub mod restore;

@@ -1,59 +1,19 @@
-//! The commands that work without a running node: import, export, keys, and the check of settings.
+//! The commands that work without a running node: export, keys, and the check of settings.
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use carom_shards::CodeSpace;
-
 use crate::commands::cli::{FileOrStdio, KeyPlace};
-use crate::commands::data::import;
-use crate::commands::data::import_setup::{ImportError, ImportSetup};
-use crate::services::maintenance::index_builder;
 use crate::services::readers::export::{self, ExportError};
 use crate::startup::bypass;
 use crate::startup::code_secret;
-use crate::startup::data_dir::{OpenStore, api_keys, lock, open_store, store_exit};
-use crate::startup::domains::{domains_of, own_authorities};
+use crate::startup::data_dir::{api_keys, lock, open_store, store_exit};
 use crate::startup::files;
 use crate::startup::logging;
-use crate::startup::preflight;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, LogFormat, Settings, Warning, environment};
 use carom_xdp::preflight::{Finding, FindingSeverity, FindingSubject};
-
-/// Imports links into a data directory.
-///
-/// # Errors
-/// The reason for which the import stopped, or a note that lines were skipped.
-pub fn import(data_dir: String, config: Option<&Path>, file: &FileOrStdio) -> Result<(), Exit> {
-    let settings = settings_of(Some(data_dir), config)?;
-    preflight::data_dir(&settings.data_dir)?;
-    let _lock = lock(&settings.data_dir)?;
-    let (mut input, total_bytes) = open_input(file)?;
-    let OpenStore { links, key, .. } = open_store(&settings)?;
-    index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
-    let of_fleet = links.is_of_fleet().map_err(|error| store_exit(&error))?;
-    let domains = domains_of(&settings, settings.listen[0]);
-    let setup = ImportSetup {
-        links,
-        data_dir: settings.data_dir.clone(),
-        space: CodeSpace::new(&key),
-        of_fleet,
-        length: settings.code_length,
-        own: own_authorities(&domains, &settings.listen),
-        domains,
-        threads: settings.cores.cpus.len(),
-        total_bytes,
-        terminal: io::stderr().is_terminal(),
-    };
-    let summary = import::import(&setup, &mut *input, &mut io::stderr().lock()).map_err(|error| match error {
-        ImportError::Store(error) => store_exit(&error),
-        ImportError::DiskFull => Exit::new(Reason::DiskFull, "the disk of the data directory is full"),
-        error => Exit::new(Reason::Incomplete, error.to_string()),
-    })?;
-    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.refused, "lines were rejected")) }
-}
 
 /// Exports every link of a data directory.
 ///
@@ -177,27 +137,6 @@ pub(crate) fn settings_of(data_dir: Option<String>, file: Option<&Path>) -> Resu
     Ok(settings)
 }
 
-type Input = (Box<dyn Read + Send>, Option<u64>);
-
-fn open_input(file: &FileOrStdio) -> Result<Input, Exit> {
-    match file {
-        FileOrStdio::Standard => Ok((Box::new(io::stdin()), None)),
-        FileOrStdio::File(path) => {
-            let refused =
-                |error: io::Error| Exit::new(Reason::Usage, format!("cannot read {}: {error}", path.display()));
-            let opened = File::open(path).map_err(refused)?;
-            let meta = opened.metadata().map_err(refused)?;
-            if meta.is_dir() {
-                return Err(Exit::new(
-                    Reason::Usage,
-                    format!("{} is a directory, not a file of links", path.display()),
-                ));
-            }
-            Ok((Box::new(BufReader::new(opened)), meta.is_file().then_some(meta.len())))
-        }
-    }
-}
-
 fn open_output(file: &FileOrStdio) -> Result<Box<dyn Write>, Exit> {
     match file {
         FileOrStdio::Standard => Ok(Box::new(io::stdout())),
@@ -208,7 +147,8 @@ fn open_output(file: &FileOrStdio) -> Result<Box<dyn Write>, Exit> {
     }
 }
 
-fn incomplete(count: u64, what: &str) -> Exit {
+/// Returns the exit of a command that has processed only a part.
+pub(crate) fn incomplete(count: u64, what: &str) -> Exit {
     Exit::new(Reason::Incomplete, format!("{count} {what}"))
         .with_remedy("each message above names a line or record and the reason; all others were processed")
 }

@@ -24,7 +24,7 @@ use super::timeouts::{Overdue, Timeouts};
 use super::tls_connections::TlsConnections;
 use super::turn::Now;
 use crate::bridge::handle::ServiceHandle;
-use crate::bridge::{BULK_PATH, ToCore};
+use crate::bridge::{STREAM_PATHS, ToCore};
 use carom_http::connection::Expects;
 use carom_http::{Action, Bounds, Connection, Rejection};
 use carom_limits::ConnectionLimits;
@@ -105,7 +105,7 @@ impl Work {
             (false, false) => Connection::for_redirects(),
         };
         let ConnectionLimits { head_len: head, body_len: body, requests, queued_len, .. } = self.limits;
-        let mut machine = machine.within(Bounds { head, body, requests, stream_path: BULK_PATH });
+        let mut machine = machine.within(Bounds { head, body, requests, stream_paths: STREAM_PATHS });
         if self.draining {
             machine.close_after_next();
         }

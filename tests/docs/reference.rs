@@ -260,6 +260,8 @@ fn bulk_limits() -> Rows {
         ),
         ("Line of a bulk request or import", bytes(carom_limits::IMPORT_LINE_MAX as u64)),
         ("Rejected lines that `carom import` lists", number(carom_limits::IMPORT_REPORTS_MAX)),
+        ("JSON document that `carom import --from` reads", bytes(carom_limits::MOVED_DOCUMENT_MAX)),
+        ("Time for counting the links of a bulk change by filter", time(carom_limits::BULK_COUNT_TIME_MAX)),
         ("Damaged records that an export lists", number(carom_limits::EXPORT_REPORTS_MAX as u64)),
         ("Slugs that a dry run checks for repetition", number(carom_limits::BULK_SLUGS_TRIED as u64)),
     ]

@@ -78,12 +78,12 @@ pub struct Bounds {
     /// Requests on a connection; 0 means no limit.
     pub requests: u32,
     /// The one path that accepts a body of any length, for as long as it makes progress. Empty if none does.
-    pub stream_path: &'static str,
+    pub stream_paths: &'static [&'static str],
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0, stream_path: "" }
+        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0, stream_paths: &[] }
     }
 }
 
@@ -261,7 +261,7 @@ impl Connection {
         self.scan = HeadScan::default();
         self.heads = self.heads.wrapping_add(1);
         self.last |= head.close;
-        self.endless = is_stream(&head, self.bounds.stream_path);
+        self.endless = is_stream(&head, self.bounds.stream_paths);
         self.mode = match head.body {
             Body::Length(len) if len > u64::from(self.bounds.body) && !self.endless => {
                 return self.reject(Rejection::BodyTooLarge);
@@ -287,12 +287,13 @@ impl Connection {
     }
 }
 
-/// True if a request may have a body of any length, because its path is `stream_path`.
-fn is_stream(head: &Head<'_>, stream_path: &str) -> bool {
-    let behind = head.target.strip_prefix(stream_path.as_bytes());
-    !stream_path.is_empty()
-        && head.method == Method::Other
-        && behind.is_some_and(|rest| matches!(rest.first(), None | Some(b'?')))
+/// True if a request may have a body of any length, because its path is one of `stream_paths`.
+fn is_stream(head: &Head<'_>, stream_paths: &[&str]) -> bool {
+    let is_path = |path: &&str| {
+        let behind = head.target.strip_prefix(path.as_bytes());
+        behind.is_some_and(|rest| matches!(rest.first(), None | Some(b'?')))
+    };
+    head.method == Method::Other && stream_paths.iter().any(is_path)
 }
 
 #[cfg(test)]
@@ -515,12 +516,14 @@ mod tests {
         const STREAM_PATH: &str = "/rest/v3/short-urls/bulk";
         let limit = "Content-Length: 99999999999";
         let begin = |line: &str, fields: &str| {
-            let bounds = Bounds { stream_path: STREAM_PATH, ..Bounds::default() };
+            let bounds =
+                Bounds { stream_paths: &[STREAM_PATH, "/rest/v3/short-urls/bulk/changes"], ..Bounds::default() };
             let mut connection = Connection::for_hyper().within(bounds);
             let head = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
             (connection.step(head.as_bytes()).action, connection)
         };
-        for line in [&format!("POST {STREAM_PATH}")[..], &format!("POST {STREAM_PATH}?dryRun=true")] {
+        let changes = format!("POST {STREAM_PATH}/changes");
+        for line in [&format!("POST {STREAM_PATH}")[..], &format!("POST {STREAM_PATH}?dryRun=true"), &changes] {
             assert_eq!(begin(line, limit).0, Action::Pass);
             let (_, mut connection) = begin(line, "Transfer-Encoding: chunked");
             for _ in 0..100 {

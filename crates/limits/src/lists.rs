@@ -18,6 +18,9 @@ pub const TAGS_COUNTED_MAX: usize = 100_000;
 /// Links that a rename or removal of tags changes at once. The writer puts them into one commit, or a few.
 pub const RETAG_BATCH_LEN: usize = 256;
 
+/// Longest time for which one request counts the links of a filter. Proxies often wait 60 seconds for a response.
+pub const BULK_COUNT_TIME_MAX: Duration = Duration::from_secs(20);
+
 /// Longest time for which one request renames or removes tags; the client then repeats it to continue. Proxies often
 /// wait 60 seconds for a response.
 pub const RETAG_TIME_MAX: Duration = Duration::from_secs(20);

@@ -70,6 +70,10 @@ pub const IMPORT_CHUNK_BYTES: usize = 1024 * 1024;
 /// Longest line of an import, in bytes. The fields of a link fit in a fraction of it.
 pub const IMPORT_LINE_MAX: usize = 256 * 1024;
 
+/// Longest JSON document of an export of another shortener, in bytes: with a million links. It is held in memory, several
+/// times its size.
+pub const MOVED_DOCUMENT_MAX: u64 = 512 * 1024 * 1024;
+
 /// Maximum number of invalid lines of an import that are reported one by one; later ones are counted.
 pub const IMPORT_REPORTS_MAX: u64 = 1_000;
 

@@ -123,6 +123,9 @@ pub struct Setting {
 /// Environment variable with the path of the settings file. The file itself has no such key.
 pub const CONFIG_ENV: &str = "CAROM_CONFIG";
 
+/// Environment variable with the key of another shortener's API, for imports. It is no setting.
+pub const IMPORT_KEY_ENV: &str = "CAROM_IMPORT_KEY";
+
 impl Key {
     /// Returns the row of the setting.
     pub fn setting(self) -> &'static Setting {

@@ -166,7 +166,13 @@ fn the_secret_key_comes_from_one_place_and_is_never_shown() {
 
 #[test]
 fn unknown_and_empty_variables_are_warnings() {
-    let env = [("CAROM_LISEN", "x"), ("CAROM_BASE_URL", ""), ("CAROM_KANGAROO_COURT", "x"), ("CAROMX", "x")];
+    let env = [
+        ("CAROM_LISEN", "x"),
+        ("CAROM_BASE_URL", ""),
+        ("CAROM_IMPORT_KEY", "x"),
+        ("CAROM_KANGAROO_COURT", "x"),
+        ("CAROMX", "x"),
+    ];
     let (settings, warnings) = load_all(None, &env, Flags::default()).unwrap();
     assert_eq!(settings.base_url, None);
     let warnings: Vec<String> = warnings.iter().map(Warning::to_string).collect();

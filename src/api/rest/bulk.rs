@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 use super::create::{Create, Slug};
 use super::describe::ShortUrl;
 use super::lines::{Line, Lines};
-use super::short_urls::{NewLink, Shown, refused};
+use super::short_urls::{NewLink, Shown, idempotency_key, refused};
 use super::streaming::{Outlet, stream, yield_once};
 use crate::api::context::Context;
 use crate::api::fields;
@@ -40,6 +40,7 @@ use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
 };
+use carom_model::access::idempotency::IdempotencyKey;
 use carom_model::link::Reuse;
 use carom_telemetry::stats::NodeStats;
 
@@ -64,6 +65,9 @@ const NO_ANSWER: &str = "the store did not answer";
 /// Outcome of a line: a link, or `None` in a dry run.
 type LineResult = Result<Option<Shown>, Problem>;
 
+/// The result of a line: its number, its outcome, and true if the link was created by an earlier request.
+type Told = (u64, LineResult, bool);
+
 /// Result of a line, in the form of its JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,6 +76,9 @@ struct LineReport<'t> {
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     short_url: Option<ShortUrl<'t>>,
+    /// True if an earlier request with the same idempotency key has created the link.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    replayed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Map<String, Value>>,
     /// True on the last result of a request that stopped early: this line and all later ones were not processed.
@@ -169,6 +176,8 @@ impl Drop for Share {
 struct Bulk {
     context: Context,
     dry: bool,
+    /// Key of the whole request, from which each line without a key of its own gets one.
+    key: Option<IdempotencyKey>,
     request: LongRequest,
     share: Share,
     body: Incoming,
@@ -196,6 +205,7 @@ impl Context {
             return Err(Problem::not_lines());
         }
         let dry = is_dry(request.uri().query().unwrap_or_default()).map_err(|invalid| Problem::invalid(&[invalid]))?;
+        let key = idempotency_key(request.headers())?;
         let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
         let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
         let waits = request.headers().contains_key(header::EXPECT);
@@ -203,6 +213,7 @@ impl Context {
             share: Share::take(&self.services.context().node),
             context: self.clone(),
             dry,
+            key,
             request: long,
             body: request.into_body(),
             lines: Lines::default(),
@@ -236,6 +247,14 @@ impl Context {
             LinkAnswer::Found(..) | LinkAnswer::Damaged => Some(Problem::slug_taken(&slug)),
             LinkAnswer::Refused(reason) => Some(refused(reason)),
         }
+    }
+}
+
+impl Context {
+    /// Reads a line. `key` is the idempotency key of the whole request.
+    fn create_of(&self, number: u64, line: &[u8], key: Option<&IdempotencyKey>) -> Result<Create, Problem> {
+        let mut fields = fields::parse(line)?;
+        self.keyed_create(&mut fields, || key.map(|key| key.of_line(number)))
     }
 }
 
@@ -310,12 +329,7 @@ impl Bulk {
             read.push(match line {
                 Line::Whole(number, line) => {
                     bytes += line.len();
-                    let fields = fields::parse(line);
-                    let create = fields.and_then(|fields| {
-                        let create = self.context.bounded(|bounds| Create::read(&fields, bounds));
-                        create.map_err(|invalid| Problem::invalid(&invalid))
-                    });
-                    (number, create)
+                    (number, self.context.create_of(number, line, self.key.as_ref()))
                 }
                 Line::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
             });
@@ -354,13 +368,14 @@ impl Bulk {
             if is_refused {
                 return Err(refused("the store accepts no writes right now"));
             }
+            let pending = self.context.begin_keyed(&create)?;
             self.context.caller.take_create()?;
             let code = match (&create.slug, create.private) {
                 (Some(slug), _) => Context::code_of(slug)?,
                 (None, true) => Context::private_code()?,
                 (None, false) => codes.codes.pop().ok_or_else(|| lacking.clone().unwrap_or_else(Problem::no_code))?,
             };
-            Ok(Read::Asked(self.context.new_link(create, code)))
+            Ok(Read::Asked(NewLink { pending, ..self.context.new_link(create, code) }))
         };
         let lines: Vec<(u64, Read)> =
             read.into_iter().map(|(number, create)| (number, decide(create).unwrap_or_else(Read::Bad))).collect();
@@ -369,10 +384,12 @@ impl Bulk {
         let answers = if self.dry {
             Answers::Found(services.read_all(asked.len(), |at| asked[at].link.code))
         } else {
-            Answers::Created(services.store_all(asked.len(), |at, ticket| {
+            let answers = services.store_all(asked.len(), |at, ticket| {
                 let NewLink { link, reuse, .. } = asked[at];
                 StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }
-            }))
+            });
+            answers.hold(asked.iter().filter_map(|new| new.pending.clone()).collect());
+            Answers::Created(answers)
         };
         Chunk { lines, bytes, answers }
     }
@@ -392,15 +409,17 @@ impl Bulk {
         let mut answers = answers.into_iter();
         let mut results = Vec::with_capacity(lines.len());
         for (line, read) in lines {
+            let mut replayed = false;
             let result = match read {
                 Read::Good => Ok(None),
                 Read::Bad(problem) => Err(problem),
                 Read::Asked(new) => {
                     let answer = answers.next().unwrap_or_else(|| WriteFailure::Refused(NO_ANSWER).into());
+                    replayed = matches!(answer, CreateAnswer::Repeated { .. });
                     self.context.finish(new, answer).await.map(Some)
                 }
             };
-            results.push((line, result));
+            results.push((line, result, replayed));
         }
         self.count_visits(&mut results).await;
         self.send(&results, outlet).await;
@@ -420,15 +439,15 @@ impl Bulk {
                     problem.map_or(Ok(None), Err)
                 }
             };
-            results.push((line, result));
+            results.push((line, result, false));
         }
         self.send(&results, outlet).await;
     }
 
-    async fn send(&self, results: &[(u64, LineResult)], outlet: &Outlet) {
+    async fn send(&self, results: &[Told], outlet: &Outlet) {
         for results in results.chunks(LINES_PER_TURN) {
             let mut out = Vec::with_capacity(LINES_PER_TURN * 512);
-            results.iter().for_each(|(line, result)| self.write(*line, result, &mut out));
+            results.iter().for_each(|told| self.write(told, &mut out));
             outlet.send(out).await;
         }
     }
@@ -446,8 +465,8 @@ impl Bulk {
     }
 
     /// Reads the visits of the reused links among these results.
-    async fn count_visits(&self, results: &mut [(u64, LineResult)]) {
-        let unknown = results.iter_mut().filter_map(|(_, told)| match told {
+    async fn count_visits(&self, results: &mut [Told]) {
+        let unknown = results.iter_mut().filter_map(|(_, told, _)| match told {
             Ok(Some((link, counts @ None))) => Some((link.code, counts)),
             _ => None,
         });
@@ -462,12 +481,13 @@ impl Bulk {
         }
     }
 
-    fn write(&self, line: u64, told: &LineResult, out: &mut Vec<u8>) {
-        match told {
+    fn write(&self, (line, result, replayed): &Told, out: &mut Vec<u8>) {
+        let (line, replayed) = (*line, *replayed);
+        match result {
             Ok(shown) => {
                 let short_url =
                     shown.as_ref().map(|(link, counts)| self.context.described(link, counts.unwrap_or_default()));
-                push_line(&LineReport { line, status: 200, short_url, error: None, ended: false }, out);
+                push_line(&LineReport { line, status: 200, short_url, replayed, error: None, ended: false }, out);
             }
             Err(problem) => push_problem(line, problem.clone(), false, out),
         }
@@ -488,7 +508,8 @@ impl Bulk {
 /// Writes a problem as the result of a line.
 fn push_problem(line: u64, problem: Problem, ended: bool, out: &mut Vec<u8>) {
     let (status, members) = problem.into_parts();
-    push_line(&LineReport { line, status: status.as_u16(), short_url: None, error: Some(members), ended }, out);
+    let (status, error) = (status.as_u16(), Some(members));
+    push_line(&LineReport { line, status, short_url: None, replayed: false, error, ended }, out);
 }
 
 fn push_line(entry: &LineReport<'_>, out: &mut Vec<u8>) {
@@ -496,13 +517,17 @@ fn push_line(entry: &LineReport<'_>, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn is_ndjson(kind: &[u8]) -> bool {
+/// True if a content type means one JSON object a line.
+pub(super) fn is_ndjson(kind: &[u8]) -> bool {
     let media = kind.split(|&b| b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
     NDJSON_NAMES.contains(&&media[..])
 }
 
 /// True if a query asks for a dry run.
-fn is_dry(query: &str) -> Result<bool, Invalid> {
+///
+/// # Errors
+/// The parameter with the reason, if its value is neither true nor false.
+pub(super) fn is_dry(query: &str) -> Result<bool, Invalid> {
     let mut dry = false;
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));

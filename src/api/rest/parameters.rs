@@ -5,10 +5,10 @@
 
 use hyper::Method;
 
-use super::routes::{SINGLE_STEP_PATH, route_of};
+use super::routes::{MATCHING_PATH, SINGLE_STEP_PATH, route_of};
 use crate::api::problem::Invalid;
 use crate::api::query::pairs;
-use crate::bridge::BULK_PATH;
+use crate::bridge::{BULK_PATH, CHANGES_PATH};
 
 /// Paths and methods of the REST API, each with its query parameters. `[]` marks a list.
 const PARAMETERS: &[(&str, &str, &[&str])] = &[
@@ -36,6 +36,27 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (BULK_PATH, "POST", &["dryRun"]),
+    (CHANGES_PATH, "POST", &["dryRun"]),
+    (
+        MATCHING_PATH,
+        "POST",
+        &[
+            "searchTerm",
+            "tags[]",
+            "tagsMode",
+            "excludeTags[]",
+            "excludeTagsMode",
+            "startDate",
+            "endDate",
+            "domain",
+            "excludeMaxVisitsReached",
+            "excludePastValidUntil",
+            "state",
+            "app",
+            "apiKeyName",
+            "confirm",
+        ],
+    ),
     (
         "/rest/v3/short-urls/export",
         "GET",

@@ -9,10 +9,13 @@ use hyper::{Method, Request, StatusCode, Uri};
 
 use crate::api::problem::Problem;
 use crate::api::response::{ApiResponse, empty, with};
-use crate::bridge::BULK_PATH;
+use crate::bridge::{BULK_PATH, CHANGES_PATH};
 
 /// Path of the creation with one `GET`.
 pub(super) const SINGLE_STEP_PATH: &str = "/rest/v3/short-urls/shorten";
+
+/// Path of an edit of all links that match a filter.
+pub(super) const MATCHING_PATH: &str = "/rest/v3/short-urls/bulk/matching";
 
 /// Paths in the notation of the description, each with its methods in the notation of the header `Allow`.
 pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
@@ -35,6 +38,8 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/openapi.json", "GET, HEAD"),
     ("/rest/v3/short-urls", "GET, HEAD, POST"),
     (BULK_PATH, "POST"),
+    (CHANGES_PATH, "POST"),
+    (MATCHING_PATH, "POST"),
     ("/rest/v3/short-urls/export", "GET, HEAD"),
     (SINGLE_STEP_PATH, "GET"),
     ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),

@@ -38,6 +38,9 @@ const CODES_TRIED_MAX: usize = 64;
 /// Request header with the client's key for repeating a create safely.
 const KEY_FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 
+/// Field of a create with the same key.
+const KEY_NAME: &str = "idempotencyKey";
+
 /// Response header that marks the link as created by an earlier request with the same idempotency key.
 const REPLAYED_FIELD: HeaderName = HeaderName::from_static("idempotent-replayed");
 
@@ -98,18 +101,51 @@ impl Context {
     /// Creates the link. The flag is true if an earlier request with the same idempotency key has created it.
     async fn try_create(&self, request: Request<Incoming>) -> Result<(CreatedLink, bool), Problem> {
         let key = idempotency_key(request.headers())?;
-        let fields = read_object(&self.services, request).await?;
-        let create = self.bounded(|bounds| Create::read(&fields, bounds));
-        let mut create = create.map_err(|invalid| Problem::invalid(&invalid))?;
-        let Some(key) = key else { return Ok((self.create_link(create).await?, false)) };
-        let idempotency = Idempotency::of(self.caller.name(), &key, &Value::Object(fields).to_string());
-        create.labels.idempotency = Some(idempotency);
-        let pending =
-            self.services.context().pending_creates.begin(idempotency.key).ok_or_else(Problem::create_under_way)?;
-        let created = self.create_with_quota(create, Some(Rc::new(pending))).await?;
+        let mut fields = read_object(&self.services, request).await?;
+        let create = self.keyed_create(&mut fields, || key)?;
+        let idempotency = create.labels.idempotency;
+        let pending = self.begin_keyed(&create)?;
+        let created = self.create_with_quota(create, pending).await?;
         // A link that this request has created comes with known visits: zero.
-        let is_repeated = created.counts.is_none() && created.link.labels.idempotency == Some(idempotency);
+        let is_repeated =
+            created.counts.is_none() && idempotency.is_some() && created.link.labels.idempotency == idempotency;
         Ok((created, is_repeated))
+    }
+
+    /// Reads the fields of a create, with the idempotency key among them, or else the one of its request.
+    ///
+    /// # Errors
+    /// 400 with every field that is invalid.
+    pub(super) fn keyed_create(
+        &self,
+        fields: &mut Map<String, Value>,
+        of_request: impl FnOnce() -> Option<IdempotencyKey>,
+    ) -> Result<Create, Problem> {
+        let of_fields = match fields.remove(KEY_NAME) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => IdempotencyKey::parse(text.as_bytes()).map(Some),
+            Some(_) => Err("must be a string".to_owned()),
+        };
+        let mut invalid = Vec::new();
+        let of_fields = of_fields.map_err(|reason| invalid.push(Invalid::new(KEY_NAME, reason))).unwrap_or_default();
+        let create = self.bounded(|bounds| Create::read(fields, bounds)).map_err(|wrong| invalid.extend(wrong)).ok();
+        let create = create.filter(|_| invalid.is_empty());
+        let mut create = create.ok_or_else(|| Problem::invalid(&invalid))?;
+        if let Some(key) = of_fields.or_else(of_request) {
+            let fields = Value::Object(std::mem::take(fields)).to_string();
+            create.labels.idempotency = Some(Idempotency::of(self.caller.name(), &key, &fields));
+        }
+        Ok(create)
+    }
+
+    /// Marks the idempotency key of a create as in use.
+    ///
+    /// # Errors
+    /// 409 if a create with the same key is in progress.
+    pub(super) fn begin_keyed(&self, create: &Create) -> Result<Option<Rc<PendingCreate>>, Problem> {
+        let Some(idempotency) = &create.labels.idempotency else { return Ok(None) };
+        let pending = self.services.context().pending_creates.begin(idempotency.key);
+        pending.map(|pending| Some(Rc::new(pending))).ok_or_else(Problem::create_under_way)
     }
 
     /// Creates a link, or finds one that may be reused.
@@ -374,7 +410,7 @@ pub(in crate::api) fn changed(answer: ChangeAnswer, code: &str) -> Result<Arc<Li
     Err(match answer {
         ChangeAnswer::Changed(link) => return Ok(link),
         ChangeAnswer::Unserved => Problem::unavailable(UNSERVED),
-        ChangeAnswer::Contrary => Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")]),
+        ChangeAnswer::Contrary => starts_too_late(),
         ChangeAnswer::NotFound => Problem::no_link(code),
         ChangeAnswer::Damaged => Problem::damaged(code),
         ChangeAnswer::Displaced => Problem::unconfirmed("the short code now belongs to another link"),
@@ -382,8 +418,13 @@ pub(in crate::api) fn changed(answer: ChangeAnswer, code: &str) -> Result<Arc<Li
     })
 }
 
+/// Returns the error for a change after which the link would expire before it starts.
+pub(super) fn starts_too_late() -> Problem {
+    Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])
+}
+
 /// Returns the error for a request that the store has not carried out, or not for certain.
-fn write_failed(failure: &WriteFailure) -> Problem {
+pub(super) fn write_failed(failure: &WriteFailure) -> Problem {
     match failure {
         WriteFailure::Refused(reason) => refused(reason),
         WriteFailure::Unconfirmed(reason) => Problem::unconfirmed(reason),
@@ -405,7 +446,7 @@ pub(in crate::api) fn refused(reason: &str) -> Problem {
 ///
 /// # Errors
 /// 400 if the key is malformed, or the request has two.
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
     let mut values = headers.get_all(KEY_FIELD).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let key = match values.next() {

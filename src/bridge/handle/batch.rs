@@ -1,13 +1,15 @@
 //! The state of the batches of a handle: which requests of a batch are answered, and who waits for it.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
 
 use carom_shards::Code;
 
-use crate::bridge::{ChangeAnswer, CreateAnswer, LinkAnswer, WriteFailure};
+use crate::bridge::{ChangeAnswer, CreateAnswer, DeleteAnswer, LinkAnswer, WriteFailure};
 use carom_limits::BULK_CHUNK_LINES;
+use carom_model::access::idempotency::PendingCreate;
 
 /// The reason of an answer that did not come in time.
 pub(super) const LATE: &str = "the store did not answer in time";
@@ -72,6 +74,21 @@ impl BatchAnswer for ChangeAnswer {
     }
 }
 
+impl BatchAnswer for DeleteAnswer {
+    fn refused(reason: &'static str) -> DeleteAnswer {
+        WriteFailure::Refused(reason).into()
+    }
+
+    fn late() -> DeleteAnswer {
+        // The link may still be deleted.
+        WriteFailure::Unconfirmed(LATE).into()
+    }
+
+    fn free_code(&mut self) -> bool {
+        false
+    }
+}
+
 impl BatchAnswer for LinkAnswer {
     fn refused(reason: &'static str) -> LinkAnswer {
         LinkAnswer::Refused(reason)
@@ -108,6 +125,8 @@ pub(super) struct Gather<A> {
     pub(super) deadline: Instant,
     /// True if the task has stopped waiting.
     pub(super) abandoned: bool,
+    /// The idempotency keys of the requests, in use until all of them are answered.
+    pub(super) pending: Vec<Rc<PendingCreate>>,
 }
 
 #[derive(Debug)]

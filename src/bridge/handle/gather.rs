@@ -14,9 +14,11 @@ use carom_shards::Code;
 use super::batch::{AnswerSlot, BatchAnswer, GATHER_TOKEN, Gather, Gathers, PLACE_BITS};
 use super::{ServiceHandle, fresh_code_of};
 use crate::bridge::{
-    ChangeAnswer, CreateAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket, WriterAnswer, WriterOrder,
+    ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkAnswer, ReadRequest, StoreRequest, Ticket,
+    WriterAnswer, WriterOrder,
 };
 use carom_limits::{ANSWER_TIME_MAX, REMOVED_WHILE_LOADING_MAX};
+use carom_model::access::idempotency::PendingCreate;
 
 /// A type of answers whose batches a handle holds.
 pub trait Batched: BatchAnswer {
@@ -34,6 +36,12 @@ impl Batched for CreateAnswer {
 impl Batched for ChangeAnswer {
     fn batches(services: &ServiceHandle) -> &RefCell<Gathers<ChangeAnswer>> {
         &services.changes
+    }
+}
+
+impl Batched for DeleteAnswer {
+    fn batches(services: &ServiceHandle) -> &RefCell<Gathers<DeleteAnswer>> {
+        &services.deletes
     }
 }
 
@@ -64,6 +72,15 @@ impl<A: Batched> Gathered<A> {
         self.services.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(AnswerSlot::take_spare));
         // Later answers still count, so their places stay.
         Poll::Ready(gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(A::late)).collect())
+    }
+}
+
+impl<A: Batched> Gathered<A> {
+    /// Keeps idempotency keys in use until all requests of the batch are answered, even if the task stops waiting.
+    pub fn hold(&self, pending: Vec<Rc<PendingCreate>>) {
+        if let Some(gather) = A::batches(&self.services).borrow_mut().by_number.get_mut(&self.number) {
+            gather.pending = pending;
+        }
     }
 }
 
@@ -111,7 +128,8 @@ impl ServiceHandle {
         gathers.last += 1;
         let number = gathers.last;
         let deadline = Instant::now() + ANSWER_TIME_MAX;
-        let mut gather = Gather { places: Vec::with_capacity(count), left: 0, waker: None, deadline, abandoned: false };
+        let places = Vec::with_capacity(count);
+        let mut gather = Gather { places, left: 0, waker: None, deadline, abandoned: false, pending: Vec::new() };
         for at in 0..count {
             let token = GATHER_TOKEN | number << PLACE_BITS | at as u64;
             let (sent, code) = send(at, Ticket::new(self.me, token));

@@ -63,6 +63,23 @@ Format of each line:
 The summary goes to standard error. Exit code 1 means that some lines or records were rejected or damaged.
 If the code secret is not in the data directory, CAROM_SPACE_KEY or CAROM_SPACE_KEY_FILE provides it.";
 
+/// Returns the help on imports.
+pub(super) fn import() -> String {
+    format!(
+        "\
+{NDJSON}
+
+Links of other shorteners keep slugs, domains, dates, titles, tags, limits and visit counts:
+  carom import --data-dir DIR --from shlink --url https://s.example --key-file shlink.key --dry-run
+  carom import --data-dir DIR --from yourls yourls.sql --report rejected.ndjson
+  carom import --data-dir DIR --from bitly --key-file bitly.token --map-domain bit.ly=DEFAULT
+  carom import --data-dir DIR --from kutt --url https://kutt.example --key-file kutt.key
+  carom import --data-dir DIR --from csv links.csv
+
+A repeated import takes no link twice, so an import that was interrupted can be run again."
+    )
+}
+
 /// Returns a pointer from the short help to all settings.
 pub(super) fn settings_hint() -> String {
     format!("Use --help for all {} settings and their environment variables.", help::settings_count())

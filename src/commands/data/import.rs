@@ -9,28 +9,40 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeLength, CounterValue, GeneratedCode, Issuer, Segment};
 
-use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
+use super::import_lines::{Chunk, Found, Item, Parsed, cut, name_of, parse_all, same};
+use super::import_report::{ImportFinding, ReportFile};
 use super::import_setup::{ImportError, ImportSetup, ImportSummary};
+use super::import_visits::{ImportedVisits, VisitImport};
 use crate::services::maintenance::disk_guard::DiskGuard;
 use crate::services::maintenance::index_builder::Entries;
 use crate::services::maintenance::progress::{Progress, rate};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use carom_model::link::Link;
-use carom_model::link::record;
+use carom_model::link::record::{self, RecordRef};
 use carom_model::replication::Partition;
+use carom_model::visits::tally::VisitCounts;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::readable;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Interval between two updates of the progress while no chunk arrives, because the source of links is slow.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Size of a generation, in bytes, if links arrive from an API: an interruption loses less of what was read.
+const MOVED_SORTED_BYTES: usize = 4 * IMPORT_CHUNK_BYTES;
 
 /// Number of chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;
 
-/// Imports everything from `input`. Reports, progress and the summary go to `messages`.
+/// Imports everything from `input`. Reports, progress and the summary go to `messages`, and all reports also to
+/// `report`.
 ///
 /// # Errors
 /// [`ImportError`] if the import ended early. Refused lines are no error: the summary counts them.
@@ -38,11 +50,13 @@ pub fn import(
     setup: &ImportSetup,
     input: &mut (dyn Read + Send),
     messages: &mut dyn Write,
+    report: Option<ReportFile>,
 ) -> Result<ImportSummary, ImportError> {
-    if setup.of_fleet {
+    if setup.of_fleet && !setup.dry_run {
         bring_everything(&setup.links)?;
     }
-    import_by(IMPORT_SORTED_BYTES, setup, input, messages)
+    let sorted_bytes = if setup.moving.is_some() { MOVED_SORTED_BYTES } else { IMPORT_SORTED_BYTES };
+    import_by(sorted_bytes, setup, input, messages, report)
 }
 
 /// Notes, before the first link is imported, that everything must be compared with Redis when the node is started.
@@ -59,9 +73,10 @@ fn import_by(
     setup: &ImportSetup,
     input: &mut (dyn Read + Send),
     messages: &mut dyn Write,
+    report: Option<ReportFile>,
 ) -> Result<ImportSummary, ImportError> {
     let generation = AtomicU64::new(0);
-    let mut committer = Committer::new(setup, &generation, sorted_bytes)?;
+    let mut committer = Committer::new(setup, &generation, sorted_bytes, report)?;
     let result = std::thread::scope(|scope| {
         let (chunks_in, chunks_out) = sync_channel::<Chunk>(CHUNKS_WAITING);
         let (parsed_in, parsed_out) = sync_channel::<Parsed>(CHUNKS_WAITING);
@@ -86,7 +101,7 @@ fn import_by(
     // The decisions so far are written, even after an error.
     let written = committer.write().and_then(|()| Ok(setup.links.sync()?));
     result.and(written)?;
-    Ok(committer.finish(messages))
+    committer.finish(messages)
 }
 
 /// The stage that decides and writes, on the caller's thread.
@@ -105,6 +120,15 @@ struct Committer<'s> {
     collected: HashMap<Code, Range<usize>>,
     /// The codes of the last generation.
     last: HashSet<Code>,
+    /// The visits of the links in `records`.
+    visits: Vec<ImportedVisits>,
+    /// Stores visits; `None` if the store takes none from an import.
+    visit_import: Option<VisitImport>,
+    /// Links without their visits, for that reason.
+    without_visits: u64,
+    /// In a dry run, the hashes of the codes of earlier generations and of their records.
+    tried: HashMap<u64, u64>,
+    report: Option<ReportFile>,
     summary: ImportSummary,
     input_bytes: u64,
     progress: Progress,
@@ -115,6 +139,7 @@ impl<'s> Committer<'s> {
         setup: &'s ImportSetup,
         generation: &'s AtomicU64,
         sorted_bytes: usize,
+        report: Option<ReportFile>,
     ) -> Result<Committer<'s>, ImportError> {
         let mut marks = Vec::new();
         for length in CodeLength::MIN.and_longer() {
@@ -130,6 +155,11 @@ impl<'s> Committer<'s> {
             sorted_bytes,
             collected: HashMap::new(),
             last: HashSet::new(),
+            visits: Vec::new(),
+            visit_import: VisitImport::of(&setup.links)?,
+            without_visits: 0,
+            tried: HashMap::new(),
+            report,
             summary: ImportSummary::default(),
             input_bytes: 0,
             progress: Progress::new(setup.terminal, setup.total_bytes),
@@ -140,14 +170,24 @@ impl<'s> Committer<'s> {
     fn take_all(&mut self, parsed: &Receiver<Parsed>, messages: &mut dyn Write) -> Result<(), ImportError> {
         let mut early = BTreeMap::new();
         let mut next = 0;
-        while let Ok(chunk) = parsed.recv() {
+        loop {
+            let chunk = match parsed.recv_timeout(TICK) {
+                Ok(chunk) => chunk,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(moving) = &self.setup.moving {
+                        let links = moving.links.load(Ordering::Relaxed);
+                        self.progress.tick(messages, links, self.input_bytes);
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
             early.insert(chunk.number, chunk);
             while let Some(chunk) = early.remove(&next) {
                 self.take(chunk, messages)?;
                 next += 1;
             }
         }
-        Ok(())
     }
 
     fn take(&mut self, mut chunk: Parsed, messages: &mut dyn Write) -> Result<(), ImportError> {
@@ -157,17 +197,19 @@ impl<'s> Committer<'s> {
         if !self.disk.has_room(self.records.len() as u64) {
             return Err(ImportError::DiskFull);
         }
-        let mut errors = std::mem::take(&mut chunk.errors);
+        let mut findings = std::mem::take(&mut chunk.findings);
         for item in &chunk.items {
             if let Err(reason) = self.decide(&chunk, item)? {
-                errors.push((item.line, reason.to_owned()));
+                let name = if self.setup.moving.is_some() { name_of(&chunk, item) } else { String::new() };
+                findings.push(ImportFinding::rejected(item.line, name, reason.to_owned()));
             }
         }
+        findings.extend(self.setup.moving.iter().flat_map(|moving| moving.take_findings()));
         if self.records.len() + IMPORT_CHUNK_BYTES > self.sorted_bytes {
             self.write()?;
         }
-        errors.sort();
-        self.report(&errors, messages);
+        findings.sort();
+        self.report(&findings, messages)?;
         self.input_bytes += chunk.input_bytes;
         self.progress.tick(messages, self.summary.taken + self.summary.unchanged, self.input_bytes);
         Ok(())
@@ -177,7 +219,14 @@ impl<'s> Committer<'s> {
     fn write(&mut self) -> Result<(), ImportError> {
         let mut sorted: Vec<_> = self.collected.iter().map(|(code, range)| (SortKey::new(code), range)).collect();
         sorted.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        if !sorted.is_empty() {
+        if self.setup.dry_run {
+            let hash = |bytes: &[u8]| xxh3_64(bytes);
+            let tried = sorted.iter().map(|(key, range)| (hash(key.bytes()), hash(&self.records[(*range).clone()])));
+            self.tried.extend(tried);
+        } else if !sorted.is_empty() {
+            if let Some(import) = &self.visit_import {
+                import.store(&self.setup.links, &self.visits)?;
+            }
             let records = || sorted.iter().map(|(key, range)| (key.bytes(), &self.records[(*range).clone()]));
             // Index entries are written before links. After a crash every link then has its entries, and entries
             // without a link do no harm.
@@ -188,6 +237,7 @@ impl<'s> Committer<'s> {
         }
         self.last = self.collected.drain().map(|(code, _)| code).collect();
         self.records.clear();
+        self.visits.clear();
         self.generation.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
@@ -209,9 +259,13 @@ impl<'s> Committer<'s> {
             }
             None => item.found,
         };
+        let found = match found {
+            Found::Absent if self.setup.dry_run => self.found_by_dry_run(code, record),
+            found => found,
+        };
         Ok(match found {
             Found::Absent => {
-                self.collect(*code, record);
+                self.collect(*code, record, item.visits);
                 Ok(())
             }
             Found::Same => {
@@ -224,7 +278,25 @@ impl<'s> Committer<'s> {
         })
     }
 
-    fn collect(&mut self, code: Code, record: &[u8]) {
+    /// Returns what an earlier generation of a dry run would have stored under a code.
+    fn found_by_dry_run(&self, code: &Code, record: &[u8]) -> Found {
+        match self.tried.get(&xxh3_64(SortKey::new(code).bytes())) {
+            None => Found::Absent,
+            Some(hash) if *hash == xxh3_64(record) => Found::Same,
+            Some(_) => Found::Other,
+        }
+    }
+
+    fn collect(&mut self, code: Code, record: &[u8], visits: VisitCounts) {
+        if visits.total > 0
+            && let Ok(RecordRef::Link(link)) = record::decode(SortKey::new(&code).bytes(), record)
+        {
+            self.summary.visits += visits.total;
+            match &self.visit_import {
+                Some(_) => self.visits.extend(ImportedVisits::of(code, &link, visits)),
+                None => self.without_visits += 1,
+            }
+        }
         let start = self.records.len();
         self.records.extend_from_slice(record);
         self.collected.insert(code, start..self.records.len());
@@ -243,6 +315,10 @@ impl<'s> Committer<'s> {
     /// Gives a line without a code a new one.
     fn issue(&mut self, item: &Item) -> Result<(), ImportError> {
         let link = item.link.as_deref().expect("a line without a code keeps its link");
+        if self.setup.dry_run {
+            self.summary.taken += 1;
+            return Ok(());
+        }
         loop {
             let code = self.next_code()?.within(link.labels.domain_id());
             // After the counter was set back it repeats codes, so each code is looked up.
@@ -252,7 +328,7 @@ impl<'s> Committer<'s> {
             let link = Link { code, ..link.clone() };
             let mut record = Vec::with_capacity(link.target.len() + 64);
             record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), &link, &mut record);
-            self.collect(code, &record);
+            self.collect(code, &record, item.visits);
             return Ok(());
         }
     }
@@ -273,35 +349,59 @@ impl<'s> Committer<'s> {
         Ok(self.fresh.pop().expect("it was just filled").to_code())
     }
 
-    fn report(&mut self, errors: &[(u64, String)], messages: &mut dyn Write) {
-        for (line, reason) in errors {
-            self.summary.refused += 1;
-            match self.summary.refused {
+    fn report(&mut self, findings: &[ImportFinding], messages: &mut dyn Write) -> Result<(), ImportError> {
+        for finding in findings {
+            *(if finding.is_taken { &mut self.summary.cut } else { &mut self.summary.refused }) += 1;
+            if let Some(report) = &mut self.report {
+                report.add(finding).map_err(ImportError::Report)?;
+            }
+            match self.summary.refused + self.summary.cut {
                 1..=IMPORT_REPORTS_MAX => {
                     self.progress.clear(messages);
-                    let _ = writeln!(messages, "line {line}: {reason}");
+                    let _ = writeln!(messages, "{}", finding.to_text());
                 }
-                refused if refused == IMPORT_REPORTS_MAX + 1 => {
+                told if told == IMPORT_REPORTS_MAX + 1 => {
                     self.progress.clear(messages);
                     let _ = writeln!(messages, "further rejected lines are counted but not listed");
                 }
                 _ => {}
             }
         }
+        Ok(())
     }
 
-    fn finish(mut self, messages: &mut dyn Write) -> ImportSummary {
+    /// Ends the import, after everything is written.
+    fn finish(mut self, messages: &mut dyn Write) -> Result<ImportSummary, ImportError> {
+        // A source that ends with links that cannot be moved has no chunk after them.
+        let findings = self.setup.moving.iter().flat_map(|moving| moving.take_findings()).collect::<Vec<_>>();
+        self.report(&findings, messages)?;
+        if let Some(report) = &mut self.report {
+            report.finish().map_err(ImportError::Report)?;
+        }
         self.summary.time = self.progress.elapsed();
         self.progress.clear(messages);
-        let ImportSummary { taken, unchanged, refused, time } = self.summary;
+        let remark = self.setup.moving.as_ref().and_then(|moving| moving.remark());
+        if let Some(remark) = remark {
+            let _ = writeln!(messages, "note: {remark}");
+        }
+        if self.without_visits > 0 {
+            let links = readable::count(self.without_visits, "link");
+            let _ = writeln!(
+                messages,
+                "note: {links} without their visits: the node counts visits together with its fleet"
+            );
+        }
+        let ImportSummary { taken, unchanged, refused, time, visits, .. } = self.summary;
+        let begin = if self.setup.dry_run { "dry run: would import" } else { "imported" };
+        let visits = if visits > 0 { format!(" with {}", readable::count(visits, "visit")) } else { String::new() };
         let _ = writeln!(
             messages,
-            "imported {}, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
+            "{begin} {}{visits}, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
             readable::count(taken, "link"),
             time.as_secs_f64(),
             rate(taken + unchanged + refused, time)
         );
-        self.summary
+        Ok(self.summary)
     }
 }
 
@@ -328,162 +428,4 @@ impl SortKey {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::services::readers::export::export;
-    use crate::services::testing::KEY;
-    use carom_model::destination::long_url::Authority;
-    use carom_model::domains::{Domains, UnknownHost};
-    use carom_shards::{CodeSecret, CodeSpace};
-    use std::path::Path;
-
-    fn setup(dir: &Path) -> ImportSetup {
-        ImportSetup {
-            of_fleet: false,
-            links: Links::open(&dir.join("links"), KEY).unwrap().0,
-            data_dir: dir.to_owned(),
-            space: CodeSpace::new(&CodeSecret::from_bytes([1; 32])),
-            length: CodeLength::DEFAULT,
-            own: vec![Authority::of("http://127.0.0.1:8080").unwrap()],
-            domains: Domains::new("https://s.test", &[], false, UnknownHost::NotFound),
-            threads: 2,
-            total_bytes: None,
-            terminal: false,
-        }
-    }
-
-    fn run(setup: &ImportSetup, mut input: &[u8]) -> (ImportSummary, String) {
-        let mut messages = Vec::new();
-        let summary = import(setup, &mut input, &mut messages).unwrap();
-        (summary, String::from_utf8(messages).unwrap())
-    }
-
-    fn counts(summary: &ImportSummary) -> (u64, u64, u64) {
-        (summary.taken, summary.unchanged, summary.refused)
-    }
-
-    /// Returns enough lines for several chunks.
-    fn many(count: usize) -> Vec<u8> {
-        let mut out = Vec::new();
-        for number in 0..count {
-            writeln!(
-                out,
-                r#"{{"shortCode":"c{number:07}","longUrl":"https://example.org/{number}/{}","dateCreated":"2026-01-02T03:04:05+00:00"}}"#,
-                "x".repeat(number % 200)
-            )
-            .unwrap();
-        }
-        out
-    }
-
-    #[test]
-    fn an_import_can_be_repeated_and_exported() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = setup(&dir.path().join("a"));
-        let input = many(20_000);
-        assert_eq!(counts(&run(&first, &input).0), (20_000, 0, 0));
-        drop(first);
-        let first = setup(&dir.path().join("a"));
-        assert_eq!(counts(&run(&first, &input).0), (0, 20_000, 0));
-        let (mut exported, mut messages) = (Vec::new(), Vec::new());
-        let summary = export(&first.links, 2, &mut exported, &mut messages, false).unwrap();
-        assert!(summary.is_complete());
-        assert_eq!(summary.links, 20_000);
-        // An empty store takes the whole export, and exporting it again gives the same bytes.
-        let second = setup(&dir.path().join("b"));
-        assert_eq!(counts(&run(&second, &exported).0), (20_000, 0, 0));
-        let mut again = Vec::new();
-        export(&second.links, 3, &mut again, &mut messages, false).unwrap();
-        assert!(again == exported);
-    }
-
-    #[test]
-    fn bad_lines_are_named_and_the_rest_is_taken() {
-        let dir = tempfile::tempdir().unwrap();
-        let setup = setup(dir.path());
-        let input = b"\xef\xbb\xbf{\"shortCode\":\"abc\",\"longUrl\":\"https://example.org/1\"}\r\n\n\
-            not json\n\
-            {\"shortCode\":\"abc\",\"longUrl\":\"https://example.org/2\"}\n\
-            {\"shortCode\":\"abc\",\"longUrl\":\"https://example.org/1\"}\n\
-            {\"longUrl\":\"http://127.0.0.1:8080/abc\"}\n\
-            {\"longUrl\":\"https://example.org/3\"}";
-        let (summary, messages) = run(&setup, input);
-        assert_eq!(counts(&summary), (2, 1, 3));
-        for start in
-            ["line 3: not a JSON object", "line 4: shortCode belongs to another", "line 6: longUrl points to this"]
-        {
-            assert!(messages.contains(start), "{messages}");
-        }
-        assert!(!summary.is_complete());
-        assert!(messages.contains("imported 2 links, 1 unchanged, 3 rejected"), "{messages}");
-    }
-
-    #[test]
-    fn reports_are_bounded() {
-        let dir = tempfile::tempdir().unwrap();
-        let (summary, messages) = run(&setup(dir.path()), "x\n".repeat(1_500).as_bytes());
-        assert_eq!(summary.refused, 1_500);
-        assert_eq!(messages.lines().count(), IMPORT_REPORTS_MAX as usize + 2);
-    }
-
-    #[test]
-    fn lines_without_a_code_get_issued_ones_above_the_mark() {
-        let dir = tempfile::tempdir().unwrap();
-        let setup = setup(dir.path());
-        let input = "{\"longUrl\":\"https://example.org/\"}\n".repeat(30_000);
-        assert_eq!(counts(&run(&setup, input.as_bytes()).0), (30_000, 0, 0));
-        let mark = setup.links.high_water(7).unwrap();
-        assert!(mark >= 30_000);
-        assert_eq!(counts(&run(&setup, input.as_bytes()).0), (30_000, 0, 0));
-        assert!(setup.links.high_water(7).unwrap() >= mark + 30_000);
-        let mut exported = Vec::new();
-        export(&setup.links, 1, &mut exported, &mut Vec::new(), false).unwrap();
-        let issued = memchr::memmem::find_iter(&exported, b"\"origin\":\"issued\"").count();
-        assert_eq!(issued, 60_000);
-    }
-
-    #[test]
-    fn a_line_that_is_too_long_is_left_out_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut input = many(10);
-        input.extend(std::iter::repeat_n(b'x', 3 * IMPORT_CHUNK_BYTES));
-        input.push(b'\n');
-        input.extend(b"bad\n");
-        input.extend(b"{\"shortCode\":\"last\",\"longUrl\":\"https://example.org/\"}\n");
-        let (summary, messages) = run(&setup(dir.path()), &input);
-        assert_eq!(counts(&summary), (11, 0, 2));
-        assert!(
-            messages.contains("line 11: is longer") && messages.contains("line 12: not a JSON object"),
-            "{messages}"
-        );
-    }
-
-    #[test]
-    fn the_same_code_in_chunks_far_apart_is_noticed() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut input = many(30_000);
-        let again = many(30_000);
-        input.extend(&again);
-        input.extend(b"{\"shortCode\":\"c0000001\",\"longUrl\":\"https://example.org/other\"}\n");
-        assert_eq!(counts(&run(&setup(&dir.path().join("a")), &input).0), (30_000, 30_000, 1));
-        // With every chunk a generation, a code may be stored after its look-up.
-        let setup = setup(&dir.path().join("b"));
-        let summary = import_by(1, &setup, &mut &input[..], &mut Vec::new()).unwrap();
-        assert_eq!(counts(&summary), (30_000, 30_000, 1));
-    }
-
-    #[test]
-    fn neighbours_with_one_code_are_noticed_across_generations() {
-        let dir = tempfile::tempdir().unwrap();
-        let setup = setup(dir.path());
-        let mut input = Vec::new();
-        // Two chunks of lines for a few codes, alternating, so that look-ups run ahead of the decisions.
-        for number in 0..60_000 {
-            let line =
-                format!("{{\"shortCode\":\"c{}\",\"longUrl\":\"https://example.org/{}\"}}\n", number % 7, number % 7);
-            input.extend_from_slice(line.as_bytes());
-        }
-        let summary = import_by(1, &setup, &mut &input[..], &mut Vec::new()).unwrap();
-        assert_eq!(counts(&summary), (7, 59_993, 0));
-    }
-}
+mod tests;

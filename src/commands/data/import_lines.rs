@@ -9,7 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
+use serde::Deserialize;
 
+use super::import_report::ImportFinding;
 use super::import_setup::ImportSetup;
 use crate::services::readers::ndjson::{self, Line};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
@@ -18,6 +20,7 @@ use carom_model::domains::DomainName;
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::link::{Link, Origin, Version};
+use carom_model::visits::tally::VisitCounts;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 
@@ -74,6 +77,33 @@ pub(super) struct Item {
     pub(super) link: Option<Box<Link>>,
     /// The result of the look-up.
     pub(super) found: Found,
+    /// The visits of the link before the import.
+    pub(super) visits: VisitCounts,
+}
+
+/// The fields of a line that name its short URL.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    short_code: Option<String>,
+    domain: Option<String>,
+}
+
+impl Named {
+    fn to_name(&self) -> String {
+        let slug = self.short_code.as_deref().unwrap_or_default();
+        self.domain.as_ref().map_or(slug.to_owned(), |domain| format!("{domain}/{slug}"))
+    }
+}
+
+/// Returns the name of an item's short URL for reports.
+pub(super) fn name_of(chunk: &Parsed, item: &Item) -> String {
+    let Some((code, range)) = &item.coded else { return String::new() };
+    let slug = code.as_slug().to_string();
+    match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &chunk.records[range.clone()]) {
+        Ok(RecordRef::Link(LinkRef { domain: Some(domain), .. })) => format!("{domain}/{slug}"),
+        _ => slug,
+    }
 }
 
 /// The stored state of a code, compared with the line.
@@ -97,7 +127,7 @@ pub(super) struct Parsed {
     pub(super) generation: u64,
     pub(super) records: Vec<u8>,
     pub(super) items: Vec<Item>,
-    pub(super) errors: Vec<(u64, String)>,
+    pub(super) findings: Vec<ImportFinding>,
     pub(super) input_bytes: u64,
     pub(super) failure: Option<StoreError>,
 }
@@ -122,7 +152,7 @@ fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Pa
         generation: generation.load(Ordering::Acquire),
         records: Vec::with_capacity(chunk.bytes.len()),
         items: Vec::with_capacity(chunk.bytes.len() / 128),
-        errors: Vec::new(),
+        findings: Vec::new(),
         input_bytes: chunk.bytes.len() as u64,
         failure: None,
     };
@@ -144,20 +174,26 @@ fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Pa
                         return parsed;
                     }
                 }
-                Err(error) => parsed.errors.push((line, error.to_string())),
+                Err(error) => {
+                    let is_moved = setup.moving.is_some();
+                    let named = if is_moved { serde_json::from_slice::<Named>(text).ok() } else { None };
+                    let name = named.map(|named| named.to_name()).unwrap_or_default();
+                    parsed.findings.push(ImportFinding::rejected(line, name, error.to_string()));
+                }
             }
         }
         line += 1;
     }
     if let Some(line) = chunk.too_long {
-        parsed.errors.push((line, format!("is longer than {IMPORT_LINE_MAX} bytes")));
+        let reason = format!("is longer than {IMPORT_LINE_MAX} bytes");
+        parsed.findings.push(ImportFinding::rejected(line, String::new(), reason));
     }
     parsed
 }
 
 impl Parsed {
     fn add(&mut self, setup: &ImportSetup, line: u64, read: Line, now_ms: u64) -> Result<(), StoreError> {
-        let Line { code, target, policy, created_ms, origin, labels } = read;
+        let Line { code, target, policy, created_ms, origin, labels, visits } = read;
         let unsaid = (created_ms.is_none(), origin.is_none());
         let created_ms = created_ms.unwrap_or(now_ms);
         let Some(code) = code else {
@@ -166,7 +202,7 @@ impl Parsed {
             let (target, origin) = (target.into(), Origin::Issued);
             let link = Link { code, policy, target, created_ms, origin, version, labels };
             let link = Some(Box::new(link));
-            self.items.push(Item { line, coded: None, link, found: Found::Absent });
+            self.items.push(Item { line, coded: None, link, found: Found::Absent, visits });
             return Ok(());
         };
         let origin = origin.unwrap_or(Origin::Custom);
@@ -182,7 +218,7 @@ impl Parsed {
         let range = start..self.records.len();
         // The full link is needed only for a line without a date or origin, if it is compared again, which is rare.
         let link = (unsaid.0 || unsaid.1).then(|| Box::new(link));
-        self.items.push(Item { line, coded: Some((code, range)), link, found });
+        self.items.push(Item { line, coded: Some((code, range)), link, found, visits });
         Ok(())
     }
 }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use carom_shards::{CodeLength, CodeSpace};
 
+use crate::commands::moving::lines::MovingProgress;
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::Domains;
 use carom_store::links::{Links, StoreError};
@@ -25,6 +27,10 @@ pub struct ImportSetup {
     pub of_fleet: bool,
     /// The configured length of generated codes.
     pub length: CodeLength,
+    /// True to decide about every line without changing the store.
+    pub dry_run: bool,
+    /// Results of reading another shortener, if the lines come from one.
+    pub moving: Option<Arc<MovingProgress>>,
     /// The authorities under which the service is reached.
     pub own: Vec<Authority>,
     /// The domains of the service.
@@ -46,14 +52,18 @@ pub struct ImportSummary {
     pub unchanged: u64,
     /// Number of lines that were refused.
     pub refused: u64,
+    /// Number of links that are new without a part of their line.
+    pub cut: u64,
+    /// Number of visits of the links that are new.
+    pub visits: u64,
     /// Duration of the import.
     pub time: Duration,
 }
 
 impl ImportSummary {
-    /// True if every line is in the store.
+    /// True if every line is in the store as a whole.
     pub fn is_complete(&self) -> bool {
-        self.refused == 0
+        self.refused == 0 && self.cut == 0
     }
 }
 
@@ -65,6 +75,8 @@ pub enum ImportError {
     Store(StoreError),
     /// The input cannot be read.
     Input(io::Error),
+    /// The report cannot be written.
+    Report(io::Error),
     /// The disk is full. Repeat the import once there is space.
     DiskFull,
     /// All codes of all lengths are used up.
@@ -76,6 +88,7 @@ impl fmt::Display for ImportError {
         match self {
             ImportError::Store(error) => write!(f, "{error}"),
             ImportError::Input(error) => write!(f, "the input cannot be read: {error}"),
+            ImportError::Report(error) => write!(f, "the report cannot be written: {error}"),
             ImportError::DiskFull => f.write_str("the disk is full; free some space and import the same file again"),
             ImportError::NoCodes => f.write_str("all codes of all lengths are used up"),
         }

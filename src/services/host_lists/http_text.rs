@@ -4,12 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::Agent;
+use ureq::config::ConfigBuilder;
 use ureq::http::{StatusCode, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::typestate::AgentScope;
 
 use super::apollo::Signer;
 use carom_telemetry::clock::unix_ms;
 use carom_tls::{provider, trust};
+
+/// Returns the configuration of a client: the roots of the system, carom's name, and no error for a response.
+pub fn config() -> ConfigBuilder<AgentScope> {
+    let roots = trust::system_roots().iter().map(|root| Certificate::from_der(root).to_owned()).collect();
+    let tls = TlsConfig::builder()
+        .unversioned_rustls_crypto_provider(provider())
+        .root_certs(RootCerts::Specific(Arc::new(roots)));
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .user_agent(concat!("carom/", env!("CARGO_PKG_VERSION")))
+        .tls_config(tls.build())
+}
 
 /// An HTTP address, and its last response.
 #[derive(Debug)]
@@ -29,16 +43,7 @@ impl HttpText {
     /// Creates a reader of an `http://` or `https://` address. `time_max` bounds a request including redirects; texts
     /// of more than `len_max` bytes are refused.
     pub fn new(url: &str, time_max: Duration, len_max: u64) -> HttpText {
-        let roots = trust::system_roots().iter().map(|root| Certificate::from_der(root).to_owned()).collect();
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(provider())
-            .root_certs(RootCerts::Specific(Arc::new(roots)));
-        let agent = Agent::config_builder()
-            .timeout_global(Some(time_max))
-            .http_status_as_error(false)
-            .user_agent(concat!("carom/", env!("CARGO_PKG_VERSION")))
-            .tls_config(tls.build())
-            .build();
+        let agent = config().timeout_global(Some(time_max)).build();
         HttpText { agent: agent.into(), url: url.to_owned(), len_max, key: None, signer: None, last: None }
     }
 

@@ -20,6 +20,10 @@ use carom_model::link::labels::{self, LabelError, LinkLabels, Tags};
 use carom_model::link::record::LinkRef;
 use carom_model::link::record::unknown::UnknownFields;
 use carom_model::link::rules::{ConditionType, RedirectCondition, RedirectRule, RedirectRules};
+use carom_model::visits::tally::VisitCounts;
+
+/// The most visits that a line counts. The sums of all links stay far from overflow.
+const VISITS_MAX: u64 = 1 << 48;
 
 /// The valid content of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +40,8 @@ pub struct Line {
     pub origin: Option<Origin>,
     /// The labels: title, tags, app and so on.
     pub labels: LinkLabels,
+    /// The visits so far, as another shortener or the API of carom tells them.
+    pub visits: VisitCounts,
 }
 
 /// Reasons why a line is refused. The input is at fault, not the service.
@@ -139,6 +145,16 @@ struct Raw<'a> {
     redirect_rules: Option<Vec<RawRule<'a>>>,
     #[serde(borrow, default)]
     meta: Option<RawMeta<'a>>,
+    #[serde(default)]
+    visits_summary: Option<RawVisits>,
+}
+
+#[derive(Deserialize)]
+struct RawVisits {
+    #[serde(default)]
+    total: u64,
+    #[serde(default)]
+    bots: u64,
 }
 
 #[derive(Deserialize)]
@@ -240,7 +256,11 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
         archived: raw.archived.unwrap_or(false),
         max_visits: raw.max_visits.or(meta.max_visits),
     };
-    Ok(Line { code, target, policy, created_ms, origin, labels })
+    let visits = raw.visits_summary.map_or(VisitCounts::default(), |RawVisits { total, bots }| {
+        let total = total.min(VISITS_MAX);
+        VisitCounts { total, bots: bots.min(total) }
+    });
+    Ok(Line { code, target, policy, created_ms, origin, labels, visits })
 }
 
 fn read_rules(rules: &[RawRule<'_>], own: &[Authority]) -> Result<RedirectRules, String> {
@@ -472,6 +492,7 @@ mod tests {
         assert_eq!(line.target.as_str(), "https://example.org/%C3%A9");
         assert_eq!(line.policy.valid_until_ms, Some(1_798_761_600_000));
         assert_eq!((line.origin, line.policy.forward_query), (None, true));
+        assert_eq!(line.visits, VisitCounts { total: 3, bots: 0 });
         assert_eq!(line.policy.max_visits, NonZeroU32::new(9));
         assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (Some("T"), "a"));
         assert!(text(r#"{"longUrl":"https://example.org/"}"#).unwrap().code.is_none());

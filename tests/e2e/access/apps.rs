@@ -13,6 +13,8 @@ use crate::support::node::{CAROM, Node, Setup, wait_until, with_one_and_three_co
 const LINES: &str = "Content-Type: application/x-ndjson\r\n";
 const SINGLE_STEP: &str = "/rest/v3/short-urls/shorten";
 const BULK: &str = "/rest/v3/short-urls/bulk";
+const CHANGES: &str = "/rest/v3/short-urls/bulk/changes";
+const MATCHING: &str = "/rest/v3/short-urls/bulk/matching";
 const EXPORT: &str = "/rest/v3/short-urls/export";
 
 fn codes(list: &Value) -> BTreeSet<String> {
@@ -56,6 +58,8 @@ impl Two {
 /// The content type and the body for a method of a path; empty where it takes none.
 fn body_of(path: &str, method: &str) -> (&'static str, String) {
     match (path, method) {
+        (CHANGES, _) => (LINES, json!({"shortCode": "x", "delete": true}).to_string()),
+        (MATCHING, _) => (JSON, json!({"delete": true}).to_string()),
         (BULK, _) => (LINES, json!({"longUrl": "https://example.org/x"}).to_string()),
         (_, "post") => (JSON, json!({"longUrl": "https://example.org/x"}).to_string()),
         (_, "patch") => (JSON, json!({"longUrl": "https://example.org/stolen", "title": "stolen"}).to_string()),

@@ -1,9 +1,11 @@
-//! Links: create, read, change, delete, deduplicate and repeat, as the API describes them.
+//! Links: create, read, change, delete, deduplicate, repeat and import, as the API and the commands describe them.
 
 mod basics;
+mod bulk_edits;
 mod bodies;
 mod changes;
 mod dedupe;
 mod idempotency;
+mod moving;
 mod openapi;
 mod responses;

@@ -77,6 +77,11 @@ impl fmt::Debug for IdempotencyKey {
 }
 
 impl IdempotencyKey {
+    /// Returns the key of a line of a request, if this is the key of the request. No client can send such a key.
+    pub fn of_line(&self, line: u64) -> IdempotencyKey {
+        IdempotencyKey(format!("{} {line}", self.0))
+    }
+
     /// Parses the value of the header field: a string in double quotes, as in the draft, or without them, as most
     /// clients send it. Both are the same key.
     ///
@@ -139,6 +144,14 @@ mod tests {
         for wrong in ["", "\"\"", "a b", "a\"b", "\"a", "a,b", "é", "a\u{7f}", &"x".repeat(256)] {
             assert!(key(wrong).unwrap_err().contains("1 to 255"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn lines_of_a_request_have_keys_of_their_own() {
+        let whole = key("k").unwrap();
+        assert!(whole.of_line(1) != whole.of_line(2) && whole.of_line(1) != whole);
+        assert_ne!(key("k1").unwrap().of_line(1), whole.of_line(11));
+        assert!(IdempotencyKey::parse(b"k 1").is_err());
     }
 
     #[test]

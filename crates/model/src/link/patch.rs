@@ -38,6 +38,8 @@ pub struct Patch {
     pub rules: Option<RedirectRules>,
     /// A change of single tags of the current set.
     pub retag: Option<Retag>,
+    /// Tags to add to the current set, and tags to remove from it.
+    pub tag_edit: Option<TagEdit>,
     /// The instant of a scheduled deletion, in milliseconds since 1970 UTC. A change of `archived` alone cancels it.
     pub delete_at_ms: Option<u64>,
 }
@@ -49,6 +51,23 @@ pub struct Retag {
     pub removed: Vec<String>,
     /// The tag that replaces them, normalised.
     pub added: Option<String>,
+}
+
+/// An addition and removal of tags, whatever the current set is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TagEdit {
+    /// The tags to add, normalised.
+    pub added: Vec<String>,
+    /// The tags to remove, normalised.
+    pub removed: Vec<String>,
+}
+
+impl TagEdit {
+    /// Returns the changed set; `None` if the added tags do not fit into it.
+    pub fn apply(&self, tags: &Tags) -> Option<Tags> {
+        let kept = tags.iter().filter(|tag| !self.removed.iter().any(|removed| removed == tag));
+        Tags::of(kept.chain(self.added.iter().map(String::as_str))).ok()
+    }
 }
 
 impl Retag {
@@ -110,6 +129,9 @@ impl Patch {
         if let Some(tags) = self.retag.as_ref().and_then(|retag| retag.apply(&changed.labels.tags)) {
             changed.labels.tags = tags;
         }
+        if let Some(tags) = self.tag_edit.as_ref().and_then(|edit| edit.apply(&changed.labels.tags)) {
+            changed.labels.tags = tags;
+        }
         Ok(changed)
     }
 }
@@ -161,6 +183,7 @@ mod tests {
                 tags: Some(other.labels.tags.clone()),
                 rules: Some(other.labels.rules.clone()),
                 retag: None,
+                tag_edit: None,
                 delete_at_ms: None,
             };
             let Link { code, created_ms, origin, version, .. } = link;
@@ -191,6 +214,20 @@ mod tests {
         }
         let (first, long) = (tags[0].to_owned(), "x".repeat(255));
         assert_eq!(retag(&[&first], Some(&long), &tags), tags.join(" "));
+    }
+
+    #[test]
+    fn tags_are_added_and_removed_whatever_the_set_is() {
+        let edited = |added: &[&str], removed: &[&str], tags: &[&str]| {
+            let all = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect();
+            let edit = TagEdit { added: all(added), removed: all(removed) };
+            edit.apply(&Tags::of(tags.iter().copied()).unwrap()).map(|tags| tags.joined().replace('\n', " "))
+        };
+        assert_eq!(edited(&["d"], &["b"], &["a", "b"]), Some("a d".to_owned()));
+        assert_eq!(edited(&["a"], &["x"], &["a"]), Some("a".to_owned()));
+        assert_eq!(edited(&[], &["a"], &["a"]), Some(String::new()));
+        let long = "x".repeat(100_000);
+        assert_eq!(edited(&[&long], &[], &["a"]), None);
     }
 
     #[test]

@@ -1,0 +1,177 @@
+//! One change or the deletion of all links that match a filter: `POST /rest/v3/short-urls/bulk/matching`.
+//!
+//! A first request counts the links and shows some of them. A second one names that count in `confirm`, and is refused
+//! if more links match by then: it edits no more links than its client has agreed to. Fewer links are fine, because a
+//! repeated request finds those of an interrupted one deleted already.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde::Serialize;
+
+use super::bulk::NDJSON;
+use super::bulk_edit::{BulkEdit, EditTarget, no_answer, push_end, push_refusal, push_result};
+use super::describe::ShortUrl;
+use super::list::{failed as list_failed, filter_within};
+use super::short_urls::{read_object, refused};
+use super::streaming::{Outlet, stream};
+use crate::api::context::Context;
+use crate::api::problem::Problem;
+use crate::api::query::Params;
+use crate::api::response::{ApiResponse, answer_with, json as json_answer};
+use crate::bridge::ListRequest;
+use crate::bridge::handle::LongKind;
+use crate::bridge::handle::long::LongRequest;
+use carom_limits::{BULK_CHUNK_LINES, BULK_COUNT_TIME_MAX, LIST_PER_PAGE_MAX};
+use carom_model::link::Link;
+use carom_model::query::{Cursor, Filter, ListPage, ListQuery, OrderField, SortOrder};
+
+/// The largest number that clients in JavaScript can confirm exactly.
+const CONFIRMED_MAX: u64 = (1 << 53) - 1;
+
+/// Links that the first request shows.
+const SAMPLE_LEN: usize = 10;
+
+/// Answer to a request without `confirm`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MatchingLinks<'a> {
+    /// Links that match.
+    count: u64,
+    /// The oldest of them.
+    sample: Vec<ShortUrl<'a>>,
+}
+
+impl Context {
+    /// Handles `POST /rest/v3/short-urls/bulk/matching`: counts the links of a filter, or edits them.
+    pub(in crate::api) async fn edit_matching(&self, request: Request<Incoming>) -> ApiResponse {
+        match self.try_edit_matching(request).await {
+            Ok(answer) => answer,
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_edit_matching(&self, request: Request<Incoming>) -> Result<ApiResponse, Problem> {
+        let mut params = Params::of(request.uri().query());
+        let narrowed = |name: &str, scope| self.narrowed(scope, name);
+        let (filter, has_any) = filter_within(&mut params, &self.caller.scope(), narrowed);
+        let confirmed = params.read("confirm", |text| {
+            let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = text.parse().ok().filter(|number| is_number && *number <= CONFIRMED_MAX);
+            number.ok_or_else(|| format!("must be a whole number from 0 to {CONFIRMED_MAX}"))
+        });
+        params.finish().map_err(|invalid| Problem::invalid(&invalid))?;
+        let fields = read_object(&self.services, request).await?;
+        let mut invalid = Vec::new();
+        BulkEdit::refuse_unknown(&fields, &[], &mut invalid);
+        let edit = self.bounded(|bounds| BulkEdit::read(&fields, bounds)).map_err(|wrong| invalid.extend(wrong)).ok();
+        let Some(edit) = edit.filter(|_| invalid.is_empty()) else { return Err(Problem::invalid(&invalid)) };
+        let (count, page) = if has_any { self.count_matching(&filter).await? } else { (0, None) };
+        let Some(confirmed) = confirmed else {
+            let describer = self.describer();
+            let page = page.iter().flat_map(|page| page.links.iter().zip(&page.visits)).take(SAMPLE_LEN);
+            let sample = page.map(|(link, visits)| describer.describe(link, *visits)).collect();
+            return Ok(json_answer(StatusCode::OK, &MatchingLinks { count, sample }));
+        };
+        if count > confirmed {
+            return Err(Problem::more_links_match(confirmed, count));
+        }
+        let long = self.services.begin_long(LongKind::Bulk, self.caller.name());
+        let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
+        let context = self.clone();
+        let run = move |outlet: Outlet| async move {
+            // A domain or app without links has nothing to edit.
+            let left = if has_any { confirmed } else { 0 };
+            context.edit_each(&filter, &edit, left, &long, &outlet).await;
+        };
+        Ok(answer_with(StatusCode::OK, NDJSON, stream(run)))
+    }
+
+    /// Counts the links of a filter. Also returns the first page of them.
+    async fn count_matching(&self, filter: &Filter) -> Result<(u64, Option<ListPage>), Problem> {
+        let began_ms = self.services.unix_ms();
+        let mut first = None;
+        let mut cursor = None;
+        loop {
+            let page = self.matching(filter, LIST_PER_PAGE_MAX, cursor).await?;
+            let (total, next) = (page.total, page.next.clone());
+            let is_complete = page.complete || next.is_none();
+            first.get_or_insert(page);
+            if is_complete {
+                return Ok((total, first));
+            }
+            if self.services.unix_ms().saturating_sub(began_ms) > BULK_COUNT_TIME_MAX.as_millis() as u64 {
+                return Err(Problem::unavailable(format!(
+                    "The links of this filter could not be counted within {} s. Narrow it with tags[], startDate and endDate.",
+                    BULK_COUNT_TIME_MAX.as_secs()
+                )));
+            }
+            cursor = next;
+        }
+    }
+
+    /// Returns links of a filter, the oldest first.
+    async fn matching(&self, filter: &Filter, per_page: usize, cursor: Option<Cursor>) -> Result<ListPage, Problem> {
+        let order = SortOrder { field: OrderField::DateCreated, descending: false };
+        let query = ListQuery { filter: filter.clone(), order, page: 1, per_page, cursor };
+        match self.services.list(|ticket| ListRequest::Links(Box::new(query), ticket)).await {
+            Ok(Ok(page)) => Ok(page),
+            Ok(Err(failure)) => Err(list_failed(failure)),
+            Err(reason) => Err(Problem::unavailable(format!("The links cannot be listed: {reason}."))),
+        }
+    }
+
+    /// Edits the links of a filter, at most `left`, and writes a result for each.
+    async fn edit_each(&self, filter: &Filter, edit: &BulkEdit, left: u64, long: &LongRequest, outlet: &Outlet) {
+        let mut left = left;
+        let (mut line, mut changed) = (0, 0);
+        let mut cursor = None;
+        while left > 0 {
+            let must_end = poll_fn(|context| Poll::Ready(long.must_end(context))).await;
+            let page = if !self.still_holds() {
+                Err(Problem::wrong_key())
+            } else if must_end {
+                Err(refused("the node is shutting down; send the request again to continue"))
+            } else {
+                self.matching(filter, BULK_CHUNK_LINES, cursor).await
+            };
+            let page = match page {
+                Ok(page) => page,
+                Err(problem) => {
+                    let mut out = Vec::new();
+                    push_refusal(line + 1, problem, true, &mut out);
+                    return outlet.send(out).await;
+                }
+            };
+            let links = page.links.iter().take(usize::try_from(left).unwrap_or(usize::MAX)).zip(line + 1..);
+            let target = |(link, line): (&Arc<Link>, u64)| EditTarget {
+                line,
+                code: link.code,
+                domain: link.labels.domain.clone(),
+                edit: edit.clone(),
+            };
+            let targets: Vec<EditTarget> = links.map(target).collect();
+            let results = self.edit_all(&targets).await;
+            let mut out = Vec::with_capacity(targets.len() * 64);
+            for (target, result) in
+                targets.iter().zip(results.into_iter().chain(std::iter::repeat_with(|| Err(no_answer()))))
+            {
+                changed += u64::from(result.is_ok());
+                push_result(target, &result, &mut out);
+            }
+            line += targets.len() as u64;
+            left -= targets.len() as u64;
+            outlet.send(out).await;
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let mut out = Vec::new();
+        push_end(changed, line - changed, &mut out);
+        outlet.send(out).await;
+    }
+}

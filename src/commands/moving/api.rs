@@ -1,0 +1,235 @@
+//! Links from the APIs of Shlink, YOURLS, Bitly and Kutt, page by page, the oldest first where the API can.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use super::http::{ApiClient, ApiFailure, KeyHeader, escaped};
+use super::shorteners::Shortener;
+use super::source::{FoundLink, MovingSource};
+
+/// Address of Bitly's API.
+const BITLY: &str = "https://api-ssl.bitly.com";
+
+/// Links that a request asks for. Kutt has no longer pages than 50, and Bitly than 100.
+const SHLINK_PAGE: u64 = 500;
+const YOURLS_PAGE: u64 = 500;
+const BITLY_PAGE: u64 = 100;
+const KUTT_PAGE: u64 = 50;
+
+/// Returns the links of a shortener's API. `url` is the address of the service; Bitly has its own.
+///
+/// # Errors
+/// A description of what is missing.
+pub fn source(shortener: Shortener, url: Option<&str>, key: &str) -> Result<Box<dyn MovingSource>, String> {
+    let url = match (url, shortener) {
+        (Some(url), _) if url.starts_with("http://") || url.starts_with("https://") => url,
+        (Some(url), _) => {
+            return Err(format!("invalid value for --url: {url}; expected an http:// or https:// address"));
+        }
+        (None, Shortener::Bitly) => BITLY,
+        (None, _) => {
+            return Err(format!("--from {} needs a file, or the address of its API with --url", shortener.as_str()));
+        }
+    };
+    let client = |header| ApiClient::new(url, Some((header, key)));
+    let counter = Counter { shortener, number: 0, announced: None };
+    Ok(match shortener {
+        Shortener::Shlink => {
+            Box::new(ShlinkApi { client: client(KeyHeader::Named("X-Api-Key")), counter, page: 1, pages: 1 })
+        }
+        Shortener::Yourls => {
+            Box::new(YourlsApi { client: ApiClient::new(url, None), key: key.to_owned(), counter, start: 0 })
+        }
+        Shortener::Bitly => Box::new(BitlyApi {
+            client: client(KeyHeader::Bearer),
+            counter,
+            groups: None,
+            after: String::new(),
+            has_clicks: true,
+        }),
+        Shortener::Kutt => Box::new(KuttApi { client: client(KeyHeader::Named("X-API-KEY")), counter, skip: 0 }),
+        Shortener::Csv => return Err("--from csv needs a file".to_owned()),
+    })
+}
+
+/// Counts the links of an API, to compare with the number that it announces.
+struct Counter {
+    shortener: Shortener,
+    number: u64,
+    announced: Option<u64>,
+}
+
+impl Counter {
+    fn links_of(&mut self, items: &[Value]) -> Vec<FoundLink> {
+        items.iter().flat_map(|item| self.shortener.links_of(item, &mut self.number)).collect()
+    }
+
+    fn remark(&self) -> Option<String> {
+        let announced = self.announced.filter(|announced| *announced > self.number)?;
+        Some(format!(
+            "the API announced {announced} links and returned {}; links were deleted or created meanwhile, so run the import again",
+            self.number
+        ))
+    }
+}
+
+fn told(failure: ApiFailure) -> String {
+    failure.reason
+}
+
+/// Returns the items of a response, which must have a list of them.
+fn items(shortener: Shortener, pointer: &str, page: &Value) -> Result<Vec<Value>, String> {
+    match page.pointer(pointer) {
+        Some(_) => shortener.items(page.clone()),
+        None => Err(format!("the API answers without {pointer}; check the address of the API")),
+    }
+}
+
+struct ShlinkApi {
+    client: ApiClient,
+    counter: Counter,
+    page: u64,
+    pages: u64,
+}
+
+impl MovingSource for ShlinkApi {
+    fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
+        if self.page > self.pages {
+            return Ok(None);
+        }
+        let path = format!("/rest/v3/short-urls?page={}&itemsPerPage={SHLINK_PAGE}&orderBy=dateCreated-ASC", self.page);
+        let page = self.client.get(&path).map_err(told)?;
+        let mut items = items(Shortener::Shlink, "/shortUrls/data", &page)?;
+        let number = |name: &str| page.pointer(&format!("/shortUrls/pagination/{name}")).and_then(Value::as_u64);
+        self.pages = number("pagesCount").ok_or("the API answers without pagination; check the address of the API")?;
+        self.counter.announced = number("totalItems");
+        self.page += 1;
+        for item in &mut items {
+            if item["hasRedirectRules"] == true {
+                item["redirectRules"] = self.rules_of(item)?;
+            }
+        }
+        Ok(Some(self.counter.links_of(&items)))
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.counter.remark()
+    }
+}
+
+impl ShlinkApi {
+    fn rules_of(&self, item: &Value) -> Result<Value, String> {
+        let code = escaped(item["shortCode"].as_str().unwrap_or_default());
+        let domain = item["domain"].as_str().map_or(String::new(), |domain| format!("?domain={}", escaped(domain)));
+        let mut answer =
+            self.client.get(&format!("/rest/v3/short-urls/{code}/redirect-rules{domain}")).map_err(told)?;
+        Ok(answer["redirectRules"].take())
+    }
+}
+
+struct YourlsApi {
+    client: ApiClient,
+    key: String,
+    counter: Counter,
+    start: u64,
+}
+
+impl MovingSource for YourlsApi {
+    fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
+        let (limit, start) = (YOURLS_PAGE.to_string(), self.start.to_string());
+        let form = [
+            ("action", "stats"),
+            ("filter", "last"),
+            ("format", "json"),
+            ("limit", &limit),
+            ("start", &start),
+            ("signature", &self.key),
+        ];
+        let page = self.client.post_form("/yourls-api.php", &form).map_err(told)?;
+        let total = page.pointer("/stats/total_links");
+        let total = total.and_then(|total| total.as_u64().or_else(|| total.as_str()?.parse().ok()));
+        self.counter.announced = Some(total.ok_or("the API answers without stats; check the address of the API")?);
+        // The last page has no list at all.
+        let items = if page["links"].is_null() { Vec::new() } else { Shortener::Yourls.items(page)? };
+        self.start += items.len() as u64;
+        Ok(if items.is_empty() { None } else { Some(self.counter.links_of(&items)) })
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.counter.remark()
+    }
+}
+
+struct BitlyApi {
+    client: ApiClient,
+    counter: Counter,
+    groups: Option<VecDeque<String>>,
+    /// The place in the current group; empty at its start.
+    after: String,
+    /// False once the plan of the account turned out to have no counts of clicks.
+    has_clicks: bool,
+}
+
+impl MovingSource for BitlyApi {
+    fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
+        if self.groups.is_none() {
+            let answer = self.client.get("/v4/groups").map_err(told)?;
+            let groups =
+                answer["groups"].as_array().ok_or("the API answers without groups; check the address of the API")?;
+            self.groups = Some(groups.iter().filter_map(|group| group["guid"].as_str().map(str::to_owned)).collect());
+        }
+        let Some(group) = self.groups.as_ref().and_then(|groups| groups.front()) else { return Ok(None) };
+        let after =
+            if self.after.is_empty() { String::new() } else { format!("&search_after={}", escaped(&self.after)) };
+        let path = format!("/v4/groups/{}/bitlinks?size={BITLY_PAGE}&archived=both{after}", escaped(group));
+        let page = self.client.get(&path).map_err(told)?;
+        let mut items = items(Shortener::Bitly, "/links", &page)?;
+        self.after = page.pointer("/pagination/search_after").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if self.after.is_empty() {
+            self.groups.as_mut().and_then(VecDeque::pop_front);
+        }
+        for item in &mut items {
+            self.count_clicks(item)?;
+        }
+        Ok(Some(self.counter.links_of(&items)))
+    }
+
+    fn remark(&self) -> Option<String> {
+        let what = "the plan of the Bitly account has no counts of clicks in the API, so visits start at zero";
+        (!self.has_clicks).then(|| what.to_owned())
+    }
+}
+
+impl BitlyApi {
+    /// Adds the number of clicks to a bitlink.
+    fn count_clicks(&mut self, item: &mut Value) -> Result<(), String> {
+        let Some(id) = item["id"].as_str().filter(|_| self.has_clicks) else { return Ok(()) };
+        match self.client.get(&format!("/v4/bitlinks/{}/clicks/summary?unit=month&units=-1", escaped(id))) {
+            Ok(answer) => item["clicks"] = answer["total_clicks"].clone(),
+            Err(ApiFailure { status: Some(402 | 403), .. }) => self.has_clicks = false,
+            Err(failure) => return Err(told(failure)),
+        }
+        Ok(())
+    }
+}
+
+struct KuttApi {
+    client: ApiClient,
+    counter: Counter,
+    skip: u64,
+}
+
+impl MovingSource for KuttApi {
+    fn next(&mut self) -> Result<Option<Vec<FoundLink>>, String> {
+        let page = self.client.get(&format!("/api/v2/links?limit={KUTT_PAGE}&skip={}", self.skip)).map_err(told)?;
+        let items = items(Shortener::Kutt, "/data", &page)?;
+        self.counter.announced = page["total"].as_u64();
+        self.skip += items.len() as u64;
+        Ok(if items.is_empty() { None } else { Some(self.counter.links_of(&items)) })
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.counter.remark()
+    }
+}
