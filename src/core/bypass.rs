@@ -394,6 +394,7 @@ impl Bypass {
         stats.retransmissions.set(counters.retransmissions);
         stats.timeouts.set(counters.timeouts);
         stats.timed_out.set(counters.timed_out);
+        stats.shed.set(counters.shed);
         stats.cookies_sent.set(counters.cookies_sent);
         stats.cookies_accepted.set(counters.cookies_accepted);
         stats.resets_unknown.set(counters.resets_sent_unknown);

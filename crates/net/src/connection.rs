@@ -15,7 +15,7 @@ use crate::config::StackConfig;
 use crate::congestion::Congestion;
 use crate::counters::StackCounters;
 use crate::events::{CloseReason, ConnectionId};
-use crate::held::{HeldFrames, HeldQueue};
+use crate::held::{HeldFrames, HeldQueue, RETRANSMITTED};
 use crate::next_hop::NextHop;
 use crate::options::{TIMESTAMPS_LEN, Timestamps};
 use crate::pool::{FRAME_LEN, FramePool};
@@ -25,6 +25,9 @@ use crate::segment::{self, Head, PAYLOAD_AT};
 
 /// Smallest segment size that a peer can ask for: below it headers would be most of what is sent.
 const MSS_MIN: u16 = 88;
+
+/// The shortest time-out in microseconds, as far as the age of a frame counts it.
+const TIMEOUT_LEAST_US: u32 = 200_000;
 
 /// States of a connection (RFC 9293, 3.3.2). SYN-RECEIVED is an entry of the SYN cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) config: StackConfig,
     pub(crate) counters: StackCounters,
     pub(crate) held: HeldFrames,
+    /// Number of held frames above which frames are short.
+    pub(crate) short_from: u32,
     pub(crate) reassembly: Reassembly,
 }
 
@@ -337,6 +342,34 @@ impl Connection {
     fn timestamps(&self, now_ms: u32) -> Option<Timestamps> {
         let pair = Timestamps { value: self.timestamp(now_ms), echo: self.ts_recent };
         self.has(fact::TIMESTAMPS).then_some(pair)
+    }
+
+    /// Returns the number of frames that wait for their acknowledgement.
+    pub(crate) const fn held_len(&self) -> u32 {
+        self.held.len()
+    }
+
+    /// Returns for how many microseconds the oldest frame has waited for its acknowledgement. A frame that was sent
+    /// again has waited for a time-out before.
+    pub(crate) fn oldest_held_us(&self, held: &HeldFrames, now_us: u32) -> Option<u32> {
+        let first = held.first(&self.held)?;
+        let before_us = if first.has(RETRANSMITTED) { u32::from(self.backoff) * TIMEOUT_LEAST_US } else { 0 };
+        Some(now_us.wrapping_sub(first.sent_us).saturating_add(before_us))
+    }
+
+    /// Returns true if the connection is given up at its next timer.
+    pub(crate) const fn is_expired(&self) -> bool {
+        self.backoff == u8::MAX
+    }
+
+    /// Gives the connection up at its next timer, which is due at once. Returns false if that is so already.
+    pub(crate) fn expire(&mut self, now_ms: u32) -> bool {
+        debug_assert!(!self.held.is_empty(), "the timer runs for frames in flight");
+        if self.is_expired() {
+            return false;
+        }
+        (self.timer, self.timer_at_ms, self.backoff) = (TimerKind::Retransmit, now_ms, u8::MAX);
+        true
     }
 
     /// Gives everything back that the connection holds.

@@ -146,6 +146,8 @@ pub struct StackCounters {
     pub window_probes: u64,
     /// Connections given up after too many time-outs or probes.
     pub timed_out: u64,
+    /// Connections reset because they held a frame for long while frames were short; `timed_out` counts them, too.
+    pub shed: u64,
     /// Segments without data that only acknowledge.
     pub bare_acks: u64,
     /// Answers to segments of blind attacks (RFC 5961).

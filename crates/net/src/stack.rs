@@ -2,9 +2,11 @@
 //!
 //! * `stack/handshake.rs`: SYNs, the SYN cache, cookies, TIME-WAIT that a SYN ends.
 //! * `stack/calls.rs`: what a driver asks of a connection.
+//! * `stack/shortage.rs`: what happens when clients hold most frames.
 
 mod calls;
 mod handshake;
+mod shortage;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -75,6 +77,8 @@ pub struct Stack {
     resets: RateLimit,
     /// Time of the last SYN cookie.
     cookie_ms: Option<u32>,
+    /// The connection that the last search for old frames examined last.
+    examined: usize,
 }
 
 impl Stack {
@@ -97,8 +101,10 @@ impl Stack {
             due: Vec::with_capacity(1024),
             resets,
             cookie_ms: None,
+            examined: 0,
             shared: Shared {
                 held: HeldFrames::new(config.frames_held_max),
+                short_from: shortage::short_from(config.frames_held_max),
                 reassembly: Reassembly::new(config.out_of_order_blocks_max as usize),
                 counters: StackCounters::default(),
                 config,
@@ -306,6 +312,9 @@ impl Stack {
     /// Sends the acknowledgements that no answer has carried. A driver calls this at the end of a turn, after it has
     /// sent its answers to the frames of the turn.
     pub fn flush<P: FramePool>(&mut self, now_us: u64, pool: &mut P) {
+        if self.shared.held.len() > self.shared.short_from {
+            self.relieve(now_us);
+        }
         while let Some(index) = self.due.pop() {
             let connection = &mut self.connections[index as usize];
             connection.set(fact::IS_LISTED, false);

@@ -137,6 +137,8 @@ pub struct BypassStats {
     pub timeouts: Counter,
     /// Connections given up, because the client did not answer.
     pub timed_out: Counter,
+    /// Connections reset, because they held frames for long while frames were short.
+    pub shed: Counter,
     /// SYN cookies sent.
     pub cookies_sent: Counter,
     /// Connections opened by a SYN cookie.

@@ -7,11 +7,12 @@ use std::os::fd::AsFd;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, XdpAttached};
-use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
+use netlink_packet_route::rule::RuleMessage;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::features::DriverFeatures;
 use crate::netlink::Netlink;
+use crate::next_hops::rules::PolicyRule;
 use crate::sys::{self, EthtoolFlag};
 
 /// Offloads that change what the program and the socket see. `None` if the driver does not say.
@@ -201,19 +202,18 @@ pub fn addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// Returns the number of policy rules beside the three that every network namespace has: those of the tables `local`,
-/// `main` and `default`.
+/// Returns the number of policy rules that bypass does not follow.
 ///
 /// # Errors
 /// If the kernel refuses the question.
-pub fn policy_rules() -> io::Result<usize> {
+pub fn ignored_rules() -> io::Result<usize> {
     let mut count = 0;
     for family in [netlink_packet_route::AddressFamily::Inet, netlink_packet_route::AddressFamily::Inet6] {
         let mut message = RuleMessage::default();
         message.header.family = family;
         let outcome = Netlink::open(0)?.dump(RouteNetlinkMessage::GetRule(message), |(message, _)| {
             if let RouteNetlinkMessage::NewRule(rule) = message {
-                count += usize::from(!is_usual(&rule));
+                count += usize::from(PolicyRule::parse(&rule).is_none());
             }
         });
         match outcome {
@@ -223,14 +223,4 @@ pub fn policy_rules() -> io::Result<usize> {
         }
     }
     Ok(count)
-}
-
-/// True for the rules of the tables `local`, `main` and `default`, which select nothing.
-fn is_usual(rule: &RuleMessage) -> bool {
-    let priority = rule.attributes.iter().find_map(|attribute| match attribute {
-        RuleAttribute::Priority(priority) => Some(*priority),
-        _ => None,
-    });
-    // The rule of the table `local` has the priority 0, which the kernel leaves out.
-    matches!((priority.unwrap_or(0), rule.header.table), (0, 255) | (32_766, 254) | (32_767, 253))
 }

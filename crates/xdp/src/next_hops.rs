@@ -5,8 +5,10 @@
 //! unknown, or that the kernel has not heard from for long, is resolved by the kernel, which sends the ARP or NDP
 //! request.
 //!
-//! Only the main table is used, not policy rules; of a route with several next hops, the pair of addresses chooses one.
+//! Policy rules choose the table (`next_hops/rules.rs` says which rules are followed); of a route with several next
+//! hops, the pair of addresses chooses one.
 
+pub(crate) mod rules;
 mod tables;
 
 use std::io;
@@ -18,6 +20,7 @@ use netlink_packet_core::NLM_F_CREATE;
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage};
 use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::rule::RuleMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::collections::HashMap;
 
@@ -36,13 +39,18 @@ const UNKNOWN_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two requests to confirm a known neighbour.
 const STALE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The groups of notifications: links, neighbours, addresses and routes.
+/// The group of notifications about policy rules of IPv6, which has no constant of its own (`RTNLGRP_IPV6_RULE`).
+const RTMGRP_IPV6_RULE: i32 = 1 << 18;
+
+/// The groups of notifications: links, neighbours, addresses, routes and policy rules.
 const GROUPS: i32 = libc::RTMGRP_LINK
     | libc::RTMGRP_NEIGH
     | libc::RTMGRP_IPV4_IFADDR
     | libc::RTMGRP_IPV6_IFADDR
     | libc::RTMGRP_IPV4_ROUTE
-    | libc::RTMGRP_IPV6_ROUTE;
+    | libc::RTMGRP_IPV6_ROUTE
+    | libc::RTMGRP_IPV4_RULE
+    | RTMGRP_IPV6_RULE;
 
 /// The interface and the MAC addresses for packets to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +78,7 @@ pub enum RouteLookup {
     Unreachable,
 }
 
-/// The kernel's links, routes and neighbours. It is used on one thread, in the network namespace where it was opened.
+/// The kernel's links, routes, neighbours and policy rules. It is used on one thread, in the network namespace where it was opened.
 #[derive(Debug)]
 pub struct RouteTables {
     netlink: Netlink,
@@ -163,6 +171,11 @@ impl RouteTables {
         self.tables = Tables::default();
         self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
         self.dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RuleMessage::default();
+            message.header.family = family;
+            self.dump_if_supported(RouteNetlinkMessage::GetRule(message))?;
+        }
         self.read_routes()
     }
 
@@ -171,13 +184,17 @@ impl RouteTables {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            match self.dump(RouteNetlinkMessage::GetRoute(message)) {
-                // A kernel without IPv6.
-                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
-                result => result?,
-            }
+            self.dump_if_supported(RouteNetlinkMessage::GetRoute(message))?;
         }
         Ok(())
+    }
+
+    /// Reads a table, which a kernel without IPv6 or without policy rules does not have.
+    fn dump_if_supported(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
+        match self.dump(message) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            result => result,
+        }
     }
 
     fn dump(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {

@@ -99,8 +99,8 @@ pub struct Machine {
     pub kernel: String,
     /// Limit of locked memory in bytes; `None` for no limit.
     pub locked_max: Option<u64>,
-    /// Policy rules (`ip rule`) beside those that every machine has.
-    pub policy_rules: usize,
+    /// Policy rules (`ip rule`) that bypass does not follow.
+    pub ignored_rules: usize,
     /// The interface, or the reason why it could not be read.
     pub interface: io::Result<InterfaceFacts>,
 }
@@ -114,7 +114,7 @@ pub fn read_machine(interface: &str) -> io::Result<Machine> {
         capabilities: capabilities(None)?.effective,
         kernel: uname().release().to_string_lossy().into_owned(),
         locked_max: getrlimit(Resource::Memlock).current,
-        policy_rules: crate::interface::policy_rules().unwrap_or(0),
+        ignored_rules: crate::interface::ignored_rules().unwrap_or(0),
         interface: InterfaceFacts::read(interface),
     })
 }
@@ -193,15 +193,15 @@ fn check_kernel(machine: &Machine, found: &mut Vec<Finding>) {
     }
 }
 
-/// Reports rules by which the kernel chooses routes that bypass does not see.
+/// Reports rules that the kernel follows, and bypass does not.
 fn check_rules(machine: &Machine, found: &mut Vec<Finding>) {
-    if machine.policy_rules > 0 {
-        let rules = counted(machine.policy_rules as u32, "policy rule");
+    if machine.ignored_rules > 0 {
+        let rules = counted(machine.ignored_rules as u32, "policy rule");
         found.push(Finding {
             severity: FindingSeverity::Warning,
             subject: FindingSubject::Machine,
-            problem: format!("{rules} of this machine may choose routes; bypass uses the main table only"),
-            remedy: "compare `ip rule` with `ip route show table main`, and put the routes of answers there".to_owned(),
+            problem: format!("bypass ignores {rules} of this machine, by ports, users, interface groups or a jump"),
+            remedy: "look for `sport`, `dport`, `uidrange`, `suppress_ifgroup` and `goto` in `ip rule`; select answers by their source address".to_owned(),
         });
     }
 }
@@ -450,7 +450,7 @@ mod tests {
         let capabilities = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::BPF;
         let interface = Err(io::ErrorKind::NotFound.into());
         let kernel = "6.12.9-amd64".to_owned();
-        (Machine { capabilities, kernel, locked_max: None, policy_rules: 0, interface }, facts)
+        (Machine { capabilities, kernel, locked_max: None, ignored_rules: 0, interface }, facts)
     }
 
     fn text(plan: &BypassPlan, change: impl FnOnce(&mut Machine, &mut InterfaceFacts)) -> String {
@@ -475,7 +475,10 @@ mod tests {
         });
         said(&["kernel 5.15.0 is too old"], text(&plan(), |machine, _| machine.kernel = "5.15.0".to_owned()));
         said(&["need 67108864", "LimitMEMLOCK"], text(&plan(), |machine, _| machine.locked_max = Some(8 << 20)));
-        said(&["warning: 2 policy rules", "`ip rule`"], text(&plan(), |machine, _| machine.policy_rules = 2));
+        said(
+            &["warning: bypass ignores 2 policy rules", "`ip rule`"],
+            text(&plan(), |machine, _| machine.ignored_rules = 2),
+        );
         said(&["ethtool -L eth0 combined 4"], text(&plan(), |_, facts| facts.queues = Some(8)));
         said(&["ethtool -L eth0 rx 4"], {
             text(&plan(), |_, facts| (facts.queues, facts.has_combined_queues) = (Some(8), false))

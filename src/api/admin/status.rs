@@ -194,6 +194,7 @@ fn describe_bypass(bypass: &BypassStats) -> Option<Value> {
             "retransmissions": bypass.retransmissions.get(),
             "timeouts": bypass.timeouts.get(),
             "timedOut": bypass.timed_out.get(),
+            "shed": bypass.shed.get(),
             "cookiesSent": bypass.cookies_sent.get(),
             "cookiesAccepted": bypass.cookies_accepted.get(),
             "resetsSentUnknown": bypass.resets_unknown.get(),

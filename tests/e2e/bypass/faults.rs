@@ -1,10 +1,13 @@
 //! Faults of the network while a node serves: an interface that goes down, an MTU and a neighbour that change.
 
+use std::net::TcpStream;
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::support::alarms::{alarms, is_seen};
 use crate::support::bulk::{BULK, KIND};
-use crate::support::bypass::{Pair, counter, open};
+use crate::support::bypass::{Pair, SERVER, counter, open};
 use crate::support::http::{SHORT_URLS, Wire, request};
 use crate::support::node::{Node, wait_until};
 
@@ -85,11 +88,34 @@ fn neighbour_that_changes_is_followed() {
 }
 
 #[test]
-fn policy_rules_are_warned_of() {
+fn policy_rules_are_followed() {
     let Some(pair) = Pair::new() else { return };
-    pair.server.command("ip", "rule add from 10.78.0.2 table 100").unwrap();
+    let ip = |arguments: &str| pair.server.command("ip", arguments).unwrap();
+    ip("rule add from 10.78.0.2 table 100");
     let dir = tempfile::tempdir().unwrap();
-    let node =
-        pair.start(&pair.setup(&dir.path().join("data")).expect("1 policy rule of this machine may choose routes"));
+    let node = pair.start(&pair.setup(&dir.path().join("data")));
+    // Without a route in its table the next rule is asked.
+    let mut wire = filled(&pair);
+    serves(&pair, &node, &mut wire);
+    // A gateway that nobody has: answers to new clients do not arrive until the rule is gone.
+    let connects = || {
+        let address = SERVER.parse().expect("an address");
+        pair.client.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok())
+    };
+    ip("neigh add 10.78.0.9 lladdr 02:00:00:00:00:09 dev s0 nud permanent");
+    ip("route add 10.78.0.0/24 via 10.78.0.9 dev s0 onlink table 100");
+    wait_until("another next hop", || !connects());
+    ip("rule del from 10.78.0.2 table 100");
+    wait_until("the next hop as before", connects);
+    serves(&pair, &node, &mut wire);
+    node.terminate();
+}
+
+#[test]
+fn ignored_policy_rules_are_warned_of() {
+    let Some(pair) = Pair::new() else { return };
+    pair.server.command("ip", "rule add sport 8080 table 100").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let node = pair.start(&pair.setup(&dir.path().join("data")).expect("bypass ignores 1 policy rule of this machine"));
     node.terminate();
 }

@@ -4,6 +4,9 @@
 mod ends;
 mod faults;
 mod floods;
+mod hostile;
 mod operate;
+mod restarts;
 mod serving;
+mod tools;
 mod wires;

@@ -19,7 +19,8 @@ const HAPROXY: &str = include_str!("../../../deploy/haproxy/carom.cfg");
 const NGINX: &str = include_str!("../../../deploy/nginx/stream.conf");
 const KEEPALIVED: &str = include_str!("../../../deploy/keepalived/keepalived.conf");
 
-fn check(program: &str, arguments: &[&str]) {
+/// Runs a program that must succeed.
+pub(crate) fn check(program: &str, arguments: &[&str]) {
     let made = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let said = [made.stdout, made.stderr].concat();
     assert!(made.status.success(), "{program}: {}", String::from_utf8_lossy(&said));
@@ -57,14 +58,14 @@ fn configurations_are_valid_and_commented() {
 }
 
 /// HAProxy with the configuration of `deploy/`, on other addresses and with checks ten times as often.
-struct Balancer {
+pub(crate) struct Balancer {
     child: Child,
-    http: SocketAddr,
+    pub(crate) http: SocketAddr,
     https: SocketAddr,
 }
 
 impl Balancer {
-    fn start(dir: &Path, nodes: &[(SocketAddr, SocketAddr); 2]) -> Balancer {
+    pub(crate) fn start(dir: &Path, nodes: &[(SocketAddr, SocketAddr); 2]) -> Balancer {
         let (http, https) = (free_address(), free_address());
         let mut config =
             HAPROXY.replace("bind :80 ", &format!("bind {http} ")).replace("bind :443 ", &format!("bind {https} "));

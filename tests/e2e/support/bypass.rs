@@ -75,7 +75,7 @@ impl Pair {
     }
 
     /// Makes a server in a namespace of its own, linked with the client.
-    fn link(client: Arc<Namespace>, subnet: u8) -> Pair {
+    pub(crate) fn link(client: Arc<Namespace>, subnet: u8) -> Pair {
         let pair = Pair { client, server: Namespace::new().unwrap(), subnet };
         let (of_server, here) = (pair.server.pid(), format!("c{subnet}"));
         let queues = format!("numrxqueues {QUEUES} numtxqueues {QUEUES}");

@@ -76,6 +76,7 @@ impl Connection {
     fn retransmit<P: FramePool>(&mut self, context: &mut Context<'_, P>) -> Verdict {
         assert!(!self.held.is_empty(), "the timer runs for frames in flight");
         let config = &context.shared.config;
+        context.shared.counters.shed += u64::from(self.is_expired());
         if self.backoff >= config.retransmissions_max || self.is_stalled_for_long(context.now_ms(), config) {
             return self.give_up(context);
         }

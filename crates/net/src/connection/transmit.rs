@@ -30,7 +30,10 @@ impl Connection {
 
     /// Returns how many bytes may be sent now: what window, congestion window and frames leave.
     pub(super) fn room<P: FramePool>(&self, context: &mut Context<'_, P>) -> u32 {
-        if self.held.len() >= context.shared.config.frames_per_connection_max || context.shared.held.is_full() {
+        let shared = &*context.shared;
+        let held = self.held.len();
+        let is_short = shared.held.len() > shared.short_from;
+        if held >= shared.config.frames_per_connection_max || is_short && shared.lacks_frames(held) {
             return 0;
         }
         let window = self.snd_wnd.saturating_sub(self.in_flight());

@@ -181,6 +181,65 @@ fn overlaps_keep_the_first_bytes() {
     assert_eq!(bench.notes.received, b"abcdEFGHijkl");
 }
 
+/// Connects a client from a port of its own. Returns the last connection that was opened.
+fn connect(bench: &mut Bench, port: u16) -> carom_net::ConnectionId {
+    let answer = bench.give(&TcpRepr { src_port: port, ..syn() });
+    bench.server_seq = answer[0].seq.wrapping_add(1);
+    bench.give(&TcpRepr { src_port: port, ..bench.client_segment(0, 0, b"") });
+    *bench.notes.opened.last().expect("a connection")
+}
+
+#[test]
+fn silent_clients_leave_frames_for_others() {
+    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
+    let mut bench = Bench::new(config);
+    for port in 1..=7 {
+        let id = connect(&mut bench, port);
+        bench.stack.send(bench.now_us, id, &[1; 60_000], &mut bench.pool);
+        bench.sent();
+    }
+    assert!(bench.stack.counters().frames_held > 56, "{:?}", bench.stack.counters());
+    let id = connect(&mut bench, 100);
+    assert_eq!(bench.stack.send(bench.now_us, id, b"302", &mut bench.pool), 3, "some frames are kept for it");
+    bench.sent();
+    // It acknowledges, and the others do not.
+    bench.now_us += 500_000;
+    bench.give(&TcpRepr { src_port: 100, ..bench.client_segment(0, 3, b"") });
+    let held = bench.stack.counters().frames_held;
+    for _ in 0..16 {
+        bench.wait_ms(100);
+        bench.sent();
+    }
+    let counters = bench.stack.counters();
+    assert!(counters.frames_held < held && counters.frames_held <= 56, "{held}, {counters:?}");
+    assert!(counters.shed > 0 && counters.shed < 7, "no more than need be: {counters:?}");
+    assert!(bench.stack.is_open(id) && bench.notes.closed.iter().all(|reason| *reason == CloseReason::TimedOut));
+    assert_eq!(bench.stack.send(bench.now_us, id, b"302", &mut bench.pool), 3);
+}
+
+#[test]
+fn slow_acknowledgements_keep_frames_for_a_second() {
+    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
+    let mut bench = Bench::new(config);
+    let mut first = Vec::new();
+    for port in 1..=7 {
+        let id = connect(&mut bench, port);
+        bench.stack.send(bench.now_us, id, &[1; 60_000], &mut bench.pool);
+        bench.sent();
+        first.push((port, bench.server_seq));
+    }
+    // One byte every 150 ms, so that no time-out expires.
+    for acked in 1..=20 {
+        bench.wait_ms(150);
+        for (port, server_seq) in &first {
+            bench.server_seq = *server_seq;
+            bench.give(&TcpRepr { src_port: *port, ..bench.client_segment(0, acked, b"") });
+        }
+    }
+    let counters = bench.stack.counters();
+    assert!(counters.shed > 0 && counters.frames_held <= 56, "{counters:?}");
+}
+
 #[test]
 fn land_attack_is_dropped() {
     let mut bench = Bench::new(StackConfig::default());

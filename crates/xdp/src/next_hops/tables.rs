@@ -1,4 +1,4 @@
-//! The tables of links, routes and neighbours, as notifications change them. No I/O.
+//! The tables of links, routes, neighbours and policy rules, as notifications change them. No I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,18 +7,17 @@ use std::net::IpAddr;
 use netlink_packet_core::NLM_F_REPLACE;
 use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteType, RouteVia,
-};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
+use super::rules::{PolicyRules, RuleEffect};
 use crate::netlink::FlaggedMessage;
 
 /// Most neighbours: 16 times the kernel's own limit.
 const NEIGHBOURS_MAX: usize = 16_384;
 
-/// Most prefixes. A server with the routes of the whole Internet has a million, and needs none of them: its default
-/// route is kept in any case, because it comes first in a dump.
+/// Most prefixes of all tables beside default routes. A server with the routes of the whole Internet has a million, and
+/// needs none of them.
 const PREFIXES_MAX: usize = 65_536;
 
 /// An interface as its last notification describes it.
@@ -50,7 +49,12 @@ struct Route {
     mtu: Option<u32>,
     /// Interfaces and gateways to choose from; none for a route that refuses packets.
     ways: Vec<(u32, Option<IpAddr>)>,
+    /// True for a route that ends the search in its table (`throw`).
+    throws: bool,
 }
+
+/// A table of one family: prefixes by their length.
+type Table = BTreeMap<u8, Prefixes>;
 
 /// Prefixes of one length, by their first bits.
 type Prefixes = HashMap<u128, Vec<Route>>;
@@ -60,8 +64,9 @@ type Prefixes = HashMap<u128, Vec<Route>>;
 pub(super) struct Tables {
     links: BTreeMap<u32, LinkState>,
     neighbours: HashMap<(u32, IpAddr), Neighbour>,
-    /// By address family (true for IPv6) and length.
-    routes: [BTreeMap<u8, Prefixes>; 2],
+    rules: PolicyRules,
+    /// By the number of the table and address family (true for IPv6).
+    routes: HashMap<(u32, bool), Table>,
     prefixes: usize,
     must_read_routes: bool,
 }
@@ -82,6 +87,8 @@ impl Tables {
             RouteNetlinkMessage::DelNeighbour(neighbour) => self.add_neighbour(&neighbour, false),
             RouteNetlinkMessage::NewRoute(route) => self.add_route(&route, flags & NLM_F_REPLACE != 0),
             RouteNetlinkMessage::DelRoute(route) => self.remove_route(&route),
+            RouteNetlinkMessage::NewRule(rule) => self.rules.add(&rule),
+            RouteNetlinkMessage::DelRule(rule) => self.rules.remove(&rule),
             _ => {}
         }
     }
@@ -92,7 +99,7 @@ impl Tables {
 
     /// Empties the table of routes, before they are read again.
     pub(super) fn forget_routes(&mut self) {
-        self.routes = Default::default();
+        self.routes.clear();
         self.prefixes = 0;
         self.must_read_routes = false;
     }
@@ -105,12 +112,17 @@ impl Tables {
         self.neighbours.get(&(interface, address)).copied()
     }
 
-    /// Returns the interface, the neighbour and the MTU of the route to `remote`.
+    /// Returns the interface, the neighbour and the MTU of the route from `local` to `remote`.
     pub(super) fn route(&self, local: IpAddr, remote: IpAddr) -> Option<(u32, IpAddr, Option<u32>)> {
-        let (is_v6, bits) = bits_of(remote);
-        let by_len = self.routes[usize::from(is_v6)].iter().rev();
-        let routes = by_len.filter_map(|(len, prefixes)| prefixes.get(&masked(bits, *len))).next()?;
-        let route = routes.iter().min_by_key(|route| route.metric)?;
+        let found = self.rules.effects(local, remote).find_map(|effect| match effect {
+            RuleEffect::LookUp { table, suppressed_len } => {
+                let (len, route) = self.route_of(table, remote).filter(|(_, route)| !route.throws)?;
+                suppressed_len.is_none_or(|suppressed| u32::from(len) > suppressed).then_some(Some(route))
+            }
+            RuleEffect::Refuse => Some(None),
+            RuleEffect::Nothing => None,
+        });
+        let route = found.flatten()?;
         let (interface, gateway) = match route.ways.as_slice() {
             [] => return None,
             [way] => *way,
@@ -121,6 +133,15 @@ impl Tables {
             }
         };
         Some((interface, gateway.unwrap_or(remote), route.mtu))
+    }
+
+    /// Returns the route of a table with the longest prefix of an address, and the length of the prefix.
+    fn route_of(&self, table: u32, remote: IpAddr) -> Option<(u8, &Route)> {
+        let (is_v6, bits) = bits_of(remote);
+        let by_len = self.routes.get(&(table, is_v6))?.iter().rev();
+        let (len, routes) =
+            by_len.filter_map(|(len, prefixes)| Some((*len, prefixes.get(&masked(bits, *len))?))).next()?;
+        Some((len, routes.iter().min_by_key(|route| route.metric)?))
     }
 
     fn add_link(&mut self, message: &LinkMessage) {
@@ -168,10 +189,11 @@ impl Tables {
     }
 
     fn add_route(&mut self, message: &RouteMessage, replaces: bool) {
-        let Some((is_v6, len, bits, route)) = parse(message) else { return };
+        let Some((table, len, bits, route)) = parse(message) else { return };
         let is_full = self.prefixes >= PREFIXES_MAX;
-        let prefixes = self.routes[usize::from(is_v6)].entry(len).or_default();
-        if is_full && !prefixes.contains_key(&bits) {
+        let prefixes = self.routes.entry(table).or_default().entry(len).or_default();
+        // A default route is worth more than any other.
+        if is_full && len > 0 && !prefixes.contains_key(&bits) {
             return;
         }
         let routes = prefixes.entry(bits).or_default();
@@ -191,8 +213,9 @@ impl Tables {
     }
 
     fn remove_route(&mut self, message: &RouteMessage) {
-        let Some((is_v6, len, bits, route)) = parse(message) else { return };
-        let Some(prefixes) = self.routes[usize::from(is_v6)].get_mut(&len) else { return };
+        let Some((key, len, bits, route)) = parse(message) else { return };
+        let Some(table) = self.routes.get_mut(&key) else { return };
+        let Some(prefixes) = table.get_mut(&len) else { return };
         let Some(routes) = prefixes.get_mut(&bits) else { return };
         for known in routes.iter_mut().filter(|known| known.metric == route.metric) {
             known.ways.retain(|way| !route.ways.contains(way));
@@ -202,17 +225,20 @@ impl Tables {
             prefixes.remove(&bits);
             self.prefixes -= 1;
         }
-        if self.routes[usize::from(is_v6)].get(&len).is_some_and(HashMap::is_empty) {
-            self.routes[usize::from(is_v6)].remove(&len);
+        if prefixes.is_empty() {
+            table.remove(&len);
+        }
+        if table.is_empty() {
+            self.routes.remove(&key);
         }
     }
 }
 
-/// Returns the family, the prefix and the way of a route of the main table that packets to others may take.
-fn parse(message: &RouteMessage) -> Option<(bool, u8, u128, Route)> {
+/// Returns the table and family, the prefix and the way of a route that packets to others may take.
+fn parse(message: &RouteMessage) -> Option<((u32, bool), u8, u128, Route)> {
     let header = &message.header;
     let is_v6 = header.address_family == AddressFamily::Inet6;
-    let mut route = Route { metric: 0, mtu: None, ways: Vec::new() };
+    let mut route = Route { metric: 0, mtu: None, ways: Vec::new(), throws: false };
     let mut bits = 0;
     let mut table = u32::from(header.table);
     let mut interface = None;
@@ -234,18 +260,16 @@ fn parse(message: &RouteMessage) -> Option<(bool, u8, u128, Route)> {
             _ => {}
         }
     }
-    if table != u32::from(RouteHeader::RT_TABLE_MAIN) {
-        return None;
-    }
     match header.kind {
         RouteType::Unicast => {
             let gateway = gateway_of(&message.attributes);
             route.ways.extend(interface.map(|interface| (interface, gateway)));
         }
         RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit => {}
+        RouteType::Throw => route.throws = true,
         _ => return None,
     }
-    Some((is_v6, header.destination_prefix_length, bits, route))
+    Some(((table, is_v6), header.destination_prefix_length, bits, route))
 }
 
 /// Returns the interface below a VLAN, and the number of the VLAN. A VLAN of 802.1ad has another tag.
@@ -289,7 +313,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 /// Returns true for IPv6, and the bits of an address, the first one as the highest of 128.
-fn bits_of(address: IpAddr) -> (bool, u128) {
+pub(super) fn bits_of(address: IpAddr) -> (bool, u128) {
     match address {
         IpAddr::V4(address) => (false, u128::from(address.to_bits()) << 96),
         IpAddr::V6(address) => (true, address.to_bits()),
@@ -297,13 +321,17 @@ fn bits_of(address: IpAddr) -> (bool, u128) {
 }
 
 /// Keeps the first `len` bits.
-fn masked(bits: u128, len: u8) -> u128 {
+pub(super) fn masked(bits: u128, len: u8) -> u128 {
     bits & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_route::route::RouteHeader;
+    use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+
     use super::*;
+    use crate::next_hops::rules::MAIN;
 
     fn route(to: &str, len: u8, interface: u32, gateway: Option<&str>, metric: u32) -> RouteMessage {
         let mut message = RouteMessage::default();
@@ -339,6 +367,46 @@ mod tests {
         tables.remove_route(&route("0.0.0.0", 0, 1, Some("10.0.0.2"), 100));
         assert_eq!(found(&tables, "8.8.8.8"), None);
         assert_eq!(tables.prefixes, 1);
+    }
+
+    #[test]
+    fn rules_choose_the_table() {
+        let rule = |priority: u32, table: u32, source: Option<&str>, suppressed: u32| {
+            let mut rule = RuleMessage::default();
+            rule.header.family = AddressFamily::Inet;
+            rule.header.action = RuleAction::ToTable;
+            rule.header.src_len = if source.is_some() { 32 } else { 0 };
+            rule.attributes.extend(source.map(|source| RuleAttribute::Source(source.parse().unwrap())));
+            rule.attributes.push(RuleAttribute::Priority(priority));
+            rule.attributes.push(RuleAttribute::Table(table));
+            rule.attributes.push(RuleAttribute::SuppressPrefixLen(suppressed));
+            (RouteNetlinkMessage::NewRule(rule), 0)
+        };
+        let of_table = |number: u32, mut route: RouteMessage| {
+            route.header.table = 0;
+            route.attributes.push(RouteAttribute::Table(number));
+            route
+        };
+        let mut tables = Tables::default();
+        tables.add_route(&route("0.0.0.0", 0, 1, Some("10.0.0.1"), 0), false);
+        tables.add_route(&of_table(100, route("0.0.0.0", 0, 2, Some("10.1.0.1"), 0)), false);
+        let by_main = Some((1, "10.0.0.1".to_owned()));
+        assert_eq!(found(&tables, "8.8.8.8"), by_main);
+        tables.apply(rule(32_766, MAIN, None, u32::MAX));
+        tables.apply(rule(1_000, 100, Some("192.0.2.9"), u32::MAX));
+        assert_eq!(found(&tables, "8.8.8.8"), by_main, "of another address");
+        tables.apply(rule(1_001, 100, Some("192.0.2.1"), 0));
+        assert_eq!(found(&tables, "8.8.8.8"), by_main, "a default route is suppressed");
+        tables.apply(rule(1_002, 100, Some("192.0.2.1"), u32::MAX));
+        assert_eq!(found(&tables, "8.8.8.8"), Some((2, "10.1.0.1".to_owned())));
+        let mut thrown = of_table(100, route("8.8.0.0", 16, 2, None, 0));
+        thrown.header.kind = RouteType::Throw;
+        tables.add_route(&thrown, false);
+        assert_eq!(found(&tables, "8.8.8.8"), by_main);
+        tables.remove_route(&thrown);
+        tables.remove_route(&of_table(100, route("0.0.0.0", 0, 2, Some("10.1.0.1"), 0)));
+        assert_eq!(found(&tables, "8.8.8.8"), by_main);
+        assert_eq!((tables.prefixes, tables.routes.len()), (1, 1));
     }
 
     #[test]

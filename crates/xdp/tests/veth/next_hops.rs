@@ -88,3 +88,34 @@ fn link_and_mtu_are_followed() {
     ip(&pair.server, "link set s0 up");
     settles(&mut hops, SERVER.into(), CLIENT.into(), is_by(CLIENT_MAC));
 }
+
+#[test]
+fn policy_rules_are_followed() {
+    let Some(pair) = Pair::new() else { return };
+    let mut hops = pair.server.run(|| RouteTables::open().unwrap());
+    let remote = "203.0.113.9".parse().unwrap();
+    let other = [2, 0, 0, 0, 0, 7];
+    ip(&pair.server, "neigh add 10.77.0.7 lladdr 02:00:00:00:00:07 dev s0 nud permanent");
+    ip(&pair.server, "route add default via 10.77.0.1");
+    ip(&pair.server, "route add default via 10.77.0.7 table 100");
+    settles(&mut hops, SERVER.into(), remote, is_by(CLIENT_MAC));
+    ip(&pair.server, "rule add from 10.77.0.2 table 100 priority 1000");
+    settles(&mut hops, SERVER.into(), remote, is_by(other));
+    ip(&pair.server, "rule add to 203.0.113.0/24 table main priority 900");
+    settles(&mut hops, SERVER.into(), remote, is_by(CLIENT_MAC));
+    ip(&pair.server, "rule del priority 900");
+    settles(&mut hops, SERVER.into(), remote, is_by(other));
+    // A socket that is opened later reads the same.
+    let mut later = pair.server.run(|| RouteTables::open().unwrap());
+    settles(&mut later, SERVER.into(), remote, is_by(other));
+    ip(&pair.server, "rule add prohibit from 10.77.0.2 priority 800");
+    settles(&mut hops, SERVER.into(), remote, |found| found == RouteLookup::Unreachable);
+    ip(&pair.server, "rule del priority 800");
+    ip(&pair.server, "rule del priority 1000");
+    settles(&mut hops, SERVER.into(), remote, is_by(CLIENT_MAC));
+    ip(&pair.server, "-6 rule add from 2001:db8::1 table 100 priority 1000");
+    settles(&mut hops, SERVER.into(), remote, is_by(CLIENT_MAC));
+    assert_eq!(pair.server.run(|| carom_xdp::interface::ignored_rules().unwrap()), 0);
+    ip(&pair.server, "rule add sport 8080 table 100 priority 1100");
+    assert_eq!(pair.server.run(|| carom_xdp::interface::ignored_rules().unwrap()), 1);
+}

@@ -161,6 +161,11 @@ pub(super) const BYPASS: &[Family<BypassStats>] = &[
         "Connections of bypass closed, because the client did not answer.",
         |bypass| bypass.timed_out.get() as f64,
     ),
+    counter(
+        "carom_bypass_shed_total",
+        "Connections of bypass reset, because they left answers unacknowledged while frames were short; included in carom_bypass_timed_out_total.",
+        |bypass| bypass.shed.get() as f64,
+    ),
     counter("carom_bypass_resets_received_total", "Connections of bypass that clients reset.", |bypass| {
         bypass.resets_received.get() as f64
     }),
