@@ -8,6 +8,7 @@ pub(in crate::api) mod bulk;
 pub(in crate::api) mod create;
 pub(in crate::api) mod describe;
 pub(in crate::api) mod domains;
+pub(in crate::api) mod events;
 pub(in crate::api) mod export;
 pub(in crate::api) mod lines;
 pub(in crate::api) mod list;

@@ -1,6 +1,6 @@
 //! The store of links on disk. The only module that names fjall.
 //!
-//! The store has twelve keyspaces:
+//! The store has twelve keyspaces, and two more for events ([`events`]):
 //!
 //! * `links`: one record for each code, by its ASCII form.
 //! * `urls`: the codes of a long URL.
@@ -26,6 +26,7 @@ mod changes;
 pub mod dump;
 mod ends;
 mod errors;
+pub mod events;
 mod fleet;
 mod history;
 mod idempotency;
@@ -37,8 +38,8 @@ mod visits;
 use std::cell::Cell;
 use std::ops::{Bound, Deref};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::{fmt, io};
 
 use carom_shards::Code;
@@ -50,6 +51,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::changes::{ChangedCodes, LogEnd};
 pub use self::changes::{ChangesSince, LogPosition};
 pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
+use self::events::EventLog;
 pub use self::indexes::{Index, complete_index};
 pub use self::unread::UnreadState;
 pub use self::urls::{UrlUse, stored_url};
@@ -113,6 +115,8 @@ pub struct Batch {
     /// True if the batch marks a code; see [`Batch::mark_unread`].
     marks: bool,
     idempotency: Keyspace,
+    /// The events that the batch adds to the log.
+    events: Vec<Vec<u8>>,
     /// The earliest expiry of a link in the batch, in milliseconds since 1970 UTC.
     first_end_ms: u64,
 }
@@ -188,6 +192,8 @@ pub struct Links {
     log_end: Arc<LogEnd>,
     mark: Arc<SyncedMark>,
     idempotency: Keyspace,
+    /// The log of events, once it is open.
+    events: Arc<OnceLock<EventLog>>,
     commits: Arc<AtomicU64>,
     /// True if codes may be marked; see [`Links::unread`].
     has_marks: Arc<AtomicBool>,
@@ -253,6 +259,7 @@ impl Links {
             log_end: Arc::default(),
             mark,
             idempotency,
+            events: Arc::default(),
             commits,
             has_marks,
             first_end_ms,
@@ -314,6 +321,7 @@ impl Links {
             changed: ChangedCodes::default(),
             marks: false,
             idempotency: self.idempotency.clone(),
+            events: Vec::new(),
             first_end_ms: u64::MAX,
         }
     }
@@ -368,7 +376,10 @@ impl Links {
     /// # Errors
     /// [`StoreError`]; the state on disk is unknown then, and the store refuses all further writes.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.mark.around(|| Ok(self.db.persist(PersistMode::SyncData)?))
+        let appended = self.events.get().map_or(0, EventLog::last);
+        self.mark.around(|| Ok::<_, StoreError>(self.db.persist(PersistMode::SyncData)?))?;
+        self.events.get().into_iter().for_each(|log| log.set_synced(appended));
+        Ok(())
     }
 
     /// Makes the synced mark itself durable, if it has moved. For background threads.
