@@ -361,8 +361,9 @@ impl Links {
     /// # Panics
     /// If the keys are not in order.
     pub fn ingest<'a>(&self, sorted: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<(), StoreError> {
-        // The records are too many for the change log.
+        // The records are too many for the change log, and are no events.
         self.reset_log()?;
+        self.suspend_events()?;
         let mut ingestion = self.links.start_ingestion()?;
         for (key, record) in sorted {
             ingestion.write(key, record)?;

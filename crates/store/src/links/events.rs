@@ -26,6 +26,9 @@ const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
 /// Size of a data block, in bytes. The log is read in order.
 const BLOCK_BYTES: u32 = 16 * 1024;
 
+/// The name of the keyspace of sinks.
+const SINKS: &str = "sinks";
+
 /// The key of the log's name in the keyspace `sinks`.
 const NAME: &str = "log";
 
@@ -112,7 +115,7 @@ impl Links {
             return Ok(log.clone());
         }
         let events = self.db.keyspace("events", options)?;
-        let sinks = self.db.keyspace("sinks", KeyspaceCreateOptions::default)?;
+        let sinks = self.db.keyspace(SINKS, KeyspaceCreateOptions::default)?;
         let stored = sinks.get(NAME)?.and_then(|name| Some(u32::from_be_bytes(name[..].try_into().ok()?)));
         let name = match stored {
             Some(name) => name,
@@ -134,6 +137,23 @@ impl Links {
         let log = EventLog { db: self.db.clone(), events, sinks, name, end: Arc::new(end) };
         self.sync()?;
         Ok(self.events.get_or_init(|| log).clone())
+    }
+
+    /// Notes that links change without events. A log that the store has gets another name, so that no reader takes it
+    /// for complete once it is open again.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails.
+    pub fn suspend_events(&self) -> Result<(), StoreError> {
+        if !self.db.keyspace_exists(SINKS) {
+            return Ok(());
+        }
+        assert!(self.events.get().is_none(), "an open log would have another name than its readers have seen");
+        let sinks = self.db.keyspace(SINKS, KeyspaceCreateOptions::default)?;
+        let mut batch = self.db.batch();
+        batch.remove(&sinks, NAME);
+        batch.commit()?;
+        self.sync()
     }
 
     /// Returns the log of events, if it is open.
@@ -416,6 +436,21 @@ mod tests {
         links.commit(batch).unwrap();
         assert!(links.events().is_none());
         assert_eq!(links.open_events().unwrap().last(), 0);
+    }
+
+    #[test]
+    fn log_that_lacks_changes_has_another_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, log) = open(dir.path());
+        links.append_events(vec![event(1, 0)]).unwrap();
+        let name = log.id(0);
+        drop((links, log));
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        links.suspend_events().unwrap();
+        drop(links);
+        let (_links, log) = open(dir.path());
+        assert_ne!(log.id(0), name);
+        assert_eq!(numbers(&log, 0, 9), [1]);
     }
 
     #[test]
