@@ -10,23 +10,14 @@ use carom_settings::exit::{Exit, Reason};
 
 use super::base::Base;
 use super::fleet::client_settings;
+use super::store_services::StoreServices;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::api::{MercureHub, describe_link, describe_visit};
-use crate::bridge::events::EventQueue;
 use crate::services::events::render::{Describe, Renderer};
 use crate::services::events::{self, EventSetup, MercureTerms, RedisStreamTerms, StartedEvents, WebhookTerms};
-use crate::services::visits::VisitReader;
 
-/// The parts of the log of events that the API needs.
-#[derive(Default)]
-pub(super) struct EventParts {
-    /// The queue of requests; `None` if events are off.
-    pub(super) queue: Option<EventQueue>,
-    /// The Mercure hub that clients may subscribe to.
-    pub(super) hub: Option<MercureHub>,
-}
-
-/// Starts the log of events and its sinks, unless events are off.
+/// Starts the log of events and its sinks, unless events are off, and passes the queue of requests to the lists.
+/// Returns the Mercure hub that clients may subscribe to.
 ///
 /// # Errors
 /// If a secret or the log cannot be read, or the operating system refuses a thread.
@@ -34,10 +25,10 @@ pub(super) fn start(
     settings: &Settings,
     base: &Base,
     domains: &Arc<Domains>,
-    visits: &VisitReader,
+    store: &mut StoreServices,
     supervisor: &mut Supervisor,
-) -> Result<EventParts, Exit> {
-    let Some(log) = base.links.events() else { return Ok(EventParts::default()) };
+) -> Result<Option<MercureHub>, Exit> {
+    let Some(log) = base.links.events() else { return Ok(None) };
     let sinks = &settings.events.sinks;
     let webhook = match &sinks.webhook {
         Some(webhook) => {
@@ -57,7 +48,7 @@ pub(super) fn start(
     let renderer = Renderer {
         log: log.clone(),
         links: base.links.clone(),
-        visits: visits.clone(),
+        visits: store.visits.clone(),
         domains: Arc::clone(domains),
         describe: Describe { link: describe_link, visit: describe_visit },
     };
@@ -78,7 +69,8 @@ pub(super) fn start(
     let StartedEvents { queue, reader, sinks } = started;
     supervisor.register_threads(Phase::Queues, "event reader", vec![reader]);
     supervisor.register(Phase::Upkeep, "event sinks", move || sinks.stop());
-    Ok(EventParts { queue: Some(queue), hub })
+    store.lists.events = Some(queue);
+    Ok(hub)
 }
 
 fn redis_terms(settings: &RedisSinkSettings) -> RedisStreamTerms {

@@ -187,7 +187,7 @@ fn cursor_of_removed_events_is_gone() {
 }
 
 #[test]
-fn events_are_off_by_default_and_for_keys_of_one_app() {
+fn off_by_default_and_for_keys_of_one_app() {
     let data = tempfile::tempdir().unwrap();
     let setup = Setup::new(data.path());
     let node = setup.start();

@@ -84,7 +84,7 @@ fn webhook_gets_signed_batches_in_order() {
 }
 
 #[test]
-fn failing_webhook_raises_an_alarm_and_loses_nothing() {
+fn failing_webhook_raises_an_alarm() {
     let (data, receiver, elsewhere) = (tempfile::tempdir().unwrap(), Receiver::start(), Receiver::start());
     let node = with_webhook(data.path(), &receiver.url("/")).expect("events_sink_failed").start();
     let to = elsewhere.url("/");
@@ -111,7 +111,7 @@ fn failing_webhook_raises_an_alarm_and_loses_nothing() {
 }
 
 #[test]
-fn silent_webhook_holds_up_neither_clients_nor_the_end() {
+fn silent_webhook_holds_up_nobody() {
     let (data, receiver) = (tempfile::tempdir().unwrap(), Receiver::start());
     let node = with_webhook(data.path(), &receiver.url("/")).start();
     receiver.answer(|_| Answer::Silence);
@@ -155,7 +155,7 @@ fn webhook_into_the_own_network_is_refused() {
 }
 
 #[test]
-fn event_that_is_refused_for_good_becomes_a_dead_letter() {
+fn refused_event_becomes_a_dead_letter() {
     let (data, receiver) = (tempfile::tempdir().unwrap(), Receiver::start());
     let node = with_webhook(data.path(), &receiver.url("/")).expect("an event became a dead letter").start();
     receiver.answer(|request| {
@@ -183,7 +183,7 @@ fn event_that_is_refused_for_good_becomes_a_dead_letter() {
 }
 
 #[test]
-fn kill_repeats_events_with_their_ids_and_loses_none() {
+fn kill_repeats_events_and_loses_none() {
     let (data, receiver) = (tempfile::tempdir().unwrap(), Receiver::start());
     let setup = with_webhook(data.path(), &receiver.url("/")).env("CAROM_BASE_URL", "https://s.example");
     let mut acknowledged = BTreeSet::new();
@@ -220,7 +220,7 @@ fn entries(server: &redis::Server) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
-fn redis_stream_gets_payloads_of_shlink_and_outlives_an_outage() {
+fn redis_stream_outlives_an_outage() {
     let (data, server) = (tempfile::tempdir().unwrap(), redis::Setup::new().append_only(true).start());
     let node = keeping(data.path())
         .env("CAROM_EVENTS_REDIS_URL", &server.url())

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn change_of_another_node_is_no_event_and_an_own_one_is_even_if_the_stream_was_faster() {
+    fn own_changes_are_events_and_those_of_others_are_not() {
         let echo = Echo { partition: Partition(1), id: EntryId { ms: 1, seq: 5 }, check: 0 };
         let to = StreamPosition { id: echo.id, check: 0 };
         let code = Code::parse(b"abc").unwrap();
