@@ -148,7 +148,7 @@ impl Node {
         let apps = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
         let domains = Arc::new(domains_of(settings, ends.bound.listening[0]));
         warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
-        let hub = event_log::start(settings, &base, &domains, &mut store, &mut supervisor)?;
+        let hub = event_log::start(settings, &base, &domains, (&mut store.lists, &store.visits), &mut supervisor)?;
         let announcement = announce(settings, &ends.bound.listening, ends.bound.admin_address, &domains);
         background::start_upkeep(settings, &base, &mut supervisor)?;
         let (identity, reload) = background::start_certificates(certificates, &base, &mut supervisor)?;

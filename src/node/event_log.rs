@@ -10,11 +10,12 @@ use carom_settings::exit::{Exit, Reason};
 
 use super::base::Base;
 use super::fleet::client_settings;
-use super::store_services::StoreServices;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use crate::api::{MercureHub, describe_link, describe_visit};
+use crate::bridge::ListQueues;
 use crate::services::events::render::{Describe, Renderer};
 use crate::services::events::{self, EventSetup, MercureTerms, RedisStreamTerms, StartedEvents, WebhookTerms};
+use crate::services::visits::VisitReader;
 
 /// Starts the log of events and its sinks, unless events are off, and passes the queue of requests to the lists.
 /// Returns the Mercure hub that clients may subscribe to.
@@ -25,7 +26,7 @@ pub(super) fn start(
     settings: &Settings,
     base: &Base,
     domains: &Arc<Domains>,
-    store: &mut StoreServices,
+    (lists, visits): (&mut ListQueues, &VisitReader),
     supervisor: &mut Supervisor,
 ) -> Result<Option<MercureHub>, Exit> {
     let Some(log) = base.links.events() else { return Ok(None) };
@@ -48,7 +49,7 @@ pub(super) fn start(
     let renderer = Renderer {
         log: log.clone(),
         links: base.links.clone(),
-        visits: store.visits.clone(),
+        visits: visits.clone(),
         domains: Arc::clone(domains),
         describe: Describe { link: describe_link, visit: describe_visit },
     };
@@ -69,7 +70,7 @@ pub(super) fn start(
     let StartedEvents { queue, reader, sinks } = started;
     supervisor.register_threads(Phase::Queues, "event reader", vec![reader]);
     supervisor.register(Phase::Upkeep, "event sinks", move || sinks.stop());
-    store.lists.events = Some(queue);
+    lists.events = Some(queue);
     Ok(hub)
 }
 

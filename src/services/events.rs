@@ -24,8 +24,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use self::mercure::Mercure;
+pub use self::mercure::MercureTerms;
+use self::redis_stream::RedisStream;
+pub use self::redis_stream::RedisStreamTerms;
 use self::render::{RenderedEvent, Renderer};
 pub use self::sink::Sinks;
+use self::webhook::Webhook;
+pub use self::webhook::WebhookTerms;
 use crate::bridge::Mailboxes;
 use crate::bridge::events::{EventAnswer, EventQuery, EventQueue, EventRequest, Events};
 use carom_limits::{DEAD_LETTERS_MAX, EVENTS_PAGE_BYTES, EVENTS_QUEUE_LEN};
@@ -34,10 +40,6 @@ use carom_store::links::events::EventLog;
 use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
-
-pub use self::mercure::MercureTerms;
-pub use self::redis_stream::RedisStreamTerms;
-pub use self::webhook::WebhookTerms;
 
 /// Interval between two syncs of events that no client waits for.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
@@ -87,17 +89,17 @@ pub struct StartedEvents {
 /// If a sink cannot be set up, or the operating system cannot start a thread.
 pub fn start(setup: EventSetup) -> io::Result<StartedEvents> {
     let mut sinks = Sinks::new(&setup);
-    if let Some(terms) = setup.webhook {
-        sinks.start(webhook::Webhook::new(terms))?;
+    let EventSetup { log, links, renderer, keep, keep_bytes, mailboxes, stats, webhook, redis, mercure } = setup;
+    if let Some(terms) = webhook {
+        sinks.start(Webhook::new(terms))?;
     }
-    if let Some(terms) = setup.redis {
-        sinks.start(redis_stream::RedisStream::new(terms).map_err(io::Error::other)?)?;
+    if let Some(terms) = redis {
+        sinks.start(RedisStream::new(terms).map_err(io::Error::other)?)?;
     }
-    if let Some(terms) = setup.mercure {
-        sinks.start(mercure::Mercure::new(terms))?;
+    if let Some(terms) = mercure {
+        sinks.start(Mercure::new(terms))?;
     }
     let (queue, requests) = sync_channel(EVENTS_QUEUE_LEN);
-    let EventSetup { log, links, renderer, keep, keep_bytes, mailboxes, stats, .. } = setup;
     let mut reader =
         Reader { log, links, renderer, keep, keep_bytes, mailboxes, stats, synced: Instant::now(), trimmed: None };
     let run = move || reader.run(&requests);

@@ -119,6 +119,6 @@ fn said(error: &Error) -> String {
     match error {
         Error::Timeout(_) => format!("the receiver did not answer within {} s", SINK_TIME_MAX.as_secs()),
         Error::Other(other) => other.to_string(),
-        other => other.to_string(),
+        error => error.to_string(),
     }
 }

@@ -153,7 +153,7 @@ impl<S: Sink> SinkWorker<S> {
                 Ok(false) => self.pause(LOOK_EVERY),
                 Err(error) => {
                     self.stats.store_errors.add_shared(1);
-                    self.fail(format!("the log of events failed: {error}"), None);
+                    self.fail(&format!("the log of events failed: {error}"), None);
                 }
             }
         }
@@ -187,8 +187,8 @@ impl<S: Sink> SinkWorker<S> {
         }
         match result {
             Ok(()) => {}
-            Err(SinkFailure::Later(why, pause)) => self.fail(why, pause),
-            Err(SinkFailure::Refused(why)) => self.refused(&events[delivered..], why)?,
+            Err(SinkFailure::Later(why, pause)) => self.fail(&why, pause),
+            Err(SinkFailure::Refused(why)) => self.refused(&events[delivered..], &why)?,
         }
         Ok(true)
     }
@@ -218,7 +218,7 @@ impl<S: Sink> SinkWorker<S> {
     }
 
     /// Handles a refusal: narrows it down to one event, and gives that one up in the end.
-    fn refused(&mut self, events: &[RenderedEvent], why: String) -> Result<(), StoreError> {
+    fn refused(&mut self, events: &[RenderedEvent], why: &str) -> Result<(), StoreError> {
         let [event, rest @ ..] = events else { return Ok(()) };
         if let Some(last) = rest.last() {
             self.single_until = last.id.seq;
@@ -230,7 +230,7 @@ impl<S: Sink> SinkWorker<S> {
             self.fail(why, None);
             return Ok(());
         }
-        tracing::error!(sink = S::NAME, event = %event.id, %why, "an event became a dead letter");
+        tracing::error!(sink = S::NAME, event = %event.id, why, "an event became a dead letter");
         let letter = json!({ "reason": why, "date": dates::format(unix_ms()), "event": event.envelope() });
         self.stats().failed.add(1);
         self.stats().dead.add(1);
@@ -252,7 +252,7 @@ impl<S: Sink> SinkWorker<S> {
     }
 
     /// Notes a failure, and pauses: for as long as the receiver has asked for, or twice as long each time.
-    fn fail(&mut self, why: String, pause: Option<Duration>) {
+    fn fail(&mut self, why: &str, pause: Option<Duration>) {
         self.failures = self.failures.saturating_add(1);
         self.stats().failed.add(1);
         if self.failures >= SINK_FAILURES_BEFORE_ALARM {

@@ -21,7 +21,9 @@ fn reads(node: &Node, slug: &str, title: &str) -> bool {
 fn each_change_is_an_event_of_its_origin() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let setup = |number| fleet.setup(number).env("CAROM_EVENTS_LOG", "on").env("CAROM_LINKS_KEEP_EXPIRED", "1s");
+    let setup = |number| {
+        fleet.setup(number).env("CAROM_EVENTS_LOG", "on").env("CAROM_LINKS_KEEP_EXPIRED", "1s").expect("redis_away")
+    };
     let nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();
     nodes.iter().for_each(settle);
     let (mut one, mut two) = (nodes[0].wire(), nodes[1].wire());

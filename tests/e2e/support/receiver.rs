@@ -50,7 +50,7 @@ type Decide = Arc<dyn Fn(&Received) -> Answer + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Receiver {
     address: SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<(Received, Answer)>>>,
     decide: Arc<Mutex<Decide>>,
 }
 
@@ -86,9 +86,16 @@ impl Receiver {
         self.address.port()
     }
 
-    /// Everything that was received and answered so far.
+    /// Everything that was received so far.
     pub(crate) fn received(&self) -> Vec<Received> {
-        self.received.lock().unwrap().clone()
+        self.received.lock().unwrap().iter().map(|(request, _)| request.clone()).collect()
+    }
+
+    /// Everything that was accepted so far, with a status of 200 or 204.
+    pub(crate) fn accepted(&self) -> Vec<Received> {
+        let is_accepted = |answer: &Answer| matches!(answer, Answer::Status(200 | 204));
+        let received = self.received.lock().unwrap();
+        received.iter().filter(|(_, answer)| is_accepted(answer)).map(|(request, _)| request.clone()).collect()
     }
 
     fn serve(&self, mut stream: TcpStream) {
@@ -97,7 +104,7 @@ impl Receiver {
         while let Some(request) = read_request(&mut stream, &mut bytes) {
             let decide = Arc::clone(&self.decide.lock().unwrap());
             let answer = decide(&request);
-            self.received.lock().unwrap().push(request);
+            self.received.lock().unwrap().push((request, answer.clone()));
             let head = match answer {
                 Answer::Status(status) => format!("HTTP/1.1 {status} Said\r\nContent-Length: 0\r\n\r\n"),
                 Answer::Redirect(to) => format!("HTTP/1.1 307 Moved\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"),
