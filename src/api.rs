@@ -18,8 +18,9 @@ use std::rc::Rc;
 use hyper::Request;
 use hyper::body::Incoming;
 
-pub use self::context::{Interfaces, Site};
+pub use self::context::{Interfaces, MercureHub, Site};
 use self::response::ApiResponse;
+pub use self::rest::events::{describe_link, describe_visit};
 
 pub mod admin;
 mod auth;

@@ -7,6 +7,7 @@ pub mod access_log;
 mod answer;
 mod apps;
 mod byte_ring;
+pub mod events;
 pub mod fleet_view;
 pub mod handle;
 mod jobs;

@@ -6,6 +6,7 @@ mod background;
 mod base;
 mod bypass;
 mod cores;
+mod event_log;
 mod events;
 mod fleet;
 mod listeners;
@@ -45,7 +46,7 @@ use self::cores::{CoreEnds, CorePlan};
 use self::events::{Event, next_event, watch_signals};
 use self::recorders::Rings;
 use self::supervisor::{Phase, Supervisor};
-use crate::api::{self, Site};
+use crate::api::{self, MercureHub, Site};
 use crate::bridge::handle::{NodeContext, miss_limiter};
 use crate::bridge::{Mailboxes, ToCore};
 use crate::core::CoreEvent;
@@ -138,7 +139,7 @@ impl Node {
         let (base, ends) = base::open(settings)?;
         let Rings { senders, visits, access, visit_log } = Rings::new(settings, base.cores)?;
         register_last_sync(&base.links, &mut supervisor);
-        let store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
+        let mut store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
         let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
         let (segments, recycled) = channel();
@@ -147,6 +148,7 @@ impl Node {
         let apps = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
         let domains = Arc::new(domains_of(settings, ends.bound.listening[0]));
         warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
+        let hub = event_log::start(settings, &base, &domains, (&mut store.lists, &store.visits), &mut supervisor)?;
         let announcement = announce(settings, &ends.bound.listening, ends.bound.admin_address, &domains);
         background::start_upkeep(settings, &base, &mut supervisor)?;
         let (identity, reload) = background::start_certificates(certificates, &base, &mut supervisor)?;
@@ -177,7 +179,7 @@ impl Node {
             settings,
             events,
             context,
-            site: Arc::new(site(settings, &base, &domains, &ends.bound.listening)?),
+            site: Arc::new(site(settings, &base, &domains, &ends.bound.listening, hub)?),
             hasher: base.hasher,
             cores: base.cores,
             trust: Arc::new(settings.trust.clone()),
@@ -282,7 +284,13 @@ impl Node {
 ///
 /// # Errors
 /// If the index of links by domain cannot be read.
-fn site(settings: &Settings, base: &Base, domains: &Domains, listening: &[SocketAddr]) -> Result<Site, Exit> {
+fn site(
+    settings: &Settings,
+    base: &Base,
+    domains: &Domains,
+    listening: &[SocketAddr],
+    mercure: Option<MercureHub>,
+) -> Result<Site, Exit> {
     let is_on_loopback = carom_settings::check::on_loopback(settings.admin_listen);
     Ok(Site {
         own: own_authorities(domains, listening),
@@ -293,6 +301,7 @@ fn site(settings: &Settings, base: &Base, domains: &Domains, listening: &[Socket
         has_form: settings.pages.has_form,
         interfaces: listeners::interfaces(&settings.api),
         cors: settings.api.cors.clone(),
+        mercure,
         trusts_admin: is_on_loopback && !settings.admin_requires_key,
         admin_hosts: listeners::names_of_admin(settings),
         settings: serde_json::json!(settings.shown()),

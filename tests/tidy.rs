@@ -84,9 +84,11 @@ const DOORS: &[(&str, &[&str])] = &[
             "crates/settings/src/colour.rs",
             "src/api/console/session.rs",
             "src/services/host_lists/apollo.rs",
+            "crates/tls/src/lib.rs",
+            "src/services/events/webhook.rs",
         ],
     ),
-    ("form_urlencoded", &["src/api/query.rs"]),
+    ("form_urlencoded", &["src/api/query.rs", "src/services/events/mercure.rs"]),
     (
         "percent_encoding",
         &["src/api/query.rs", "crates/settings/src/redis_url.rs", "crates/model/src/destination/long_url.rs"],
@@ -97,7 +99,14 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rustls", &["crates/tls/", "crates/http/src/tls.rs", "crates/redis/"]),
     ("x509_parser", &["crates/tls/src/identity.rs"]),
     ("rustls_native_certs", &["crates/tls/src/trust.rs"]),
-    ("ureq", &["src/services/host_lists/http_text.rs", "src/commands/moving/http.rs"]),
+    (
+        "ureq",
+        &[
+            "src/services/host_lists/http_text.rs",
+            "src/commands/moving/http.rs",
+            "src/services/events/http_client.rs",
+        ],
+    ),
     ("jiff", &["crates/model/src/dates.rs"]),
     ("socket2", &["src/core/listen.rs", "crates/ring/", "loadgen/"]),
     ("listenfd", &["src/core/listen.rs"]),

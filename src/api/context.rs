@@ -31,12 +31,29 @@ pub struct Site {
     pub interfaces: Interfaces,
     /// Origins of web pages that may call the REST API of the public listeners.
     pub cors: CorsOrigins,
+    /// The Mercure hub that clients may subscribe to, if there is one.
+    pub mercure: Option<MercureHub>,
     /// True if the admin listener grants every right without an API key.
     pub trusts_admin: bool,
     /// Host names of the admin listener, in lower case.
     pub admin_hosts: Vec<String>,
     /// The effective settings, in the form in which the console and the API may show them.
     pub settings: serde_json::Value,
+}
+
+/// A Mercure hub, and the key of the tokens for it. The `Debug` form hides the key.
+#[derive(Clone)]
+pub struct MercureHub {
+    /// The address for browsers.
+    pub public_url: String,
+    /// The key of the tokens (HS256).
+    pub secret: String,
+}
+
+impl std::fmt::Debug for MercureHub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MercureHub({})", self.public_url)
+    }
 }
 
 /// Switches for the APIs that the public listeners serve.

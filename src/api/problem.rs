@@ -117,6 +117,22 @@ impl Problem {
         Problem::shlink(StatusCode::NOT_IMPLEMENTED, "mercure-not-configured", title, detail)
     }
 
+    /// 404: the node keeps no events.
+    pub(super) fn no_events() -> Problem {
+        let detail = "This service keeps no events. An operator can turn them on with the setting events.log.";
+        Problem::own(StatusCode::NOT_FOUND, "events-off", "Events are off", detail)
+    }
+
+    /// 410: events behind the cursor are no longer kept.
+    pub(super) fn events_gone(restart: &str, latest: &str) -> Problem {
+        let detail = format!(
+            "Events after this cursor are no longer kept, or it belongs to another log. To continue with the oldest event that is kept, send after={restart}."
+        );
+        Problem::own(StatusCode::GONE, "events-gone", "Events are gone", detail)
+            .and("restart", restart)
+            .and("latest", latest)
+    }
+
     /// 404: no link has this tag.
     pub(super) fn no_tag(tag: &str) -> Problem {
         let detail = format!("Tag with name \"{tag}\" could not be found");

@@ -11,6 +11,7 @@ mod bulk_matching;
 pub(in crate::api) mod create;
 pub(in crate::api) mod describe;
 pub(in crate::api) mod domains;
+pub(in crate::api) mod events;
 pub(in crate::api) mod export;
 pub(in crate::api) mod lines;
 pub(in crate::api) mod list;

@@ -6,6 +6,7 @@
 
 mod batch;
 mod changes;
+mod events;
 pub mod gather;
 mod jobs;
 mod lending;
@@ -329,7 +330,7 @@ impl ServiceHandle {
     pub async fn list<A: Answer>(&self, request: impl FnOnce(Ticket<A>) -> ListRequest) -> Result<A, &'static str> {
         let waiter = self.expect_within(ANSWER_TIME_MAX);
         let request = request(waiter.ticket());
-        let ListQueues { pages, searches, visits: _ } = &self.context.lists;
+        let ListQueues { pages, searches, .. } = &self.context.lists;
         let queue = if request.may_take_long() { searches } else { pages };
         queue.try_send(request).map_err(|error| refusal(&error))?;
         waiter.answer().await.ok_or(LATE)

@@ -5,6 +5,7 @@ use std::sync::mpsc::SyncSender;
 
 use carom_shards::DomainId;
 
+use super::events::EventQueue;
 use super::ticket::Ticket;
 use super::visit_log::VisitLogQueue;
 use carom_model::domains::DomainName;
@@ -110,4 +111,6 @@ pub struct ListQueues {
     pub searches: SyncSender<ListRequest>,
     /// Queue to the thread that lists single visits; `None` without a log of visits.
     pub visits: Option<VisitLogQueue>,
+    /// Queue to the thread that reads the log of events; `None` without one.
+    pub events: Option<EventQueue>,
 }

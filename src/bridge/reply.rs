@@ -14,6 +14,7 @@ use super::answer::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer,
 };
 use super::apps::AppsAnswer;
+use super::events::EventAnswer;
 use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
@@ -154,6 +155,8 @@ answers! {
     Visits(VisitsAnswer), visits;
     /// Visits of the log, or the end of their deletion.
     VisitLog(VisitLogAnswer), logged;
+    /// Events, or dead letters of their sinks.
+    Events(EventAnswer), events;
     /// The edit history of a code.
     Edits(EditsAnswer), edits;
     /// A page of links.

@@ -44,6 +44,12 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
     priority::set_core_cpus(&settings.cores.cpus);
     let pages = Arc::new(brand::pages(settings)?);
     let OpenStore { links, key, damage } = open_store(settings)?;
+    if settings.events.is_on {
+        // Before the first commit, which would drop its events.
+        links.open_events().map_err(|error| store_exit(&error))?;
+    } else {
+        links.suspend_events().map_err(|error| store_exit(&error))?;
+    }
     index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
     let catalog = Catalog::new(links.clone(), settings.search_memory, &settings.data_dir);
     let catalog = Arc::new(catalog.map_err(|error| store_exit(&error))?);

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
 use carom_redis::{ClientSettings, SentinelSettings};
 use carom_settings::exit::{Exit, Reason};
-use carom_settings::{KeySource, Settings, is_name};
+use carom_settings::{KeySource, RedisUrl, Secret, Settings, is_name};
 
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";
@@ -89,23 +89,28 @@ fn other_key(theirs: &str, ours: &str) -> Exit {
 /// Returns the connection settings of Redis, if there is one.
 fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
-    let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
+    let client = client_settings(url, settings.fleet.password.as_ref(), settings.fleet.ca_file.clone());
+    let (prefix, stream_len) = (settings.fleet.prefix.clone(), settings.fleet.stream_entries);
+    Some(Arc::new(RedisSettings { client, prefix, stream_len }))
+}
+
+/// Returns how to reach and log in to the Redis servers of a URL. `password` is used if the URL has none.
+pub(super) fn client_settings(url: &RedisUrl, password: Option<&Secret>, ca_file: Option<PathBuf>) -> ClientSettings {
+    let password = url.password.clone().or_else(|| password.map(|secret| secret.0.clone()));
     let sentinel = url.sentinel.as_ref().map(|sentinel| SentinelSettings {
         service: sentinel.service.clone(),
         username: sentinel.username.clone(),
         password: sentinel.password.clone(),
     });
-    let client = ClientSettings {
+    ClientSettings {
         sentinel,
         seeds: url.servers.iter().map(|(host, port)| ServerAddress { host: host.clone(), port: *port }).collect(),
         username: url.username.clone(),
         password,
         database: i64::from(url.database),
         tls: url.tls,
-        ca_file: settings.fleet.ca_file.clone(),
-    };
-    let (prefix, stream_len) = (settings.fleet.prefix.clone(), settings.fleet.stream_entries);
-    Some(Arc::new(RedisSettings { client, prefix, stream_len }))
+        ca_file,
+    }
 }
 
 /// Returns the handle that shares the visits of limited links among all nodes; `None` without Redis.

@@ -19,11 +19,14 @@ use crate::services::allowances::{self, AllowanceSetup};
 use crate::services::readers::{export_reader, record_readers};
 use crate::services::search::query_workers::{self, ListerSetup};
 use crate::services::visit_log::{self, StartedVisitLog, VisitLogSetup, VisitLogTerms};
+use crate::services::visits::VisitReader;
 use crate::services::{access_log, visits, workers, writer};
 
 /// The queues of these services, and what later stages take over from them.
 pub(super) struct StoreServices {
     pub(super) writer: WriterQueue,
+    /// The counts of visits.
+    pub(super) visits: VisitReader,
     pub(super) allowances: AllowanceQueue,
     pub(super) reader: ReaderQueue,
     pub(super) page_reader: PageQueue,
@@ -84,6 +87,7 @@ pub(super) fn start(
     let (reader, threads) = record_readers::start(links, mailboxes, stats, &counted.visits)
         .map_err(|error| thread_exit("the store's readers", &error))?;
     supervisor.register_threads(Phase::Queues, "record readers", threads);
+    let visits_reader = counted.visits.clone();
     let counts = Arc::new(counted.visits);
     let (page_reader, threads) = export_reader::start(links, mailboxes, stats, Arc::clone(&counts) as Arc<_>)
         .map_err(|error| thread_exit("the export threads", &error))?;
@@ -99,7 +103,8 @@ pub(super) fn start(
     lists.visits = start_visit_log(settings, base, visit_log, supervisor)?;
     let (jobs, threads) = workers::start(mailboxes).map_err(|error| thread_exit("the worker threads", &error))?;
     supervisor.register_threads(Phase::Queues, "workers", threads);
-    Ok(StoreServices { writer, allowances, reader, page_reader, lists, jobs, removals, deliveries })
+    let visits = visits_reader;
+    Ok(StoreServices { writer, visits, allowances, reader, page_reader, lists, jobs, removals, deliveries })
 }
 
 fn start_access_log(
@@ -126,12 +131,13 @@ fn start_visit_log(
     supervisor: &mut Supervisor,
 ) -> Result<Option<VisitLogQueue>, Exit> {
     let VisitSettings { is_on, keep, keep_bytes, addresses } = settings.visits;
+    let are_events = settings.events.is_on && settings.events.visits;
     if !is_on {
         return Ok(None);
     }
     let started = visit_log::threads::start(VisitLogSetup {
         data_dir: settings.data_dir.clone(),
-        terms: VisitLogTerms { addresses, keep, keep_bytes },
+        terms: VisitLogTerms { addresses, keep, keep_bytes, are_events },
         links: base.links.clone(),
         receivers,
         mailboxes: base.mailboxes.clone(),

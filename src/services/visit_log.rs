@@ -2,6 +2,7 @@
 //!
 //! * `segment`: the form of the files;
 //! * `query`: selects and sorts visits;
+//! * `events`: adds visits to the log of events;
 //! * `deletions`: visits that are deleted and still on disk;
 //! * `upkeep`: removes old and deleted visits from the disk;
 //! * `threads`: starts the threads.
@@ -10,6 +11,7 @@
 //! and seals segments. The thread `visit-query` answers queries at low priority, and does the upkeep in between.
 
 mod deletions;
+mod events;
 mod query;
 mod segment;
 #[cfg(test)]
@@ -65,6 +67,8 @@ pub struct VisitLogTerms {
     pub keep: Option<Duration>,
     /// Bytes of the log on disk above which the oldest visits are removed.
     pub keep_bytes: u64,
+    /// True if visits are events.
+    pub are_events: bool,
 }
 
 /// The parts of a node that the log needs.
@@ -339,6 +343,9 @@ impl Writer {
     /// Writes the new visits, and seals the active segment if it is long, old, or asked for.
     fn write(&mut self) {
         let (chunk, visits) = self.shared.take_pending();
+        if self.shared.terms.are_events {
+            self.shared.add_events(&chunk);
+        }
         if !chunk.is_empty() {
             self.block.clear();
             push_block(&chunk, &mut self.block);

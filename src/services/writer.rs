@@ -173,7 +173,8 @@ impl Writer {
         assert!(self.bundles.iter().all(Vec::is_empty), "messages of the last commit would be sent with this one");
         let begun = Instant::now();
         let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
-        let mut plan = CommitPlanner::new(&mut self.outbox, unix_ms()).with_window(window_ms);
+        let has_events = self.setup.links.events().is_some();
+        let mut plan = CommitPlanner::new(&mut self.outbox, unix_ms()).with_window(window_ms).with_events(has_events);
         if self.setup.dedupe.is_none() {
             plan.prefetch(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
@@ -292,6 +293,7 @@ impl Writer {
                 None => batch.clear_unread(code),
             }
         }
+        writes.events.iter().for_each(|event| batch.add_event(event.encode()));
         writes.compare_later.iter().for_each(|&partition| batch.compare_after(partition, formats::newest()));
         self.setup.catalog.commit(batch, &writes.relisted)
     }

@@ -13,6 +13,7 @@ mod compat;
 mod console;
 mod durability;
 mod edge;
+mod events;
 mod fleet;
 mod links;
 mod lists;

@@ -45,6 +45,8 @@ RULES = re.compile(
             "redirectRules are too long",
             # Only texts that a list has given are cursors.
             "cursor is not a cursor of this list",
+            # A cursor of another log, with an answer that the description has.
+            "Events after this cursor are no longer kept",
         )
     ),
     re.IGNORECASE,

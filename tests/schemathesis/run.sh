@@ -29,7 +29,7 @@ trap cleanup EXIT
 
 environment=$(realpath "$environment")
 cd "$folder"
-CAROM_API_COMPAT=shlink,bitly,yourls CAROM_API_YOURLS_JSONP=true CAROM_LIMITS_MISSES_PER_SECOND=0 "$binary" serve --data-dir "$folder/data" --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
+CAROM_API_COMPAT=shlink,bitly,yourls CAROM_EVENTS_LOG=on CAROM_API_YOURLS_JSONP=true CAROM_LIMITS_MISSES_PER_SECOND=0 "$binary" serve --data-dir "$folder/data" --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \
     --cores 1 >"$folder/out" 2>"$folder/log" &
 node=$!
 # The node says where it listens once it is ready.

@@ -5,6 +5,7 @@
 
 mod codes;
 mod connections;
+mod events;
 mod fleet;
 mod lists;
 mod memory;
@@ -14,6 +15,7 @@ mod visits;
 
 pub use codes::*;
 pub use connections::*;
+pub use events::*;
 pub use fleet::*;
 pub use lists::*;
 pub use memory::*;

@@ -20,13 +20,15 @@
 //! 8. [`visits`], visits as cores record them, and [`visits::tally`], their counts;
 //! 9. [`visits::allowance`], how many visits of a limited link are left;
 //! 10. [`redirect`], the response that follows from a look-up;
-//! 11. [`replication`], what the nodes of a fleet agree on.
+//! 11. [`replication`], what the nodes of a fleet agree on;
+//! 12. [`events`], what happened to links, for other programs.
 
 pub mod access;
 pub mod clients;
 pub mod dates;
 pub mod destination;
 pub mod domains;
+pub mod events;
 pub mod link;
 pub mod query;
 pub mod redirect;

@@ -59,6 +59,8 @@ impl<'a> Checker<'a> {
         let api = self.api();
         let bypass = self.bypass();
         let visits = self.visits();
+        let events = self.events();
+        self.events_of_visits(events.as_ref(), visits.map(|visits| visits.is_on));
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
             return None;
@@ -96,9 +98,15 @@ impl<'a> Checker<'a> {
             api: api?,
             bypass: bypass?,
             visits: visits?,
+            events: events?,
             exposed,
             sources: self.sources.clone(),
         })
+    }
+
+    /// Returns the source of the value that was read last.
+    pub(super) fn source_of(&self, key: Key) -> ValueSource {
+        self.sources[key as usize].clone()
     }
 
     /// True if any source sets the value.

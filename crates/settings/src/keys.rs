@@ -95,6 +95,22 @@ pub enum Key {
     VisitsKeep,
     VisitsKeepBytes,
     VisitsAddresses,
+    EventsLog,
+    EventsVisits,
+    EventsKeep,
+    EventsKeepBytes,
+    EventsWebhookUrl,
+    EventsWebhookSecret,
+    EventsWebhookSecretFile,
+    EventsWebhookPrivate,
+    EventsRedisUrl,
+    EventsRedisPassword,
+    EventsRedisStream,
+    EventsRedisEntries,
+    EventsMercureUrl,
+    EventsMercurePublicUrl,
+    EventsMercureSecret,
+    EventsMercureSecretFile,
 }
 
 /// The public description of a setting.

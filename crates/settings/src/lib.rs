@@ -12,6 +12,7 @@ pub mod check;
 pub mod colour;
 mod cpus;
 mod describe;
+pub mod events;
 pub mod exit;
 mod file;
 pub mod help;
@@ -50,6 +51,7 @@ use keys::{Key, SETTINGS};
 use raw::Raw;
 
 use crate::access_log::terms::AccessLog;
+use crate::events::EventSettings;
 use crate::visits::VisitSettings;
 use carom_model::clients::forwarded::Trust;
 use carom_model::destination::hosts::HostPattern;
@@ -120,6 +122,8 @@ pub struct Settings {
     pub bypass: BypassSettings,
     /// The settings of the log of visits.
     pub visits: VisitSettings,
+    /// The settings of events.
+    pub events: EventSettings,
     /// Mistakes to report if no API key exists: listeners that other machines can reach.
     exposed: Vec<Problem>,
     sources: [ValueSource; SETTINGS.len()],

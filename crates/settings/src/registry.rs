@@ -5,6 +5,7 @@
 
 mod api;
 mod bypass;
+mod events;
 mod fleet;
 mod hosts;
 mod limits;
@@ -15,6 +16,7 @@ mod tls;
 mod top_level;
 mod visits;
 
+pub(super) use self::events::EVENTS;
 use super::keys::Setting;
 
 /// All tables, in the order of the settings file.
@@ -35,10 +37,11 @@ const TABLES: &[&[Setting]] = &[
     &api::API,
     &bypass::BYPASS,
     &visits::VISITS,
+    &EVENTS,
 ];
 
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 84] = joined();
+pub static SETTINGS: [Setting; 100] = joined();
 
 /// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another
 /// length.

@@ -8,6 +8,7 @@ pub(crate) mod domains;
 pub(crate) mod hosts;
 pub(crate) mod logs;
 pub(crate) mod quantities;
+pub(crate) mod urls;
 
 use std::path::PathBuf;
 

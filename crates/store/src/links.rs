@@ -1,6 +1,6 @@
 //! The store of links on disk. The only module that names fjall.
 //!
-//! The store has twelve keyspaces:
+//! The store has twelve keyspaces, and two more for events ([`events`]):
 //!
 //! * `links`: one record for each code, by its ASCII form.
 //! * `urls`: the codes of a long URL.
@@ -26,6 +26,8 @@ mod changes;
 pub mod dump;
 mod ends;
 mod errors;
+mod event_log;
+pub mod events;
 mod fleet;
 mod handles;
 mod history;
@@ -50,6 +52,7 @@ use fjall::{CompressionType, Database, KeyspaceCreateOptions, PersistMode, Slice
 
 pub use self::changes::{ChangesSince, LogPosition};
 pub use self::ends::{EndKind, is_quarantine_entry, stored_end};
+use self::event_log::EventLog;
 pub use self::handles::{Batch, Links, Value};
 use self::handles::{deep_compression, sealed, unsealed};
 pub use self::indexes::{Index, complete_index};
@@ -186,6 +189,7 @@ impl Links {
             log_end: Arc::default(),
             mark,
             idempotency,
+            events: Arc::default(),
             commits,
             has_marks,
             first_end_ms,
@@ -247,6 +251,7 @@ impl Links {
             changed: ChangedCodes::default(),
             marks: false,
             idempotency: self.idempotency.clone(),
+            events: Vec::new(),
             first_end_ms: u64::MAX,
         }
     }
@@ -286,8 +291,9 @@ impl Links {
     /// # Panics
     /// If the keys are not in order.
     pub fn ingest<'a>(&self, sorted: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<(), StoreError> {
-        // The records are too many for the change log.
+        // The records are too many for the change log, and are no events.
         self.reset_log()?;
+        self.suspend_events()?;
         let mut ingestion = self.links.start_ingestion()?;
         for (key, record) in sorted {
             ingestion.write(key, record)?;
@@ -301,7 +307,10 @@ impl Links {
     /// # Errors
     /// [`StoreError`]; the state on disk is unknown then, and the store refuses all further writes.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.mark.around(|| Ok(self.db.persist(PersistMode::SyncData)?))
+        let appended = self.events.get().map_or(0, EventLog::last);
+        self.mark.around(|| Ok::<_, StoreError>(self.db.persist(PersistMode::SyncData)?))?;
+        self.events.get().into_iter().for_each(|log| log.set_synced(appended));
+        Ok(())
     }
 
     /// Makes the synced mark itself durable, if it has moved. For background threads.

@@ -1,6 +1,6 @@
 //! Counters of cores and services, which the status reads without a lock on either side.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -195,6 +195,8 @@ pub struct NodeStats {
     pub access_log: AccessLogStats,
     /// The log of visits.
     pub visit_log: VisitLogStats,
+    /// The log of events and its sinks.
+    pub events: EventStats,
     /// Durations of group commits, from the first decision until they are durable. Written by the writer.
     pub commits: DurationStats,
     /// Durations of the syncs of group commits. Written by the writer.
@@ -291,6 +293,50 @@ pub struct VisitLogStats {
     pub dropped: Counter,
     /// Bytes of the log on disk.
     pub bytes: Counter,
+}
+
+/// The counters of the log of events.
+#[derive(Debug, Default)]
+pub struct EventStats {
+    /// True if the node keeps a log of events.
+    pub is_on: AtomicBool,
+    /// The number of the last event.
+    pub last: Counter,
+    /// Bytes of the log on disk.
+    pub bytes: Counter,
+    /// Visits that could not be added to the log.
+    pub dropped: Counter,
+    /// The webhook.
+    pub webhook: SinkStats,
+    /// The Redis stream.
+    pub redis: SinkStats,
+    /// The Mercure hub.
+    pub mercure: SinkStats,
+}
+
+impl EventStats {
+    /// Returns the sinks that are configured, by name.
+    pub fn sinks(&self) -> Vec<(&'static str, &SinkStats)> {
+        let all = [("mercure", &self.mercure), ("redis", &self.redis), ("webhook", &self.webhook)];
+        all.into_iter().filter(|(_, sink)| sink.is_on.load(Ordering::Relaxed)).collect()
+    }
+}
+
+/// The counters of a sink. Written by the thread of the sink.
+#[derive(Debug, Default)]
+pub struct SinkStats {
+    /// True if the sink is configured.
+    pub is_on: AtomicBool,
+    /// Events that wait for the sink.
+    pub lag: Counter,
+    /// Events delivered since the start. One that was sent twice counts twice.
+    pub delivered: Counter,
+    /// Attempts that failed.
+    pub failed: Counter,
+    /// Events that became dead letters.
+    pub dead: Counter,
+    /// Events that were removed before the sink accepted them.
+    pub lost: Counter,
 }
 
 /// The counters of expired links.

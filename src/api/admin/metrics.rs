@@ -43,6 +43,7 @@ pub(in crate::api) async fn page(services: &ServiceHandle) -> ApiResponse {
     write_lists(&mut out, &context.node);
     write_certificates(&mut out, &context.node);
     let keys = services.keys();
+    write_events(&mut out, &context.node);
     write_apps(&mut out, &keys.all().into_iter().map(|(_, app)| (app.name.as_str(), &**app)).collect());
     write_alarms(&mut out, &context.node);
     process::write(&mut out);
@@ -60,6 +61,9 @@ pub fn sample_page() -> String {
     let _ = node.bypass.set(BypassState::attached("eth0", 2, 1));
     let certificate = CertificateStats { file: "cert.pem".to_owned(), names: Vec::new(), until_ms: 0 };
     node.tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(certificate);
+    for configured in [&node.events.is_on, &node.events.webhook.is_on] {
+        configured.store(true, Ordering::Relaxed);
+    }
     let app = AppName::parse("app").map(App::new).ok();
     let mut out = Exposition::default();
     write_node(&mut out, &node);
@@ -67,6 +71,7 @@ pub fn sample_page() -> String {
     write_bypass(&mut out, &node, &[&core]);
     write_lists(&mut out, &node);
     write_certificates(&mut out, &node);
+    write_events(&mut out, &node);
     write_apps(&mut out, &app.iter().map(|app| (app.name.as_str(), app)).collect());
     write_alarms(&mut out, &node);
     process::write(&mut out);
@@ -151,6 +156,24 @@ fn write_bypass(out: &mut Exposition, node: &NodeStats, cores: &[&CoreStats]) {
     for (number, bypass) in &cores {
         for (reason, count) in DropReason::ALL.iter().zip(&bypass.dropped) {
             out.sample(&MetricLabels::two(("core", number), ("reason", reason.name())), count.get());
+        }
+    }
+}
+
+/// Writes the metrics of the log of events and of its sinks, if the node has them.
+fn write_events(out: &mut Exposition, node: &NodeStats) {
+    if !node.events.is_on.load(Ordering::Relaxed) {
+        return;
+    }
+    for family in families::EVENTS {
+        out.family(family.name, family.kind, family.help);
+        out.sample(&MetricLabels::none(), (family.value)(&node.events));
+    }
+    let sinks = node.events.sinks();
+    for family in families::SINK.iter().filter(|_| !sinks.is_empty()) {
+        out.family(family.name, family.kind, family.help);
+        for (name, sink) in &sinks {
+            out.sample(&MetricLabels::one("sink", name), (family.value)(sink));
         }
     }
 }

@@ -90,7 +90,7 @@ impl Context {
     }
 }
 
-fn describe<'a>(link: &'a Link, visits: VisitCounts, domains: &Domains, blocked: bool) -> ShortUrl<'a> {
+pub(super) fn describe<'a>(link: &'a Link, visits: VisitCounts, domains: &Domains, blocked: bool) -> ShortUrl<'a> {
     let short_code = link.code.as_slug().to_string();
     let domain = link.labels.domain.as_ref();
     ShortUrl {

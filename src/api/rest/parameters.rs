@@ -101,6 +101,7 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
     ("/rest/v3/tags", "GET", &["page", "itemsPerPage", "searchTerm", "orderBy", "withStats"]),
     ("/rest/v3/tags", "DELETE", &["tags[]"]),
     ("/rest/v3/tags/stats", "GET", &["page", "itemsPerPage", "searchTerm", "orderBy"]),
+    ("/rest/v3/events", "GET", &["after", "limit", "type"]),
 ];
 
 /// Names of Shlink's that mean the same as a parameter of the table.

@@ -191,7 +191,7 @@ fn written(
 }
 
 /// Returns a visit as Shlink's API describes it.
-fn described(visit: &VisitRecord<'_>, domains: &Domains) -> Value {
+pub(super) fn described(visit: &VisitRecord<'_>, domains: &Domains) -> Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut shown = json!({
         "referer": text(visit.request.referrer),

@@ -7,12 +7,14 @@
 //! without Redis no link is removed.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use carom_shards::Code;
 
 use super::context::{FleetContext, note_error};
 use crate::services::replication::redis::{Changed, CodeChange, Redis, RedisError};
+use carom_model::events::{EventCause, LinkEvent};
 use carom_model::link::{DueEvent, Link};
 use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;
@@ -50,15 +52,21 @@ impl FleetExpiry {
 
     /// Asks Redis to remove those of these links that still end when their entries say.
     pub fn expire(&mut self, ends: &[DueEvent], until_ms: u64) -> Removed {
-        self.remove(ends, until_ms, Link::expiry)
+        self.remove(ends, until_ms, Link::expiry, EventCause::Expiry)
     }
 
     /// Asks Redis to delete those of these links whose deletion is still scheduled as their entries say.
     pub fn discard(&mut self, deletions: &[DueEvent], until_ms: u64) -> Removed {
-        self.remove(deletions, until_ms, Link::deletion)
+        self.remove(deletions, until_ms, Link::deletion, EventCause::Schedule)
     }
 
-    fn remove(&mut self, ends: &[DueEvent], until_ms: u64, due_of: fn(&Link) -> Option<DueEvent>) -> Removed {
+    fn remove(
+        &mut self,
+        ends: &[DueEvent],
+        until_ms: u64,
+        due_of: fn(&Link) -> Option<DueEvent>,
+        cause: EventCause,
+    ) -> Removed {
         if self.fleet.may_change().is_err() {
             return Removed::NotNow;
         }
@@ -72,9 +80,16 @@ impl FleetExpiry {
             })
             .collect();
         let (mut left, mut error) = (changes.len() < ends.len(), None);
-        for answer in self.redis.change(&changes, ANSWER_TIME) {
+        let mut events = Vec::new();
+        for (answer, (_, change)) in self.redis.change(&changes, ANSWER_TIME).into_iter().zip(&changes) {
             match answer {
-                Ok(Changed { verdict: Verdict::Accepted(_), .. }) => self.fleet.stats.expiry.expired.add(1),
+                Ok(Changed { verdict: Verdict::Accepted(_), .. }) => {
+                    self.fleet.stats.expiry.expired.add(1);
+                    // The stream brings the removal to all nodes; the one that Redis heard first has the event.
+                    if let CodeChange::Expire { state: State::Link(link), .. } = change {
+                        events.push(LinkEvent::removal(Arc::clone(link), now_ms, cause).encode());
+                    }
+                }
                 // The link was changed or is gone; or Redis has yet to hear of it.
                 Ok(_) => left = true,
                 // A refusal of one code must not keep the others waiting. The alarm names it.
@@ -84,6 +99,9 @@ impl FleetExpiry {
                 }
                 Err(away) => error = Some(away),
             }
+        }
+        if let Err(error) = self.fleet.links.append_events(events) {
+            tracing::error!(%error, "removals of links could not be added to the log of events");
         }
         let Some(error) = error else { return Removed::Done { left } };
         note_error(&self.fleet.stats, &error);

@@ -58,7 +58,7 @@ pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>
     let (searches, more) =
         pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, let_cores_go_first, move |request| also.answer(request))?;
     threads.extend(more);
-    Ok((ListQueues { pages, searches, visits: None }, threads))
+    Ok((ListQueues { pages, searches, visits: None, events: None }, threads))
 }
 
 /// Lines of a `robots.txt`, and the number of changes of crawlable links when they were made.

@@ -39,7 +39,7 @@ fn log(node: &TestNode, dir: &Path, terms: VisitLogTerms) -> (Arc<Shared>, Write
 }
 
 fn forever() -> VisitLogTerms {
-    VisitLogTerms { addresses: VisitAddresses::None, keep: None, keep_bytes: u64::MAX }
+    VisitLogTerms { addresses: VisitAddresses::None, keep: None, keep_bytes: u64::MAX, are_events: false }
 }
 
 /// The instants of a page of visits, and their number.

@@ -9,6 +9,7 @@
 
 mod answers;
 mod ends;
+mod events;
 mod fleet;
 mod reuse;
 mod writes;
@@ -29,6 +30,7 @@ use crate::bridge::{
 use crate::services::search::IndexedChange;
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{IdempotencyHash, WINDOW};
+use carom_model::events::LinkEvent;
 use carom_model::link::history::{Author, Edit};
 use carom_model::link::patch::{Patch, StartNotBeforeEnd};
 use carom_model::link::record::Tombstone;
@@ -76,6 +78,8 @@ pub struct CommitPlanner<'o> {
     effects: Vec<CommitEffect>,
     edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
+    /// The events of the commit; `None` if events are off.
+    events: Option<Vec<LinkEvent>>,
     /// True if this commit tells a client that a change is durable.
     needs_sync: bool,
 }
@@ -98,6 +102,7 @@ impl<'o> CommitPlanner<'o> {
             effects: Vec::new(),
             edits: Vec::new(),
             conflicts: Vec::new(),
+            events: None,
             needs_sync: false,
         }
     }
@@ -152,8 +157,9 @@ impl<'o> CommitPlanner<'o> {
         match order {
             WriterOrder::Client(StoreRequest::Create { link, reuse, ticket }, decision) => {
                 if !self.answer_existing((&link, reuse), ticket, &decision, &look_up, alike) {
-                    let before = self.stored(&link.code, look_up);
+                    let (code, before) = (link.code, self.stored(&link.code, look_up));
                     self.create(link, ticket, decision, &before);
+                    self.note_event(code, &before);
                 }
             }
             WriterOrder::Client(StoreRequest::Change { code, patch, by, author, ticket }, decision) => {
@@ -161,6 +167,7 @@ impl<'o> CommitPlanner<'o> {
                 if is_within(&by, &before, &decision) {
                     self.change(code, &patch, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
+                    self.note_event(code, &before);
                 } else {
                     self.hide(code, decision, &before);
                     // The link may belong to another app.
@@ -172,6 +179,7 @@ impl<'o> CommitPlanner<'o> {
                 if is_within(&by, &before, &decision) {
                     self.delete(code, ticket, decision, &before);
                     self.note_edit(code, &before, &author);
+                    self.note_event(code, &before);
                 } else {
                     self.hide(code, decision, &before);
                     // The link may belong to another app.
@@ -231,7 +239,8 @@ impl<'o> CommitPlanner<'o> {
     pub fn finish(mut self) -> (Writes, Vec<CommitEffect>) {
         let (urls, ends) = (self.url_writes(), self.end_writes());
         let (outbox, edits) = (self.outbox.take_writes(), self.edits);
-        let mut writes = Writes { urls, ends, outbox, edits, ..Writes::default() };
+        let events = self.events.unwrap_or_default();
+        let mut writes = Writes { urls, ends, outbox, edits, events, ..Writes::default() };
         for (code, LookedUpCode { before, after, entry, is_new, ended }) in self.codes {
             if is_new {
                 debug_assert_eq!(entry, writes::entry_of(&after), "the index of long URLs would name another link");

@@ -18,6 +18,7 @@ pub(crate) mod node;
 pub(crate) mod openapi;
 pub(crate) mod probes;
 pub(crate) mod proxy;
+pub(crate) mod receiver;
 pub(crate) mod redis;
 pub(crate) mod resp;
 pub(crate) mod schema;

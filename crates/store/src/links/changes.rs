@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use carom_shards::Code;
 use fjall::compaction::Fifo;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
-use fjall::{AbstractTree, CompressionType, Keyspace, KeyspaceCreateOptions};
+use fjall::{AbstractTree, CompressionType, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch};
 
 use super::handles::{Batch, Links};
 use super::log_entry::decode;
@@ -97,14 +97,18 @@ impl Links {
 
     /// Commits a batch, with an entry in the log if it changes links.
     pub(super) fn commit_logged(&self, batch: Batch) -> Result<(), StoreError> {
-        let Batch { mut inner, changed, .. } = batch;
+        let Batch { mut inner, changed, events, .. } = batch;
+        let commit = |inner: OwnedWriteBatch| match self.events.get() {
+            Some(log) if !events.is_empty() => log.commit(inner, events),
+            _ => Ok(inner.commit()?),
+        };
         if changed.codes == 0 {
-            return Ok(inner.commit()?);
+            return commit(inner);
         }
         let _one_at_a_time = self.log_end.commits.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.log_end.position.load(Ordering::Relaxed) + 1;
         inner.insert(&self.changes, next.to_be_bytes(), changed.entry);
-        inner.commit()?;
+        commit(inner)?;
         self.log_end.codes.fetch_add(changed.codes, Ordering::Relaxed);
         let before = self.log_end.position.swap(next, Ordering::Release);
         assert_eq!(before + 1, next, "two commits have one position, so readers would miss one of them");

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::event_log::EventLog;
 use super::log_entry::{ChangedCodes, LogEnd};
 use crate::error::StoreError;
 use crate::journal::mark::SyncedMark;
@@ -42,6 +43,8 @@ pub struct Batch {
     /// True if the batch marks a code; see [`Batch::mark_unread`].
     pub(super) marks: bool,
     pub(super) idempotency: Keyspace,
+    /// The events that the batch adds to the log.
+    pub(super) events: Vec<Vec<u8>>,
     /// The earliest expiry of a link in the batch, in milliseconds since 1970 UTC.
     pub(super) first_end_ms: u64,
 }
@@ -70,6 +73,8 @@ pub struct Links {
     pub(super) log_end: Arc<LogEnd>,
     pub(super) mark: Arc<SyncedMark>,
     pub(super) idempotency: Keyspace,
+    /// The log of events, once it is open.
+    pub(super) events: Arc<OnceLock<EventLog>>,
     pub(super) commits: Arc<AtomicU64>,
     /// True if codes may be marked; see [`Links::unread`].
     pub(super) has_marks: Arc<AtomicBool>,

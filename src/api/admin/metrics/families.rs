@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use carom_model::access::usage::App;
 use carom_telemetry::exposition::MetricKind;
-use carom_telemetry::stats::{BypassStats, CoreStats, FleetStats, NodeStats};
+use carom_telemetry::stats::{BypassStats, CoreStats, EventStats, FleetStats, NodeStats, SinkStats};
 
 /// A metric and the source of its value.
 pub(super) struct Family<T: 'static> {
@@ -307,6 +307,32 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     ),
 ];
 
+/// Metrics of the log of events.
+pub(super) const EVENTS: &[Family<EventStats>] = &[
+    gauge("carom_events_last", "Number of the last event.", |events| events.last.get() as f64),
+    gauge("carom_events_bytes", "Size of the log of events on disk.", |events| events.bytes.get() as f64),
+    counter("carom_events_dropped_total", "Visits that could not be added to the log of events.", |events| {
+        events.dropped.get() as f64
+    }),
+];
+
+/// Metrics of each sink of events.
+pub(super) const SINK: &[Family<SinkStats>] = &[
+    gauge("carom_events_sink_lag", "Events that the sink has not delivered yet.", |sink| sink.lag.get() as f64),
+    counter("carom_events_sink_delivered_total", "Events delivered, including repeated ones.", |sink| {
+        sink.delivered.get() as f64
+    }),
+    counter("carom_events_sink_failed_total", "Failed attempts to deliver events.", |sink| sink.failed.get() as f64),
+    counter(
+        "carom_events_sink_dead_total",
+        "Events that the receiver refused for good, kept as dead letters.",
+        |sink| sink.dead.get() as f64,
+    ),
+    counter("carom_events_sink_lost_total", "Events removed from the log before the sink delivered them.", |sink| {
+        sink.lost.get() as f64
+    }),
+];
+
 /// Metrics of each app.
 pub(super) const APP: &[Family<App>] = &[
     counter("carom_app_requests_total", "Authorised requests of the app.", |app| {
@@ -339,7 +365,7 @@ mod tests {
 
     #[test]
     fn names_follow_the_conventions_and_differ() {
-        let mut all = [check(CORE), check(NODE), check(FLEET), check(APP)].concat();
+        let mut all = [check(CORE), check(NODE), check(FLEET), check(APP), check(EVENTS), check(SINK)].concat();
         let count = all.len();
         all.sort_unstable();
         all.dedup();

@@ -12,6 +12,7 @@ use carom_shards::{Code, GeneratedCode};
 use super::writes::Removals;
 use super::{CodeState, CommitEffect, CommitPlanner, LookedUpCode};
 use crate::bridge::{LinkChange, RemovalResult};
+use carom_model::events::EventCause;
 use carom_model::link::history::Author;
 use carom_model::link::{DueEvent, Link, Origin};
 use carom_model::replication::State;
@@ -33,6 +34,7 @@ impl CommitPlanner<'_> {
                 CodeState::Held(State::Link(link)) if link.expiry() == Some(due) => {
                     if due.at_ms <= until_ms {
                         self.tombstone(&link, recycles);
+                        self.note_removal(&link, EventCause::Expiry);
                         expired += 1;
                     }
                 }
@@ -58,6 +60,7 @@ impl CommitPlanner<'_> {
                 CodeState::Held(State::Link(link)) if link.deletion() == Some(due) => {
                     if due.at_ms <= until_ms {
                         self.tombstone(link, false);
+                        self.note_removal(link, EventCause::Schedule);
                         self.note_edit(due.code, &before, &author);
                     }
                 }

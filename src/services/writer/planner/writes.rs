@@ -8,6 +8,7 @@ use carom_shards::Code;
 use crate::bridge::{LinkChange, RemovalResult, WriterReply};
 use crate::services::search::IndexedChange;
 use carom_model::access::idempotency::IdempotencyHash;
+use carom_model::events::LinkEvent;
 use carom_model::link::history::Edit;
 use carom_model::link::{DueEvent, UrlEntry, Version};
 use carom_model::replication::follow::StreamPosition;
@@ -121,6 +122,8 @@ pub struct Writes {
     pub created_with: Vec<(IdempotencyHash, u64, Code)>,
     /// Entries for the history of links.
     pub edits: Vec<(Code, Edit)>,
+    /// Events of links, in their order.
+    pub events: Vec<LinkEvent>,
     /// Codes to mark, with the text of the state that this version cannot decode; `None` clears a mark.
     pub unread: Vec<(Code, Option<Arc<[u8]>>)>,
     /// Number of marks that the commit adds, or removes if it is negative.
@@ -152,6 +155,7 @@ impl Writes {
             && self.positions.is_empty()
             && self.compare.is_empty()
             && self.unread.is_empty()
+            && self.events.is_empty()
             && self.compare_later.is_empty()
     }
 }

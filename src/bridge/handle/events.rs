@@ -1,0 +1,23 @@
+//! Requests to the log of events.
+
+use super::batch::LATE;
+use super::{ServiceHandle, refusal};
+use crate::bridge::Ticket;
+use crate::bridge::events::{EventAnswer, EventRequest, Events};
+use carom_limits::ANSWER_TIME_MAX;
+
+impl ServiceHandle {
+    /// Asks the log of events; `None` if the node has none.
+    ///
+    /// # Errors
+    /// The reason why it cannot be answered now, in words for the client.
+    pub async fn ask_events(
+        &self,
+        request: impl FnOnce(Ticket<EventAnswer>) -> EventRequest,
+    ) -> Result<Option<Events>, &'static str> {
+        let Some(queue) = &self.context.lists.events else { return Ok(None) };
+        let waiter = self.expect_within(ANSWER_TIME_MAX);
+        queue.try_send(request(waiter.ticket())).map_err(|error| refusal(&error))?;
+        waiter.answer().await.map_or(Err(LATE), |EventAnswer(answer)| answer.map(Some))
+    }
+}

@@ -1,0 +1,103 @@
+//! Starts the log of events and its sinks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use carom_model::domains::Domains;
+use carom_settings::Settings;
+use carom_settings::events::{RedisSinkSettings, SecretSource};
+use carom_settings::exit::{Exit, Reason};
+
+use super::base::Base;
+use super::fleet::client_settings;
+use super::supervisor::{Phase, Supervisor, thread_exit};
+use crate::api::{MercureHub, describe_link, describe_visit};
+use crate::bridge::ListQueues;
+use crate::services::events::render::{Describe, Renderer};
+use crate::services::events::{self, EventSetup, MercureTerms, RedisStreamTerms, StartedEvents, WebhookTerms};
+use crate::services::visits::VisitReader;
+
+/// Starts the log of events and its sinks, unless events are off, and passes the queue of requests to the lists.
+/// Returns the Mercure hub that clients may subscribe to.
+///
+/// # Errors
+/// If a secret or the log cannot be read, or the operating system refuses a thread.
+pub(super) fn start(
+    settings: &Settings,
+    base: &Base,
+    domains: &Arc<Domains>,
+    (lists, visits): (&mut ListQueues, &VisitReader),
+    supervisor: &mut Supervisor,
+) -> Result<Option<MercureHub>, Exit> {
+    let Some(log) = base.links.events() else { return Ok(None) };
+    let sinks = &settings.events.sinks;
+    let webhook = match &sinks.webhook {
+        Some(webhook) => {
+            let secret = secret(&webhook.secret, "events.webhook_secret_file")?;
+            Some(WebhookTerms { url: webhook.url.clone(), secret, private: webhook.private })
+        }
+        None => None,
+    };
+    let (mercure, hub) = match &sinks.mercure {
+        Some(mercure) => {
+            let secret = secret(&mercure.secret, "events.mercure_secret_file")?;
+            let hub = MercureHub { public_url: mercure.public_url.clone(), secret: secret.clone() };
+            (Some(MercureTerms { url: mercure.url.clone(), secret }), Some(hub))
+        }
+        None => (None, None),
+    };
+    let renderer = Renderer {
+        log: log.clone(),
+        links: base.links.clone(),
+        visits: visits.clone(),
+        domains: Arc::clone(domains),
+        describe: Describe { link: describe_link, visit: describe_visit },
+    };
+    base.stats.events.is_on.store(true, Ordering::Release);
+    let started = events::start(EventSetup {
+        log: log.clone(),
+        links: base.links.clone(),
+        renderer,
+        keep: settings.events.keep,
+        keep_bytes: settings.events.keep_bytes,
+        mailboxes: base.mailboxes.clone(),
+        stats: Arc::clone(&base.stats),
+        webhook,
+        redis: sinks.redis.as_ref().map(redis_terms),
+        mercure,
+    })
+    .map_err(|error| thread_exit("the log of events", &error))?;
+    let StartedEvents { queue, reader, sinks } = started;
+    supervisor.register_threads(Phase::Queues, "event reader", vec![reader]);
+    supervisor.register(Phase::Upkeep, "event sinks", move || sinks.stop());
+    lists.events = Some(queue);
+    Ok(hub)
+}
+
+fn redis_terms(settings: &RedisSinkSettings) -> RedisStreamTerms {
+    RedisStreamTerms {
+        client: client_settings(&settings.url, settings.password.as_ref(), None),
+        stream: settings.stream.clone(),
+        entries: settings.entries,
+    }
+}
+
+/// Returns a secret from its source.
+///
+/// # Errors
+/// If its file cannot be read, or is empty. `name` is the setting of the file.
+fn secret(source: &SecretSource, name: &str) -> Result<String, Exit> {
+    let path = match source {
+        SecretSource::Given(secret) => return Ok(secret.0.clone()),
+        SecretSource::File(path) => path,
+    };
+    let wrong = |why: &str| {
+        let what = format!("{name}: {}: {why}", path.display());
+        Exit::new(Reason::Usage, what).with_remedy("write the secret, of at least 8 characters, into this file")
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
+    match text.trim() {
+        text if text.len() >= 8 => Ok(text.to_owned()),
+        _ => Err(wrong("the secret is too short")),
+    }
+}
