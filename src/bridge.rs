@@ -8,6 +8,7 @@ mod answer;
 mod apps;
 mod byte_ring;
 pub mod fleet_view;
+pub mod geo;
 pub mod handle;
 mod jobs;
 mod lists;
@@ -41,6 +42,7 @@ pub use self::ticket::Ticket;
 pub use self::writer::{StoreRequest, WriterAnswer, WriterReply};
 
 use self::fleet_view::FollowFence;
+use self::geo::GeoDatabase;
 use carom_limits::ALLOWANCE_QUEUE_LEN;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
@@ -428,6 +430,8 @@ pub enum ToCore {
     Blocked(Arc<HostSet>),
     /// The new certificates for TLS.
     Identity(TlsIdentity),
+    /// The new locations of addresses.
+    Geo(Arc<GeoDatabase>),
     /// The new API keys.
     Keys(Arc<Keyring<App>>),
     /// All cores have their links: accept clients.

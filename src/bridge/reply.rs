@@ -18,7 +18,7 @@ use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
 };
-use super::visit_log::VisitLogAnswer;
+use super::visit_log::{VisitLogAnswer, VisitStatisticsAnswer};
 use carom_telemetry::stats::LatencySummary;
 
 /// Codes that a core lends to the core of the admin listener; none if it needs its own.
@@ -154,6 +154,8 @@ answers! {
     Visits(VisitsAnswer), visits;
     /// Visits of the log, or the end of their deletion.
     VisitLog(VisitLogAnswer), logged;
+    /// Statistics of the visits of the log.
+    VisitStatistics(VisitStatisticsAnswer), visit_statistics;
     /// The edit history of a code.
     Edits(EditsAnswer), edits;
     /// A page of links.

@@ -2,15 +2,19 @@
 //!
 //! * `segment`: the form of the files;
 //! * `query`: selects and sorts visits;
+//! * `statistics`: counts visits by what they tell of their clients;
 //! * `deletions`: visits that are deleted and still on disk;
-//! * `upkeep`: removes old and deleted visits from the disk.
+//! * `upkeep`: removes old and deleted visits from the disk;
+//! * [`copies`]: the log in backups.
 //!
 //! Cores put records into rings of bytes and never wait. The thread `visit-log` drains the rings, writes twice a second
 //! and seals segments. The thread `visit-query` answers queries at low priority, and does the upkeep in between.
 
+pub mod copies;
 mod deletions;
 mod query;
 mod segment;
+mod statistics;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -30,10 +34,11 @@ use self::deletions::Deletions;
 use self::segment::{Sealed, active_path, push_block, sealed_path, take_block, write_whole};
 use self::upkeep::Upkeep;
 use crate::bridge::Mailboxes;
+use crate::bridge::geo::{GeoSlot, source};
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogReceiver};
 use carom_limits::{VISIT_QUERY_QUEUE_LEN, VISIT_SEGMENT_BYTES};
 use carom_model::access::key;
-use carom_model::visits::is_bot;
+use carom_model::clients::locations::GeoSource;
 use carom_model::visits::record::{RequestPart, VisitAddresses, VisitRecord};
 use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
@@ -79,6 +84,8 @@ pub struct VisitLogSetup {
     pub terms: VisitLogTerms,
     /// The links, which decide whose visits a query shows.
     pub links: Links,
+    /// The locations of addresses.
+    pub geo: GeoSlot,
     /// The ring of each core.
     pub receivers: Vec<VisitLogReceiver>,
     /// The mailboxes of the cores, for answers.
@@ -119,6 +126,7 @@ struct Shared {
     dir: PathBuf,
     terms: VisitLogTerms,
     links: Links,
+    geo: GeoSlot,
     stats: Arc<NodeStats>,
     /// Lock this before the state.
     intake: Mutex<Intake>,
@@ -161,13 +169,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// # Errors
 /// If the folder cannot be read or written, or the operating system cannot start a thread.
 pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
-    let VisitLogSetup { data_dir, terms, links, receivers, mailboxes, stats } = setup;
+    let VisitLogSetup { data_dir, terms, links, geo, receivers, mailboxes, stats } = setup;
     let dir = data_dir.join(FOLDER);
     fs::create_dir_all(&dir)?;
     let (state, seq) = read_back(&dir, &stats)?;
     let intake = Mutex::new(Intake { receivers, pending: Vec::new(), visits: 0 });
     let (state, wants_seal) = (Mutex::new(state), AtomicBool::new(false));
-    let shared = Arc::new(Shared { dir, terms, links, stats, intake, state, wants_seal });
+    let shared = Arc::new(Shared { dir, terms, links, geo, stats, intake, state, wants_seal });
     let mut writer = Writer::open(Arc::clone(&shared), seq)?;
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);
@@ -232,6 +240,7 @@ impl Shared {
 
     /// Empties the rings. Returns the largest number of bytes that one ring held.
     fn drain(&self) -> usize {
+        let geo = self.geo.get();
         let mut intake = locked(&self.intake);
         let Intake { receivers, pending, visits } = &mut *intake;
         if pending.len() > 2 * VISIT_SEGMENT_BYTES {
@@ -241,7 +250,7 @@ impl Shared {
         let drained = receivers.iter_mut().map(|receiver| {
             receiver.drain(|visit| {
                 *visits += 1;
-                stored(visit, self.terms.addresses).encode(pending);
+                stored(visit, self.terms.addresses, source(&geo)).encode(pending);
             })
         });
         drained.max().unwrap_or(0)
@@ -279,9 +288,10 @@ impl Shared {
     }
 }
 
-/// Returns a visit as it is stored.
-fn stored<'a>(visit: &VisitRecord<'a>, addresses: VisitAddresses) -> VisitRecord<'a> {
-    let visit = VisitRecord { is_bot: is_bot(visit.request.agent), ..*visit }.without_private(addresses);
+/// Returns a visit as it is stored, with the location of its address.
+fn stored<'a>(visit: &VisitRecord<'a>, addresses: VisitAddresses, geo: Option<&'a dyn GeoSource>) -> VisitRecord<'a> {
+    let location = visit.request.address.zip(geo).and_then(|(address, geo)| geo.location_of(address));
+    let visit = VisitRecord { location, ..*visit }.without_private(addresses);
     let without_keys =
         |text: &'a [u8]| if memmem::find(text, key::PREFIX.as_bytes()).is_some() { &[][..] } else { text };
     let RequestPart { path, query, referrer, .. } = visit.request;

@@ -59,6 +59,7 @@ impl<'a> Checker<'a> {
         let api = self.api();
         let bypass = self.bypass();
         let visits = self.visits();
+        let geo_file = self.one(Key::GeoFile, value::path);
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
             return None;
@@ -96,6 +97,7 @@ impl<'a> Checker<'a> {
             api: api?,
             bypass: bypass?,
             visits: visits?,
+            geo_file,
             exposed,
             sources: self.sources.clone(),
         })

@@ -95,6 +95,7 @@ pub enum Key {
     VisitsKeep,
     VisitsKeepBytes,
     VisitsAddresses,
+    GeoFile,
 }
 
 /// The public description of a setting.

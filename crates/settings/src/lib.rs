@@ -120,6 +120,8 @@ pub struct Settings {
     pub bypass: BypassSettings,
     /// The settings of the log of visits.
     pub visits: VisitSettings,
+    /// The file with locations of addresses.
+    pub geo_file: Option<PathBuf>,
     /// Mistakes to report if no API key exists: listeners that other machines can reach.
     exposed: Vec<Problem>,
     sources: [ValueSource; SETTINGS.len()],

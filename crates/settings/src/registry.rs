@@ -6,6 +6,7 @@
 mod api;
 mod bypass;
 mod fleet;
+mod geo;
 mod hosts;
 mod limits;
 mod links;
@@ -35,10 +36,11 @@ const TABLES: &[&[Setting]] = &[
     &api::API,
     &bypass::BYPASS,
     &visits::VISITS,
+    &geo::GEO,
 ];
 
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 84] = joined();
+pub static SETTINGS: [Setting; 85] = joined();
 
 /// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another
 /// length.

@@ -36,6 +36,7 @@ pub enum Alarm {
     CounterRegressed,
     DiskFull,
     DomainHidden,
+    GeoFileInvalid,
     IdTableMoved,
     LeaseLost,
     MemoryFull,
@@ -58,7 +59,7 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 41] = [
+    pub const ALL: [Alarm; 42] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
@@ -82,6 +83,7 @@ impl Alarm {
         Alarm::CounterRegressed,
         Alarm::DiskFull,
         Alarm::DomainHidden,
+        Alarm::GeoFileInvalid,
         Alarm::IdTableMoved,
         Alarm::LeaseLost,
         Alarm::MemoryFull,
@@ -128,6 +130,7 @@ impl Alarm {
             Alarm::CounterRegressed => "counter_regressed",
             Alarm::DiskFull => "disk_full",
             Alarm::DomainHidden => "domain_hidden",
+            Alarm::GeoFileInvalid => "geo_file_invalid",
             Alarm::IdTableMoved => "id_table_moved",
             Alarm::LeaseLost => "lease_lost",
             Alarm::MemoryFull => "memory_full",
@@ -218,6 +221,7 @@ impl Alarm {
             Alarm::CounterRegressed => "The code counter in Redis was behind the codes in use; carom raised it.",
             Alarm::DiskFull => "The disk of the data directory is nearly full; writes are refused.",
             Alarm::DomainHidden => "Links created while the host of base_url was in domains.serve are unreachable.",
+            Alarm::GeoFileInvalid => "The file with locations of addresses is invalid; the last valid one is used.",
             Alarm::IdTableMoved => "The table of unused short codes could not be opened and was replaced.",
             Alarm::LeaseLost => {
                 "Other nodes may have taken over the codes of this node; it creates no links without Redis."

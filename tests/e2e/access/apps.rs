@@ -111,7 +111,7 @@ fn no_route_shows_links_of_another_app() {
             // With one that may not write.
             let reply = two.reader.ask(&upper, &place, fields, &body);
             match (&*method, &*path) {
-                ("get", "/rest/v3/visits" | "/rest/v3/visits/orphan" | SINGLE_STEP) => {
+                ("get", "/rest/v3/visits" | "/rest/v3/visits/orphan" | "/rest/v3/visits/stats" | SINGLE_STEP) => {
                     _ = reply.problem(403, ":forbidden");
                 }
                 ("get", "/rest/v3/mercure-info") => assert_eq!(reply.status, 501, "{what}: {reply:?}"),
