@@ -103,7 +103,8 @@ fn visits_have_locations_and_no_addresses() {
     let count = wires.len() as u64;
     let visits = wires[0].get(&format!("{SHORT_URLS}/{code}/visits")).json()["visits"]["data"].clone();
     let visits = visits.as_array().unwrap();
-    let with = |country: &str| visits.iter().filter(|visit| visit["visitLocation"]["countryCode"] == country);
+    let with =
+        |country: &'static str| visits.iter().filter(move |visit| visit["visitLocation"]["countryCode"] == country);
     assert_eq!((visits.len() as u64, with("DE").count() as u64), (3 * count, count));
     let berlin = json!({
         "countryCode": "DE", "countryName": "Germany", "regionName": "Region", "cityName": "Berlin",
