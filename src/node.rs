@@ -144,7 +144,6 @@ impl Node {
         let (segments, recycled) = channel();
         let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
-        supply::start_geo(settings, &base, &mut supervisor)?;
         let apps = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
         let domains = Arc::new(domains_of(settings, ends.bound.listening[0]));
         warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;

@@ -29,7 +29,7 @@ impl GeoDatabase {
     /// # Errors
     /// A description of what is wrong with the file.
     pub fn parse(bytes: Vec<u8>) -> Result<GeoDatabase, String> {
-        let reader = Reader::from_source(bytes).map_err(|error| format!("is no MMDB file ({error})"))?;
+        let reader = Reader::from_source(bytes).map_err(|error| format!("is not an MMDB file ({error})"))?;
         let kind = &reader.metadata().database_type;
         if !TYPES.iter().any(|part| kind.contains(part)) {
             return Err(format!("is a database of the type {kind:?}; expected one with countries or cities"));
@@ -210,12 +210,12 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let why = |bytes: &[u8]| GeoDatabase::parse(bytes.to_vec()).map(|_| ()).unwrap_err();
-        assert!(why(b"").contains("is no MMDB file"), "{}", why(b""));
-        assert!(why(&[7; 200_000]).contains("is no MMDB file"));
+        assert!(why(b"").contains("is not an MMDB file"), "{}", why(b""));
+        assert!(why(&[7; 200_000]).contains("is not an MMDB file"));
         let other = why(&mmdb("GeoLite2-ASN", &NETWORKS));
         assert!(other.contains("GeoLite2-ASN") && other.contains("expected one with countries or cities"), "{other}");
         let whole = mmdb("GeoLite2-City", &NETWORKS);
-        assert!(why(&whole[..whole.len() / 2]).contains("is no MMDB file"));
+        assert!(why(&whole[..whole.len() / 2]).contains("is not an MMDB file"));
         // A record of the tree that leads nowhere.
         let mut damaged = whole;
         damaged[..8].fill(0xee);

@@ -15,7 +15,6 @@ use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{fleet, lists};
 use crate::bridge::{AppsQueue, LookupQueue};
 use crate::services::api_keys::{self, AppsSetup};
-use crate::services::geo::{self, GeoSetup};
 use crate::services::host_lists::ListKind;
 use crate::services::ids::{self, CodeSource, FleetSource, ReplenisherSetup};
 use crate::services::readers::link_fetchers::{self, FetcherSetup};
@@ -89,19 +88,6 @@ pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mu
     supervisor.register(Phase::Upkeep, "allow list", move || allow.stop());
     let block = lists::start(ListKind::Block, settings, &settings.block, &base.mailboxes, &base.stats)?;
     supervisor.register(Phase::Upkeep, "block list", move || block.stop());
-    Ok(())
-}
-
-/// Reads the file with locations of addresses, if there is one, and starts the thread that watches it.
-///
-/// # Errors
-/// If the operating system refuses a thread.
-pub(super) fn start_geo(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
-    let Some(file) = settings.geo_file.clone() else { return Ok(()) };
-    let (slot, mailboxes, stats) = (base.geo.clone(), base.mailboxes.clone(), Arc::clone(&base.stats));
-    let watch = geo::start(GeoSetup { file, slot, mailboxes, stats });
-    let watch = watch.map_err(|error| thread_exit("the thread for locations", &error))?;
-    supervisor.register(Phase::Upkeep, "locations", move || watch.stop());
     Ok(())
 }
 

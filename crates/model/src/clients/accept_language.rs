@@ -3,7 +3,7 @@
 /// Longest kept language tag, in bytes. The longest registered ones have half as many.
 pub const LANGUAGE_LEN_MAX: usize = 35;
 
-/// Returns the first language of `Accept-Language`, such as `de-CH`; empty if that is none, or too long.
+/// Returns the first language of `Accept-Language`, such as `de-CH`; empty if it has no language tag, or one that is too long.
 pub fn first_language(header: &[u8]) -> &[u8] {
     let end = memchr::memchr2(b',', b';', header).unwrap_or(header.len());
     let tag = header[..end].trim_ascii();

@@ -15,7 +15,7 @@ use crate::clients::user_agent_device::{DeviceKind, platform_of};
 /// Number of user agents that a breakdown remembers. Most visits come from some dozens.
 const AGENTS_REMEMBERED: usize = 4_096;
 
-/// What a user agent tells.
+/// The properties of a client that its user agent names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AgentTraits {
     /// The browser; empty if it is unknown.
