@@ -1,4 +1,4 @@
-//! What visits tell of their clients: in lists of single visits, and in the statistics of links, tags, domains and all
+//! Properties of clients, in lists of single visits and in the statistics of links, tags, domains and all
 //! links.
 
 use serde_json::{Value, json};
