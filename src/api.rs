@@ -31,6 +31,7 @@ mod console;
 mod context;
 mod cors;
 mod fields;
+mod orphans;
 mod page;
 mod problem;
 pub mod public;

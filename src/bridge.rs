@@ -9,6 +9,7 @@ mod apps;
 mod byte_ring;
 pub mod events;
 pub mod fleet_view;
+pub mod geo;
 pub mod handle;
 mod jobs;
 mod lists;
@@ -42,6 +43,7 @@ pub use self::ticket::Ticket;
 pub use self::writer::{StoreRequest, WriterAnswer, WriterReply};
 
 use self::fleet_view::FollowFence;
+use self::geo::GeoDatabase;
 use carom_limits::ALLOWANCE_QUEUE_LEN;
 use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
@@ -435,6 +437,8 @@ pub enum ToCore {
     Blocked(Arc<HostSet>),
     /// The new certificates for TLS.
     Identity(TlsIdentity),
+    /// The new locations of addresses.
+    Geo(Arc<GeoDatabase>),
     /// The new API keys.
     Keys(Arc<Keyring<App>>),
     /// All cores have their links: accept clients.

@@ -14,6 +14,7 @@ pub mod expiry;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults;
+pub mod geo;
 pub mod host_lists;
 pub mod ids;
 pub mod loader;

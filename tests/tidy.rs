@@ -69,6 +69,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("http_body_util", &["src/api.rs", "src/api/", "src/core/"]),
     ("fjall", &["crates/store/src/links.rs", "crates/store/src/links/"]),
     ("lz4_flex", &["src/services/visit_log/segment.rs"]),
+    ("maxminddb", &["src/bridge/geo.rs"]),
     ("sled", &["crates/store/src/ids.rs"]),
     ("httparse", &["crates/http/src/head.rs", "loadgen/"]),
     ("toml", &["crates/settings/src/file.rs", "crates/settings/src/describe.rs"]),

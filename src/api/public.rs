@@ -13,25 +13,25 @@ use hyper::{Method, Request, StatusCode};
 use super::ApiService;
 use super::admin::status;
 use super::context::{Context, Site};
+use super::orphans::logged_request;
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::rate_limit::with_quota;
 use super::request::is_read;
 use super::response::{ApiResponse, empty, json, uncached_redirect, with};
-use super::rest::domains::host_of;
 use super::rest::{openapi, parameters, routes};
 use crate::bridge::TaskLookup;
+use crate::bridge::geo::source;
 use crate::bridge::handle::ServiceHandle;
 use carom_http::forward;
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::access::usage::Quota;
 use carom_model::link::Link;
-use carom_model::link::rules::RuleVisitor;
-use carom_model::link::rules::visitor::place_of;
+use carom_model::link::rules::{RuleVisitor, VisitorPlace};
 use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
 use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide};
-use carom_model::visits::record::RequestPart;
+use carom_model::visits::record::LoggedKind;
 
 /// Returns the handler for the requests of a core that hyper serves.
 pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
@@ -66,7 +66,7 @@ impl Context {
         let methods = routes::methods_at(&path);
         match segments[..] {
             ["rest", ..] if methods.is_empty() => Problem::no_route().into_answer(),
-            _ if methods.is_empty() => self.no_link_page(&request, self.domain_of(&request), Notice::NotFound),
+            _ if methods.is_empty() => self.orphan_page(&request, self.domain_of(&request), LoggedKind::Regular404),
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
             [""] if method == Method::POST => self.create_from_form(request).await,
             [""] => self.home(&request),
@@ -107,7 +107,7 @@ impl Context {
             },
             [code, "qr-code"] => self.public_qr(code, &request).await,
             [code, "track"] => self.pixel(code, &request).await,
-            _ => self.no_link_page(&request, self.domain_of(&request), Notice::NotFound),
+            _ => self.orphan_page(&request, self.domain_of(&request), LoggedKind::Regular404),
         }
     }
 
@@ -138,6 +138,7 @@ impl Context {
             ["v3", "domains"] => self.list_domains(),
             ["v3", "visits"] => self.all_visits().await,
             ["v3", "visits", "orphan"] => self.orphan_visits(&method, query).await,
+            ["v3", "visits", "stats"] => self.visit_stats(query).await,
             ["v3", "visits", "non-orphan"] => self.visits_of_links(query).await,
             ["v3", "tags", tag, "visits"] => self.visits_of_tag(&percent_decoded(tag), query).await,
             ["v3", "domains", domain, "visits"] => self.visits_of_domain(&percent_decoded(domain), query).await,
@@ -208,7 +209,7 @@ impl Context {
             TaskLookup::Plain(lookup) => return lookup,
             TaskLookup::Ruled(link) => link,
         };
-        let found = link.for_visitor(&rule_visitor(request, &link, self.services.unix_ms())).to_owned();
+        let found = self.for_visitor(&link, request);
         let may_visit = match &found {
             // A blocked link uses up no visit.
             Lookup::Live(Destination { policy, target }) => policy.max_visits.is_none() || self.services.blocks(target),
@@ -219,10 +220,15 @@ impl Context {
         }
         match self.services.ask_visit(code).await {
             TaskLookup::Plain(lookup) => lookup,
-            TaskLookup::Ruled(link) => {
-                link.for_visitor(&rule_visitor(request, &link, self.services.unix_ms())).to_owned()
-            }
+            TaskLookup::Ruled(link) => self.for_visitor(&link, request),
         }
+    }
+
+    /// Returns the result that a link with redirect rules has for the visitor that a request describes.
+    fn for_visitor<B>(&self, link: &Link, request: &Request<B>) -> OwnedLookup {
+        let geo = self.services.geo();
+        let place = VisitorPlace::of(source(&geo));
+        link.for_visitor(&rule_visitor(request, link, place, self.services.unix_ms())).to_owned()
     }
 
     /// Answers a redirect on a connection that hyper drives.
@@ -232,7 +238,7 @@ impl Context {
         }
         let domain = self.domain_of(request);
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
-            return self.no_link_page(request, domain, Notice::NotFound);
+            return self.orphan_page(request, domain, LoggedKind::InvalidShortUrl);
         };
         let (code, lookup) = self.look_up_at(code, domain, request).await;
         self.answer_lookup(request, domain, code, &lookup)
@@ -255,13 +261,7 @@ impl Context {
         let visitor = || self.services.visitor(field(header::USER_AGENT), field(header::REFERER));
         self.services.record_visit(decision.visit, code, visitor);
         if decision.visit != VisitKind::None && self.services.logs_visits() {
-            self.services.log_visit(
-                &decision,
-                code,
-                self.services.unix_ms(),
-                false,
-                Ok(visit_part(&self.services, request)),
-            );
+            self.services.log_visit(&decision, code, &logged_request(&self.services, request));
         }
         self.answer_with_response(request, &decision.response)
     }
@@ -289,32 +289,22 @@ impl Context {
 }
 
 /// Returns the visitor that a request describes to the rules of a link.
-fn rule_visitor<'r, B>(request: &'r Request<B>, link: &'r Link, now_ms: u64) -> RuleVisitor<'r> {
+fn rule_visitor<'r, B>(
+    request: &'r Request<B>,
+    link: &'r Link,
+    place: VisitorPlace<'r>,
+    now_ms: u64,
+) -> RuleVisitor<'r> {
     let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
-    let address = request.extensions().get::<RequestOrigin>().map(|source| source.address);
     RuleVisitor {
         user_agent: field(header::USER_AGENT),
         accept_language: field(header::ACCEPT_LANGUAGE),
         query: request.uri().query().unwrap_or_default().as_bytes(),
-        address,
-        place: place_of(address),
+        address: request.extensions().get::<RequestOrigin>().map(|source| source.address),
+        place,
         now_ms,
         code: Some(&link.code),
         ..RuleVisitor::default()
-    }
-}
-
-/// Returns the request part of a visit.
-fn visit_part<'a, B>(services: &ServiceHandle, request: &'a Request<B>) -> RequestPart<'a> {
-    let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
-    let origin = request.extensions().get::<RequestOrigin>().filter(|_| services.logs_visit_addresses());
-    RequestPart {
-        address: origin.map(|origin| origin.address),
-        host: host_of(request),
-        path: request.uri().path().as_bytes(),
-        query: request.uri().query().unwrap_or_default().as_bytes(),
-        referrer: field(header::REFERER),
-        agent: field(header::USER_AGENT),
     }
 }
 

@@ -26,4 +26,5 @@ pub(in crate::api) mod streaming;
 pub(in crate::api) mod tag_changes;
 pub(in crate::api) mod tags;
 pub(in crate::api) mod visit_lists;
+mod visit_stats;
 pub(in crate::api) mod visits;

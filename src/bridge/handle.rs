@@ -35,6 +35,7 @@ use self::long_slots::LongRequests;
 pub use self::long_slots::{LongKind, TooMany};
 pub use self::recorders::{Recorders, count_response};
 use crate::bridge::fleet_view::FleetView;
+use crate::bridge::geo::GeoDatabase;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer,
@@ -175,6 +176,8 @@ pub struct ServiceHandle {
     allowed: RefCell<Option<Arc<HostSet>>>,
     /// The hosts on the block list; `None` if it is empty.
     blocked: RefCell<Option<Arc<HostSet>>>,
+    /// The locations of addresses; `None` without a file.
+    geo: RefCell<Option<Arc<GeoDatabase>>>,
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
     /// Codes that were taken, and are not needed after all. There are never more than links that are created at once.
@@ -225,6 +228,7 @@ impl ServiceHandle {
             me,
             context,
             blocked: RefCell::default(),
+            geo: RefCell::default(),
             keys: RefCell::default(),
             waiting: RefCell::default(),
             creates: RefCell::default(),
@@ -449,6 +453,11 @@ impl ServiceHandle {
         self.blocked.borrow()
     }
 
+    /// Returns the locations of addresses; `None` without a file. Must not be held across an `await`.
+    pub fn geo(&self) -> Ref<'_, Option<Arc<GeoDatabase>>> {
+        self.geo.borrow()
+    }
+
     /// Changes apps or keys.
     ///
     /// # Errors
@@ -499,6 +508,11 @@ impl ServiceHandle {
     /// Replaces the block list.
     pub fn block(&self, hosts: Arc<HostSet>) {
         self.blocked.replace(Some(hosts).filter(|hosts| !hosts.is_empty()));
+    }
+
+    /// Replaces the locations of addresses.
+    pub fn take_geo(&self, geo: Arc<GeoDatabase>) {
+        self.geo.replace(Some(geo));
     }
 
     /// Replaces the API keys.

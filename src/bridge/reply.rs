@@ -19,7 +19,7 @@ use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
 };
-use super::visit_log::VisitLogAnswer;
+use super::visit_log::{VisitLogAnswer, VisitStatisticsAnswer};
 use carom_telemetry::stats::LatencySummary;
 
 /// Codes that a core lends to the core of the admin listener; none if it needs its own.
@@ -157,6 +157,8 @@ answers! {
     VisitLog(VisitLogAnswer), logged;
     /// Events, or dead letters of their sinks.
     Events(EventAnswer), events;
+    /// Statistics of the visits of the log.
+    VisitStatistics(VisitStatisticsAnswer), visit_statistics;
     /// The edit history of a code.
     Edits(EditsAnswer), edits;
     /// A page of links.

@@ -9,6 +9,7 @@ use super::byte_ring::{FrameReceiver, FrameSender, byte_ring};
 use super::ticket::Ticket;
 use carom_limits::VISIT_LOG_RING_LEN;
 use carom_model::access::Scope;
+use carom_model::visits::breakdown::VisitBreakdown;
 use carom_model::visits::record::{LoggedKind, RECORD_LEN_MAX, RequestPart, VisitRecord};
 use carom_shards::Code;
 
@@ -16,13 +17,34 @@ use carom_shards::Code;
 #[derive(Debug)]
 pub struct PendingVisit(Box<[u8]>);
 
+/// A request that may be logged as a visit.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedRequest<'a> {
+    /// The instant of the response, in milliseconds since 1970 UTC.
+    pub at_ms: u64,
+    /// True if the connection is encrypted.
+    pub is_secure: bool,
+    /// True if the user agent is a bot's.
+    pub is_bot: bool,
+    /// The properties of the request.
+    pub part: LoggedPart<'a>,
+}
+
+/// The properties of a request that may be logged as a visit.
+#[derive(Clone, Copy, Debug)]
+pub enum LoggedPart<'a> {
+    /// The request is answered while its head is in memory.
+    Present(RequestPart<'a>),
+    /// The request has waited, and its properties were noted when it came.
+    Noted(&'a PendingVisit),
+}
+
 /// A core's end of its ring.
 pub struct VisitLogSender {
     ring: FrameSender,
-    /// True if the log stores addresses, even shortened ones.
+    /// True if the log needs addresses, to store them, even shortened, or to locate them.
     pub wants_addresses: bool,
-    /// The encoded request part and the encoded record. They keep their memory.
-    request: Vec<u8>,
+    /// The encoded record. It keeps its memory.
     record: Vec<u8>,
 }
 
@@ -44,8 +66,8 @@ impl std::fmt::Debug for VisitLogReceiver {
 /// Creates the ring of a core.
 pub fn ring(wants_addresses: bool) -> (VisitLogSender, VisitLogReceiver) {
     let (ring, receiver) = byte_ring(VISIT_LOG_RING_LEN);
-    let buffer = || Vec::with_capacity(RECORD_LEN_MAX);
-    (VisitLogSender { ring, wants_addresses, request: buffer(), record: buffer() }, VisitLogReceiver(receiver))
+    let record = Vec::with_capacity(RECORD_LEN_MAX);
+    (VisitLogSender { ring, wants_addresses, record }, VisitLogReceiver(receiver))
 }
 
 impl PendingVisit {
@@ -60,10 +82,8 @@ impl PendingVisit {
 impl VisitLogSender {
     /// Adds a visit to the ring. Returns false if the ring is full.
     pub fn send(&mut self, visit: &VisitRecord<'_>) -> bool {
-        self.request.clear();
         self.record.clear();
-        visit.request.encode(&mut self.request);
-        visit.encode_with(&self.request, &mut self.record);
+        visit.encode(&mut self.record);
         self.ring.push(&self.record)
     }
 
@@ -104,9 +124,9 @@ pub enum VisitSelection {
     Orphans(Option<LoggedKind>),
 }
 
-/// A query of the log.
+/// The visits that a request is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VisitQuery {
+pub struct VisitFilter {
     /// The selected visits.
     pub selection: VisitSelection,
     /// The first instant, in milliseconds since 1970 UTC.
@@ -115,6 +135,13 @@ pub struct VisitQuery {
     pub end_ms: u64,
     /// True if visits of bots are left out.
     pub without_bots: bool,
+}
+
+/// A query for a page of visits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VisitQuery {
+    /// The visits.
+    pub filter: VisitFilter,
     /// The number of newer visits to skip.
     pub skip: u64,
     /// The most visits to return.
@@ -132,6 +159,19 @@ pub struct VisitPage {
     pub complete: bool,
 }
 
+/// The statistics of visits.
+#[derive(Clone, Debug, Default)]
+pub struct VisitStatistics {
+    /// The counts by each property.
+    pub breakdown: VisitBreakdown,
+    /// The instant of the oldest visit in the log, whatever the filter; `None` if the log is empty.
+    pub since_ms: Option<u64>,
+    /// True if the counts have every visit of the filter.
+    pub complete: bool,
+    /// False if no visits are logged.
+    pub is_enabled: bool,
+}
+
 /// The visits that are deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VisitDeletion {
@@ -146,6 +186,8 @@ pub enum VisitDeletion {
 pub enum VisitLogRequest {
     /// Returns a page of visits.
     Query(VisitQuery, Ticket<VisitLogAnswer>),
+    /// Counts visits by what they tell of their clients.
+    Count(VisitFilter, Ticket<VisitStatisticsAnswer>),
     /// Deletes visits, and returns a page without records that has their number.
     Delete(VisitDeletion, Ticket<VisitLogAnswer>),
 }
@@ -153,6 +195,10 @@ pub enum VisitLogRequest {
 /// The result of a request to the log, or the reason why it failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VisitLogAnswer(pub Result<VisitPage, &'static str>);
+
+/// The statistics of visits, which always have a result.
+#[derive(Clone, Debug)]
+pub struct VisitStatisticsAnswer(pub Box<VisitStatistics>);
 
 /// The queue to the thread that answers queries.
 pub type VisitLogQueue = SyncSender<VisitLogRequest>;

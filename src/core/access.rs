@@ -9,9 +9,11 @@ use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 use super::connection::{Conn, ConnState, PendingLookup};
 use crate::bridge::access_log::{PendingEntry, Protocol, Request};
 use crate::bridge::handle::ServiceHandle;
-use crate::bridge::visit_log::PendingVisit;
+use crate::bridge::visit_log::{LoggedPart, LoggedRequest, PendingVisit};
 use carom_http::RedirectRequest;
+use carom_http::redirect::first_of;
 use carom_model::access::miss_limiter::RequestOrigin;
+use carom_model::clients::accept_language::first_language;
 use carom_model::redirect::{Decision, Response};
 use carom_model::visits::host_of;
 use carom_model::visits::record::RequestPart;
@@ -77,7 +79,8 @@ fn visit_part<'a>(
     let path = &target[..memchr::memchr2(b' ', b'?', target).unwrap_or(0)];
     let RedirectRequest { host, referer, user_agent, query, .. } = request;
     let [host, query, referrer, agent] = [host, query, referer, user_agent].map(|span| span.of(head));
-    RequestPart { address, host, path, query, referrer, agent }
+    let language = first_language(first_of(head, "accept-language"));
+    RequestPart { address, host, path, query, referrer, agent, language }
 }
 
 /// Logs the visit of a request that was answered immediately. `head` is that of the request, and `code` that of the
@@ -91,7 +94,8 @@ pub(super) fn log_visit(
     at_ms: u64,
 ) {
     let part = visit_part(services, conn, request, head);
-    services.log_visit(decision, code, at_ms, conn.tls.is_some(), Ok(part));
+    let (is_secure, is_bot) = (conn.tls.is_some(), services.is_bot(part.agent));
+    services.log_visit(decision, code, &LoggedRequest { at_ms, is_secure, is_bot, part: LoggedPart::Present(part) });
 }
 
 /// Keeps the request part of a visit until its answer.

@@ -61,6 +61,7 @@ impl Core {
             ToCore::Hosts(hosts) => services.allow(hosts),
             ToCore::Blocked(hosts) => services.block(hosts),
             ToCore::Identity(identity) => self.work.tls.take(identity),
+            ToCore::Geo(geo) => services.take_geo(geo),
             ToCore::Keys(keys) => services.take_keys(keys),
             ToCore::CodesReady => services.wake_code_waiters(),
             ToCore::Lend(ticket) => services.context().mailboxes.answer(ticket, LentCodes(services.lend_codes())),

@@ -24,6 +24,7 @@ use super::turn::Now;
 use super::vhosts::HostRouter;
 use crate::bridge::fleet_view::FollowedMark;
 use crate::bridge::handle::{ServiceHandle, count_response};
+use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
 use carom_http::RedirectRequest;
 use carom_http::head::all_of;
 use carom_model::clients::forwarded::{Field, Trust};
@@ -278,7 +279,9 @@ impl Redirects {
         count_response(&self.stats, &response);
         self.services.record_visit(decision.visit, code, || visitor);
         if let Some(visit) = visit {
-            self.services.log_visit(&decision, code, now.unix_ms, conn.tls.is_some(), Err(visit));
+            let is_bot = visitor.is_some_and(|visitor| visitor.is_bot);
+            let (at_ms, is_secure, part) = (now.unix_ms, conn.tls.is_some(), LoggedPart::Noted(visit));
+            self.services.log_visit(&decision, code, &LoggedRequest { at_ms, is_secure, is_bot, part });
         }
         self.answers[conn.scheme_index()].write(&mut conn.out, &request, pending.query(), &response, now.unix_ms);
         let took = now.instant - since;

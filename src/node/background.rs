@@ -15,6 +15,7 @@ use super::{cores, loading};
 use crate::bridge::{RemovalResult, WriterQueue};
 use crate::services::certificates::{self, Certificates, Reload};
 use crate::services::expiry::{self, ExpirySetup};
+use crate::services::geo::{self, GeoSetup};
 use crate::services::maintenance::activity_sampler;
 use crate::services::maintenance::backup;
 use crate::services::maintenance::code_filter::CodeFilterSetup;
@@ -22,7 +23,7 @@ use crate::services::replication::FleetThreads;
 use crate::services::replication::expiry::FleetExpiry;
 use crate::services::search;
 
-/// Starts the samples of activity and the socket for backups.
+/// Starts the samples of activity and the socket for backups, and reads the locations of addresses.
 ///
 /// # Errors
 /// If the operating system refuses a thread. A node without its control socket works, and says so.
@@ -37,6 +38,19 @@ pub(super) fn start_upkeep(settings: &Settings, base: &Base, supervisor: &mut Su
             tracing::warn!(%error, "cannot create control.sock; `carom backup` cannot reach this node");
         }
     }
+    start_geo(settings, base, supervisor)
+}
+
+/// Reads the file with locations of addresses, if there is one, and starts the thread that watches it.
+///
+/// # Errors
+/// If the operating system refuses a thread.
+fn start_geo(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
+    let Some(file) = settings.geo_file.clone() else { return Ok(()) };
+    let (slot, mailboxes, stats) = (base.geo.clone(), base.mailboxes.clone(), Arc::clone(&base.stats));
+    let watch = geo::start(GeoSetup { file, slot, mailboxes, stats });
+    let watch = watch.map_err(|error| thread_exit("the thread for locations", &error))?;
+    supervisor.register(Phase::Upkeep, "locations", move || watch.stop());
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use super::cores::{CoreEnds, core_count, make_mailboxes};
 use super::listeners;
 use super::seed::random_seed;
 use crate::bridge::Mailboxes;
+use crate::bridge::geo::GeoSlot;
 use crate::pages::Pages;
 use crate::services::maintenance::index_builder;
 use crate::services::map_image;
@@ -33,6 +34,8 @@ pub(super) struct Base {
     /// One for each core, the admin listener's last.
     pub(super) core_stats: Arc<[Arc<CoreStats>]>,
     pub(super) mailboxes: Mailboxes,
+    /// The locations of addresses, once they are read.
+    pub(super) geo: GeoSlot,
 }
 
 /// Opens the store, binds the listeners and makes the mailboxes.
@@ -65,6 +68,7 @@ pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
     }
     let core_stats = (0..=cores.get()).map(|_| Arc::default()).collect();
     let (mailboxes, bells, mail) = make_mailboxes(cores)?;
-    let base = Base { cores, pages, links, key, catalog, hasher, stats, core_stats, mailboxes };
+    let base =
+        Base { cores, pages, links, key, catalog, hasher, stats, core_stats, mailboxes, geo: GeoSlot::default() };
     Ok((base, CoreEnds { bound, bells, mail }))
 }

@@ -40,7 +40,8 @@ impl Rings {
                 rings.visits.push(receiver);
             }
             if core < cores.get() && settings.visits.is_on {
-                let (sender, receiver) = visit_log::ring(settings.visits.addresses != VisitAddresses::None);
+                let wants_addresses = settings.visits.addresses != VisitAddresses::None || settings.geo_file.is_some();
+                let (sender, receiver) = visit_log::ring(wants_addresses);
                 senders.visit_log = Some(sender);
                 rings.visit_log.push(receiver);
             }

@@ -139,6 +139,7 @@ fn start_visit_log(
         data_dir: settings.data_dir.clone(),
         terms: VisitLogTerms { addresses, keep, keep_bytes, are_events },
         links: base.links.clone(),
+        geo: base.geo.clone(),
         receivers,
         mailboxes: base.mailboxes.clone(),
         stats: Arc::clone(&base.stats),

@@ -2,18 +2,22 @@
 //!
 //! * `segment`: the form of the files;
 //! * `query`: selects and sorts visits;
+//! * `statistics`: counts visits by what they tell of their clients;
 //! * `events`: adds visits to the log of events;
 //! * `deletions`: visits that are deleted and still on disk;
 //! * `upkeep`: removes old and deleted visits from the disk;
+//! * [`copies`]: the log in backups;
 //! * `threads`: starts the threads.
 //!
 //! Cores put records into rings of bytes and never wait. The thread `visit-log` drains the rings, writes twice a second
 //! and seals segments. The thread `visit-query` answers queries at low priority, and does the upkeep in between.
 
+pub mod copies;
 mod deletions;
 mod events;
 mod query;
 mod segment;
+mod statistics;
 #[cfg(test)]
 mod tests;
 pub mod threads;
@@ -32,10 +36,11 @@ use memchr::memmem;
 use self::deletions::Deletions;
 use self::segment::{Sealed, active_path, push_block, sealed_path, take_block, write_whole};
 use crate::bridge::Mailboxes;
+use crate::bridge::geo::{GeoSlot, source};
 use crate::bridge::visit_log::{VisitLogQueue, VisitLogReceiver};
 use carom_limits::VISIT_SEGMENT_BYTES;
 use carom_model::access::key;
-use carom_model::visits::is_bot;
+use carom_model::clients::locations::GeoSource;
 use carom_model::visits::record::{RequestPart, VisitAddresses, VisitRecord};
 use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
@@ -51,6 +56,9 @@ const BUSY: usize = carom_limits::VISIT_LOG_RING_LEN / 16;
 
 /// Interval between two writes. A crash loses the visits of less than a second.
 const WRITE_EVERY: Duration = Duration::from_millis(500);
+
+/// The folder of the log in a data directory.
+const FOLDER: &str = "visit-log";
 
 /// Longest time that a segment is active, in milliseconds: older visits leave the disk by whole segments.
 const ACTIVE_MS_MAX: u64 = 24 * 3_600_000;
@@ -80,6 +88,8 @@ pub struct VisitLogSetup {
     pub terms: VisitLogTerms,
     /// The links, which decide whose visits a query shows.
     pub links: Links,
+    /// The locations of addresses.
+    pub geo: GeoSlot,
     /// The ring of each core.
     pub receivers: Vec<VisitLogReceiver>,
     /// The mailboxes of the cores, for answers.
@@ -120,6 +130,7 @@ struct Shared {
     dir: PathBuf,
     terms: VisitLogTerms,
     links: Links,
+    geo: GeoSlot,
     stats: Arc<NodeStats>,
     /// Lock this before the state.
     intake: Mutex<Intake>,
@@ -211,6 +222,7 @@ impl Shared {
 
     /// Empties the rings. Returns the largest number of bytes that one ring held.
     fn drain(&self) -> usize {
+        let geo = self.geo.get();
         let mut intake = locked(&self.intake);
         let Intake { receivers, pending, visits } = &mut *intake;
         if pending.len() > 2 * VISIT_SEGMENT_BYTES {
@@ -220,7 +232,7 @@ impl Shared {
         let drained = receivers.iter_mut().map(|receiver| {
             receiver.drain(|visit| {
                 *visits += 1;
-                stored(visit, self.terms.addresses).encode(pending);
+                stored(visit, self.terms.addresses, source(&geo)).encode(pending);
             })
         });
         drained.max().unwrap_or(0)
@@ -258,9 +270,10 @@ impl Shared {
     }
 }
 
-/// Returns a visit as it is stored.
-fn stored<'a>(visit: &VisitRecord<'a>, addresses: VisitAddresses) -> VisitRecord<'a> {
-    let visit = VisitRecord { is_bot: is_bot(visit.request.agent), ..*visit }.without_private(addresses);
+/// Returns a visit as it is stored, with the location of its address.
+fn stored<'a>(visit: &VisitRecord<'a>, addresses: VisitAddresses, geo: Option<&'a dyn GeoSource>) -> VisitRecord<'a> {
+    let location = visit.request.address.zip(geo).and_then(|(address, geo)| geo.location_of(address));
+    let visit = VisitRecord { location, ..*visit }.without_private(addresses);
     let without_keys =
         |text: &'a [u8]| if memmem::find(text, key::PREFIX.as_bytes()).is_some() { &[][..] } else { text };
     let RequestPart { path, query, referrer, .. } = visit.request;

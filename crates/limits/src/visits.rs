@@ -73,3 +73,16 @@ pub const VISIT_LINKS_REMEMBERED: usize = 100_000;
 /// Deletions of visits that wait for their removal from the disk. Further deletions are refused until the next daily
 /// pass has removed some.
 pub const VISIT_DELETIONS_MAX: usize = 10_000;
+
+/// Values of one property, such as destinations, that the statistics of visits count at once. Beyond them, the rarer half
+/// is left out, and the statistics say so.
+pub const VISIT_VALUES_COUNTED_MAX: usize = 10_000;
+
+/// Values of each property that the statistics of visits show.
+pub const VISIT_VALUES_SHOWN_MAX: u64 = 500;
+
+/// Values of each property that the statistics of visits show if the client names no number.
+pub const VISIT_VALUES_SHOWN: u64 = 20;
+
+/// Bytes of a file with locations of addresses. The node has it in memory; those with cities have about 120 MiB.
+pub const GEO_FILE_LEN_MAX: u64 = 1024 * 1024 * 1024;

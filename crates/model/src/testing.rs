@@ -1,5 +1,6 @@
-//! Fixtures of the domain for the tests of every crate: one fixed link and tombstone, and proptest strategies.
+//! Fixtures of the domain for the tests of every crate: one fixed link and tombstone, proptest strategies, and databases of locations.
 
+pub mod mmdb;
 pub mod redirects;
 
 use std::num::NonZeroU32;

@@ -3,11 +3,14 @@
 //! One service thread drains the rings. If a ring is full, the visit is dropped and counted, and the redirect proceeds.
 //!
 //! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts, and [`origins`] says which node of a fleet
-//! counted them. [`batches`] and [`exchange`] decide how nodes share counts. [`record`] is a single visit, for the log of
-//! visits. The counting thread is `services::visits`.
+//! counted them. [`batches`] and [`exchange`] decide how nodes share counts. The counting thread is `services::visits`.
+//!
+//! [`record`] is a single visit, for the log of visits; [`campaign`] and [`breakdown`] say what the log tells of visits.
 
 pub mod allowance;
 pub mod batches;
+pub mod breakdown;
+pub mod campaign;
 pub mod exchange;
 pub mod history;
 pub mod origins;
@@ -102,8 +105,8 @@ impl VisitSender {
         self.ring.record(visit)
     }
 
-    /// Caches [`is_bot`], whose search takes longer than a look into a table.
-    fn is_known_bot(&mut self, user_agent: &[u8]) -> bool {
+    /// Returns [`is_bot`], which it caches: the search takes longer than a look into a table.
+    pub fn is_known_bot(&mut self, user_agent: &[u8]) -> bool {
         let hash = xxh3_64(user_agent);
         let place = &mut self.agents[hash as usize % AGENTS];
         let tag = (hash >> 32) as u32 & !3 | 2;

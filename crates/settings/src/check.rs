@@ -61,6 +61,7 @@ impl<'a> Checker<'a> {
         let visits = self.visits();
         let events = self.events();
         self.events_of_visits(events.as_ref(), visits.map(|visits| visits.is_on));
+        let geo_file = self.one(Key::GeoFile, value::path);
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
             return None;
@@ -99,6 +100,7 @@ impl<'a> Checker<'a> {
             bypass: bypass?,
             visits: visits?,
             events: events?,
+            geo_file,
             exposed,
             sources: self.sources.clone(),
         })

@@ -111,6 +111,7 @@ pub enum Key {
     EventsMercurePublicUrl,
     EventsMercureSecret,
     EventsMercureSecretFile,
+    GeoFile,
 }
 
 /// The public description of a setting.

@@ -124,6 +124,8 @@ pub struct Settings {
     pub visits: VisitSettings,
     /// The settings of events.
     pub events: EventSettings,
+    /// The file with locations of addresses.
+    pub geo_file: Option<PathBuf>,
     /// Mistakes to report if no API key exists: listeners that other machines can reach.
     exposed: Vec<Problem>,
     sources: [ValueSource; SETTINGS.len()],

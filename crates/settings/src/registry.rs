@@ -7,6 +7,7 @@ mod api;
 mod bypass;
 mod events;
 mod fleet;
+mod geo;
 mod hosts;
 mod limits;
 mod links;
@@ -38,10 +39,11 @@ const TABLES: &[&[Setting]] = &[
     &bypass::BYPASS,
     &visits::VISITS,
     &EVENTS,
+    &geo::GEO,
 ];
 
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 100] = joined();
+pub static SETTINGS: [Setting; 101] = joined();
 
 /// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another
 /// length.

@@ -39,11 +39,14 @@ pub enum Section {
     VisitLogs,
     /// The edit history of links. Backups of older versions lack it.
     History,
+    /// The log of single visits: pieces of its files, each keyed by the name of the file, a zero byte and its number.
+    /// Backups of older versions lack it.
+    LoggedVisits,
 }
 
 impl Section {
     /// All sections, in their order.
-    pub const ALL: [Section; 11] = [
+    pub const ALL: [Section; 12] = [
         Section::Meta,
         Section::Links,
         Section::Urls,
@@ -55,6 +58,7 @@ impl Section {
         Section::Fleet,
         Section::VisitLogs,
         Section::History,
+        Section::LoggedVisits,
     ];
 
     /// Returns the name of the section.
@@ -71,6 +75,7 @@ impl Section {
             Section::Fleet => "fleet",
             Section::VisitLogs => "visit logs",
             Section::History => "history",
+            Section::LoggedVisits => "logged visits",
         }
     }
 }

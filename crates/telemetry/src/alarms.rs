@@ -37,6 +37,7 @@ pub enum Alarm {
     DiskFull,
     DomainHidden,
     EventsSinkFailed,
+    GeoFileInvalid,
     IdTableMoved,
     LeaseLost,
     MemoryFull,
@@ -84,6 +85,7 @@ impl Alarm {
         Alarm::DiskFull,
         Alarm::DomainHidden,
         Alarm::EventsSinkFailed,
+        Alarm::GeoFileInvalid,
         Alarm::IdTableMoved,
         Alarm::LeaseLost,
         Alarm::MemoryFull,
@@ -131,6 +133,7 @@ impl Alarm {
             Alarm::DiskFull => "disk_full",
             Alarm::DomainHidden => "domain_hidden",
             Alarm::EventsSinkFailed => "events_sink_failed",
+            Alarm::GeoFileInvalid => "geo_file_invalid",
             Alarm::IdTableMoved => "id_table_moved",
             Alarm::LeaseLost => "lease_lost",
             Alarm::MemoryFull => "memory_full",
@@ -222,6 +225,7 @@ impl Alarm {
             Alarm::DiskFull => "The disk of the data directory is nearly full; writes are refused.",
             Alarm::DomainHidden => "Links created while the host of base_url was in domains.serve are unreachable.",
             Alarm::EventsSinkFailed => "A sink does not accept events; they are kept for events.keep and tried again.",
+            Alarm::GeoFileInvalid => "The file with locations of addresses is invalid; the last valid one is used.",
             Alarm::IdTableMoved => "The table of unused short codes could not be opened and was replaced.",
             Alarm::LeaseLost => {
                 "Other nodes may have taken over the codes of this node; it creates no links without Redis."

@@ -26,6 +26,7 @@ use carom_model::domains::{DEFAULT_DOMAIN, DomainIndex, DomainName};
 use carom_model::link::Link;
 use carom_model::redirect::MissLimit;
 use carom_model::redirect::Notice;
+use carom_model::visits::record::LoggedKind;
 use carom_model::visits::tally::VisitCounts;
 
 /// Date format of these pages.
@@ -57,11 +58,13 @@ impl Context {
     /// Handles `GET /`: redirects to the domain's home page, or shows the form.
     pub(in crate::api) fn home<B>(&self, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
-        if let Some(target) = &self.domains().at(place).targets.home {
-            return uncached_redirect(target);
+        let target = self.domains().at(place).targets.home.as_deref();
+        if target.is_none() && !self.site.has_form {
+            return self.orphan_page(request, Some(place), LoggedKind::BaseUrl);
         }
-        if !self.site.has_form {
-            return self.no_link_page(request, Some(place), Notice::NotFound);
+        self.record_orphan(request, Some(place), LoggedKind::BaseUrl, target);
+        if let Some(target) = target {
+            return uncached_redirect(target);
         }
         if accepts_html(request) {
             return self.show_form(StatusCode::OK, Home::default());

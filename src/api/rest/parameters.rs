@@ -96,6 +96,7 @@ const PARAMETERS: &[(&str, &str, &[&str])] = &[
     ("/rest/v3/tags/{tag}/visits", "GET", &["startDate", "endDate", "excludeBots", "page", "itemsPerPage"]),
     ("/rest/v3/domains/{domain}/visits", "GET", &["startDate", "endDate", "excludeBots", "page", "itemsPerPage"]),
     ("/rest/v3/visits/non-orphan", "GET", &["startDate", "endDate", "excludeBots", "page", "itemsPerPage"]),
+    ("/rest/v3/visits/stats", "GET", &["shortCode", "domain", "tag", "startDate", "endDate", "excludeBots", "limit"]),
     ("/rest/v3/visits/orphan", "GET", &["type", "startDate", "endDate", "excludeBots", "page", "itemsPerPage"]),
     ("/rest/v3/short-urls/{shortCode}/qr", "GET", &["domain", "format", "size", "margin", "correction"]),
     ("/rest/v3/tags", "GET", &["page", "itemsPerPage", "searchTerm", "orderBy", "withStats"]),

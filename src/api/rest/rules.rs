@@ -15,12 +15,14 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer};
 use crate::bridge::StoreRequest;
+use crate::bridge::geo::source;
 use carom_limits::{REDIRECT_RULES_MAX, RULE_CONDITIONS_MAX};
+use carom_model::clients::locations::{GeoLocation, GeoSource};
 use carom_model::dates;
 use carom_model::link::Link;
 use carom_model::link::patch::Patch;
 use carom_model::link::rules::{
-    ConditionError, ConditionType, PlaceName, RedirectCondition, RedirectRule, RedirectRules, RuleVisitor,
+    ConditionError, ConditionType, RedirectCondition, RedirectRule, RedirectRules, RuleVisitor, VisitorPlace,
 };
 use carom_model::replication::formats;
 
@@ -83,7 +85,8 @@ impl Context {
         let now_ms = self.services.unix_ms();
         let tried = TriedVisitor::read(query, now_ms).map_err(|invalid| Problem::invalid(&invalid))?;
         let (link, _) = self.find_in(code, query).await?;
-        Ok(tried.decide(&link))
+        let geo = self.services.geo();
+        Ok(tried.decide(&link, source(&geo)))
     }
 }
 
@@ -221,14 +224,15 @@ impl TriedVisitor {
         if invalid.is_empty() { Ok(tried) } else { Err(invalid) }
     }
 
-    fn decide(&self, link: &Link) -> Value {
-        let is_placed = !(self.country.is_empty() && self.city.is_empty());
+    /// Decides with the location that the request gives, or else with that of the address.
+    fn decide(&self, link: &Link, geo: Option<&dyn GeoSource>) -> Value {
+        let given = GeoLocation { country: &self.country, city: &self.city, ..GeoLocation::default() };
         let visitor = RuleVisitor {
             user_agent: self.user_agent.as_bytes(),
             accept_language: self.accept_language.as_bytes(),
             query: self.query.strip_prefix('?').unwrap_or(&self.query).as_bytes(),
             address: self.address,
-            place: is_placed.then_some(PlaceName { country: &self.country, city: &self.city }),
+            place: if given.is_empty() { VisitorPlace::of(geo) } else { VisitorPlace::Given(given) },
             now_ms: self.at_ms,
             code: Some(&link.code),
             ..RuleVisitor::default()

@@ -14,13 +14,16 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer, json_text, to_json};
 use crate::bridge::JobKind;
-use crate::bridge::visit_log::{VisitDeletion, VisitLogRequest, VisitPage, VisitQuery, VisitSelection};
+use crate::bridge::visit_log::{VisitDeletion, VisitFilter, VisitLogRequest, VisitPage, VisitQuery, VisitSelection};
 use carom_http::forward;
 use carom_limits::{VISITS_PER_PAGE, VISITS_PER_PAGE_MAX, VISITS_WRITTEN_AT_ONCE};
 use carom_model::access::Role;
+use carom_model::clients::locations::{Coordinates, GeoLocation};
 use carom_model::dates;
 use carom_model::domains::Domains;
 use carom_model::link::labels::Tags;
+use carom_model::visits::breakdown::AgentTraits;
+use carom_model::visits::campaign::Campaign;
 use carom_model::visits::record::{LoggedKind, VisitRecord};
 use carom_model::visits::tally::Subject;
 
@@ -53,8 +56,8 @@ impl VisitSpan {
 
     fn query(&self, selection: VisitSelection) -> VisitQuery {
         let VisitSpan { span: Span { start_ms, end_ms }, without_bots, page, per_page, .. } = *self;
-        let (skip, take) = ((page - 1) * per_page, per_page as usize);
-        VisitQuery { selection, start_ms, end_ms, without_bots, skip, take }
+        let filter = VisitFilter { selection, start_ms, end_ms, without_bots };
+        VisitQuery { filter, skip: (page - 1) * per_page, take: per_page as usize }
     }
 }
 
@@ -197,10 +200,21 @@ pub(super) fn described(visit: &VisitRecord<'_>, domains: &Domains) -> Value {
         "referer": text(visit.request.referrer),
         "date": dates::format(visit.at_ms),
         "userAgent": text(visit.request.agent),
-        "visitLocation": null,
+        "visitLocation": visit.location.as_ref().map(described_location),
         "potentialBot": visit.is_bot,
         "visitedUrl": visited_url(visit, domains),
         "redirectUrl": redirect_url(visit),
+    });
+    let known = |text: &str| Some(text).filter(|text| !text.is_empty()).map(str::to_owned);
+    let agent = AgentTraits::of(visit.request.agent, visit.is_bot);
+    shown["device"] = json!(agent.device.as_str());
+    shown["operatingSystem"] = json!(known(agent.system));
+    shown["browser"] = json!(known(agent.browser));
+    shown["language"] = json!(known(&text(visit.request.language)));
+    let Campaign { source, medium, name, term, content } = &Campaign::of(visit.request.query);
+    shown["utm"] = json!({
+        "source": known(source), "medium": known(medium), "campaign": known(name),
+        "term": known(term), "content": known(content),
     });
     if visit.kind != LoggedKind::Link {
         shown["type"] = json!(visit.kind.as_str());
@@ -209,6 +223,22 @@ pub(super) fn described(visit: &VisitRecord<'_>, domains: &Domains) -> Value {
         shown["address"] = json!(address);
     }
     shown
+}
+
+/// Returns a location as Shlink's API describes it.
+fn described_location(location: &GeoLocation<'_>) -> Value {
+    let GeoLocation { country, country_name, region, city, time_zone, coordinates } = location;
+    let degrees = |of: fn(&Coordinates) -> i32| coordinates.as_ref().map(|spot| f64::from(of(spot)) / 10_000.0);
+    json!({
+        "countryCode": country,
+        "countryName": country_name,
+        "regionName": region,
+        "cityName": city,
+        "latitude": degrees(|spot| spot.latitude),
+        "longitude": degrees(|spot| spot.longitude),
+        "timezone": time_zone,
+        "isEmpty": location.is_empty(),
+    })
 }
 
 fn visited_url(visit: &VisitRecord<'_>, domains: &Domains) -> String {

@@ -6,7 +6,7 @@ use carom_shards::Code;
 
 use super::ServiceHandle;
 use crate::bridge::access_log::{AccessEntry, AccessSender, PendingEntry, Request, RequestOutcome};
-use crate::bridge::visit_log::PendingVisit;
+use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
 use carom_model::redirect::{Decision, Destination, Response, VisitKind};
 use carom_model::visits::record::{LoggedKind, RequestPart, VisitRecord};
 use carom_model::visits::{RecordOutcome, Visit, Visitor};
@@ -27,6 +27,11 @@ impl ServiceHandle {
             VisitKind::Link => self.send_visit(Some(code), visitor()),
             VisitKind::Orphan => self.send_visit(None, visitor()),
         }
+    }
+
+    /// Records a visit that found no link.
+    pub fn record_orphan(&self, visitor: impl FnOnce() -> Option<Visitor>) {
+        self.send_visit(None, visitor());
     }
 
     /// Records a visit of the link of `code`, or of no link.
@@ -52,16 +57,13 @@ impl ServiceHandle {
         self.recorders.borrow().visit_log.as_ref().is_some_and(|log| log.wants_addresses)
     }
 
-    /// Logs the visit that a response counts as, where it does. `pending` has its request part, if that was noted when
-    /// the request came; otherwise `request` has it. `code` is that of the link.
-    pub fn log_visit(
-        &self,
-        decision: &Decision<'_>,
-        code: Code,
-        at_ms: u64,
-        is_secure: bool,
-        request: Result<RequestPart<'_>, &PendingVisit>,
-    ) {
+    /// True if a user agent is a bot's; false if this core records no visits.
+    pub fn is_bot(&self, user_agent: &[u8]) -> bool {
+        self.recorders.borrow_mut().visits.as_mut().is_some_and(|visits| visits.is_known_bot(user_agent))
+    }
+
+    /// Logs the visit that a response counts as, where it does. `code` is that of the link.
+    pub fn log_visit(&self, decision: &Decision<'_>, code: Code, request: &LoggedRequest<'_>) {
         let kind = match decision.visit {
             VisitKind::None => return,
             VisitKind::Link => LoggedKind::Link,
@@ -73,25 +75,34 @@ impl ServiceHandle {
             Response::Notice(_) => (&[][..], false),
         };
         let code = (kind == LoggedKind::Link).then_some(code);
-        let (request, pending) = match request {
-            Ok(request) => (request, None),
-            Err(pending) => (RequestPart::default(), Some(pending)),
-        };
-        self.send_logged(
-            pending,
-            &VisitRecord { at_ms, kind, is_secure, forwards, is_bot: false, request, code, target },
-        );
+        self.send_logged(kind, (code, target, forwards), request);
     }
 
-    fn send_logged(&self, pending: Option<&PendingVisit>, visit: &VisitRecord<'_>) {
-        if let Some(log) = &mut self.recorders.borrow_mut().visit_log {
-            let is_sent = match pending {
-                Some(pending) => log.send_pending(pending, visit),
-                None => log.send(visit),
-            };
-            if !is_sent {
-                self.context.node.visit_log.dropped.add_shared(1);
-            }
+    /// Logs an orphan visit. `target` is the address that the client was sent to, if any.
+    pub fn log_orphan(&self, kind: LoggedKind, target: Option<&str>, request: &LoggedRequest<'_>) {
+        debug_assert!(kind != LoggedKind::Link, "a visit of a link has its code");
+        self.send_logged(kind, (None, target.unwrap_or_default().as_bytes(), false), request);
+    }
+
+    fn send_logged(
+        &self,
+        kind: LoggedKind,
+        (code, target, forwards): (Option<Code>, &[u8], bool),
+        logged: &LoggedRequest<'_>,
+    ) {
+        let Some(log) = &mut self.recorders.borrow_mut().visit_log else { return };
+        let LoggedRequest { at_ms, is_secure, is_bot, part } = *logged;
+        let (request, noted) = match part {
+            LoggedPart::Present(request) => (request, None),
+            LoggedPart::Noted(noted) => (RequestPart::default(), Some(noted)),
+        };
+        let visit = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, location: None, code, target };
+        let is_sent = match noted {
+            Some(noted) => log.send_pending(noted, &visit),
+            None => log.send(&visit),
+        };
+        if !is_sent {
+            self.context.node.visit_log.dropped.add_shared(1);
         }
     }
 

@@ -1,11 +1,12 @@
 //! Makes a new store from a backup.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use carom_shards::CodeLength;
 
+use crate::services::visit_log::copies as logged_visits;
 use crate::services::visits::copies::put_log;
 use carom_store::backup::frames::{FrameError, FrameReader};
 use carom_store::backup::{RecordCounts, Section};
@@ -108,6 +109,10 @@ pub fn restore(
             }
             continue;
         }
+        if section == Section::LoggedVisits {
+            restore_logged_visits(&mut stream, data_dir)?;
+            continue;
+        }
         let mut last: Vec<u8> = Vec::new();
         store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
             let mut next = stream.next_of(section)?;
@@ -137,6 +142,24 @@ pub fn restore(
     }
     store.end()?;
     Ok(*stream.reader.counts())
+}
+
+/// Writes the files of the log of visits.
+fn restore_logged_visits<R: Read>(stream: &mut Stream<R>, data_dir: &Path) -> Result<(), RestoreError> {
+    let failed = |error: io::Error| StoreError::Failed(format!("the log of visits: {error}"));
+    let mut is_empty = true;
+    while let Some((key, piece)) = stream.next_of(Section::LoggedVisits)? {
+        let Some(name) = logged_visits::file_of(&key) else {
+            let what = format!("{}: the log of visits has no file {}", Section::LoggedVisits, key.escape_ascii());
+            return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
+        };
+        logged_visits::put_piece(data_dir, name, &piece).map_err(failed)?;
+        is_empty = false;
+    }
+    if !is_empty {
+        logged_visits::sync(data_dir).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Makes sure that no code is issued again that was issued in the `seconds` since the backup, of any length. Returns by

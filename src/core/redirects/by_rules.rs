@@ -6,6 +6,7 @@
 use std::task::Poll;
 
 use super::{Late, Redirects};
+use crate::bridge::geo::source;
 use crate::bridge::handle::count_response;
 use crate::core::access;
 use crate::core::connection::{Conn, ConnState, PendingLookup};
@@ -15,25 +16,23 @@ use crate::core::turn::Now;
 use carom_http::RedirectRequest;
 use carom_http::redirect::first_of;
 use carom_model::link::Link;
-use carom_model::link::rules::RuleVisitor;
-use carom_model::link::rules::visitor::place_of;
+use carom_model::link::rules::{RuleVisitor, VisitorPlace};
 use carom_model::redirect::{Lookup, Policies, decide};
 
 /// Returns the visitor that a request describes to the rules of a link.
 fn rule_visitor<'h>(
     conn: &mut Conn,
     link: &'h Link,
-    request: &RedirectRequest,
-    head: &'h [u8],
+    (request, head): (&RedirectRequest, &'h [u8]),
+    place: VisitorPlace<'h>,
     now: &Now,
 ) -> RuleVisitor<'h> {
-    let address = conn.known_address();
     RuleVisitor {
         user_agent: request.user_agent.of(head),
         accept_language: first_of(head, "accept-language"),
         query: request.query.of(head),
-        address,
-        place: place_of(address),
+        address: conn.known_address(),
+        place,
         now_ms: now.unix_ms,
         code: Some(&link.code),
         ..RuleVisitor::default()
@@ -54,7 +53,10 @@ impl Redirects {
         let PendingLookup { request, domain, code, .. } = pending;
         let data = self.data.as_ref().expect("only cores with a shard have redirects");
         let link = data.shard.ruled(&code).expect("the look-up has just found it");
-        let found = link.for_visitor(&rule_visitor(conn, link, &request, head, now));
+        let geo = self.services.geo();
+        let place = VisitorPlace::of(source(&geo));
+        let found = link.for_visitor(&rule_visitor(conn, link, (&request, head), place, now));
+        drop(geo);
         let lookup_queues = self.lookup_queues.as_mut().expect("a core with a shard has these");
         let asked = AskedAt::this_turn(now);
         let Poll::Ready(found) = block_or_continue(&self.services, lookup_queues, found, code, conn.token(), asked)
@@ -86,8 +88,11 @@ impl Redirects {
         now: &Now,
     ) -> Option<Late> {
         let pending = conn.take_look_up()?;
-        let visitor = pending.head().map(|head| rule_visitor(conn, link, &pending.request, head, now));
+        let geo = self.services.geo();
+        let place = VisitorPlace::of(source(&geo));
+        let visitor = pending.head().map(|head| rule_visitor(conn, link, (&pending.request, head), place, now));
         let found = visitor.map(|visitor| link.for_visitor(&visitor));
+        drop(geo);
         conn.enter(ConnState::LookingUp(pending));
         match found {
             Some(found) => self.answer_late(conn, found, may_look_up, now),

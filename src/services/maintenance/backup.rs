@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::services::maintenance::control_socket;
 use crate::services::threads::priority::let_cores_go_first;
+use crate::services::visit_log::copies as logged_visits;
 use crate::services::visits::copies::view_with_logs;
 use carom_store::backup::Section;
 use carom_store::backup::frames::FrameWriter;
@@ -52,6 +53,12 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
             write_logs(&mut writer, &logs)?;
             continue;
         }
+        if section == Section::LoggedVisits {
+            if let Err(error) = write_logged_visits(&mut writer, data_dir, &is_over)? {
+                return writer.break_off(&format!("{section}: {error}"));
+            }
+            continue;
+        }
         let mut written = Ok(());
         let read = view.dump(section, |key, value| {
             written = writer.add(section, key, value);
@@ -81,6 +88,35 @@ fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> 
         }
     }
     Ok(())
+}
+
+/// Writes the files of the log of visits, each in pieces. The inner error is that of the log.
+fn write_logged_visits(
+    writer: &mut FrameWriter<impl Write>,
+    data_dir: &Path,
+    is_over: &impl Fn() -> bool,
+) -> io::Result<io::Result<()>> {
+    let files = match logged_visits::open_files(data_dir) {
+        Ok(files) => files,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut piece = vec![0; LOG_PIECE_LEN];
+    for file in files {
+        for number in 0.. {
+            let read = match file.read_piece(u64::from(number), &mut piece) {
+                Ok(read) => read,
+                Err(error) => return Ok(Err(error)),
+            };
+            if read.is_empty() {
+                break;
+            }
+            if is_over() {
+                return Ok(Err(io::Error::other("the node is shutting down")));
+            }
+            writer.add(Section::LoggedVisits, &logged_visits::key_of(&file, number), read)?;
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Asks the node that runs on a data directory for a backup, and returns the stream of frames.

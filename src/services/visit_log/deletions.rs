@@ -15,7 +15,7 @@ use carom_limits::VISIT_DELETIONS_MAX;
 use carom_model::visits::record::VisitRecord;
 
 /// The name of the file in the folder of the log.
-const FILE: &str = "deletions";
+pub(super) const FILE: &str = "deletions";
 
 /// The name of orphan visits in the file. No code has it.
 const ORPHANS: &str = "*";
@@ -116,7 +116,7 @@ mod tests {
     fn visit(code: Option<Code>, at_ms: u64) -> VisitRecord<'static> {
         let kind = if code.is_some() { LoggedKind::Link } else { LoggedKind::InvalidShortUrl };
         let (is_secure, forwards, is_bot, request, target) = (false, false, false, RequestPart::default(), &b""[..]);
-        VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, code, target }
+        VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, location: None, code, target }
     }
 
     #[test]

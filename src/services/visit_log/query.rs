@@ -8,7 +8,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::segment::{Sealed, each_record, hash_of};
 use super::{Contents, Shared};
-use crate::bridge::visit_log::{VisitPage, VisitQuery, VisitSelection};
+use crate::bridge::visit_log::{VisitFilter, VisitPage, VisitQuery, VisitSelection};
 use carom_limits::{VISIT_LINKS_REMEMBERED, VISIT_QUERY_TIME_MAX};
 use carom_model::link::labels::in_joined;
 use carom_model::link::record::{self, RecordRef};
@@ -52,60 +52,73 @@ impl<'l> LinkVerdicts<'l> {
     }
 }
 
-/// A query in progress.
-struct Search<'q> {
-    query: &'q VisitQuery,
-    shared: &'q Shared,
-    contents: &'q Contents,
-    verdicts: LinkVerdicts<'q>,
-    until: Instant,
-    page: VisitPage,
-    /// Matches of the present segment, each with its instant.
-    found: Vec<(u64, Box<[u8]>)>,
+/// The use of the visits that a search finds.
+pub(super) trait Collect {
+    /// Takes a visit, in its encoded and decoded form. The visits of a segment come in no order.
+    fn take(&mut self, bytes: &[u8], visit: &VisitRecord<'_>);
+
+    /// Notes that the next visits are older: those of another segment.
+    fn end_segment(&mut self) {}
 }
 
-/// Runs a query. Blocks for the disk.
-pub(super) fn run(shared: &Shared, contents: &Contents, query: &VisitQuery) -> VisitPage {
+/// A search in progress.
+struct Search<'s, C> {
+    filter: &'s VisitFilter,
+    shared: &'s Shared,
+    contents: &'s Contents,
+    verdicts: LinkVerdicts<'s>,
+    until: Instant,
+    collector: &'s mut C,
+    complete: bool,
+}
+
+/// Passes every visit of a filter to a collector. Blocks for the disk. Returns false if a part of the log was left out,
+/// because it is damaged or the search takes too long.
+pub(super) fn search<C: Collect>(
+    shared: &Shared,
+    contents: &Contents,
+    filter: &VisitFilter,
+    collector: &mut C,
+) -> bool {
     let until = Instant::now() + VISIT_QUERY_TIME_MAX;
-    let page = VisitPage { complete: true, ..VisitPage::default() };
     let verdicts = LinkVerdicts::new(&shared.links);
-    let mut search = Search { query, shared, contents, verdicts, until, page, found: Vec::new() };
+    let mut search = Search { filter, shared, contents, verdicts, until, collector, complete: true };
     for chunk in &contents.recent {
         search.look_at(chunk);
     }
-    search.end_segment();
+    search.collector.end_segment();
     for segment in contents.sealed.iter().rev() {
         search.look_into(segment);
-        search.end_segment();
+        search.collector.end_segment();
     }
-    search.page
+    search.complete
 }
 
-impl Search<'_> {
+impl<C: Collect> Search<'_, C> {
     fn look_into(&mut self, segment: &Sealed) {
-        let VisitQuery { start_ms, end_ms, .. } = *self.query;
+        let VisitFilter { start_ms, end_ms, .. } = *self.filter;
         if !segment.is_readable {
-            self.page.complete = false;
+            self.complete = false;
             return;
         }
         if segment.max_ms < start_ms || end_ms < segment.min_ms {
             return;
         }
-        let hash = match &self.query.selection {
+        let hash = match &self.filter.selection {
             VisitSelection::Link { code, .. } => Some(hash_of(Some(code))),
             VisitSelection::Orphans(_) => Some(hash_of(None)),
             VisitSelection::Links { .. } => None,
         };
         let read = segment.each_block(hash, |raw| {
             if Instant::now() > self.until {
-                self.page.complete = false;
+                self.complete = false;
                 return false;
             }
             self.look_at(&raw);
             true
         });
         if let Err(error) = read {
-            self.page.complete = false;
+            self.complete = false;
             self.shared.note_damage(segment, &error);
         }
     }
@@ -113,13 +126,13 @@ impl Search<'_> {
     fn look_at(&mut self, raw: &[u8]) {
         each_record(raw, |bytes, visit| {
             if self.matches(visit) {
-                self.found.push((visit.at_ms, bytes.into()));
+                self.collector.take(bytes, visit);
             }
         });
     }
 
     fn matches(&mut self, visit: &VisitRecord<'_>) -> bool {
-        let VisitQuery { selection, start_ms, end_ms, without_bots, .. } = self.query;
+        let VisitFilter { selection, start_ms, end_ms, without_bots } = self.filter;
         if !(*start_ms..=*end_ms).contains(&visit.at_ms) || (*without_bots && visit.is_bot) {
             return false;
         }
@@ -135,6 +148,20 @@ impl Search<'_> {
         };
         is_selected && !self.contents.deletions.has(visit)
     }
+}
+
+/// A page of visits in the making.
+struct PageCollector<'q> {
+    query: &'q VisitQuery,
+    page: VisitPage,
+    /// Matches of the present segment, each with its instant.
+    found: Vec<(u64, Box<[u8]>)>,
+}
+
+impl Collect for PageCollector<'_> {
+    fn take(&mut self, bytes: &[u8], visit: &VisitRecord<'_>) {
+        self.found.push((visit.at_ms, bytes.into()));
+    }
 
     /// Moves the matches of a segment to the page.
     fn end_segment(&mut self) {
@@ -147,4 +174,11 @@ impl Search<'_> {
             self.page.total += 1;
         }
     }
+}
+
+/// Returns a page of visits, newest first. Blocks for the disk.
+pub(super) fn run(shared: &Shared, contents: &Contents, query: &VisitQuery) -> VisitPage {
+    let mut collector = PageCollector { query, page: VisitPage::default(), found: Vec::new() };
+    let complete = search(shared, contents, &query.filter, &mut collector);
+    VisitPage { complete, ..collector.page }
 }

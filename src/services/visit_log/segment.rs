@@ -29,6 +29,13 @@ const TRAILER: usize = 52;
 /// The last bytes of a sealed segment.
 const MAGIC: &[u8; 8] = b"carom-v1";
 
+/// The begin of the name of a sealed segment, and of an active one. The number follows.
+pub(super) const SEALED: &str = "segment-";
+pub(super) const ACTIVE: &str = "active-";
+
+/// Digits of the number in a name.
+pub(super) const DIGITS: usize = 10;
+
 /// The hash of orphan visits. No code has it.
 pub(super) const ORPHAN_HASH: u64 = 0;
 
@@ -83,6 +90,24 @@ pub(super) fn take_block(rest: &mut &[u8]) -> Option<Vec<u8>> {
     let raw = lz4_flex::block::decompress(content, raw_len).ok()?;
     *rest = behind;
     Some(raw)
+}
+
+/// Returns the length of the whole blocks at the begin of an active segment with this length.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn whole_blocks(file: &File, len: u64) -> io::Result<u64> {
+    let (mut at, mut head) = (0, [0; BLOCK_HEAD]);
+    while at + BLOCK_HEAD as u64 <= len {
+        file.read_exact_at(&mut head, at)?;
+        let content = u32::from_le_bytes(*head[4..].first_chunk().expect("a head is long enough"));
+        let end = at + BLOCK_HEAD as u64 + u64::from(content);
+        if end > len {
+            break;
+        }
+        at = end;
+    }
+    Ok(at)
 }
 
 /// Passes the encoded and the decoded form of each record to `each`.
@@ -146,12 +171,12 @@ pub(super) fn sealed<'a>(
 
 /// Returns the path of a sealed segment.
 pub(super) fn sealed_path(dir: &Path, seq: u64) -> PathBuf {
-    dir.join(format!("segment-{seq:010}"))
+    dir.join(format!("{SEALED}{seq:0DIGITS$}"))
 }
 
 /// Returns the path of an active segment.
 pub(super) fn active_path(dir: &Path, seq: u64) -> PathBuf {
-    dir.join(format!("active-{seq:010}"))
+    dir.join(format!("{ACTIVE}{seq:0DIGITS$}"))
 }
 
 /// Writes a file as a whole, so that a crash leaves the old content or the new one.

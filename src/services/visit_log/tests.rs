@@ -5,7 +5,9 @@ use std::sync::mpsc::sync_channel;
 use super::query::LinkVerdicts;
 use super::upkeep::Upkeep;
 use super::*;
-use crate::bridge::visit_log::{VisitDeletion, VisitLogRequest, VisitLogSender, VisitQuery, VisitSelection, ring};
+use crate::bridge::visit_log::{
+    VisitDeletion, VisitFilter, VisitLogRequest, VisitLogSender, VisitQuery, VisitSelection, ring,
+};
 use crate::services::testing::TestNode;
 use carom_model::visits::record::LoggedKind;
 use carom_shards::Code;
@@ -22,7 +24,8 @@ fn send(sender: &mut VisitLogSender, of: Option<Code>, at_ms: u64) {
     let agent = format!("agent {at_ms}");
     let request = RequestPart { agent: agent.as_bytes(), host: b"a.example", ..RequestPart::default() };
     let (is_secure, forwards, is_bot, target) = (false, false, false, &b"https://example.org/"[..]);
-    let record = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, code: of, target };
+    let (code, location) = (of, None);
+    let record = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, location, code, target };
     assert!(sender.send(&record));
 }
 
@@ -33,7 +36,8 @@ fn log(node: &TestNode, dir: &Path, terms: VisitLogTerms) -> (Arc<Shared>, Write
     let (state, seq) = read_back(dir, &stats).unwrap();
     let intake = Mutex::new(Intake { receivers: vec![receiver], pending: Vec::new(), visits: 0 });
     let (state, wants_seal, links) = (Mutex::new(state), AtomicBool::new(false), node.links.clone());
-    let shared = Arc::new(Shared { dir: dir.to_owned(), terms, links, stats, intake, state, wants_seal });
+    let (dir, geo) = (dir.to_owned(), GeoSlot::default());
+    let shared = Arc::new(Shared { dir, terms, links, geo, stats, intake, state, wants_seal });
     let writer = Writer::open(Arc::clone(&shared), seq).unwrap();
     (shared, writer, sender)
 }
@@ -44,7 +48,8 @@ fn forever() -> VisitLogTerms {
 
 /// The instants of a page of visits, and their number.
 fn asked(shared: &Shared, selection: VisitSelection, (skip, take): (u64, usize)) -> (Vec<u64>, u64) {
-    let query = VisitQuery { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false, skip, take };
+    let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
+    let query = VisitQuery { filter, skip, take };
     let page = query::run(shared, &shared.contents(), &query);
     assert!(page.complete);
     let times = page.records.iter().map(|bytes| VisitRecord::take(&mut &bytes[..]).unwrap().at_ms);

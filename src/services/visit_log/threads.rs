@@ -7,24 +7,21 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
 use super::upkeep::Upkeep;
-use super::{Intake, Logging, Shared, StartedVisitLog, VisitLogSetup, Writer, read_back};
+use super::{FOLDER, Intake, Logging, Shared, StartedVisitLog, VisitLogSetup, Writer, read_back};
 use carom_limits::VISIT_QUERY_QUEUE_LEN;
-
-/// The folder of the log in a data directory.
-const FOLDER: &str = "visit-log";
 
 /// Reads the log of a data directory, and starts its threads.
 ///
 /// # Errors
 /// If the folder cannot be read or written, or the operating system cannot start a thread.
 pub fn start(setup: VisitLogSetup) -> io::Result<StartedVisitLog> {
-    let VisitLogSetup { data_dir, terms, links, receivers, mailboxes, stats } = setup;
+    let VisitLogSetup { data_dir, terms, links, geo, receivers, mailboxes, stats } = setup;
     let dir = data_dir.join(FOLDER);
     fs::create_dir_all(&dir)?;
     let (state, seq) = read_back(&dir, &stats)?;
     let intake = Mutex::new(Intake { receivers, pending: Vec::new(), visits: 0 });
     let (state, wants_seal) = (Mutex::new(state), AtomicBool::new(false));
-    let shared = Arc::new(Shared { dir, terms, links, stats, intake, state, wants_seal });
+    let shared = Arc::new(Shared { dir, terms, links, geo, stats, intake, state, wants_seal });
     let mut writer = Writer::open(Arc::clone(&shared), seq)?;
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);

@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::query::{self, LinkVerdicts};
 use super::segment::{Sealed, each_record, sealed, write_whole};
-use super::{Shared, locked};
+use super::{Shared, locked, statistics};
 use crate::bridge::Mailboxes;
-use crate::bridge::visit_log::{VisitDeletion, VisitLogAnswer, VisitLogRequest, VisitPage, VisitQuery, VisitSelection};
+use crate::bridge::visit_log::{
+    VisitDeletion, VisitFilter, VisitLogAnswer, VisitLogRequest, VisitPage, VisitQuery, VisitSelection,
+    VisitStatistics, VisitStatisticsAnswer,
+};
 use crate::services::threads::priority::run_in_the_background;
 use carom_model::visits::record::VisitRecord;
 use carom_telemetry::clock::unix_ms;
@@ -63,6 +66,10 @@ impl Upkeep {
                     let page = self.query(query);
                     self.mailboxes.answer(ticket, VisitLogAnswer(Ok(page)));
                 }
+                Ok(VisitLogRequest::Count(filter, ticket)) => {
+                    let statistics = self.count(filter);
+                    self.mailboxes.answer(ticket, VisitStatisticsAnswer(Box::new(statistics)));
+                }
                 Ok(VisitLogRequest::Delete(deletion, ticket)) => {
                     let deleted = self.delete(deletion);
                     self.mailboxes.answer(ticket, VisitLogAnswer(deleted));
@@ -79,9 +86,20 @@ impl Upkeep {
 
     /// Runs a query on visits that are young enough.
     fn query(&self, query: VisitQuery) -> VisitPage {
-        let oldest_ms = self.shared.oldest_ms();
-        let query = VisitQuery { start_ms: query.start_ms.max(oldest_ms), ..query };
+        let query = VisitQuery { filter: self.young(query.filter), ..query };
         query::run(&self.shared, &self.shared.contents(), &query)
+    }
+
+    /// Counts visits that are young enough.
+    fn count(&self, filter: VisitFilter) -> VisitStatistics {
+        let oldest_ms = self.shared.oldest_ms();
+        let counted = statistics::run(&self.shared, &self.shared.contents(), &self.young(filter));
+        VisitStatistics { since_ms: counted.since_ms.map(|since_ms| since_ms.max(oldest_ms)), ..counted }
+    }
+
+    /// Restricts a filter to visits that are young enough.
+    fn young(&self, filter: VisitFilter) -> VisitFilter {
+        VisitFilter { start_ms: filter.start_ms.max(self.shared.oldest_ms()), ..filter }
     }
 
     /// Deletes visits, and returns their number.
@@ -90,7 +108,8 @@ impl Upkeep {
             VisitDeletion::Link(code) => VisitSelection::Link { code, since_ms: 0 },
             VisitDeletion::Orphans => VisitSelection::Orphans(None),
         };
-        let query = VisitQuery { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false, skip: 0, take: 0 };
+        let filter = VisitFilter { selection, start_ms: 0, end_ms: u64::MAX, without_bots: false };
+        let query = VisitQuery { filter, skip: 0, take: 0 };
         let page = self.query(query);
         // A pass forgets the deletions of before its beginning.
         let until_ms = self.pass.as_ref().map_or(0, |pass| pass.begun_ms + 1).max(unix_ms());

@@ -166,6 +166,49 @@ fn keys_and_visits_are_private_and_kept() {
     node.terminate();
 }
 
+/// The instants of the visits of a link, newest first.
+fn logged(node: &Node, slug: &str) -> Vec<Value> {
+    let visits = node.wire().get(&format!("{SHORT_URLS}/{slug}/visits")).json()["visits"].clone();
+    assert_eq!(visits["pagination"]["complete"], true, "{visits}");
+    visits["data"].as_array().unwrap().iter().map(|visit| visit["date"].clone()).collect()
+}
+
+#[test]
+fn logged_visits_are_in_backups() {
+    let dir = tempfile::tempdir().unwrap();
+    let logging = |setup: Setup| setup.env("CAROM_VISITS_LOG", "on");
+    let setup = logging(Setup::new(&dir.path().join("data")));
+    let node = setup.start();
+    node.wire().shorten_as("kept", TARGET);
+    let follow = || (0..5).for_each(|_| assert_eq!(node.wire().get("/kept").status, 302));
+    follow();
+    // A deletion of orphan visits seals the segment, so that the log has two kinds of files.
+    assert_eq!(node.wire().ask("DELETE", "/rest/v3/visits/orphan", "", b"").status, 200);
+    let log = setup.data_dir().join("visit-log");
+    let has = |kind: &str| {
+        fs::read_dir(&log).unwrap().any(|file| {
+            let file = file.unwrap();
+            file.file_name().to_str().unwrap().starts_with(kind) && file.metadata().is_ok_and(|file| file.len() > 0)
+        })
+    };
+    wait_until("a sealed segment", || has("segment-") && !has("active-"));
+    follow();
+    wait_until("visits in the active segment", || has("active-"));
+    let before = logged(&node, "kept");
+    assert_eq!(before.len(), 10);
+    let copies = [dir.path().join("live"), dir.path().join("stopped")];
+    backup(&setup, &copies[0]);
+    node.terminate();
+    backup(&setup, &copies[1]);
+    for (number, copy) in copies.iter().enumerate() {
+        done(&["verify", text(copy)]);
+        let restored = logging(restore(copy, &dir.path().join(format!("restored{number}"))));
+        let node = restored.start();
+        assert_eq!(logged(&node, "kept"), before);
+        node.terminate();
+    }
+}
+
 #[test]
 fn changed_byte_is_refused_with_its_place() {
     let dir = tempfile::tempdir().unwrap();

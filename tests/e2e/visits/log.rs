@@ -19,6 +19,19 @@ fn logging(dir: &Path) -> Setup {
     Setup::new(dir).env("CAROM_VISITS_LOG", "on")
 }
 
+/// Starts a node, which logs visits, and creates a link.
+fn with_link(setup: &Setup) -> (Node, Wire, String) {
+    let node = setup.start();
+    let mut wire = node.wire();
+    let code = wire.shorten("https://example.org/");
+    (node, wire, code)
+}
+
+/// Follows a path once over one connection.
+fn follow_once(wire: &mut Wire, path: &str, agent: &str) {
+    follow(std::slice::from_mut(wire), path, agent);
+}
+
 /// Follows a path once over each connection.
 fn follow(wires: &mut [Wire], path: &str, agent: &str) {
     for wire in wires {
@@ -125,13 +138,49 @@ fn each_visit_is_listed_once() {
 }
 
 #[test]
+fn orphan_visits_have_their_kinds() {
+    let data = tempfile::tempdir().unwrap();
+    let setup = logging(data.path())
+        .env("CAROM_BASE_URL", "https://s.example")
+        .env("CAROM_DOMAINS_SERVE", "https://s.example home=https://home.example/ not_found=https://lost.example/");
+    let node = setup.start();
+    let mut wire = node.wire();
+    for (path, target) in [
+        ("/?utm_source=x", "https://home.example/"),
+        ("/never-made", "https://lost.example/"),
+        ("/what.ever", "https://lost.example/"),
+        ("/some/page?a=b", "https://lost.example/"),
+    ] {
+        let fields = format!("User-Agent: {BROWSER}\r\n");
+        assert_eq!(wire.ask("GET", path, &fields, b"").location(), target);
+        wire.send(format!("HEAD {path} HTTP/1.1\r\nHost: s.example\r\n\r\n").as_bytes());
+        assert_eq!(wire.try_reply(true).unwrap().location(), target);
+    }
+    for (kind, visited) in [
+        ("base_url", &["/?utm_source=x"][..]),
+        ("invalid_short_url", &["/what.ever", "/never-made"]),
+        ("regular_404", &["/some/page?a=b"]),
+    ] {
+        let visits = listed(&mut wire, &format!("/rest/v3/visits/orphan?type={kind}"));
+        assert_eq!(visits.len(), visited.len(), "{visits:?}");
+        for (visit, path) in visits.iter().zip(visited) {
+            assert_eq!((&visit["type"], &visit["userAgent"]), (&json!(kind), &json!(BROWSER)));
+            assert!(visit["visitedUrl"].as_str().unwrap().ends_with(path), "{visit}");
+            let target = if kind == "base_url" { "https://home.example/" } else { "https://lost.example/" };
+            assert_eq!(visit["redirectUrl"], target);
+        }
+    }
+    assert_eq!(listed(&mut wire, "/rest/v3/visits/orphan").len(), 4);
+    let counts = || node.wire().get("/rest/v3/visits").json()["visits"]["orphanVisitsCount"].clone();
+    wait_until("the orphan visits are counted", || counts() == 4);
+}
+
+#[test]
 fn kill_loses_visits_of_the_last_second_at_most() {
     let data = tempfile::tempdir().unwrap();
     let setup = logging(data.path());
-    let node = setup.start();
-    let mut wire = node.wire();
-    let code = wire.shorten("https://example.org/");
-    follow(std::slice::from_mut(&mut wire), &format!("/{code}"), BROWSER);
+    let (node, mut wire, code) = with_link(&setup);
+    follow_once(&mut wire, &format!("/{code}"), BROWSER);
     wait_until("the visit is on disk", || is_on_disk(data.path(), b"news.example"));
     node.kill();
     // A write that the kill cut off.
@@ -145,7 +194,7 @@ fn kill_loses_visits_of_the_last_second_at_most() {
     let mut wire = node.wire();
     assert_eq!(listed(&mut wire, &of_link(&code)).len(), 1);
     assert_eq!(fs::read(&active).unwrap().len(), whole);
-    follow(std::slice::from_mut(&mut wire), &format!("/{code}"), BROWSER);
+    follow_once(&mut wire, &format!("/{code}"), BROWSER);
     assert_eq!(listed(&mut wire, &of_link(&code)).len(), 2);
     node.terminate().start();
 }
@@ -157,9 +206,9 @@ fn deletions_apply_at_once_and_reach_the_disk_soon() {
     let mut wire = node.wire();
     for (slug, agent) in [("first", "firstling/1"), ("second", "secondary/2"), ("third", "thirdness/3")] {
         wire.shorten_as(slug, "https://example.org/");
-        follow(std::slice::from_mut(&mut wire), &format!("/{slug}"), agent);
+        follow_once(&mut wire, &format!("/{slug}"), agent);
     }
-    follow(std::slice::from_mut(&mut wire), "/never-made", "orphanage/4");
+    follow_once(&mut wire, "/never-made", "orphanage/4");
     for text in ["firstling", "secondary", "thirdness", "orphanage"] {
         wait_until("the visits are on disk", || is_on_disk(data.path(), text.as_bytes()));
     }
@@ -169,7 +218,7 @@ fn deletions_apply_at_once_and_reach_the_disk_soon() {
     assert_eq!(wire.ask("DELETE", "/rest/v3/visits/orphan", "", b"").json(), json!({"deletedVisits": 1}));
     assert_eq!(listed(&mut wire, "/rest/v3/visits/orphan"), [] as [Value; 0]);
     // Later visits are listed.
-    follow(std::slice::from_mut(&mut wire), "/first", BROWSER);
+    follow_once(&mut wire, "/first", BROWSER);
     assert_eq!(listed(&mut wire, &of_link("first")).len(), 1);
     for text in ["firstling", "orphanage"] {
         wait_until("deleted visits are gone", || !is_on_disk(data.path(), text.as_bytes()));
@@ -228,7 +277,7 @@ fn keys_list_the_visits_of_their_links_only() {
     let mut wire = node.wire();
     for client in [&mut one, &mut two] {
         let code = client.shorten("https://example.org/");
-        follow(std::slice::from_mut(&mut wire), &format!("/{code}"), BROWSER);
+        follow_once(&mut wire, &format!("/{code}"), BROWSER);
     }
     let total = |client: &mut ApiClient| {
         client.get("/rest/v3/visits/non-orphan").json()["visits"]["pagination"]["totalItems"].clone()
@@ -241,10 +290,8 @@ fn keys_list_the_visits_of_their_links_only() {
 #[test]
 fn log_is_off_by_default() {
     let data = tempfile::tempdir().unwrap();
-    let node = Setup::new(data.path()).start();
-    let mut wire = node.wire();
-    let code = wire.shorten("https://example.org/");
-    follow(std::slice::from_mut(&mut wire), &format!("/{code}"), BROWSER);
+    let (_node, mut wire, code) = with_link(&Setup::new(data.path()));
+    follow_once(&mut wire, &format!("/{code}"), BROWSER);
     let visits = wire.get(&of_link(&code)).json()["visits"].clone();
     assert_eq!((&visits["summary"]["total"], &visits["data"]), (&json!(1), &json!([])));
     assert_eq!(visits["pagination"]["complete"], false);
@@ -255,10 +302,8 @@ fn log_is_off_by_default() {
 fn damaged_segment_is_left_out_and_reported() {
     let data = tempfile::tempdir().unwrap();
     let setup = logging(data.path());
-    let node = setup.start();
-    let mut wire = node.wire();
-    let code = wire.shorten("https://example.org/");
-    follow(std::slice::from_mut(&mut wire), &format!("/{code}"), BROWSER);
+    let (node, mut wire, code) = with_link(&setup);
+    follow_once(&mut wire, &format!("/{code}"), BROWSER);
     seal(&node, data.path());
     drop(wire);
     node.terminate();
@@ -272,7 +317,7 @@ fn damaged_segment_is_left_out_and_reported() {
         fs::write(&files[0], &damaged).unwrap();
         let node = setup.clone().expect("visit_log_damaged").start();
         let mut wire = node.wire();
-        follow(std::slice::from_mut(&mut wire), &format!("/{code}"), BROWSER);
+        follow_once(&mut wire, &format!("/{code}"), BROWSER);
         let visits = wire.get(&of_link(&code)).json()["visits"].clone();
         assert_eq!(
             (visits["pagination"]["complete"].clone(), visits["data"][0]["userAgent"].clone()),
@@ -290,12 +335,10 @@ fn full_disk_stops_the_log_and_nothing_else() {
     let folder = data.path().join("visit-log");
     fs::create_dir_all(&folder).unwrap();
     let mount = format!("mount -t tmpfs -o size=4k tmpfs {}; exec \"$@\"", folder.display());
-    let node = logging(data.path()).unshared(&mount).expect("visit_log_failed").start();
-    let mut wire = node.wire();
-    let code = wire.shorten("https://example.org/");
+    let (node, mut wire, code) = with_link(&logging(data.path()).unshared(&mount).expect("visit_log_failed"));
     wait_until("the log has failed", || {
         for number in 0..100 {
-            follow(std::slice::from_mut(&mut wire), &format!("/{code}?{number}"), &format!("{number}{BROWSER}"));
+            follow_once(&mut wire, &format!("/{code}?{number}"), &format!("{number}{BROWSER}"));
         }
         node.status()["alarms"].to_string().contains("visit_log_failed")
     });

@@ -1,4 +1,6 @@
-//! Visits: counts by link, kind, time and referring host, and the log of single visits.
+//! Visits: counts by link, kind, time and referring host, and the log of single visits with its statistics.
 
 mod counts;
+mod locations;
 mod log;
+mod stats;

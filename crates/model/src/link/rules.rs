@@ -16,7 +16,7 @@ use carom_limits::{REDIRECT_RULES_LEN_MAX, REDIRECT_RULES_MAX, RULE_CONDITIONS_M
 use serde_json::{Value, json};
 
 pub use self::condition::{ConditionError, ConditionType, RedirectCondition};
-pub use self::visitor::{PlaceName, RuleVisitor};
+pub use self::visitor::{RuleVisitor, VisitorPlace};
 
 /// The first byte of the stored form. Another number is a form of a later version.
 const FORM: u8 = 1;

@@ -8,19 +8,38 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
+use crate::clients::accept_language::LANGUAGE_LEN_MAX;
+use crate::clients::locations::{Coordinates, GeoLocation};
+
 /// Longest texts of a record, in bytes, in their order: host, path, query, referrer, user agent. Longer ones are cut.
 const TEXT_LENS: [usize; 5] = [255, 255, 1_024, 1_024, 512];
 
 /// Longest destination of a record, in bytes: that of a link.
 const TARGET_LEN_MAX: usize = 2_048;
 
+/// Longest texts of a location, in bytes, in their order: country, its name, region, city, time zone.
+const LOCATION_LENS: [usize; 5] = [2, 80, 80, 80, 40];
+
+/// Longest encoded location, in bytes.
+const LOCATION_LEN_MAX: usize = 5 + 2 + 80 + 80 + 80 + 40 + 9;
+
 /// Longest encoded record, in bytes.
-pub const RECORD_LEN_MAX: usize =
-    2 + 10 + 17 + 5 * 2 + 255 + 255 + 1_024 + 1_024 + 512 + 1 + CODE_KEY_LEN_MAX + TARGET_LEN_MAX;
+pub const RECORD_LEN_MAX: usize = 2
+    + 10
+    + (17 + 5 * 2 + 255 + 255 + 1_024 + 1_024 + 512 + 2 + LANGUAGE_LEN_MAX)
+    + LOCATION_LEN_MAX
+    + 1
+    + CODE_KEY_LEN_MAX
+    + TARGET_LEN_MAX;
 
 const SECURE: u8 = 1;
 const FORWARDS: u8 = 2;
 const BOT: u8 = 4;
+/// The record has a location behind its request part.
+const LOCATED: u8 = 8;
+
+/// Added to the length of the address if the request part ends with a language.
+const SPEAKS: u8 = 0x80;
 
 /// The kind of a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +128,8 @@ pub struct RequestPart<'a> {
     pub referrer: &'a [u8],
     /// The value of `User-Agent`.
     pub agent: &'a [u8],
+    /// The first language of `Accept-Language`.
+    pub language: &'a [u8],
 }
 
 impl<'a> RequestPart<'a> {
@@ -118,20 +139,43 @@ impl<'a> RequestPart<'a> {
 
     /// Appends the encoded part.
     pub fn encode(&self, into: &mut Vec<u8>) {
+        let speaks = if self.language.is_empty() { 0 } else { SPEAKS };
         match self.address.map(|address| address.to_canonical()) {
-            None => into.push(0),
+            None => into.push(speaks),
             Some(IpAddr::V4(address)) => {
-                into.push(4);
+                into.push(4 | speaks);
                 into.extend_from_slice(&address.octets());
             }
             Some(IpAddr::V6(address)) => {
-                into.push(16);
+                into.push(16 | speaks);
                 into.extend_from_slice(&address.octets());
             }
         }
         for (text, len_max) in self.texts().into_iter().zip(TEXT_LENS) {
             push_text(text, len_max, into);
         }
+        if speaks != 0 {
+            push_text(self.language, LANGUAGE_LEN_MAX, into);
+        }
+    }
+
+    /// Takes the request part from the front of a record.
+    fn take(rest: &mut &'a [u8]) -> Option<RequestPart<'a>> {
+        let &[head] = take_bytes(rest, 1)?.first_chunk()?;
+        let address_len = head & !SPEAKS;
+        let address = match (address_len, take_bytes(rest, usize::from(address_len))?) {
+            (0, _) => None,
+            (4, octets) => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
+            (16, octets) => Some(IpAddr::from(*octets.first_chunk::<16>()?)),
+            _ => return None,
+        };
+        let mut text = || {
+            let len = u16::from_le_bytes(*take_bytes(rest, 2)?.first_chunk()?);
+            take_bytes(rest, usize::from(len))
+        };
+        let [host, path, query, referrer, agent] = [text()?, text()?, text()?, text()?, text()?];
+        let language = if head & SPEAKS == 0 { &[][..] } else { text()? };
+        Some(RequestPart { address, host, path, query, referrer, agent, language })
     }
 }
 
@@ -146,10 +190,12 @@ pub struct VisitRecord<'a> {
     pub is_secure: bool,
     /// True if the link adds the query of the request to its destination.
     pub forwards: bool,
-    /// True if the user agent is a bot's. The log's thread sets it.
+    /// True if the user agent is a bot's.
     pub is_bot: bool,
     /// The properties that the request has.
     pub request: RequestPart<'a>,
+    /// The location of the client, if the log has a source of locations. The log's thread looks it up.
+    pub location: Option<GeoLocation<'a>>,
     /// The code of the link; `None` for an orphan visit.
     pub code: Option<Code>,
     /// The destination of the link, or where the domain sends clients that find nothing; empty for a page.
@@ -160,13 +206,30 @@ impl<'a> VisitRecord<'a> {
     /// Appends the encoded record, which begins with its length in two bytes. `request` is its request part, encoded before.
     #[inline]
     pub fn encode_with(&self, request: &[u8], into: &mut Vec<u8>) {
+        self.encode_around(into, |into| into.extend_from_slice(request));
+    }
+
+    /// Appends the encoded record.
+    #[inline]
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        self.encode_around(into, |into| self.request.encode(into));
+    }
+
+    #[inline]
+    fn encode_around(&self, into: &mut Vec<u8>, push_request: impl FnOnce(&mut Vec<u8>)) {
         let begin = into.len();
         into.extend_from_slice(&[0; 2]);
         into.extend_from_slice(&self.at_ms.to_le_bytes());
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let flags = flag(self.is_secure, SECURE) | flag(self.forwards, FORWARDS) | flag(self.is_bot, BOT);
+        let flags = flag(self.is_secure, SECURE)
+            | flag(self.forwards, FORWARDS)
+            | flag(self.is_bot, BOT)
+            | flag(self.location.is_some(), LOCATED);
         into.extend_from_slice(&[self.kind as u8, flags]);
-        into.extend_from_slice(request);
+        push_request(into);
+        if let Some(location) = &self.location {
+            push_location(location, into);
+        }
         let mut buffer = [0; CODE_KEY_LEN_MAX];
         let key = self.code.as_ref().map_or(&[][..], |code| code.key(&mut buffer));
         into.push(key.len() as u8);
@@ -177,31 +240,15 @@ impl<'a> VisitRecord<'a> {
         debug_assert!(into.len() - begin <= RECORD_LEN_MAX, "a reader would refuse the record");
     }
 
-    /// Appends the encoded record.
-    pub fn encode(&self, into: &mut Vec<u8>) {
-        let mut request = Vec::new();
-        self.request.encode(&mut request);
-        self.encode_with(&request, into);
-    }
-
     /// Takes the first record from the bytes; `None` if they are malformed or empty.
     pub fn take(bytes: &mut &'a [u8]) -> Option<VisitRecord<'a>> {
         let len = usize::from(u16::from_le_bytes(*bytes.first_chunk::<2>()?));
         let (record, behind) = bytes.split_at_checked(len)?;
         let mut rest = record.get(2..)?;
         let at_ms = u64::from_le_bytes(*take_bytes(&mut rest, 8)?.first_chunk()?);
-        let &[kind, flags, address_len] = take_bytes(&mut rest, 3)?.first_chunk()?;
-        let address = match (address_len, take_bytes(&mut rest, usize::from(address_len))?) {
-            (0, _) => None,
-            (4, octets) => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
-            (16, octets) => Some(IpAddr::from(*octets.first_chunk::<16>()?)),
-            _ => return None,
-        };
-        let mut text = || {
-            let len = u16::from_le_bytes(*take_bytes(&mut rest, 2)?.first_chunk()?);
-            take_bytes(&mut rest, usize::from(len))
-        };
-        let [host, path, query, referrer, agent] = [text()?, text()?, text()?, text()?, text()?];
+        let &[kind, flags] = take_bytes(&mut rest, 2)?.first_chunk()?;
+        let request = RequestPart::take(&mut rest)?;
+        let location = if flags & LOCATED == 0 { None } else { Some(take_location(&mut rest)?) };
         let [key_len] = *take_bytes(&mut rest, 1)?.first_chunk()?;
         let key = take_bytes(&mut rest, usize::from(key_len))?;
         let code = if key.is_empty() { None } else { Some(Code::from_key(key).ok()?) };
@@ -212,7 +259,8 @@ impl<'a> VisitRecord<'a> {
             is_secure: flags & SECURE != 0,
             forwards: flags & FORWARDS != 0,
             is_bot: flags & BOT != 0,
-            request: RequestPart { address, host, path, query, referrer, agent },
+            request,
+            location,
             code,
             target: rest,
         })
@@ -240,6 +288,40 @@ fn push_text(text: &[u8], len_max: usize, into: &mut Vec<u8>) {
     into.extend_from_slice(text);
 }
 
+/// Appends a location: five texts behind their lengths, and the coordinates behind a byte that says if they are known.
+fn push_location(location: &GeoLocation<'_>, into: &mut Vec<u8>) {
+    let GeoLocation { country, country_name, region, city, time_zone, coordinates } = *location;
+    for (text, len_max) in [country, country_name, region, city, time_zone].into_iter().zip(LOCATION_LENS) {
+        let mut end = text.len().min(len_max);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        into.push(end as u8);
+        into.extend_from_slice(&text.as_bytes()[..end]);
+    }
+    into.push(u8::from(coordinates.is_some()));
+    if let Some(Coordinates { latitude, longitude }) = coordinates {
+        into.extend_from_slice(&latitude.to_le_bytes());
+        into.extend_from_slice(&longitude.to_le_bytes());
+    }
+}
+
+fn take_location<'a>(rest: &mut &'a [u8]) -> Option<GeoLocation<'a>> {
+    let mut text = || {
+        let [len] = *take_bytes(rest, 1)?.first_chunk()?;
+        std::str::from_utf8(take_bytes(rest, usize::from(len))?).ok()
+    };
+    let [country, country_name, region, city, time_zone] = [text()?, text()?, text()?, text()?, text()?];
+    let has_coordinates = take_bytes(rest, 1)?;
+    let mut degrees = || Some(i32::from_le_bytes(*take_bytes(rest, 4)?.first_chunk()?));
+    let coordinates = match has_coordinates {
+        [0] => None,
+        [1] => Some(Coordinates { latitude: degrees()?, longitude: degrees()? }),
+        _ => return None,
+    };
+    Some(GeoLocation { country, country_name, region, city, time_zone, coordinates })
+}
+
 fn take_bytes<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (taken, behind) = rest.split_at_checked(len)?;
     *rest = behind;
@@ -262,14 +344,24 @@ mod tests {
             kind in 0..4usize,
             address in any::<Option<IpAddr>>(),
             texts in (text(), text(), text(), text(), text(), text()),
+            language in proptest::collection::vec(any::<u8>(), 0..LANGUAGE_LEN_MAX),
+            place in proptest::option::of(("[A-Z]{2}", "\\PC{0,20}", "\\PC{0,20}", any::<Option<(i32, i32)>>())),
         ) {
             let (at_ms, is_secure, forwards, is_bot) = times;
             let (host, path, query, referrer, agent, target) = &texts;
+            let location = place.as_ref().map(|(country, name, city, degrees)| GeoLocation {
+                country,
+                country_name: name,
+                region: "",
+                city,
+                time_zone: "Europe/Berlin",
+                coordinates: degrees.map(|(latitude, longitude)| Coordinates { latitude, longitude }),
+            });
             let kind = LoggedKind::ALL[kind];
             let code = (kind == LoggedKind::Link).then(|| Code::parse(b"abc").unwrap());
             let address = address.map(|address| address.to_canonical());
-            let request = RequestPart { address, host, path, query, referrer, agent };
-            let record = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, code, target };
+            let request = RequestPart { address, host, path, query, referrer, agent, language: &language };
+            let record = VisitRecord { at_ms, kind, is_secure, forwards, is_bot, request, location, code, target };
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             record.encode(&mut bytes);
@@ -292,7 +384,11 @@ mod tests {
         let long = [b'x'; 5_000];
         let (host, path, query, referrer, agent) = (&long[..], &long[..], &long[..], &long[..], &long[..]);
         let address = Some(IpAddr::from([9; 16]));
-        let request = RequestPart { address, host, path, query, referrer, agent };
+        let request = RequestPart { address, host, path, query, referrer, agent, language: &long };
+        let name = "ü".repeat(500);
+        let [country, country_name, region, city, time_zone] = [&name[..]; 5];
+        let coordinates = Some(Coordinates::default());
+        let location = Some(GeoLocation { country, country_name, region, city, time_zone, coordinates });
         let (kind, code) = (LoggedKind::InvalidShortUrl, Code::parse(&long[..64]).ok());
         let record = VisitRecord {
             at_ms: 1,
@@ -301,13 +397,16 @@ mod tests {
             forwards: false,
             is_bot: true,
             request,
+            location,
             code,
             target: &long,
         };
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         assert!(bytes.len() <= RECORD_LEN_MAX, "{}", bytes.len());
-        assert_eq!(VisitRecord::take(&mut &bytes[..]).unwrap().target.len(), TARGET_LEN_MAX);
+        let read = VisitRecord::take(&mut &bytes[..]).unwrap();
+        assert_eq!((read.target.len(), read.request.language.len()), (TARGET_LEN_MAX, LANGUAGE_LEN_MAX));
+        assert_eq!(read.location.unwrap().city, "ü".repeat(40));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use carom_limits::CONDITION_TEXT_CHARS_MAX;
 use super::countries;
 use super::visitor::{self, RuleVisitor};
 use crate::clients::networks::Network;
+use crate::clients::query_parameters::{is_decoded, query_value};
 use crate::clients::user_agent_device::Device;
 use crate::dates;
 
@@ -194,22 +195,27 @@ impl RedirectCondition {
             Test::Device(device) => visitor.platform().is_some_and(|platform| device.has(platform)),
             Test::Language => visitor::accepts(visitor.accept_language, value),
             Test::Query => {
-                let found = visitor::query_value(visitor.query, key);
+                let found = query_value(visitor.query, key);
                 match self.kind {
-                    ConditionType::QueryParam => found.is_some_and(|found| visitor::is_decoded(found, value)),
+                    ConditionType::QueryParam => found.is_some_and(|found| is_decoded(found, value)),
                     ConditionType::ValuelessQueryParam => found.is_some_and(<[u8]>::is_empty),
                     _ => found.is_some(),
                 }
             }
             Test::Network(network) => visitor.address.is_some_and(|address| network.has(address)),
             Test::Octets(octets) => visitor.address.is_some_and(|address| have(octets, address)),
-            Test::Country => visitor.place.is_some_and(|place| place.country.eq_ignore_ascii_case(value)),
-            Test::City => visitor.place.is_some_and(|place| place.city.to_lowercase() == value.to_lowercase()),
+            Test::Country => visitor.location().is_some_and(|place| place.country.eq_ignore_ascii_case(value)),
+            Test::City => visitor.location().is_some_and(|place| is_like(place.city, value)),
             Test::Before(ms) => visitor.now_ms < *ms,
             Test::After(ms) => visitor.now_ms >= *ms,
             Test::Weight { start, percent } => (visitor.draw() + 100 - start) % 100 < *percent,
         }
     }
+}
+
+/// True if two texts are equal but for the case of their letters.
+fn is_like(text: &str, other: &str) -> bool {
+    text.chars().flat_map(char::to_lowercase).eq(other.chars().flat_map(char::to_lowercase))
 }
 
 fn have(octets: &[Option<u8>; 4], address: IpAddr) -> bool {
@@ -273,8 +279,19 @@ fn address_test(text: &str) -> Option<Test> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PlaceName;
+    use super::super::VisitorPlace;
     use super::*;
+    use crate::clients::locations::{GeoLocation, GeoSource};
+
+    /// A source that knows one address.
+    #[derive(Debug)]
+    struct OneAddress(IpAddr);
+
+    impl GeoSource for OneAddress {
+        fn location_of(&self, address: IpAddr) -> Option<GeoLocation<'_>> {
+            (address == self.0).then(|| GeoLocation { country: "US", city: "Los Angeles", ..GeoLocation::default() })
+        }
+    }
 
     fn parsed(kind: &str, key: Option<&str>, value: Option<&str>) -> Result<RedirectCondition, ConditionError> {
         RedirectCondition::new(ConditionType::named(kind).unwrap(), key, value)
@@ -356,18 +373,28 @@ mod tests {
     }
 
     #[test]
-    fn places_match_in_any_case_and_never_without_a_look_up() {
-        let place = Some(PlaceName { country: "US", city: "Los Angeles" });
-        let known = RuleVisitor { place, ..RuleVisitor::default() };
+    fn locations_match_in_any_case_and_never_without_a_source() {
+        let [known, other] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().unwrap());
+        let source = OneAddress(known);
+        let at = |address| {
+            let place = VisitorPlace::of(Some(&source));
+            RuleVisitor { address: Some(address), place, ..RuleVisitor::default() }
+        };
+        let place = VisitorPlace::Given(source.location_of(known).unwrap());
+        let given = RuleVisitor { place, ..RuleVisitor::default() };
         for (kind, value, matches) in [
             ("geolocation-country-code", "US", true),
             ("geolocation-country-code", "ES", false),
             ("geolocation-city-name", "los angeles", true),
+            ("geolocation-city-name", "Los Angele", false),
             ("geolocation-city-name", "New York", false),
         ] {
-            assert_eq!(holds(kind, None, Some(value), &known), matches);
+            assert_eq!(holds(kind, None, Some(value), &given), matches, "{value}");
+            assert_eq!(holds(kind, None, Some(value), &at(known)), matches, "{value}");
+            assert!(!holds(kind, None, Some(value), &at(other)));
             assert!(!holds(kind, None, Some(value), &RuleVisitor::default()));
         }
+        assert!(is_like("Zürich", "ZÜRICH") && !is_like("Zürich", "Zurich"));
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 
-use carom_limits::{RULE_LANGUAGES_MAX, RULE_QUERY_PARAMETERS_MAX};
+use carom_limits::RULE_LANGUAGES_MAX;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::clients::locations::{GeoLocation, GeoSource};
 use crate::clients::user_agent_device::{Platform, platform_of};
 
 /// The lowest quality of a language that counts, in thousandths, as in Shlink.
@@ -27,31 +28,52 @@ pub struct RuleVisitor<'a> {
     pub query: &'a [u8],
     /// The address of the client, if it is known.
     pub address: Option<IpAddr>,
-    /// The place of the address; `None` if nothing looks it up.
-    pub place: Option<PlaceName<'a>>,
+    /// The source of the location.
+    pub place: VisitorPlace<'a>,
     /// The time of the visit, in milliseconds since 1970 UTC.
     pub now_ms: u64,
     /// The code of the link.
     pub code: Option<&'a Code>,
     /// The platform, once it was asked for.
     pub known_platform: Cell<Option<Option<Platform>>>,
+    /// The location, once it was asked for.
+    pub known_location: Cell<Option<Option<GeoLocation<'a>>>>,
 }
 
-/// The place of an address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PlaceName<'a> {
-    /// The code of the country.
-    pub country: &'a str,
-    /// The name of the city in English.
-    pub city: &'a str,
+/// The source of a visitor's location.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum VisitorPlace<'a> {
+    /// There is none, so that conditions on locations match no visitor.
+    #[default]
+    Unknown,
+    /// A location that does not depend on the address.
+    Given(GeoLocation<'a>),
+    /// A source that is asked for the location of the address, once a condition needs it.
+    Of(&'a dyn GeoSource),
 }
 
-/// Returns the place of an address. There is no source of places yet, so conditions on them match nobody.
-pub fn place_of(_address: Option<IpAddr>) -> Option<PlaceName<'static>> {
-    None
+impl<'a> VisitorPlace<'a> {
+    /// Returns the place of visitors whose addresses this source knows, if there is one.
+    pub fn of(source: Option<&'a dyn GeoSource>) -> VisitorPlace<'a> {
+        source.map_or(VisitorPlace::Unknown, VisitorPlace::Of)
+    }
 }
 
-impl RuleVisitor<'_> {
+impl<'a> RuleVisitor<'a> {
+    /// Returns the location of the visitor, if it is known.
+    pub(super) fn location(&self) -> Option<GeoLocation<'a>> {
+        if let Some(known) = self.known_location.get() {
+            return known;
+        }
+        let location = match self.place {
+            VisitorPlace::Unknown => None,
+            VisitorPlace::Given(location) => Some(location),
+            VisitorPlace::Of(source) => self.address.and_then(|address| source.location_of(address)),
+        };
+        self.known_location.set(Some(location));
+        location
+    }
+
     /// Returns the platform that the user agent names.
     pub(super) fn platform(&self) -> Option<Platform> {
         if let Some(known) = self.known_platform.get() {
@@ -125,43 +147,6 @@ fn quality(parameters: &[u8]) -> u32 {
     value.unwrap_or_default()
 }
 
-/// Returns the value of the last parameter with this name, still encoded; empty if it has none.
-pub(super) fn query_value<'q>(query: &'q [u8], name: &str) -> Option<&'q [u8]> {
-    let parameters = query.split(|&byte| byte == b'&').take(RULE_QUERY_PARAMETERS_MAX);
-    let of = |parameter: &'q [u8]| match memchr::memchr(b'=', parameter) {
-        Some(at) => (&parameter[..at], &parameter[at + 1..]),
-        None => (parameter, &b""[..]),
-    };
-    parameters.map(of).filter(|(found, _)| is_decoded(found, name)).last().map(|(_, value)| value)
-}
-
-/// True if an encoded name or value stands for a text: a plus for a space, and escapes for bytes. A percent sign without
-/// two digits behind it stands for itself.
-pub(super) fn is_decoded(encoded: &[u8], text: &str) -> bool {
-    let mut rest = encoded;
-    let mut bytes = text.bytes();
-    while let Some((&first, behind)) = rest.split_first() {
-        let (byte, behind) = match (first, behind) {
-            (b'+', _) => (b' ', behind),
-            (b'%', [high, low, after @ ..]) => match (digit(*high), digit(*low)) {
-                (Some(high), Some(low)) => (high << 4 | low, after),
-                _ => (first, behind),
-            },
-            _ => (first, behind),
-        };
-        if bytes.next() != Some(byte) {
-            return false;
-        }
-        rest = behind;
-    }
-    bytes.next().is_none()
-}
-
-/// Returns the value of a hexadecimal digit.
-fn digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).map(|digit| digit as u8)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,16 +194,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_is_total(query in any::<Vec<u8>>(), header in any::<Vec<u8>>(), text in any::<String>()) {
-            let _ = query_value(&query, &text).map(|value| is_decoded(value, &text));
+        fn any_header_can_be_read(header in any::<Vec<u8>>(), text in any::<String>()) {
             let _ = accepts(&header, &text);
-        }
-
-        #[test]
-        fn what_is_encoded_is_found(name in "\\PC{1,20}", value in "\\PC{0,20}") {
-            let query = url::form_urlencoded::Serializer::new(String::new()).append_pair(&name, &value).finish();
-            let found = query_value(query.as_bytes(), &name);
-            prop_assert!(found.is_some_and(|found| is_decoded(found, &value)), "{}", query);
         }
     }
 }

@@ -1,0 +1,85 @@
+//! The browser of a client, from its `User-Agent`. Pure, without allocation.
+
+use super::user_agent_device::decisive;
+
+/// Words of a `User-Agent` with the browsers that they stand for, the decisive ones first: browsers name those whose
+/// pages they want to get, so most of them claim to be Chrome, and all of these Safari.
+const WORDS: [(&[u8], &str); 34] = [
+    (b"fban/", "Facebook"),
+    (b"fbav/", "Facebook"),
+    (b"fb_iab/", "Facebook"),
+    (b"instagram ", "Instagram"),
+    (b"micromessenger/", "WeChat"),
+    (b"line/", "LINE"),
+    (b"snapchat/", "Snapchat"),
+    (b"edg/", "Edge"),
+    (b"edga/", "Edge"),
+    (b"edgios/", "Edge"),
+    (b"edge/", "Edge"),
+    (b"opr/", "Opera"),
+    (b"opt/", "Opera"),
+    (b"opx/", "Opera"),
+    (b"opera", "Opera"),
+    (b"opios/", "Opera"),
+    (b"samsungbrowser/", "Samsung Internet"),
+    (b"vivaldi/", "Vivaldi"),
+    (b"yabrowser/", "Yandex"),
+    (b"ucbrowser/", "UC Browser"),
+    (b"duckduckgo/", "DuckDuckGo"),
+    (b"ddg/", "DuckDuckGo"),
+    (b"miuibrowser/", "Mi Browser"),
+    (b"huaweibrowser/", "Huawei Browser"),
+    (b"silk/", "Silk"),
+    (b"seamonkey/", "SeaMonkey"),
+    (b"fxios/", "Firefox"),
+    (b"firefox/", "Firefox"),
+    (b"crios/", "Chrome"),
+    (b"chromium/", "Chrome"),
+    (b"chrome/", "Chrome"),
+    (b"msie ", "Internet Explorer"),
+    (b"trident/", "Internet Explorer"),
+    (b"safari/", "Safari"),
+];
+
+/// Returns the browser that a `User-Agent` names; `None` for an unknown one. Reads as many bytes as
+/// [`platform_of`](super::user_agent_device::platform_of).
+pub fn browser_of(agent: &[u8]) -> Option<&'static str> {
+    decisive(agent, &WORDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_are_told_apart() {
+        for (agent, browser) in [
+            (
+                "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36",
+                Some("Chrome"),
+            ),
+            ("Mozilla/5.0 (Windows NT 10.0; Win64; x64) Chrome/120.0.0.0 Safari/537.36 Edg/120.0", Some("Edge")),
+            ("Mozilla/5.0 (Windows NT 10.0) Chrome/120.0.0.0 Safari/537.36 OPR/105.0", Some("Opera")),
+            ("Opera/9.80 (Windows NT 6.1) Presto/2.12.388 Version/12.18", Some("Opera")),
+            ("Mozilla/5.0 (X11; Ubuntu; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0", Some("Firefox")),
+            ("Mozilla/5.0 (iPhone) AppleWebKit/605.1.15 FxiOS/120.0 Mobile/15E148 Safari/605.1.15", Some("Firefox")),
+            ("Mozilla/5.0 (iPhone) AppleWebKit/605.1.15 CriOS/120.0 Mobile/15E148 Safari/604.1", Some("Chrome")),
+            ("Mozilla/5.0 (Macintosh; Intel Mac OS X 13_3) Version/16.4 Safari/605.1.15", Some("Safari")),
+            (
+                "Mozilla/5.0 (Linux; Android 13) SamsungBrowser/23.0 Chrome/115.0.0.0 Mobile Safari/537.36",
+                Some("Samsung Internet"),
+            ),
+            ("Mozilla/5.0 (iPhone) Mobile/15E148 [FBAN/FBIOS;FBAV/441.0]", Some("Facebook")),
+            ("Mozilla/5.0 (Windows NT 6.1; Trident/7.0; rv:11.0) like Gecko", Some("Internet Explorer")),
+            ("curl/8.5.0", None),
+            ("Googlebot/2.1 (+http://www.google.com/bot.html)", None),
+            ("", None),
+        ] {
+            assert_eq!(browser_of(agent.as_bytes()), browser, "{agent}");
+            assert_eq!(browser_of(agent.to_uppercase().as_bytes()), browser, "{agent}");
+        }
+        // A platform is no browser, and the name of another browser counts from the start of a word on.
+        assert_eq!(browser_of(b"NotFirefox/1.0"), None);
+        assert_eq!(browser_of(format!("{}Firefox/1", "x ".repeat(4_096)).as_bytes()), None);
+    }
+}

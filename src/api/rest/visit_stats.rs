@@ -1,0 +1,122 @@
+//! Statistics of the log of visits: by country, city, browser, operating system, device, language, referring host,
+//! destination, and UTM parameters.
+
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::short_urls::refused;
+use super::visits::Span;
+use crate::api::context::Context;
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::response::{ApiResponse, json as json_answer};
+use crate::bridge::visit_log::{VisitFilter, VisitSelection, VisitStatistics};
+use carom_limits::{VISIT_VALUES_SHOWN, VISIT_VALUES_SHOWN_MAX};
+use carom_model::access::Role;
+use carom_model::dates;
+use carom_model::link::labels::Tags;
+use carom_model::visits::breakdown::{ValueCount, VisitProperty};
+
+/// The visits that a request asks for.
+struct StatsRequest {
+    code: Option<String>,
+    tag: Option<String>,
+    domain: Option<String>,
+    span: Span,
+    without_bots: bool,
+    limit: usize,
+}
+
+impl StatsRequest {
+    fn read(query: Option<&str>) -> Result<StatsRequest, Vec<Invalid>> {
+        let mut params = Params::of(query);
+        let text = |params: &Params, name| params.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
+        let (code, tag) = (text(&params, "shortCode"), text(&params, "tag"));
+        if code.is_some() && tag.is_some() {
+            params.refuse("tag", "cannot be combined with shortCode; expected one of them");
+        }
+        let request = StatsRequest {
+            code,
+            tag,
+            domain: text(&params, "domain"),
+            span: Span::read(&mut params),
+            without_bots: params.flag("excludeBots"),
+            limit: params.number("limit", 1, VISIT_VALUES_SHOWN_MAX).unwrap_or(VISIT_VALUES_SHOWN) as usize,
+        };
+        params.finish()?;
+        Ok(request)
+    }
+}
+
+impl Context {
+    /// Handles `GET /rest/v3/visits/stats`: counts the visits of a link, a tag, a domain, or of all links.
+    pub(in crate::api) async fn visit_stats(&self, query: Option<&str>) -> ApiResponse {
+        match self.try_visit_stats(query).await {
+            Ok(body) => json_answer(StatusCode::OK, &body),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_visit_stats(&self, query: Option<&str>) -> Result<Value, Problem> {
+        let request = StatsRequest::read(query).map_err(|invalid| Problem::invalid(&invalid))?;
+        let selection = self.counted(&request, query).await?;
+        let (Span { start_ms, end_ms }, without_bots) = (request.span, request.without_bots);
+        let filter = VisitFilter { selection, start_ms, end_ms, without_bots };
+        let statistics = self.services.count_logged_visits(filter).await.map_err(refused)?;
+        // Each node logs the visits that it has answered itself.
+        let is_alone = self.services.context().fleet_view.is_none();
+        Ok(json!({ "visitStats": described(&statistics, is_alone, request.limit) }))
+    }
+
+    async fn counted(&self, request: &StatsRequest, query: Option<&str>) -> Result<VisitSelection, Problem> {
+        if let Some(code) = &request.code {
+            let parsed = self.code_in(code, query)?;
+            let (link, _) = self.find(parsed).await?;
+            return Ok(VisitSelection::Link { code: parsed, since_ms: link.created_ms });
+        }
+        let scope = match &request.domain {
+            Some(name) => {
+                let place = self.domains().named(name).ok_or_else(|| Problem::no_domain(name))?;
+                self.caller.scope().within([self.domains().id_at(place)])
+            }
+            None => self.caller.scope(),
+        };
+        let tag = match &request.tag {
+            Some(tag) => {
+                let tags = Tags::of([tag.as_str()]).map_err(|_| Problem::no_tag(tag))?;
+                Some(tags.joined().to_owned())
+            }
+            None => None,
+        };
+        if tag.is_none() && request.domain.is_none() {
+            // As for the counts of all visits.
+            self.caller.needs_all(Role::WriteAll)?;
+        }
+        Ok(VisitSelection::Links { scope, tag })
+    }
+}
+
+fn described(statistics: &VisitStatistics, is_alone: bool, limit: usize) -> Value {
+    let (total, bots) = statistics.breakdown.totals();
+    let mut shown = Map::new();
+    shown.insert("enabled".to_owned(), statistics.is_enabled.into());
+    shown.insert("total".to_owned(), total.into());
+    shown.insert("bots".to_owned(), bots.into());
+    shown.insert("complete".to_owned(), (statistics.complete && is_alone).into());
+    shown.insert("since".to_owned(), statistics.since_ms.map(dates::format).into());
+    for (property, name) in VisitProperty::ALL {
+        let counts = statistics.breakdown.top(property, limit);
+        let entries = counts.iter().map(|count| described_value(property, count));
+        shown.insert(name.to_owned(), entries.collect());
+    }
+    shown.into()
+}
+
+fn described_value(property: VisitProperty, count: &ValueCount) -> Value {
+    let ValueCount { value, detail, visits } = count;
+    match property {
+        VisitProperty::Country => json!({ "value": value, "label": detail, "visits": visits }),
+        VisitProperty::City => json!({ "value": value, "country": detail, "visits": visits }),
+        _ => json!({ "value": value, "visits": visits }),
+    }
+}
