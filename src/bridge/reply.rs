@@ -14,6 +14,7 @@ use super::answer::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer,
 };
 use super::apps::AppsAnswer;
+use super::domain_redirects::DomainRedirectsAnswer;
 use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
@@ -172,6 +173,8 @@ answers! {
     Parts(PartsAnswer), parts;
     /// The result of a change of apps or keys.
     Apps(AppsAnswer), apps;
+    /// The result of a change of domain redirects.
+    DomainRedirects(DomainRedirectsAnswer), domain_redirects;
     /// A page of an export.
     Page(Page), pages;
     /// The latency quantiles of a core.

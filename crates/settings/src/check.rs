@@ -18,6 +18,7 @@ use super::raw::Raw;
 use super::redis_url;
 use super::value::hosts::host_name;
 use super::value::{self, Written, domains, logs, quantities};
+use super::visits::parameter;
 use super::{FleetSettings, Settings};
 
 /// Parses the raw settings and collects their mistakes.
@@ -59,11 +60,13 @@ impl<'a> Checker<'a> {
         let api = self.api();
         let bypass = self.bypass();
         let visits = self.visits();
+        let nostat = self.one(Key::VisitsNostatParameter, parameter);
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
             return None;
         }
-        let links = links?;
+        let (links, api) = (links?, api?);
+        let lasts = api.shlink_strict && !self.is_set(Key::LinksDefaultTtl); // As in Shlink.
         Some(Settings {
             data_dir: data_dir?,
             listen: listeners.public?.into_iter().map(|(address, _)| address).collect(),
@@ -79,7 +82,8 @@ impl<'a> Checker<'a> {
             residency: links.residency,
             search_memory: links.search_memory,
             dedupe: links.dedupe,
-            default_ttl: links.default_ttl,
+            default_ttl: links.default_ttl.filter(|_| !lasts),
+            paths: links.paths,
             expiry: links.expiry,
             allow,
             block,
@@ -93,9 +97,10 @@ impl<'a> Checker<'a> {
             log_format: log_format?,
             access_log: access_log?,
             pages: pages?,
-            api: api?,
+            api,
             bypass: bypass?,
             visits: visits?,
+            nostat: nostat?,
             exposed,
             sources: self.sources.clone(),
         })

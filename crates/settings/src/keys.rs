@@ -32,6 +32,8 @@ pub enum Key {
     LinksKeepExpired,
     LinksExpirePerSecond,
     LinksRecycleAfter,
+    LinksTrailingSlash,
+    LinksExtraPath,
     AllowHosts,
     AllowSource,
     AllowAccessKey,
@@ -84,6 +86,7 @@ pub enum Key {
     ApiCompat,
     ApiYourlsJsonp,
     ApiCorsOrigins,
+    ApiShlinkStrict,
     BypassInterface,
     BypassAddresses,
     BypassQueues,
@@ -95,6 +98,7 @@ pub enum Key {
     VisitsKeep,
     VisitsKeepBytes,
     VisitsAddresses,
+    VisitsNostatParameter,
 }
 
 /// The public description of a setting.

@@ -38,7 +38,7 @@ const TABLES: &[&[Setting]] = &[
 ];
 
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 84] = joined();
+pub static SETTINGS: [Setting; 88] = joined();
 
 /// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another
 /// length.

@@ -22,6 +22,7 @@ use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::dates;
+use carom_model::domains::redirects::TargetKind;
 use carom_model::domains::{DEFAULT_DOMAIN, DomainIndex, DomainName};
 use carom_model::link::Link;
 use carom_model::redirect::MissLimit;
@@ -57,7 +58,7 @@ impl Context {
     /// Handles `GET /`: redirects to the domain's home page, or shows the form.
     pub(in crate::api) fn home<B>(&self, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
-        if let Some(target) = &self.domains().at(place).targets.home {
+        if let Some(target) = self.services.domain_redirects().at(place).of(TargetKind::Home) {
             return uncached_redirect(target);
         }
         if !self.site.has_form {

@@ -49,6 +49,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/tags/stats", "GET, HEAD"),
     ("/rest/v3/tags/{tag}/visits", "GET, HEAD"),
     ("/rest/v3/domains", "GET, HEAD"),
+    ("/rest/v3/domains/redirects", "PATCH"),
     ("/rest/v3/domains/{domain}/visits", "GET, HEAD"),
     ("/rest/v3/mercure-info", "GET, HEAD"),
 ];
