@@ -5,3 +5,4 @@ mod modes;
 mod rest;
 mod sdk;
 mod shorteners;
+mod web_client;

@@ -1,5 +1,5 @@
-// A page around Shlink's web component, with the server form of its web client: the base URL of a server and an API key,
-// which the browser keeps. A build of it runs on an origin of its own, as Shlink's web client does.
+// A page around Shlink's web component, with what Shlink's web client adds to it: a form for the server, of which the
+// browser keeps the base URL and the API key. It runs on an origin of its own, as that client does.
 
 import { useMemo, useState } from 'react';
 import { createRoot } from 'react-dom/client';
@@ -8,7 +8,7 @@ import { ShlinkApiClient } from '@shlinkio/shlink-js-sdk';
 import { FetchHttpClient } from '@shlinkio/shlink-js-sdk/fetch';
 import { ShlinkSidebarVisibilityProvider, ShlinkWebComponent } from '@shlinkio/shlink-web-component';
 
-const stored = JSON.parse(localStorage.getItem('server') ?? 'null');
+const clientOf = (server) => new ShlinkApiClient(new FetchHttpClient(), server);
 
 function Connect({ onConnected }) {
   const [error, setError] = useState('');
@@ -16,26 +16,26 @@ function Connect({ onConnected }) {
     event.preventDefault();
     const server = Object.fromEntries(new FormData(event.target));
     try {
-      const { version } = await new ShlinkApiClient(new FetchHttpClient(), server).health();
+      const { version } = await clientOf(server).health();
       localStorage.setItem('server', JSON.stringify({ ...server, version }));
       onConnected({ ...server, version });
     } catch (failure) {
-      setError(`Oops! Could not connect to this Shlink server. ${failure}`);
+      setError(`Could not connect to this server. ${failure}`);
     }
   };
   return (
     <form onSubmit={connect}>
-      <input name="baseUrl" placeholder="URL" />
-      <input name="apiKey" placeholder="API key" />
+      <input name="baseUrl" />
+      <input name="apiKey" />
       <button type="submit">Connect</button>
-      <p id="connect-error">{error}</p>
+      <p>{error}</p>
     </form>
   );
 }
 
 function App() {
-  const [server, setServer] = useState(stored);
-  const client = useMemo(() => server && new ShlinkApiClient(new FetchHttpClient(), server), [server]);
+  const [server, setServer] = useState(JSON.parse(localStorage.getItem('server') ?? 'null'));
+  const client = useMemo(() => server && clientOf(server), [server]);
   if (!server) {
     return <Connect onConnected={setServer} />;
   }
