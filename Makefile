@@ -175,16 +175,18 @@ packages:
 		done; \
 	fi
 
-# npm packages of tests: axe-core and html-validate check pages, and Shlink's JavaScript SDK calls the API. Building and running
-# carom needs none of them.
+# npm packages of tests: axe-core and html-validate check pages, Shlink's JavaScript SDK calls the API, and its web component runs in a
+# browser. Building and running carom needs none of them. The web component names versions that its own kit does not accept.
 .PHONY: page-tools
 page-tools: packages
-	@if [ ! -d tests/npm/node_modules/html-validate ] || [ ! -d tests/npm/node_modules/@shlinkio/shlink-js-sdk ]; then \
+	@if [ ! -d tests/npm/node_modules/html-validate ] || [ ! -d tests/npm/node_modules/@shlinkio/shlink-js-sdk ] || \
+	    [ ! -d tests/npm/web-client/node_modules/esbuild ]; then \
 		if ! command -v npm >/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm; \
 		fi; \
 		command -v npm >/dev/null || { echo 'missing: npm, which installs packages of tests' >&2; exit 1; }; \
 		npm install --prefix tests/npm --no-package-lock --no-fund --no-audit --silent; \
+		npm install --prefix tests/npm/web-client --legacy-peer-deps --no-package-lock --no-fund --no-audit --silent; \
 	fi
 
 .PHONY: rust

@@ -1,6 +1,6 @@
 //! The REST API and the pages: every response that hyper sends, on the public and on the admin listener.
 //!
-//! * `public` and `admin` are the two routers. `auth` identifies the `caller`, `browser` recognises requests that
+//! * `public` and `admin` are the two routers; `extra_path` reads what of a path and query belongs to a link. `auth` identifies the `caller`, `browser` recognises requests that
 //!   pages of other sites made a browser send, and `cors` lets pages call the REST API with a key. Handlers work with a `context` and build a `response`.
 //! * `rest` holds the REST API: `routes` is the table of public paths and `openapi` their description; `create` and
 //!   `patch` check requests; `short_urls`, `list`, `tags`, `visits`, `domains` and `apps` serve one resource each;
@@ -30,6 +30,7 @@ mod compat;
 mod console;
 mod context;
 mod cors;
+mod extra_path;
 mod fields;
 mod orphans;
 mod page;

@@ -7,6 +7,7 @@ pub mod access_log;
 mod answer;
 mod apps;
 mod byte_ring;
+mod domain_redirects;
 pub mod events;
 pub mod fleet_view;
 pub mod geo;
@@ -32,6 +33,9 @@ pub use self::answer::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer, WriteFailure,
 };
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
+pub use self::domain_redirects::{
+    DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, PublishedRedirects,
+};
 pub use self::jobs::{Job, JobDone, JobKind, JobQueues};
 pub use self::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, HostCounts, LinksAnswer, ListQueues, ListRequest, PartsAnswer,
@@ -441,6 +445,8 @@ pub enum ToCore {
     Geo(Arc<GeoDatabase>),
     /// The new API keys.
     Keys(Arc<Keyring<App>>),
+    /// The new redirects of domains.
+    DomainRedirects(Arc<PublishedRedirects>),
     /// All cores have their links: accept clients.
     Open,
     /// Stop accepting, finish the requests in flight, then end.

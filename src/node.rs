@@ -54,7 +54,7 @@ use crate::services::api_keys;
 use crate::services::api_keys::file;
 use crate::services::certificates::{Certificates, Reload};
 use crate::startup::data_dir::{lock, store_exit};
-use crate::startup::domains::{domains_of, own_authorities, warn_of_hidden_links};
+use crate::startup::domains::own_authorities;
 use crate::startup::{files, preflight};
 
 /// Runs a node until a signal stops it. Blocks the calling thread.
@@ -142,12 +142,10 @@ impl Node {
         let mut store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;
         let joined = fleet::join(settings, &base, &store.writer, store.deliveries)?;
         let fleet::Joined { fleet, gateway, look_ups, view: fleet_view, expiry: fleet_expiry, source } = joined;
-        let (segments, recycled) = channel();
-        let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
+        let (sources, segments) = supply::start_replenisher(settings, &base, source, &mut supervisor)?;
         supply::start_host_lists(settings, &base, &mut supervisor)?;
         let apps = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
-        let domains = Arc::new(domains_of(settings, ends.bound.listening[0]));
-        warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
+        let (domains, domain_redirects) = supply::start_domains(settings, &base, &ends, &mut supervisor)?;
         let hub = event_log::start(settings, &base, &domains, (&mut store.lists, &store.visits), &mut supervisor)?;
         let announcement = announce(settings, &ends.bound.listening, ends.bound.admin_address, &domains);
         background::start_upkeep(settings, &base, &mut supervisor)?;
@@ -160,6 +158,7 @@ impl Node {
             fleet_view,
             allowances: store.allowances,
             apps,
+            domain_redirects,
             miss_limiter: miss_limiter(settings.limits.misses_per_second),
             reader: store.reader,
             pages: Arc::clone(&base.pages),
@@ -169,6 +168,7 @@ impl Node {
             mailboxes: base.mailboxes.clone(),
             clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),
+            nostat: nostat_of(settings),
             cores: Arc::clone(&base.core_stats),
             node: Arc::clone(&base.stats),
         };
@@ -280,6 +280,12 @@ impl Node {
     }
 }
 
+/// Returns the query parameter of requests that are no visits, for as long as the process lives: every connection
+/// compares it.
+fn nostat_of(settings: &Settings) -> &'static str {
+    settings.nostat.clone().leak()
+}
+
 /// Builds the description of the service that the API works with.
 ///
 /// # Errors
@@ -295,6 +301,8 @@ fn site(
     Ok(Site {
         own: own_authorities(domains, listening),
         default_ttl: settings.default_ttl,
+        trailing_slash: settings.paths.trailing_slash,
+        extra_path: settings.paths.extra_path,
         app_creates: settings.limits.creates_per_second,
         receipts: CreatorLinks::new(base.key.clone()),
         has_other_domains: !base.catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),

@@ -10,6 +10,7 @@ pub mod allowances;
 pub mod api_keys;
 pub mod certificates;
 pub mod events;
+pub mod domain_redirects;
 pub mod expiry;
 #[cfg(feature = "faults")]
 #[doc(hidden)]

@@ -148,6 +148,7 @@ const SKIPPED: &[&str] = &[
     "carom-data",
     "tests/data",
     "tests/npm/node_modules",
+    "tests/npm/web-client/node_modules",
     "fuzz/target",
     "fuzz/corpus",
     "fuzz/artifacts",

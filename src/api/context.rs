@@ -9,6 +9,7 @@ use super::caller::Caller;
 use super::public_pages::pictures::Pictures;
 use crate::bridge::handle::ServiceHandle;
 use carom_model::access::origins::CorsOrigins;
+use carom_model::destination::extra_path::ExtraPath;
 use carom_model::destination::long_url::Authority;
 use carom_model::link::creator_links::CreatorLinks;
 
@@ -23,6 +24,10 @@ pub struct Site {
     pub app_creates: u32,
     /// Creates and verifies the addresses of the pages that show created links.
     pub receipts: CreatorLinks,
+    /// True if links redirect with a slash behind their code.
+    pub trailing_slash: bool,
+    /// The treatment of requests with a path behind a code.
+    pub extra_path: ExtraPath,
     /// True if links of other domains than the default one existed at start.
     pub has_other_domains: bool,
     /// True if `GET /` serves the form that creates links.

@@ -27,11 +27,14 @@ use carom_http::forward;
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::{ClientKey, RequestOrigin};
 use carom_model::access::usage::Quota;
+use carom_model::domains::redirects::TargetKind;
 use carom_model::link::Link;
 use carom_model::link::rules::{RuleVisitor, VisitorPlace};
 use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
-use carom_model::redirect::{Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide};
-use carom_model::visits::record::LoggedKind;
+use carom_model::redirect::{
+    Decision, Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide,
+};
+use carom_model::visits::record::{LoggedKind, RequestPart};
 
 /// Returns the handler for the requests of a core that hyper serves.
 pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
@@ -66,7 +69,10 @@ impl Context {
         let methods = routes::methods_at(&path);
         match segments[..] {
             ["rest", ..] if methods.is_empty() => Problem::no_route().into_answer(),
-            _ if methods.is_empty() => self.orphan_page(&request, self.domain_of(&request), LoggedKind::Regular404),
+            _ if methods.is_empty() => match self.behind_code(&segments, &method) {
+                Some((code, extra)) => self.redirect_with(code, extra, &request).await,
+                None => self.orphan_page(&request, self.domain_of(&request), LoggedKind::Regular404),
+            },
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
             [""] if method == Method::POST => self.create_from_form(request).await,
             [""] => self.home(&request),
@@ -136,6 +142,7 @@ impl Context {
             ["v3", "events", "dead-letters"] => self.dead_letters().await.unwrap_or_else(Problem::into_answer),
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
             ["v3", "domains"] => self.list_domains(),
+            ["v3", "domains", "redirects"] => self.edit_domain_redirects(request).await,
             ["v3", "visits"] => self.all_visits().await,
             ["v3", "visits", "orphan"] => self.orphan_visits(&method, query).await,
             ["v3", "visits", "stats"] => self.visit_stats(query).await,
@@ -241,21 +248,37 @@ impl Context {
             return self.orphan_page(request, domain, LoggedKind::InvalidShortUrl);
         };
         let (code, lookup) = self.look_up_at(code, domain, request).await;
-        self.answer_lookup(request, domain, code, &lookup)
+        self.answer_lookup(request, domain, code, &lookup, TargetKind::InvalidShortUrl)
     }
 
     /// Returns the response to a request for a code whose look-up has ended. Counts the request, and records the visit.
+    /// `missing` is the kind of redirect that stands in for 404.
     pub(super) fn answer_lookup<B>(
         &self,
         request: &Request<B>,
         domain: Option<carom_model::domains::DomainIndex>,
         code: Code,
         lookup: &OwnedLookup,
+        missing: TargetKind,
     ) -> ApiResponse {
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
+        let redirects = self.services.domain_redirects();
+        let policies = Policies { blocked: blocked.as_deref(), redirects: &redirects };
         let is_head = request.method() != Method::GET;
         let decision = decide(&policies, domain, is_head, lookup.borrowed(), &mut self.client_of(request));
+        let is_missing = match lookup {
+            Lookup::Missing | Lookup::NotYetValid => true,
+            Lookup::Expired => redirects.hides_expired(),
+            _ => false,
+        };
+        let decision = match decision.response {
+            Response::DomainFallback(_) | Response::Notice(Notice::NotFound) if is_missing => {
+                Decision { response: policies.response_for(domain, Notice::NotFound, missing), ..decision }
+            }
+            _ => decision,
+        };
+        let decision =
+            if self.is_untracked(request) { Decision { visit: VisitKind::None, ..decision } } else { decision };
         self.services.note_response(&decision.response);
         let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
         let visitor = || self.services.visitor(field(header::USER_AGENT), field(header::REFERER));
@@ -277,8 +300,9 @@ impl Context {
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
                 let mut location = Vec::new();
-                let query = request.uri().query().filter(|_| policy.forward_query);
-                forward::push(&mut location, target, query.unwrap_or_default().as_bytes());
+                let query = request.uri().query().filter(|_| policy.forward_query).unwrap_or_default();
+                let query = self.forwarded_query(query);
+                forward::push(&mut location, target, query.as_bytes());
                 with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
             Response::DomainFallback(target) => uncached_redirect(target),
@@ -355,6 +379,7 @@ mod tests {
     use crate::api::context::Interfaces;
     use crate::bridge::handle::recording::testing::recording_handle;
     use carom_model::access::origins::CorsOrigins;
+    use carom_model::destination::extra_path::ExtraPath;
     use carom_model::link::creator_links::CreatorLinks;
     use carom_model::testing::redirects::{Case, any_case, kind_of};
     use carom_model::visits::{VisitReceiver, ring};
@@ -371,6 +396,8 @@ mod tests {
             default_ttl: None,
             app_creates: 0,
             receipts: CreatorLinks::new(CodeSecret::from_bytes([7; 32])),
+            trailing_slash: false,
+            extra_path: ExtraPath::Off,
             has_other_domains: false,
             has_form: false,
             interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },
@@ -392,7 +419,7 @@ mod tests {
             let mut request = Request::builder().method(method).uri("/abc").body(()).unwrap();
             request.extensions_mut().insert(RequestOrigin { address: case.client.address(), is_final: true });
             let code = Code::parse(b"abc").unwrap();
-            let answer = context.answer_lookup(&request, case.domain, code, &case.lookup);
+            let answer = context.answer_lookup(&request, case.domain, code, &case.lookup, TargetKind::InvalidShortUrl);
             let location = answer.headers().get(header::LOCATION).map(|value| value.to_str().unwrap());
             let (status, destination, visit, _) = case.outcome();
             prop_assert_eq!((answer.status().as_u16(), location.unwrap_or_default()), (status, &destination[..]));

@@ -51,6 +51,16 @@ impl Params {
         }
     }
 
+    /// Parses `itemsPerPage`: a whole number from 1 to `most`, or -1 for as many as a page may have.
+    pub(super) fn per_page(&mut self, most: usize) -> Option<usize> {
+        self.read("itemsPerPage", |text| {
+            let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+            let number = if text == "-1" { Some(most) } else { number };
+            let right = || format!("must be a whole number from 1 to {most}, or -1 for {most}");
+            number.filter(|number| (1..=most).contains(number)).ok_or_else(right)
+        })
+    }
+
     /// Parses a whole number from `least` to `most`.
     pub(super) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
         self.read(name, |text| {

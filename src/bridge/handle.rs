@@ -6,6 +6,7 @@
 
 mod batch;
 mod changes;
+mod domain_redirects;
 mod events;
 pub mod gather;
 mod jobs;
@@ -39,8 +40,9 @@ use crate::bridge::geo::GeoDatabase;
 use crate::bridge::reply::{Pause, Waiting};
 use crate::bridge::{
     AllowanceQueue, Answer, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ChangeAnswer, CreateAnswer, DeleteAnswer,
-    EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest, Mailboxes, Page,
-    PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, VisitsAnswer, WriterQueue,
+    DomainRedirectsQueue, EditsAnswer, JobQueues, LinkAnswer, ListQueues, ListRequest, LookupQueue, LookupRequest,
+    Mailboxes, Page, PageQueue, PageRequest, ReadRequest, ReaderQueue, Reply, TaskLookup, Ticket, ToCore, VisitsAnswer,
+    WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
@@ -50,6 +52,7 @@ use carom_model::access::registry::Keyring;
 use carom_model::access::usage::App;
 use carom_model::destination::hosts::{HostSet, host_of};
 use carom_model::domains::Domains;
+use carom_model::domains::redirects::{DomainRedirects, RedirectChanges};
 use carom_model::link::{Link, Origin};
 use carom_model::query::Filter;
 use carom_model::redirect::{Lookup, Response};
@@ -92,6 +95,8 @@ pub struct NodeContext {
     pub fleet_view: Option<Arc<FleetView>>,
     /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
+    /// Queue to the thread that manages the redirects of domains.
+    pub domain_redirects: DomainRedirectsQueue,
     /// The rate limit for misses and failed keys, which all cores share.
     pub miss_limiter: Arc<MissLimiter>,
     /// Queue to the thread that grants the visits of limited links.
@@ -104,6 +109,8 @@ pub struct NodeContext {
     pub clock: Clock,
     /// Creates in flight that have an idempotency key.
     pub pending_creates: PendingCreates,
+    /// The query parameter of requests that are no visits; empty for none.
+    pub nostat: &'static str,
     /// Counters of each core, the admin core's last.
     pub cores: Arc<[Arc<CoreStats>]>,
     /// Counters and alarms of the node.
@@ -180,6 +187,8 @@ pub struct ServiceHandle {
     geo: RefCell<Option<Arc<GeoDatabase>>>,
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
+    /// The redirects of domains for requests that find no link.
+    domain_redirects: RefCell<Arc<DomainRedirects>>,
     /// Codes that were taken, and are not needed after all. There are never more than links that are created at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
@@ -224,12 +233,14 @@ pub fn miss_limiter(misses_per_second: u32) -> Arc<MissLimiter> {
 impl ServiceHandle {
     /// Returns the handle of core `me`.
     pub fn new(me: CoreId, context: NodeContext, codes: Box<dyn FreshCodes>, recorders: Recorders) -> ServiceHandle {
+        let redirects = DomainRedirects::of(&context.domains, &RedirectChanges::default());
         ServiceHandle {
             me,
             context,
             blocked: RefCell::default(),
             geo: RefCell::default(),
             keys: RefCell::default(),
+            domain_redirects: RefCell::new(Arc::new(redirects)),
             waiting: RefCell::default(),
             creates: RefCell::default(),
             changes: RefCell::default(),

@@ -91,7 +91,7 @@ impl ListRequest {
     pub fn may_take_long(&self) -> bool {
         match self {
             ListRequest::Links(query, _) => !query.is_by_index(),
-            ListRequest::Tags(query, _) => query.with_visits,
+            ListRequest::Tags(query, _) => query.with_visits || query.field.is_by_visits(),
             ListRequest::Crawlable(..) => false,
             ListRequest::Counts(..)
             | ListRequest::Top { .. }

@@ -15,6 +15,7 @@ use super::answer::{
 };
 use super::apps::AppsAnswer;
 use super::events::EventAnswer;
+use super::domain_redirects::DomainRedirectsAnswer;
 use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,
@@ -177,6 +178,8 @@ answers! {
     Parts(PartsAnswer), parts;
     /// The result of a change of apps or keys.
     Apps(AppsAnswer), apps;
+    /// The result of a change of domain redirects.
+    DomainRedirects(DomainRedirectsAnswer), domain_redirects;
     /// A page of an export.
     Page(Page), pages;
     /// The latency quantiles of a core.

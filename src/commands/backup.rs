@@ -11,6 +11,7 @@ use crate::commands::data::inspect::{Each, Records, Report, inspect};
 use crate::commands::data::restore::{RestoreError, pass_over_codes, restore as restore_store};
 use crate::commands::offline::{print, settings_of};
 use crate::services::api_keys::file as apps_file;
+use crate::services::domain_redirects::file as domains_file;
 use crate::services::maintenance::backup::{ask, write_store};
 use crate::services::maintenance::progress::{Progress, rate};
 use crate::startup::code_secret;
@@ -48,7 +49,7 @@ pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
     let made = make_backup(dir, &settings);
     if made.is_err() {
         // The folder was empty or new, so these files are all from this command.
-        for name in [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME] {
+        for name in [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME, domains_file::FILE_NAME] {
             let _ = fs::remove_file(dir.join(name));
         }
         if is_new {
@@ -107,11 +108,13 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
     if let Some(key) = key_of(settings, &fingerprint)? {
         keep_file(dir, code_secret::FILE_NAME, format!("{key}\n").as_bytes(), &mut files)?;
     }
-    let apps = settings.data_dir.join(apps_file::FILE_NAME);
-    match fs::read(&apps) {
-        Ok(text) => keep_file(dir, apps_file::FILE_NAME, &text, &mut files)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(incomplete(&format!("{}: {error}", apps.display()))),
+    for name in [apps_file::FILE_NAME, domains_file::FILE_NAME] {
+        let path = settings.data_dir.join(name);
+        match fs::read(&path) {
+            Ok(text) => keep_file(dir, name, &text, &mut files)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(incomplete(&format!("{}: {error}", path.display()))),
+        }
     }
     let has_key = files.contains_key(code_secret::FILE_NAME);
     let report = look(&mut OfFile(dir)).map_err(|error| incomplete(&error))?;
@@ -296,7 +299,8 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
             .with_remedy("use another backup")
     };
     for (name, expected) in &manifest.files {
-        if ![STORE_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME].contains(&name.as_str()) {
+        if ![STORE_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME, domains_file::FILE_NAME].contains(&name.as_str())
+        {
             return Err(damaged(MANIFEST_FILE, &format!("lists {name:?}, which is not a file of a backup")));
         }
         let path = dir.join(name);
@@ -348,7 +352,8 @@ fn read_manifest(dir: &Path) -> Result<Manifest, Exit> {
 }
 
 /// Names that a restore creates in a data directory, and which must not exist before.
-const RESTORED: [&str; 6] = ["links", "links.new", "visits", "visit-log", apps_file::FILE_NAME, code_secret::FILE_NAME];
+const RESTORED: [&str; 7] =
+    ["links", "links.new", "visits", "visit-log", apps_file::FILE_NAME, domains_file::FILE_NAME, code_secret::FILE_NAME];
 
 /// Restores a backup into a data directory; with `revoke_keys`, all its API keys are revoked.
 ///
@@ -449,7 +454,7 @@ fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Repo
     };
     // The key comes last: an interrupted restore has no key, and no node starts without one.
     fs::rename(new, data_dir.join("links")).map_err(|error| incomplete(&error))?;
-    for name in [apps_file::FILE_NAME, code_secret::FILE_NAME] {
+    for name in [apps_file::FILE_NAME, domains_file::FILE_NAME, code_secret::FILE_NAME] {
         if manifest.files.contains_key(name) {
             let bytes = fs::read(dir.join(name)).map_err(|error| incomplete(&error))?;
             keep(data_dir, name, &bytes)?;

@@ -1,6 +1,7 @@
 //! The mail of a core: messages of services and other cores, and what the core does with each.
 
 use std::io;
+use std::sync::Arc;
 
 use super::run_loop::{Core, CoreEvent};
 use super::shard::Shard;
@@ -63,6 +64,13 @@ impl Core {
             ToCore::Identity(identity) => self.work.tls.take(identity),
             ToCore::Geo(geo) => services.take_geo(geo),
             ToCore::Keys(keys) => services.take_keys(keys),
+            ToCore::DomainRedirects(published) => {
+                redirects.domain_redirects = Arc::clone(&published.redirects);
+                services.take_domain_redirects(Arc::clone(&published.redirects));
+                if let Some((ticket, answer)) = published.pass() {
+                    services.context().mailboxes.answer(ticket, answer);
+                }
+            }
             ToCore::CodesReady => services.wake_code_waiters(),
             ToCore::Lend(ticket) => services.context().mailboxes.answer(ticket, LentCodes(services.lend_codes())),
             ToCore::Report(ticket) => {

@@ -28,6 +28,7 @@ use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
 use carom_http::RedirectRequest;
 use carom_http::head::all_of;
 use carom_model::clients::forwarded::{Field, Trust};
+use carom_model::domains::redirects::DomainRedirects;
 use carom_model::link::Link;
 use carom_model::redirect::{BorrowedLookup, Decision, Lookup, MissLimit, Policies, decide};
 use carom_telemetry::stats::CoreStats;
@@ -80,6 +81,8 @@ pub(super) struct Redirects {
     /// Response writers: the first for plain connections, the second for TLS (see [`Conn::scheme_index`]).
     pub(super) answers: [Answers; 2],
     pub(super) hosts: HostRouter,
+    /// The redirects of domains for requests that find no link.
+    pub(super) domain_redirects: Arc<DomainRedirects>,
     pub(super) latencies: CoreLatencies,
     services: Rc<ServiceHandle>,
     pub(super) stats: Arc<CoreStats>,
@@ -106,6 +109,7 @@ impl Redirects {
             forwarded: HashMap::new(),
             answers,
             hosts: HostRouter::new(&context.domains),
+            domain_redirects: services.domain_redirects(),
             latencies: CoreLatencies::new(),
             services: Rc::clone(services),
             stats: Arc::clone(&context.cores[services.core().index()]),
@@ -132,7 +136,7 @@ impl Redirects {
         let data = self.data.as_mut().expect("only cores with a shard have redirects");
         name_client(&self.trust, conn, request, head);
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
+        let policies = Policies { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
         let (decision, code) = if (ConnClient { conn, services: &self.services }).is_limited() {
             (Decision::limited(), request.code)
         } else {
@@ -270,7 +274,7 @@ impl Redirects {
     /// Decides on the result of a look-up, writes the response, and records it.
     fn respond(&mut self, conn: &mut Conn, pending: PendingLookup, found: BorrowedLookup<'_>, now: &Now) {
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
+        let policies = Policies { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
         let PendingLookup { request, domain, code, since, visitor, ref visit, asked_storage, .. } = pending;
         let is_absent = matches!(found, Lookup::Missing | Lookup::Unconfirmed);
         let mut client = ConnClient { conn, services: &self.services };

@@ -105,7 +105,8 @@ impl Work {
             (false, false) => Connection::for_redirects(),
         };
         let ConnectionLimits { head_len: head, body_len: body, requests, queued_len, .. } = self.limits;
-        let mut machine = machine.within(Bounds { head, body, requests, stream_paths: STREAM_PATHS });
+        let nostat = self.services.context().nostat;
+        let mut machine = machine.within(Bounds { head, body, requests, stream_paths: STREAM_PATHS, nostat });
         if self.draining {
             machine.close_after_next();
         }

@@ -70,6 +70,6 @@ pub(super) fn names_of_admin(settings: &Settings) -> Vec<String> {
 
 /// Returns the APIs that the public listeners serve.
 pub(super) fn interfaces(api: &Api) -> Interfaces {
-    let Api { shlink, bitly, yourls, yourls_jsonp, cors: _ } = *api;
+    let Api { shlink, bitly, yourls, yourls_jsonp, cors: _, shlink_strict: _ } = *api;
     Interfaces { shlink, bitly, yourls, yourls_jsonp }
 }

@@ -1,9 +1,10 @@
 //! Starts the services that supply the cores: fresh codes, links that are not in memory, host lists and API keys.
 
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Sender, channel};
 
 use carom_model::access::registry::Registry;
+use carom_model::domains::Domains;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Residency, Settings};
 use carom_shards::{CodeSpace, GeneratedCode};
@@ -11,13 +12,17 @@ use carom_store::ids::IdTable;
 use carom_telemetry::alarms::Alarm;
 
 use super::base::Base;
+use super::cores::CoreEnds;
 use super::supervisor::{Phase, Supervisor, thread_exit};
 use super::{fleet, lists};
-use crate::bridge::{AppsQueue, LookupQueue};
+use crate::bridge::{AppsQueue, DomainRedirectsQueue, LookupQueue};
 use crate::services::api_keys::{self, AppsSetup};
+use crate::services::domain_redirects::{self, DomainRedirectsSetup};
 use crate::services::host_lists::ListKind;
 use crate::services::ids::{self, CodeSource, FleetSource, ReplenisherSetup};
 use crate::services::readers::link_fetchers::{self, FetcherSetup};
+use crate::startup::data_dir::{self, store_exit};
+use crate::startup::domains::{domains_of, warn_of_hidden_links};
 
 /// Starts the threads that read links for cores that do not hold them; `None` if every link is in memory.
 ///
@@ -44,7 +49,7 @@ pub(super) fn start_fetchers(
     Ok(Some(queue))
 }
 
-/// Starts the thread that prepares segments of codes, and returns the source of each core.
+/// Starts the thread that prepares segments of codes. Returns the source of each core, and the way for codes to reuse.
 ///
 /// # Errors
 /// If the id table cannot be opened, or the operating system refuses a thread.
@@ -52,9 +57,9 @@ pub(super) fn start_replenisher(
     settings: &Settings,
     base: &Base,
     fleet: Option<FleetSource>,
-    recycled: Receiver<Vec<GeneratedCode>>,
     supervisor: &mut Supervisor,
-) -> Result<Vec<CodeSource>, Exit> {
+) -> Result<(Vec<CodeSource>, Sender<Vec<GeneratedCode>>), Exit> {
+    let (segments, recycled) = channel();
     let (ids, moved) = IdTable::open(&settings.data_dir.join("ids"))
         .map_err(|error| Exit::new(Reason::DataNotWritable, error.to_string()))?;
     if let Some(moved) = moved {
@@ -76,7 +81,7 @@ pub(super) fn start_replenisher(
     let sources = std::mem::take(&mut replenisher.sources);
     assert_eq!(sources.len(), base.cores.get(), "each core has one source of codes");
     supervisor.register(Phase::Upkeep, "replenisher", move || replenisher.stop());
-    Ok(sources)
+    Ok((sources, segments))
 }
 
 /// Starts the threads that keep the allow list and the block list.
@@ -89,6 +94,32 @@ pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mu
     let block = lists::start(ListKind::Block, settings, &settings.block, &base.mailboxes, &base.stats)?;
     supervisor.register(Phase::Upkeep, "block list", move || block.stop());
     Ok(())
+}
+
+/// Starts the thread that keeps the redirects of domains. Returns the domains, and the queue to the thread.
+///
+/// # Errors
+/// If the store, the changes in the data directory or the certificates of Redis cannot be used, or the operating system
+/// refuses a thread.
+pub(super) fn start_domains(
+    settings: &Settings,
+    base: &Base,
+    ends: &CoreEnds,
+    supervisor: &mut Supervisor,
+) -> Result<(Arc<Domains>, DomainRedirectsQueue), Exit> {
+    let domains = Arc::new(domains_of(settings, ends.bound.listening[0]));
+    warn_of_hidden_links(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
+    let (queue, thread) = domain_redirects::start(DomainRedirectsSetup {
+        data_dir: settings.data_dir.clone(),
+        domains: Arc::clone(&domains),
+        changes: data_dir::domain_redirects(&settings.data_dir)?,
+        redis: fleet::redis(settings)?.map(|(redis, _)| redis),
+        mailboxes: base.mailboxes.clone(),
+        stats: Arc::clone(&base.stats),
+    })
+    .map_err(|error| thread_exit("the thread of domain redirects", &error))?;
+    supervisor.register_threads(Phase::Queues, "domain redirects", vec![thread]);
+    Ok((domains, queue))
 }
 
 /// Starts the thread that keeps API keys. `is_unsure`: the fleet may know keys that this node has not heard of.

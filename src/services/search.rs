@@ -15,6 +15,7 @@ mod held;
 mod keeping;
 mod list;
 mod ngram_filters;
+mod ordered_scan;
 mod part;
 pub mod query_workers;
 mod rank_index;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use carom_model::access::registry::Registry;
+use carom_model::domains::redirects::RedirectChanges;
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
 use carom_shards::{Code, CodeSecret};
@@ -11,6 +12,7 @@ use carom_store::lock::{DataLock, LockError};
 
 use super::{code_secret, logging};
 use crate::services::api_keys::file::{self, FILE_NAME, FileError};
+use crate::services::domain_redirects::file::{self as domains_file, DomainsFileError};
 use crate::services::maintenance::index_builder;
 
 /// Reads all API keys of a data directory.
@@ -29,6 +31,23 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
         FileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what)
             .with_remedy(format!("restore {FILE_NAME} from a backup; deleting the file would lose all keys")),
     }
+}
+
+/// Reads the redirects of domains that the API has changed.
+///
+/// # Errors
+/// If the file cannot be read or is malformed.
+pub fn domain_redirects(data_dir: &Path) -> Result<RedirectChanges, Exit> {
+    domains_file::read(data_dir).map_err(|error| {
+        let name = domains_file::FILE_NAME;
+        let what = format!("the redirects in {} cannot be used: {error}", data_dir.join(name).display());
+        match error {
+            DomainsFileError::Io(_) => Exit::new(Reason::DataNotWritable, what),
+            DomainsFileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what).with_remedy(format!(
+                "restore {name} from a backup, or delete it: domains then have the redirects of domains.serve"
+            )),
+        }
+    })
 }
 
 /// Locks the data directory for this process.

@@ -230,7 +230,12 @@ fn list_limits() -> Rows {
             time(carom_limits::SEARCH_TIME_MAX),
         ),
         ("Time for one page otherwise", time(carom_limits::LIST_TIME_MAX)),
-        ("Links that can be sorted by long URL, title or visits", number(carom_limits::LIST_SORTED_MAX as u64)),
+        ("Links that are sorted at once by long URL, title or visits", number(carom_limits::LIST_SORTED_MAX as u64)),
+        (
+            "Time for one page of a longer list by long URL, title or visits",
+            time(carom_limits::SEARCH_TIME_MAX * carom_limits::LIST_ORDER_TIME_FACTOR),
+        ),
+        ("Links of all tags that can be sorted by visits", number(carom_limits::TAGS_SORTED_LINKS_MAX)),
     ]
 }
 

@@ -152,7 +152,12 @@ const calls = {
   },
   editDomainRedirects: async () => {
     const domain = (await client.listDomains()).data[0].domain;
-    redirects(await client.editDomainRedirects({ domain, baseUrlRedirect: `${longUrl}/home` }));
+    const changed = await client.editDomainRedirects({ domain, baseUrlRedirect: `${longUrl}/home` });
+    redirects(changed);
+    assert.equal(changed.baseUrlRedirect, `${longUrl}/home`);
+    const removed = await client.editDomainRedirects({ domain, baseUrlRedirect: null, regular404Redirect: `${longUrl}/404` });
+    assert.deepEqual([removed.baseUrlRedirect, removed.regular404Redirect], [null, `${longUrl}/404`]);
+    assert.deepEqual((await client.listDomains()).data[0].redirects, removed);
   },
   mercureInfo: async () => {
     // Shlink without a Mercure hub answers with this error, which clients expect.

@@ -79,11 +79,13 @@ pub struct Bounds {
     pub requests: u32,
     /// The one path that accepts a body of any length, for as long as it makes progress. Empty if none does.
     pub stream_paths: &'static [&'static str],
+    /// A query parameter with which a request is no visit, so that it leaves the fast path. Empty for none.
+    pub nostat: &'static str,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0, stream_paths: &[] }
+        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0, stream_paths: &[], nostat: "" }
     }
 }
 
@@ -249,7 +251,7 @@ impl Connection {
         // The number of heads does not wrap on a connection that limits it.
         self.last |= self.bounds.requests > 0 && self.heads + 1 >= self.bounds.requests;
         if self.mode == Mode::Fast {
-            if let Some(request) = fast_request(&head, input, self.last) {
+            if let Some(request) = fast_request(&head, input, self.last, self.bounds.nostat) {
                 self.scan = HeadScan::default();
                 self.heads = self.heads.wrapping_add(1);
                 return Step { consumed: end, action: Action::Lookup(request) };

@@ -83,15 +83,20 @@ pub fn peek_host(bytes: &[u8]) -> &[u8] {
 }
 
 /// Returns the request of a head that the fast path answers; `None` for any other. `is_last`: the connection ends after
-/// it in any case.
+/// it in any case. `nostat`: a query parameter of requests that hyper answers, because they are no visits.
 #[inline]
-pub(crate) fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool) -> Option<RedirectRequest> {
+pub(crate) fn fast_request(head: &Head<'_>, bytes: &[u8], is_last: bool, nostat: &str) -> Option<RedirectRequest> {
     if head.is_unusual || !head.is_http11 || head.method == Method::Other {
         return None;
     }
     let path = head.target.strip_prefix(b"/")?;
     let (path, query) = match memchr::memchr2(b'?', b'#', path) {
-        Some(end) if path[end] == b'?' => (&path[..end], query_span(head, end + 2)?),
+        Some(end) if path[end] == b'?' => {
+            if !nostat.is_empty() && has_parameter(&path[end + 1..], nostat) {
+                return None;
+            }
+            (&path[..end], query_span(head, end + 2)?)
+        }
         Some(_) => return None,
         None => (path, Span::default()),
     };
@@ -137,6 +142,22 @@ fn query_span(head: &Head<'_>, begin: usize) -> Option<Span> {
     Some(Span { at: u16::try_from(method_len + begin).ok()?, len: u16::try_from(query.len()).ok()? })
 }
 
+/// True if a query has a parameter with this name, with or without a value.
+pub fn has_parameter(query: &[u8], name: &str) -> bool {
+    query.split(|byte| *byte == b'&').any(|pair| is_named(pair, name))
+}
+
+/// Returns a query without the parameters of this name.
+pub fn without_parameter(query: &str, name: &str) -> String {
+    let others: Vec<&str> = query.split('&').filter(|pair| !is_named(pair.as_bytes(), name)).collect();
+    others.join("&")
+}
+
+/// True if a pair of a query has this name.
+fn is_named(pair: &[u8], name: &str) -> bool {
+    pair.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'='))
+}
+
 /// Returns the value of the first field with this name, in lower case, in the bytes of a head; empty if it is missing.
 pub fn first_of<'h>(head: &'h [u8], name: &str) -> &'h [u8] {
     let mut rest = head;
@@ -157,6 +178,18 @@ pub fn first_of<'h>(head: &'h [u8], name: &str) -> &'h [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parameters_are_found_and_removed_by_name() {
+        for query in ["nostat", "nostat=", "a=1&nostat=true", "nostat&a"] {
+            assert!(has_parameter(query.as_bytes(), "nostat"), "{query}");
+        }
+        for query in ["", "nostats", "a=nostat", "Nostat", "xnostat=1", "a&b=1"] {
+            assert!(!has_parameter(query.as_bytes(), "nostat"), "{query}");
+            assert_eq!(without_parameter(query, "nostat"), query);
+        }
+        assert_eq!(without_parameter("a=1&nostat&b=&nostat=2", "nostat"), "a=1&b=");
+    }
 
     #[test]
     fn the_first_field_of_a_name_is_found() {

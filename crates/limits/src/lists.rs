@@ -11,6 +11,9 @@ pub const LIST_PER_PAGE: usize = 10;
 /// Maximum number of tags on a page, and the default. Clients of Shlink expect all of them at once.
 pub const TAGS_PER_PAGE_MAX: usize = 10_000;
 
+/// Maximum number of links whose visits one request adds up to sort tags by visits: half a second.
+pub const TAGS_SORTED_LINKS_MAX: u64 = 50_000;
+
 /// Maximum number of tags whose links are counted: 10 MB of memory. A service with more uses tags for something else
 /// than lists.
 pub const TAGS_COUNTED_MAX: usize = 100_000;
@@ -66,6 +69,10 @@ pub const SEARCH_REPLAYED_MAX: usize = 500_000;
 
 /// Minimum memory for search signatures, in bytes: enough for some 80,000 links.
 pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
+
+/// A page in an order without an index, of a list that is too long to sort, takes up to this many times
+/// [`SEARCH_TIME_MAX`]: two seconds, in which a node reads some million links.
+pub const LIST_ORDER_TIME_FACTOR: u32 = 8;
 
 /// Maximum number of links that are sorted for one page, in an order without an index: 30 ms.
 pub const LIST_SORTED_MAX: usize = 2_500;

@@ -3,6 +3,8 @@
 //! A link belongs to one domain. The default domain is the host of the base URL. Until other domains are configured, it
 //! serves every request. From then on the `Host` of a request decides which links it reaches.
 
+pub mod redirects;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -87,8 +89,10 @@ impl fmt::Display for DomainName {
 pub struct Targets {
     /// The target of `/`.
     pub home: Option<String>,
+    /// The target of paths that cannot be short URLs.
+    pub regular_404: Option<String>,
     /// The target of codes that do not exist.
-    pub not_found: Option<String>,
+    pub invalid_short_url: Option<String>,
     /// The target of expired links.
     pub expired: Option<String>,
 }
@@ -141,6 +145,7 @@ pub struct Domains {
     fallback: bool,
     unknown_host: UnknownHost,
     is_strict: bool,
+    hides_expired: bool,
 }
 
 impl Domains {
@@ -157,7 +162,19 @@ impl Domains {
         by_name.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let others = all.iter().skip(1).map(|domain| Some(domain.name.id()));
         let ids = std::iter::once(None).chain(others).collect();
-        Domains { all, ids, by_name, fallback, unknown_host, is_strict: !serve.is_empty() }
+        let is_strict = !serve.is_empty();
+        Domains { all, ids, by_name, fallback, unknown_host, is_strict, hides_expired: false }
+    }
+
+    /// Sets whether expired links get the response of missing ones.
+    #[must_use]
+    pub fn hiding_expired(self, hides_expired: bool) -> Domains {
+        Domains { hides_expired, ..self }
+    }
+
+    /// True if expired links get the response of missing ones.
+    pub fn hides_expired(&self) -> bool {
+        self.hides_expired
     }
 
     /// Returns all domains, the default one first.

@@ -232,8 +232,10 @@ pub enum Reuse {
     Never,
     /// An equivalent link that was used within the reuse window. Requires a window in the settings and an issued code.
     Recent,
-    /// Any equivalent link; for a chosen slug, the link with that slug.
+    /// The newest equivalent link, whatever its code.
     Any,
+    /// The link with the chosen slug, if it is equivalent.
+    OfSlug,
 }
 
 #[cfg(test)]

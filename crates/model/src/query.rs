@@ -286,8 +286,15 @@ pub struct Cursor {
     pub seen: u64,
 }
 
+/// Bytes of a link's sort key that order a list without an index; links with equal ones follow each other by age. A
+/// cursor has them, in an address.
+pub const SORT_KEY_LEN_MAX: usize = 512;
+
+/// Longest cursor, in characters.
+const CURSOR_LEN_MAX: usize = 2 * (SORT_KEY_LEN_MAX + PLACE_MS_LEN + CODE_KEY_LEN_MAX + 32);
+
 /// The last position of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Behind {
     /// A position by age, in lists ordered by creation time.
     Place(LinkPosition),
@@ -295,6 +302,8 @@ pub enum Behind {
     Code(Code),
     /// A number of links, in lists that are sorted for each page.
     Count(u64),
+    /// A sort key of at most [`SORT_KEY_LEN_MAX`] bytes and a position by age, in longer lists without an index.
+    Key(Box<[u8]>, LinkPosition),
 }
 
 impl Cursor {
@@ -317,14 +326,21 @@ impl Cursor {
                 bytes.push(b'n');
                 bytes.extend_from_slice(&count.to_be_bytes());
             }
+            Behind::Key(key, place) => {
+                assert!(key.len() <= SORT_KEY_LEN_MAX, "the cursor would not be read back");
+                bytes.push(b'k');
+                bytes.extend_from_slice(&(key.len() as u16).to_be_bytes());
+                bytes.extend_from_slice(key);
+                bytes.extend_from_slice(&place.to_bytes());
+            }
         }
         HEXLOWER.encode(&bytes)
     }
 
     /// Decodes a text from [`Cursor::to_text`] for a list with that key and order; `None` for anything else.
     pub fn from_text(text: &str, list_key: u64, field: OrderField) -> Option<Cursor> {
-        // None that was given has more digits.
-        let bytes = (text.len() <= 256).then(|| HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()).flatten()?;
+        let bytes =
+            (text.len() <= CURSOR_LEN_MAX).then(|| HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()).flatten()?;
         let (&form, rest) = bytes.split_first()?;
         let (key, rest) = number(rest)?;
         let (page, rest) = number(rest)?;
@@ -335,6 +351,12 @@ impl Cursor {
             (b'c', OrderField::ShortCode) => Behind::Code(Code::from_key(rest).ok()?),
             (b'n', field) if field != OrderField::DateCreated => {
                 Behind::Count(number(rest).filter(|(_, rest)| rest.is_empty())?.0)
+            }
+            (b'k', field) if !matches!(field, OrderField::DateCreated | OrderField::ShortCode) => {
+                let (len, rest) = rest.split_first_chunk::<2>()?;
+                let len = usize::from(u16::from_be_bytes(*len));
+                let (key, place) = rest.split_at_checked(len).filter(|_| len <= SORT_KEY_LEN_MAX)?;
+                Behind::Key(key.into(), LinkPosition::from_bytes(place)?)
             }
             _ => return None,
         };
@@ -371,6 +393,17 @@ pub enum TagField {
     Tag,
     /// The number of links with the tag.
     Links,
+    /// The number of visits of these links.
+    Visits,
+    /// The number of visits of these links without bots.
+    NonBotVisits,
+}
+
+impl TagField {
+    /// True if the visits of all tags must be known to sort them.
+    pub fn is_by_visits(self) -> bool {
+        matches!(self, TagField::Visits | TagField::NonBotVisits)
+    }
 }
 
 /// A query for a page of tags.
@@ -431,6 +464,8 @@ pub enum ListFailure {
 pub enum TagsFailure {
     /// More tags exist than are counted.
     TooManyTags,
+    /// The tags have too many links to sort them by visits.
+    TooManyToSort,
     /// The counting after the start is still in progress.
     Counting,
     /// An index or a record cannot be read. The cause was logged.
@@ -471,6 +506,7 @@ mod tests {
                 (Behind::Place(place), OrderField::DateCreated),
                 (Behind::Code(place.code), OrderField::ShortCode),
                 (Behind::Count(ms), OrderField::Title),
+                (Behind::Key(text.repeat(8).as_bytes().into(), place), OrderField::LongUrl),
             ] {
                 let cursor = Cursor { behind, page, seen };
                 let text = cursor.to_text(key);

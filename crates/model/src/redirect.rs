@@ -11,7 +11,8 @@ use std::sync::Arc;
 use carom_shards::{MapEntry, Phase, Policy, RedirectStatus};
 
 use crate::destination::hosts::{HostSet, host_of};
-use crate::domains::{DomainIndex, Domains, UnknownHost};
+use crate::domains::redirects::{DomainRedirects, TargetKind};
+use crate::domains::{DomainIndex, UnknownHost};
 use crate::link::Link;
 use crate::link::rules::RuleVisitor;
 
@@ -222,8 +223,8 @@ pub trait MissLimit {
 pub struct Policies<'p> {
     /// The hosts that no link may redirect to; `None` without a block list.
     pub blocked: Option<&'p HostSet>,
-    /// The domains of the service.
-    pub domains: &'p Domains,
+    /// The redirects of the domains for requests that find no link.
+    pub redirects: &'p DomainRedirects,
 }
 
 impl<'p> Policies<'p> {
@@ -233,18 +234,23 @@ impl<'p> Policies<'p> {
         self.blocked.is_some_and(|hosts| hosts.has(host_of(target)))
     }
 
-    /// Returns the fallback of a domain for this notice, or the notice if the domain has none. `domain` is `None` if
-    /// the service does not serve the host of the request.
+    /// Returns the fallback of a domain for this notice on a short URL, or the notice if the domain has none. `domain`
+    /// is `None` if the service does not serve the host of the request.
     pub fn response_at(&self, domain: Option<DomainIndex>, notice: Notice) -> Response<'p> {
+        self.response_for(domain, notice, TargetKind::InvalidShortUrl)
+    }
+
+    /// Like [`Policies::response_at`], with the kind of redirect that stands in for 404.
+    pub fn response_for(&self, domain: Option<DomainIndex>, notice: Notice, missing: TargetKind) -> Response<'p> {
         let fallback = match (domain, notice) {
-            (None, Notice::NotFound) if self.domains.unknown_host() == UnknownHost::Misdirected => {
+            (None, Notice::NotFound) if self.redirects.unknown_host() == UnknownHost::Misdirected => {
                 return Response::Notice(Notice::Misdirected);
             }
-            (Some(place), Notice::NotFound) => &self.domains.at(place).targets.not_found,
-            (Some(place), Notice::Gone) => &self.domains.at(place).targets.expired,
-            _ => &None,
+            (Some(place), Notice::NotFound) => self.redirects.at(place).of(missing),
+            (Some(place), Notice::Gone) => self.redirects.at(place).of(TargetKind::Expired),
+            _ => None,
         };
-        fallback.as_deref().map_or(Response::Notice(notice), Response::DomainFallback)
+        fallback.map_or(Response::Notice(notice), Response::DomainFallback)
     }
 }
 
@@ -259,6 +265,7 @@ impl<'p> Policies<'p> {
 /// 3. A link to a blocked host gets the notice of that, and counts as no visit.
 /// 4. A redirect is a visit of the link, and 404 a visit without a link. HEAD is no visit.
 /// 5. For 404 and 410 the fallback of the domain takes the place of the page.
+/// 6. If expired links are hidden, each is a missing one to these rules.
 #[inline]
 pub fn decide<'a>(
     policies: &Policies<'a>,
@@ -282,6 +289,12 @@ pub fn decide<'a>(
         // A guess is a guess, even while it is not known whether it hits.
         Lookup::Missing | Lookup::NotYetValid | Lookup::Unconfirmed if client.misses_too_often() => {
             return Decision::limited();
+        }
+        Lookup::Expired if policies.redirects.hides_expired() => {
+            if client.misses_too_often() {
+                return Decision::limited();
+            }
+            Notice::NotFound
         }
         Lookup::Missing | Lookup::NotYetValid => Notice::NotFound,
         Lookup::Expired => Notice::Gone,
@@ -366,6 +379,20 @@ mod tests {
             prop_assert_eq!(visit, expected);
             prop_assert_eq!(!location.is_empty(), (300..400).contains(&status));
         }
+    }
+
+    #[test]
+    fn hidden_expired_links_are_missing_ones() {
+        let domains = three_domains().hiding_expired(true);
+        let outcome = |lookup, client: TestClient| {
+            let (domain, domains) = (Some(DomainIndex::default()), domains.clone());
+            Case { lookup, is_blocked: false, is_head: false, client, domain, domains }.outcome()
+        };
+        let no_misses_left = TestClient { has_no_misses_left: true, ..TestClient::default() };
+        for client in [TestClient::default(), no_misses_left] {
+            assert_eq!(outcome(Lookup::Expired, client), outcome(Lookup::Missing, client));
+        }
+        assert_eq!(outcome(Lookup::Expired, TestClient::default()).0, 404);
     }
 
     #[test]

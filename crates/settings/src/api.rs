@@ -19,6 +19,8 @@ pub struct Api {
     pub yourls_jsonp: bool,
     /// Origins of web pages that may call the REST API.
     pub cors: CorsOrigins,
+    /// True to behave like Shlink where carom differs.
+    pub shlink_strict: bool,
 }
 
 /// An item of `api.compat`.
@@ -64,6 +66,7 @@ impl Checker<'_> {
     /// Returns the APIs to serve; `None` if a setting is invalid.
     pub(super) fn api(&mut self) -> Option<Api> {
         let jsonp = self.one(Key::ApiYourlsJsonp, value::boolean);
+        let shlink_strict = self.one(Key::ApiShlinkStrict, value::boolean);
         let named = self.list(Key::ApiCompat, RIGHT, interface).map(|named| {
             if let Some((_, source)) = named.iter().find(|(one, _)| *one == Interface::Off).filter(|_| named.len() > 1)
             {
@@ -82,6 +85,7 @@ impl Checker<'_> {
             yourls: has(Interface::Yourls),
             yourls_jsonp: jsonp?,
             cors,
+            shlink_strict: shlink_strict?,
         })
     }
 

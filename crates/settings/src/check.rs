@@ -18,6 +18,7 @@ use super::raw::Raw;
 use super::redis_url;
 use super::value::hosts::host_name;
 use super::value::{self, Written, domains, logs, quantities};
+use super::visits::parameter;
 use super::{FleetSettings, Settings};
 
 /// Parses the raw settings and collects their mistakes.
@@ -62,11 +63,13 @@ impl<'a> Checker<'a> {
         let events = self.events();
         self.events_of_visits(events.as_ref(), visits.map(|visits| visits.is_on));
         let geo_file = self.one(Key::GeoFile, value::path);
+        let nostat = self.one(Key::VisitsNostatParameter, parameter);
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
             return None;
         }
-        let links = links?;
+        let (links, api) = (links?, api?);
+        let lasts = api.shlink_strict && !self.is_set(Key::LinksDefaultTtl); // As in Shlink.
         Some(Settings {
             data_dir: data_dir?,
             listen: listeners.public?.into_iter().map(|(address, _)| address).collect(),
@@ -82,7 +85,8 @@ impl<'a> Checker<'a> {
             residency: links.residency,
             search_memory: links.search_memory,
             dedupe: links.dedupe,
-            default_ttl: links.default_ttl,
+            default_ttl: links.default_ttl.filter(|_| !lasts),
+            paths: links.paths,
             expiry: links.expiry,
             allow,
             block,
@@ -96,11 +100,12 @@ impl<'a> Checker<'a> {
             log_format: log_format?,
             access_log: access_log?,
             pages: pages?,
-            api: api?,
+            api,
             bypass: bypass?,
             visits: visits?,
             events: events?,
             geo_file,
+            nostat: nostat?,
             exposed,
             sources: self.sources.clone(),
         })

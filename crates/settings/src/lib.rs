@@ -54,8 +54,18 @@ use crate::access_log::terms::AccessLog;
 use crate::events::EventSettings;
 use crate::visits::VisitSettings;
 use carom_model::clients::forwarded::Trust;
+use carom_model::destination::extra_path::ExtraPath;
 use carom_model::destination::hosts::HostPattern;
 use carom_model::domains::{Domain, UnknownHost};
+
+/// The treatment of requests with more than a code in their path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LinkPaths {
+    /// True if links redirect with a slash behind their code.
+    pub trailing_slash: bool,
+    /// The treatment of a path behind a code.
+    pub extra_path: ExtraPath,
+}
 
 /// The settings of a node, valid and consistent.
 #[derive(Clone, PartialEq, Debug)]
@@ -90,6 +100,8 @@ pub struct Settings {
     pub dedupe: Option<Duration>,
     /// Default lifetime of a link without an explicit expiry; `None` for no expiry.
     pub default_ttl: Option<Duration>,
+    /// The treatment of requests with more than a code in their path.
+    pub paths: LinkPaths,
     /// The treatment of expired links.
     pub expiry: ExpirySettings,
     /// The allow list of destination hosts, for new links.
@@ -126,6 +138,8 @@ pub struct Settings {
     pub events: EventSettings,
     /// The file with locations of addresses.
     pub geo_file: Option<PathBuf>,
+    /// The query parameter of requests that are no visits; empty for none.
+    pub nostat: String,
     /// Mistakes to report if no API key exists: listeners that other machines can reach.
     exposed: Vec<Problem>,
     sources: [ValueSource; SETTINGS.len()],

@@ -43,7 +43,7 @@ const TABLES: &[&[Setting]] = &[
 ];
 
 /// All settings. Those at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 101] = joined();
+pub static SETTINGS: [Setting; 105] = joined();
 
 /// Returns the rows of all tables, one after another. The compiler runs it, and fails if [`SETTINGS`] has another
 /// length.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use carom_model::access::origins::CorsOrigins;
+use carom_model::domains::redirects::TargetKind;
 use proptest::prelude::*;
 
 use super::*;
@@ -199,7 +200,7 @@ fn the_environment_can_name_the_file_and_a_flag_wins() {
 fn what_is_described_reads_back_as_the_same() {
     let file = "data_dir = 'a \"b\" \\ c'\nlisten = ['127.0.0.1:1', '[::1]:0']\ncores = '1-1'\nopen = true\n\
                 redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\nproxy_protocol = '[::1]:0'\ntrusted_proxies = ['10.0.0.0/8', '::1']\nforwarded_field = 'Forwarded'\n[links]\ndedupe = '36h'\ndefault_ttl = 'off'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n\
-                [domains]\nserve = ['https://go.example  home=https://www.example', 'http://bücher.example:81 not_found=https://www.example/a?b=c&d=e#f expired=https://www.example']\n\
+                [domains]\nserve = ['https://go.example  home=https://www.example', 'http://bücher.example:81 not_found=https://www.example/a?b=c&d=e#f expired=https://www.example', 'https://own.example regular_404=https://www.example/a invalid_short_url=https://www.example/b', 'https://one.example invalid_short_url=https://www.example/b']\n\
                 fallback = true\nunknown_host = 'misdirected'\n[log]\nlevel = 'debug'\n";
     for text in ["", file] {
         let (first, _) = from_file(text).unwrap();
@@ -279,17 +280,30 @@ fn domains_are_told_apart_and_lead_elsewhere() {
     .unwrap();
     let names: Vec<&str> = settings.domains.serve.iter().map(|domain| domain.name.as_str()).collect();
     assert_eq!(names, ["go.example", "s.example"]);
-    assert_eq!(settings.domains.serve[0].targets.not_found.as_deref(), Some("https://www.example/"));
+    let targets = &settings.domains.serve[0].targets;
+    for kind in [TargetKind::Regular404, TargetKind::InvalidShortUrl] {
+        assert_eq!(targets.of(kind), Some("https://www.example/"));
+    }
     for (serve, wrong) in [
         ("''", "is empty"),
         ("[]", "write at least one domain"),
         ("'go.example'", "write a URL such as https://example.org"),
         ("'https://go.example/x'", "has a path"),
-        ("'https://go.example elsewhere=https://www.example'", "is not home=, not_found= or expired="),
-        ("'https://go.example https://www.example'", "is not home=, not_found= or expired="),
+        (
+            "'https://go.example elsewhere=https://www.example'",
+            "is not home=, not_found=, regular_404=, invalid_short_url= or expired=",
+        ),
+        (
+            "'https://go.example https://www.example'",
+            "is not home=, not_found=, regular_404=, invalid_short_url= or expired=",
+        ),
         ("'https://go.example home=www.example'", "has a URL that"),
         ("'https://go.example home=javascript:1'", "has a URL that"),
-        ("'https://go.example home=https://a.example home=https://b.example'", "contains home= twice"),
+        ("'https://go.example home=https://a.example home=https://b.example'", "for the second time: home="),
+        (
+            "'https://go.example regular_404=https://a.example not_found=https://b.example'",
+            "for the second time: not_found=",
+        ),
         ("['https://go.example', 'http://GO.example:81']", "go.example is listed twice"),
         ("'http://s.example'", "write the same scheme and port in both"),
         ("'https://go.example expired=https://s.example/ended'", "is on a host of this service"),
@@ -375,5 +389,35 @@ proptest! {
     fn no_word_of_the_environment_panics(at in 0..SETTINGS.len(), word in "\\PC{0,40}|[0-9,-]{1,12}|[0-9.:\\[\\]]{1,20}") {
         let env = [(SETTINGS[at].env, word.as_str())];
         let _ = load_all(None, &env, Flags::default()).map(|(settings, _)| settings.describe());
+    }
+}
+
+#[test]
+fn strict_shlink_has_no_default_end() {
+    let of = |text: &str| from_file(text).unwrap().0;
+    assert!(of("").default_ttl.is_some() && !of("").api.shlink_strict);
+    let strict = of("[api]\nshlink_strict = true\n");
+    assert_eq!((strict.api.shlink_strict, strict.default_ttl), (true, None));
+    let day = Duration::from_secs(86_400);
+    assert_eq!(of("[api]\nshlink_strict = true\n[links]\ndefault_ttl = '1d'\n").default_ttl, Some(day));
+}
+
+#[test]
+fn paths_and_parameters_beside_codes_are_off_by_default() {
+    let of = |text: &str| from_file(text).map(|(settings, _)| settings);
+    let plain = of("").unwrap();
+    assert_eq!((plain.paths, plain.nostat.as_str()), (LinkPaths::default(), ""));
+    let set =
+        of("[links]\ntrailing_slash = true\nextra_path = 'Append'\n[visits]\nnostat_parameter = 'no-stat'\n").unwrap();
+    assert_eq!(set.paths, LinkPaths { trailing_slash: true, extra_path: ExtraPath::Append });
+    assert_eq!(set.nostat, "no-stat");
+    for (text, wrong) in [
+        ("[links]\nextra_path = 'on'\n", "write off, append or ignore"),
+        ("[links]\ntrailing_slash = 1\n", "trailing_slash"),
+        ("[visits]\nnostat_parameter = ''\n", "is not the name of a parameter"),
+        ("[visits]\nnostat_parameter = 'a=b'\n", "is not the name of a parameter"),
+    ] {
+        let errors = of(text).unwrap_err().to_string();
+        assert!(errors.contains(wrong), "{text}: {errors}");
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::access_log::one_of;
 use super::check::Checker;
 use super::keys::Key;
-use super::problem::Warning;
-use super::value::quantities;
+use super::problem::{InvalidValue, Warning, quoted};
+use super::value::{self, Written, quantities};
 use carom_model::visits::record::VisitAddresses;
 
 /// Smallest size of the log on disk, in bytes: a few segments.
@@ -23,6 +23,23 @@ pub struct VisitSettings {
     pub keep_bytes: u64,
     /// The stored part of client addresses.
     pub addresses: VisitAddresses,
+}
+
+/// Longest name of a query parameter, in characters.
+const PARAMETER_LEN_MAX: usize = 32;
+
+/// Reads the name of a query parameter; empty for `off`.
+pub(super) fn parameter(written: &Written) -> Result<String, InvalidValue> {
+    let name = value::text(written)?.trim();
+    if name == "off" {
+        return Ok(String::new());
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if (1..=PARAMETER_LEN_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
+        return Ok(name.to_owned());
+    }
+    let right = format!("write off, or a name of at most {PARAMETER_LEN_MAX} letters, digits and -_.");
+    Err(InvalidValue::new(format!("{} is not the name of a parameter", quoted(name)), right))
 }
 
 impl Checker<'_> {

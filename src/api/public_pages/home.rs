@@ -22,6 +22,7 @@ use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home};
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::RequestOrigin;
 use carom_model::dates;
+use carom_model::domains::redirects::TargetKind;
 use carom_model::domains::{DEFAULT_DOMAIN, DomainIndex, DomainName};
 use carom_model::link::Link;
 use carom_model::redirect::MissLimit;
@@ -58,7 +59,8 @@ impl Context {
     /// Handles `GET /`: redirects to the domain's home page, or shows the form.
     pub(in crate::api) fn home<B>(&self, request: &Request<B>) -> ApiResponse {
         let Some(place) = self.domain_of(request) else { return self.no_link_page(request, None, Notice::NotFound) };
-        let target = self.domains().at(place).targets.home.as_deref();
+        let redirects = self.services.domain_redirects();
+        let target = redirects.at(place).of(TargetKind::Home);
         if target.is_none() && !self.site.has_form {
             return self.orphan_page(request, Some(place), LoggedKind::BaseUrl);
         }

@@ -6,6 +6,7 @@ use hyper::{Request, StatusCode};
 use crate::api::context::Context;
 use crate::api::query::percent_decoded;
 use crate::api::response::{ApiResponse, answer};
+use carom_model::domains::redirects::TargetKind;
 use carom_model::redirect::MissLimit;
 
 /// A transparent GIF of one pixel: header, colour table of two colours, the first of them transparent, and the image.
@@ -23,7 +24,7 @@ impl Context {
         if let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) {
             let domain = self.domain_of(request);
             let (code, lookup) = self.look_up_at(code, domain, request).await;
-            self.answer_lookup(request, domain, code, &lookup);
+            self.answer_lookup(request, domain, code, &lookup, TargetKind::InvalidShortUrl);
         }
         answer(StatusCode::OK, "image/gif", PIXEL)
     }

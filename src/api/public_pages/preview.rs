@@ -48,7 +48,8 @@ impl Context {
         };
         let (stored, is_spent) = self.read_at(code, domain).await;
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: self.domains() };
+        let redirects = self.services.domain_redirects();
+        let policies = Policies { blocked: blocked.as_deref(), redirects: &redirects };
         let lookup = match stored.at(self.services.unix_ms()) {
             // As with a redirect, the block list comes before the visit limit.
             Lookup::Live(Destination { target, .. }) if is_spent && !self.services.blocks(target) => Lookup::Expired,

@@ -240,7 +240,9 @@ impl Context {
         match answer {
             LinkAnswer::NotFound => None,
             LinkAnswer::Found(link, _)
-                if new.reuse == Reuse::Any && link.is_like(&new.link) && !link.is_expired(self.services.unix_ms()) =>
+                if new.reuse == Reuse::OfSlug
+                    && link.is_like(&new.link)
+                    && !link.is_expired(self.services.unix_ms()) =>
             {
                 None
             }
@@ -461,7 +463,7 @@ impl Bulk {
             self.tried.insert(hash);
         }
         // A request for a similar link may get the link of the earlier line.
-        (is_taken && new.reuse != Reuse::Any).then(|| Problem::slug_taken(&new.link.code.as_slug().to_string()))
+        (is_taken && new.reuse != Reuse::OfSlug).then(|| Problem::slug_taken(&new.link.code.as_slug().to_string()))
     }
 
     /// Reads the visits of the reused links among these results.

@@ -1,13 +1,21 @@
-//! Virtual hosts of the API and the pages: the domain of a request, redirects for missing links, and the list of
-//! all domains.
+//! Virtual hosts of the API and the pages: the domain of a request, redirects for missing links and their
+//! changes, and the list of all domains.
 
+use hyper::body::Incoming;
 use hyper::{Request, StatusCode, header};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::create::{Bounds, long_url};
+use super::short_urls::read_object;
 use crate::api::context::Context;
+use crate::api::problem::{Invalid, Problem};
 use crate::api::request::is_read;
 use crate::api::response::{ApiResponse, json as json_answer, uncached_redirect};
+use crate::bridge::DomainRedirectsAnswer;
+use carom_model::access::Role;
 use carom_model::destination::hosts::authority_of;
+use carom_model::destination::long_url::LongUrl;
+use carom_model::domains::redirects::TargetKind;
 use carom_model::domains::{Domain, DomainIndex, Domains, Targets};
 use carom_model::redirect::Notice;
 use carom_model::redirect::{Policies, Response};
@@ -34,8 +42,9 @@ impl Context {
         domain: Option<DomainIndex>,
         notice: Notice,
     ) -> ApiResponse {
-        let policies = Policies { blocked: None, domains: self.domains() };
-        match policies.response_at(domain, notice) {
+        let redirects = self.services.domain_redirects();
+        let policies = Policies { blocked: None, redirects: &redirects };
+        match policies.response_for(domain, notice, missing_kind(request.uri().path())) {
             Response::DomainFallback(target) if is_read(request.method()) => uncached_redirect(target),
             Response::Notice(notice) => self.notice(request, notice),
             Response::DomainFallback(_) | Response::Redirect(_) => self.notice(request, notice),
@@ -44,31 +53,100 @@ impl Context {
 
     /// Handles `GET /rest/v3/domains`: lists the domains that the caller may use.
     pub(in crate::api) fn list_domains(&self) -> ApiResponse {
-        let domains = self.domains();
-        let may_use = |domain: &&Domain| {
-            let label = domains.place_of(&domain.name).and_then(|place| domains.label_at(place));
-            self.caller.domains().is_none_or(|limited| limited.has(label.as_ref()))
-        };
+        let (domains, redirects) = (self.domains(), self.services.domain_redirects());
+        let targets = |domain: &Domain| domains.place_of(&domain.name).map(|place| redirects.at(place).to_json());
         let shown = |domain: &Domain| {
             let is_default = domain.name == domains.all()[0].name;
             // The default domain may have a port, which tells several services of a machine apart.
             let name = if is_default { authority_of(&domain.base_url) } else { domain.name.as_str() };
-            json!({"domain": name, "isDefault": is_default, "redirects": redirects(&domain.targets)})
+            json!({"domain": name, "isDefault": is_default, "redirects": targets(domain)})
         };
-        let data: Vec<Value> = domains.all().iter().filter(may_use).map(shown).collect();
-        let default = Some(&domains.all()[0]).filter(may_use);
-        let defaults = default.map_or_else(|| redirects(&Targets::default()), |domain| redirects(&domain.targets));
+        let data: Vec<Value> = domains.all().iter().filter(|domain| self.may_use(domain)).map(shown).collect();
+        let default = Some(&domains.all()[0]).filter(|domain| self.may_use(domain));
+        let defaults = default.and_then(targets).unwrap_or_else(|| Targets::default().to_json());
         json_answer(StatusCode::OK, &json!({"domains": {"data": data, "defaultRedirects": defaults}}))
+    }
+
+    /// True if the caller may use a domain.
+    fn may_use(&self, domain: &Domain) -> bool {
+        let label = self.domains().label_of(&domain.name);
+        self.caller.domains().is_none_or(|limited| limited.has(label.as_ref()))
+    }
+
+    /// Handles `PATCH /rest/v3/domains/redirects`: changes redirects of a domain.
+    pub(in crate::api) async fn edit_domain_redirects(&self, request: Request<Incoming>) -> ApiResponse {
+        match self.try_edit_domain_redirects(request).await {
+            Ok(targets) => json_answer(StatusCode::OK, &targets.to_json()),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_edit_domain_redirects(&self, request: Request<Incoming>) -> Result<Targets, Problem> {
+        self.caller.needs(Role::WriteAll)?;
+        let fields = read_object(&self.services, request).await?;
+        let edit = self.bounded(|bounds| RedirectsEdit::read(&fields, bounds));
+        let RedirectsEdit { domain, changes } = edit.map_err(|invalid| Problem::invalid(&invalid))?;
+        let served = self.domains().named(&domain).map(|place| self.domains().at(place));
+        let served = served.filter(|served| self.may_use(served)).ok_or_else(|| Problem::no_domain(&domain))?;
+        match self.services.change_domain_redirects(served.name.clone(), changes).await {
+            Ok(DomainRedirectsAnswer::Changed(targets)) => Ok(targets),
+            Ok(DomainRedirectsAnswer::Failed(what)) => Err(Problem::unavailable(format!("{what}."))),
+            Err(reason) => Err(Problem::unavailable(format!("The redirects cannot be changed now: {reason}."))),
+        }
     }
 }
 
-fn redirects(targets: &Targets) -> Value {
-    json!({
-        "baseUrlRedirect": targets.home,
-        "regular404Redirect": targets.not_found,
-        "invalidShortUrlRedirect": targets.not_found,
-        "expiredShortUrlRedirect": targets.expired,
-    })
+/// A checked request to change redirects of a domain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct RedirectsEdit {
+    /// The domain, as the client has written it.
+    domain: String,
+    /// The new redirects; `None` for no redirect.
+    changes: Vec<(TargetKind, Option<LongUrl>)>,
+}
+
+impl RedirectsEdit {
+    /// Reads the fields of the body.
+    ///
+    /// # Errors
+    /// Every field that is invalid, with the reason.
+    fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<RedirectsEdit, Vec<Invalid>> {
+        const DOMAIN: &str = "domain";
+        let is_known = |name: &str| name == DOMAIN || TargetKind::ALL.iter().any(|kind| kind.field() == name);
+        let unknown = fields.keys().filter(|name| !is_known(name));
+        let mut invalid: Vec<Invalid> = unknown.map(|name| Invalid::new(name, "is not a known field")).collect();
+        let domain = match fields.get(DOMAIN) {
+            None | Some(Value::Null) => Err(Invalid::new(DOMAIN, "is missing; expected a domain such as go.example")),
+            Some(Value::String(name)) if !name.is_empty() => Ok(name.clone()),
+            Some(value) => Err(Invalid::value(DOMAIN, "must be a domain such as go.example", value)),
+        };
+        let domain = domain.map_err(|wrong| invalid.push(wrong)).unwrap_or_default();
+        let mut changes = Vec::new();
+        for kind in TargetKind::ALL {
+            let target = match fields.get(kind.field()) {
+                None => continue,
+                Some(Value::Null) => Ok(None),
+                // The forms of Shlink's clients send an empty string for a field that was left empty.
+                Some(Value::String(text)) if text.is_empty() => Ok(None),
+                value => long_url(value, bounds).map(Some),
+            };
+            match target {
+                Ok(target) => changes.push((kind, target)),
+                Err(reason) => {
+                    invalid.push(Invalid::value(kind.field(), &reason, &fields[kind.field()]));
+                }
+            }
+        }
+        if invalid.is_empty() { Ok(RedirectsEdit { domain, changes }) } else { Err(invalid) }
+    }
+}
+
+/// Returns the kind of redirect that stands in for 404 at a path. A path with one segment may be a short URL.
+fn missing_kind(path: &str) -> TargetKind {
+    match path.strip_prefix('/') {
+        Some(code) if !code.is_empty() && !code.contains('/') => TargetKind::InvalidShortUrl,
+        _ => TargetKind::Regular404,
+    }
 }
 
 /// Returns the host of a request: that of its absolute target, if it has one (RFC 9112, section 3.2.2), else the
@@ -77,5 +155,51 @@ pub(in crate::api) fn host_of<B>(request: &Request<B>) -> &[u8] {
     match request.uri().authority() {
         Some(authority) => authority.as_str().as_bytes(),
         None => request.headers().get(header::HOST).map(header::HeaderValue::as_bytes).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::destination::long_url::Authority;
+
+    fn read(body: &Value) -> Result<RedirectsEdit, Vec<String>> {
+        let own = [Authority::of("https://s.test").unwrap()];
+        let bounds = Bounds { own: &own, ..Bounds::default() };
+        let read = RedirectsEdit::read(body.as_object().unwrap(), &bounds);
+        read.map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
+    }
+
+    #[test]
+    fn fields_that_are_absent_change_nothing() {
+        let url = |text: &str| Some(LongUrl::parse(text, &[]).unwrap());
+        let edit = read(&json!({"domain": "go.test", "baseUrlRedirect": null, "regular404Redirect": "https://a.test"}));
+        let changes = vec![(TargetKind::Home, None), (TargetKind::Regular404, url("https://a.test"))];
+        assert_eq!(edit, Ok(RedirectsEdit { domain: "go.test".to_owned(), changes }));
+        let empty = read(&json!({"domain": "DEFAULT", "expiredShortUrlRedirect": ""})).unwrap();
+        assert_eq!(empty.changes, [(TargetKind::Expired, None)]);
+        assert!(read(&json!({"domain": "127.0.0.1:8080"})).unwrap().changes.is_empty());
+    }
+
+    #[test]
+    fn every_invalid_field_is_named() {
+        for domain in [json!(""), json!(null), json!(7), json!(["go.test"])] {
+            assert_eq!(read(&json!({"domain": domain})), Err(vec!["domain".to_owned()]), "{domain}");
+        }
+        let wrong = read(
+            &json!({"baseUrlRedirect": "go.test", "regular404Redirect": 7, "invalidShortUrlRedirect": "https://s.test/x", "domian": ""}),
+        );
+        let named = ["domian", "domain", "baseUrlRedirect", "regular404Redirect", "invalidShortUrlRedirect"];
+        assert_eq!(wrong, Err(named.map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn a_path_with_one_segment_may_be_a_short_url() {
+        for path in ["/abc", "/%20", "/abc+"] {
+            assert_eq!(missing_kind(path), TargetKind::InvalidShortUrl, "{path}");
+        }
+        for path in ["/", "/abc/", "/a/b", "*"] {
+            assert_eq!(missing_kind(path), TargetKind::Regular404, "{path}");
+        }
     }
 }

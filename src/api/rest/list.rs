@@ -11,7 +11,7 @@ use crate::api::query::Params;
 use crate::api::response::{ApiResponse, answer, json_text, to_json};
 use crate::bridge::{JobKind, ListRequest};
 use carom_limits::{
-    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
+    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_ORDER_TIME_FACTOR, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_TIME_MAX,
     SEARCH_TERM_MAX, SEARCH_TIME_MAX,
 };
 use carom_model::access::{AppName, Scope};
@@ -154,8 +154,8 @@ pub(in crate::api) fn failed(failure: ListFailure) -> Problem {
         ListFailure::TooManyToSort => invalid(
             "orderBy",
             format!(
-                "cannot sort this list: it must have at most {LIST_SORTED_MAX} links, found within {}. Narrow it with tags[], startDate and endDate, or use dateCreated or shortCode",
-                times()
+                "cannot sort this list: reading its links takes longer than {} s. Narrow it with tags[], startDate and endDate, or use dateCreated or shortCode",
+                (SEARCH_TIME_MAX * LIST_ORDER_TIME_FACTOR).as_secs()
             ),
         ),
         ListFailure::TooDeep => invalid(
@@ -196,8 +196,7 @@ fn read(
 ) -> Result<Asked, Vec<Invalid>> {
     let mut params = Params::of(query);
     let page = params.number("page", 1, u64::MAX).unwrap_or(1);
-    let per_page =
-        params.number("itemsPerPage", 1, LIST_PER_PAGE_MAX as u64).map_or(LIST_PER_PAGE, |count| count as usize);
+    let per_page = params.per_page(LIST_PER_PAGE_MAX).unwrap_or(LIST_PER_PAGE);
     let order = params.read("orderBy", order).unwrap_or(SortOrder { field: OrderField::DateCreated, descending: true });
     let (filter, has_any) = filter_within(&mut params, scope, narrowed);
     // The link that the term names comes first only if the request asks for no other order.

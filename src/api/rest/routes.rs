@@ -55,6 +55,7 @@ pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/tags/stats", "GET, HEAD"),
     ("/rest/v3/tags/{tag}/visits", "GET, HEAD"),
     ("/rest/v3/domains", "GET, HEAD"),
+    ("/rest/v3/domains/redirects", "PATCH"),
     ("/rest/v3/domains/{domain}/visits", "GET, HEAD"),
     ("/rest/v3/events", "GET, HEAD"),
     ("/rest/v3/events/dead-letters", "GET, HEAD"),

@@ -206,7 +206,7 @@ impl Context {
             let code = match (new.link.origin, &new.drawn) {
                 (Origin::Custom, Some(drawn)) => Context::drawn_code(drawn)?,
                 // The link that was found may have been deleted meanwhile.
-                (Origin::Custom, None) if new.reuse == Reuse::Any => new.link.code,
+                (Origin::Custom, None) if new.reuse == Reuse::OfSlug => new.link.code,
                 (Origin::Custom, None) => return Err(Problem::slug_taken(&new.link.code.as_slug().to_string())),
                 (Origin::Issued, _) => self.fresh_code(new.link.is_private()).await?,
             };
@@ -358,13 +358,13 @@ impl Context {
             Some(Slug::Drawn(drawn)) => Some(drawn.clone()),
             Some(Slug::Chosen(_)) | None => None,
         };
-        // A private link is never shared with another caller, and a drawn slug names no existing link.
-        let reuse = if create.find && !create.private && drawn.is_none() {
-            Reuse::Any
-        } else if is_chosen || create.private {
-            Reuse::Never
-        } else {
-            Reuse::Recent
+        let reuse = match create.slug {
+            // A private link is never shared with another caller.
+            _ if create.private => Reuse::Never,
+            Some(Slug::Chosen(_)) if create.find => Reuse::OfSlug,
+            _ if create.find => Reuse::Any,
+            Some(_) => Reuse::Never,
+            None => Reuse::Recent,
         };
         let origin = if is_chosen { Origin::Custom } else { Origin::Issued };
         NewLink { link: Arc::new(self.link_of(create, code, origin)), reuse, drawn, pending: None }

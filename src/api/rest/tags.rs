@@ -10,7 +10,7 @@ use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json_text, to_json};
 use crate::bridge::{JobKind, ListRequest};
-use carom_limits::{TAGS_COUNTED_MAX, TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
+use carom_limits::{TAGS_COUNTED_MAX, TAGS_PER_PAGE_MAX, TAGS_SORTED_LINKS_MAX, TAGS_WRITTEN_AT_ONCE};
 use carom_model::access::Scope;
 use carom_model::query::{TagField, TagQuery, TagsFailure};
 
@@ -69,6 +69,12 @@ impl Context {
 fn failed(failure: TagsFailure) -> Problem {
     match failure {
         TagsFailure::TooManyTags => Problem::too_many_tags(TAGS_COUNTED_MAX),
+        TagsFailure::TooManyToSort => {
+            let reason = format!(
+                "cannot sort these tags: they must have at most {TAGS_SORTED_LINKS_MAX} links together. Narrow them with searchTerm, or use tag or shortUrlsCount"
+            );
+            Problem::invalid(&[Invalid::new("orderBy", reason)])
+        }
         TagsFailure::Counting => counting(),
         TagsFailure::Unreadable => unreadable(),
     }
@@ -76,7 +82,6 @@ fn failed(failure: TagsFailure) -> Problem {
 
 fn read(query: Option<&str>) -> Result<TagQuery, Vec<Invalid>> {
     let mut params = Params::of(query);
-    let most = TAGS_PER_PAGE_MAX as u64;
     let (field, descending) = params.read("orderBy", order).unwrap_or((TagField::Tag, false));
     let asked = TagQuery {
         scope: Scope::ALL,
@@ -84,7 +89,7 @@ fn read(query: Option<&str>) -> Result<TagQuery, Vec<Invalid>> {
         field,
         descending,
         page: params.number("page", 1, u64::MAX).unwrap_or(1),
-        per_page: params.number("itemsPerPage", 1, most).unwrap_or(most) as usize,
+        per_page: params.per_page(TAGS_PER_PAGE_MAX).unwrap_or(TAGS_PER_PAGE_MAX),
         with_visits: false,
     };
     params.flag("withStats");
@@ -97,7 +102,12 @@ fn order(text: &str) -> Result<(TagField, bool), String> {
     match field {
         "tag" => Ok((TagField::Tag, descending)),
         "shortUrlsCount" => Ok((TagField::Links, descending)),
-        _ => Err("must be tag or shortUrlsCount, optionally followed by -ASC or -DESC".to_owned()),
+        "visits" => Ok((TagField::Visits, descending)),
+        "nonBotVisits" => Ok((TagField::NonBotVisits, descending)),
+        _ => {
+            Err("must be one of tag, shortUrlsCount, visits, nonBotVisits, optionally followed by -ASC or -DESC"
+                .to_owned())
+        }
     }
 }
 
@@ -113,8 +123,10 @@ mod tests {
         let expected =
             TagQuery { scope: Scope::ALL, term, field, descending: true, page: 2, per_page: 5, with_visits: false };
         assert_eq!(asked, expected);
-        let wrong = read(Some("orderBy=visits&page=x&itemsPerPage=10001&withStats=7")).unwrap_err();
+        let wrong = read(Some("orderBy=title&page=x&itemsPerPage=10001&withStats=7")).unwrap_err();
         let wrong: Vec<String> = wrong.into_iter().map(|one| one.field).collect();
         assert_eq!(wrong, ["orderBy", "page", "itemsPerPage", "withStats"]);
+        let all = read(Some("orderBy=nonBotVisits-DESC&itemsPerPage=-1")).unwrap();
+        assert_eq!((all.field, all.descending, all.per_page), (TagField::NonBotVisits, true, TAGS_PER_PAGE_MAX));
     }
 }

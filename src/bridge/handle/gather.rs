@@ -217,10 +217,12 @@ pub(super) mod tests {
             allowances: AllowanceQueue::new().0,
             fetches: None,
             apps: sync_channel(1).0,
+            domain_redirects: sync_channel(1).0,
             miss_limiter: miss_limiter(0),
             mailboxes,
             clock: Clock::SYSTEM,
             pending_creates: PendingCreates::default(),
+            nostat: "",
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),
         };

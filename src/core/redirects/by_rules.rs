@@ -66,7 +66,7 @@ impl Redirects {
         };
         self.latencies.note_answered();
         let blocked = self.services.blocked();
-        let policies = Policies { blocked: blocked.as_deref(), domains: &self.services.context().domains };
+        let policies = Policies { blocked: blocked.as_deref(), redirects: &self.domain_redirects };
         let mut client = ConnClient { conn, services: &self.services };
         let decision = decide(&policies, Some(domain), request.head_only, found, &mut client);
         let response = &decision.response;

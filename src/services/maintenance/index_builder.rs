@@ -170,7 +170,7 @@ mod tests {
     fn entries(links: &Links) -> [usize; 3] {
         let key = link("b", Origin::Custom).url_key();
         let dates = links.view().keys(IndexKind::Dates, b"", b"").count();
-        [links.oldest_urls(key, 9).unwrap().len(), links.due(EndKind::Link, None, 99, 9).unwrap().len(), dates]
+        [links.newest_urls(key, 9).unwrap().len(), links.due(EndKind::Link, None, 99, 9).unwrap().len(), dates]
     }
 
     #[test]

@@ -92,7 +92,7 @@ struct Search<'r> {
 /// True if an existing link may answer a request. Only such requests come to this thread.
 pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> bool {
     match request {
-        StoreRequest::Create { reuse: Reuse::Any, .. } => true,
+        StoreRequest::Create { reuse: Reuse::Any | Reuse::OfSlug, .. } => true,
         StoreRequest::Create { reuse: Reuse::Recent, link, .. } => window.is_some() && link.origin == Origin::Issued,
         _ => false,
     }
@@ -206,7 +206,7 @@ impl LinkReuse {
         for (at, request) in requests.iter().enumerate() {
             let StoreRequest::Create { link, reuse, .. } = request else { continue };
             let key = link.url_key();
-            if link.origin == Origin::Custom {
+            if *reuse == Reuse::OfSlug {
                 // Only the link with this very slug will do.
                 let search = Search::new(link, *reuse, key, at);
                 let is_here = turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
@@ -232,23 +232,24 @@ impl LinkReuse {
         searches
     }
 
-    /// Fills in a search for a generated code with what this node knows.
+    /// Fills in a search for a generated or drawn code with what this node knows.
     fn search<'r>(&self, turn: &Turn<'_>, search: Search<'r>) -> Search<'r> {
         let (links, stats) = (&turn.fleet.links, &turn.fleet.stats);
         // Once the code is in the store, the store decides.
         let making = self.making.code(search.key).filter(|code| turn.state(code).is_none());
         let find = |which| similar_urls::find(links, stats, search.link, which, turn.now_ms).or(making);
         if search.reuse == Reuse::Any
-            && let Some(code) = find(ReuseCandidates::Oldest)
+            && let Some(code) = find(ReuseCandidates::All)
         {
             return Search { step: Step::Look(code), here: Some(code), ..search };
         }
         match turn.window() {
-            Some(window) => {
+            // Within a window, a URL has one generated code, whatever slugs it gets.
+            Some(window) if search.link.origin == Origin::Issued => {
                 let since = turn.now_ms.saturating_sub(window.as_millis() as u64).saturating_add(1);
                 Search { step: Step::Ask, here: find(ReuseCandidates::UsedSince(since)), ..search }
             }
-            None => Search { step: Step::Nothing, ..search },
+            _ => Search { step: Step::Nothing, ..search },
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! By age, links are sorted in the indexes. If the indexes alone decide which links match, counting finds any page
 //! ([`super::counting`]); otherwise candidates are scanned up to a bound ([`super::walk`]). By code, links are sorted
-//! in the store itself. For any other order, the matching links are sorted for each page, so the list must be short
-//! enough.
+//! in the store itself. For any other order, the matching links are sorted for each page if the list is short enough;
+//! otherwise, a scan finds them ([`super::ordered_scan`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -259,8 +259,11 @@ impl Finder<'_> {
     }
 
     /// Returns a page in an order that no index has. If more links match than can be sorted, it returns the most
-    /// visited ones of them, provided that the query sorts by visits, descending.
+    /// visited ones of them, provided that the query sorts by visits, descending; otherwise, a scan finds the page.
     fn by_key(&self) -> Result<LinksAnswer, StoreError> {
+        if let Some(Cursor { behind: Behind::Key(..), .. }) = &self.query.cursor {
+            return self.scanned();
+        }
         let is_most_visited = self.is_most_visited();
         // If too many match, or nobody has counted them yet, no scan is tried before the ranking.
         if is_most_visited
@@ -270,8 +273,9 @@ impl Finder<'_> {
             return Ok(answer);
         }
         match self.sorted()? {
-            Err(ListFailure::TooManyToSort) if is_most_visited => {
-                Ok(self.most_visited()?.unwrap_or(Err(ListFailure::TooManyToSort)))
+            Err(ListFailure::TooManyToSort) => {
+                let ranked = if is_most_visited { self.most_visited()? } else { None };
+                ranked.map_or_else(|| self.scanned(), Ok)
             }
             other => Ok(other),
         }

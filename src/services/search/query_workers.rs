@@ -133,6 +133,10 @@ impl Lister {
                 Err(TagsFailure::TooManyTags)
             }
             Some(Some(all)) => {
+                if query.field.is_by_visits() {
+                    let page = tags::page_by_visits(all, query, &view, &*self.setup.visits)?;
+                    return Ok(page.ok_or(TagsFailure::TooManyToSort));
+                }
                 let mut page = tags::page(all, query);
                 if query.with_visits {
                     tags::add_visits(&mut page, &query.scope, &view, &*self.setup.visits)?;

@@ -9,6 +9,7 @@ use super::visits::VisitSource;
 use super::walk::Run;
 use carom_limits::{
     LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
+    TAGS_SORTED_LINKS_MAX,
 };
 use carom_model::access::{AppName, Scope};
 use carom_model::query::{
@@ -328,20 +329,30 @@ pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result
 
 /// Returns a page of `tags`, which must be all tags in their order.
 pub(super) fn page(mut tags: Counted, query: &TagQuery) -> TagPage {
-    if let Some(term) = &query.term {
-        tags.retain(|(tag, _)| tag.contains(&**term));
-    }
+    retain(&mut tags, query);
     // The sort is stable: tags with equal counts stay in their order.
     match (query.field, query.descending) {
         (TagField::Tag, false) => {}
         (TagField::Tag, true) => tags.reverse(),
         (TagField::Links, false) => tags.sort_by_key(|(_, count)| *count),
         (TagField::Links, true) => tags.sort_by_key(|(_, count)| std::cmp::Reverse(*count)),
+        (TagField::Visits | TagField::NonBotVisits, _) => debug_assert!(false, "page_by_visits knows the visits"),
     }
     let total = tags.len() as u64;
+    TagPage { tags: here(tags, query).collect(), visits: Vec::new(), total }
+}
+
+/// Drops the tags without the search term of a query.
+fn retain(tags: &mut Counted, query: &TagQuery) {
+    if let Some(term) = &query.term {
+        tags.retain(|(tag, _)| tag.contains(&**term));
+    }
+}
+
+/// Returns the part of a sorted list that is on the page of a query.
+fn here<T>(sorted: Vec<T>, query: &TagQuery) -> impl Iterator<Item = T> {
     let skipped = (query.page - 1).saturating_mul(query.per_page as u64);
-    let tags = tags.into_iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)).take(query.per_page).collect();
-    TagPage { tags, visits: Vec::new(), total }
+    sorted.into_iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)).take(query.per_page)
 }
 
 /// Adds the visits of each tag to a page, as the sum over its links. A page may sum up `LIST_SORTED_MAX` links in
@@ -361,23 +372,62 @@ pub(super) fn add_visits(
             None => None,
             Some(rest) => {
                 left = rest;
-                let index_key = scope.app().map(|app| index_key_with_tag(&app_index_key(app.as_str()), tag));
-                let places = Run::of_tag(index_key.as_deref().unwrap_or(tag), &Filter::default()).places(view, false);
-                let is_within = |code: &Result<Code, StoreError>| match code {
-                    Ok(code) => scope.has_domain(code.domain()),
-                    Err(_) => true,
-                };
-                // The index may have more links by now, and those of other domains.
-                let codes = places.take(LIST_LOOKED_MAX as usize).map(|place| Ok(place?.code)).filter(is_within);
-                let codes = codes.take(LIST_SORTED_MAX).collect::<Result<Vec<_>, StoreError>>()?;
-                let mut sum = VisitCounts::default();
-                visits.counts(&codes)?.into_iter().for_each(|counts| sum.add(counts));
-                Some(sum)
+                Some(visits_of(tag, LIST_SORTED_MAX, scope, view, visits)?)
             }
         };
         page.visits.push(of_tag);
     }
     Ok(())
+}
+
+/// Returns the visits of a tag, as the sum over at most `most` of its links.
+fn visits_of(
+    tag: &str,
+    most: usize,
+    scope: &Scope,
+    view: &View,
+    visits: &dyn VisitSource,
+) -> Result<VisitCounts, StoreError> {
+    let index_key = scope.app().map(|app| index_key_with_tag(&app_index_key(app.as_str()), tag));
+    let places = Run::of_tag(index_key.as_deref().unwrap_or(tag), &Filter::default()).places(view, false);
+    let is_within = |code: &Result<Code, StoreError>| match code {
+        Ok(code) => scope.has_domain(code.domain()),
+        Err(_) => true,
+    };
+    // The index may have more links by now, and those of other domains.
+    let codes = places.take(LIST_LOOKED_MAX as usize).map(|place| Ok(place?.code)).filter(is_within);
+    let codes = codes.take(most).collect::<Result<Vec<_>, StoreError>>()?;
+    let mut sum = VisitCounts::default();
+    visits.counts(&codes)?.into_iter().for_each(|counts| sum.add(counts));
+    Ok(sum)
+}
+
+/// Returns a page of `tags`, which must be all tags in their order, sorted by visits. `None` if they have more than
+/// [`TAGS_SORTED_LINKS_MAX`] links together.
+///
+/// # Errors
+/// If the store cannot be read.
+pub(super) fn page_by_visits(
+    mut tags: Counted,
+    query: &TagQuery,
+    view: &View,
+    visits: &dyn VisitSource,
+) -> Result<Option<TagPage>, StoreError> {
+    retain(&mut tags, query);
+    if tags.iter().map(|(_, count)| count).sum::<u64>() > TAGS_SORTED_LINKS_MAX {
+        return Ok(None);
+    }
+    let mut sums = Vec::with_capacity(tags.len());
+    for (tag, count) in tags {
+        let sum = visits_of(&tag, TAGS_SORTED_LINKS_MAX as usize, &query.scope, view, visits)?;
+        let number = if query.field == TagField::NonBotVisits { sum.total.saturating_sub(sum.bots) } else { sum.total };
+        sums.push((number, (tag, count), sum));
+    }
+    // The sort is stable: tags with equal visits stay in their order.
+    sums.sort_by(|(one, ..), (other, ..)| if query.descending { other.cmp(one) } else { one.cmp(other) });
+    let total = sums.len() as u64;
+    let (tags, visits) = here(sums, query).map(|(_, tag, sum)| (tag, Some(sum))).unzip();
+    Ok(Some(TagPage { tags, visits, total }))
 }
 
 #[cfg(test)]

@@ -161,8 +161,16 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     assert_eq!((counted.total, counted.complete), (all, true));
     let last = ListQuery { page: all.div_ceil(10), ..query(Filter::default(), OrderField::DateCreated) };
     assert_eq!(codes(&model.page(&last)), [code("c000000")]);
-    assert_eq!(model.find(&query(Filter::default(), OrderField::Title)), Err(ListFailure::TooManyToSort));
-    assert_eq!(model.find(&query(search.filter, OrderField::Visits)), Err(ListFailure::TooManyToSort));
+    // Orders without an index: a scan finds each page.
+    for (filter, field) in [(Filter::default(), OrderField::LongUrl), (search.filter, OrderField::Visits)] {
+        for descending in [false, true] {
+            model.check(&filter, SortOrder { field, descending }, 490);
+            let hurried = ListQuery { order: SortOrder { field, descending }, ..query(filter.clone(), field) };
+            assert_eq!(model.find_within(&hurried, Duration::ZERO), Err(ListFailure::TooManyToSort));
+        }
+    }
+    let deep = ListQuery { page: 502, ..query(Filter::default(), OrderField::Title) };
+    assert_eq!(model.find(&deep), Err(ListFailure::TooDeep));
     // If more links match than can be sorted, the list has those among the most visited of all.
     let ranked = Ranked([9, 4, 7, 2, 8].map(|number| Code::parse(format!("c{number:06}").as_bytes()).unwrap()).into());
     let ranking = |filter: &Filter, page: u64| {

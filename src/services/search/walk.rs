@@ -301,7 +301,7 @@ pub(super) fn walk<T>(
         if !is_full {
             last = Some(behind(&candidate));
         } else if is_asked_for && walked.next.is_none() {
-            walked.next = last;
+            walked.next = last.clone();
         }
     }
     Ok(walked)

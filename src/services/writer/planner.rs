@@ -118,7 +118,11 @@ impl<'o> CommitPlanner<'o> {
     pub fn prefetch(&mut self, orders: &[WriterOrder], look_up: impl Fn(&Code) -> CodeState) {
         assert!(self.effects.is_empty(), "a decision was made before the states were looked up");
         let code = |order: &WriterOrder| match order {
-            WriterOrder::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
+            WriterOrder::Client(StoreRequest::Create { link, reuse, .. }, _)
+                if matches!(reuse, Reuse::Never | Reuse::Recent) =>
+            {
+                Some(link.code)
+            }
             _ => None,
         };
         let mut codes: Vec<Code> = orders.iter().filter_map(code).collect();

@@ -12,8 +12,8 @@ use carom_telemetry::stats::NodeStats;
 /// The order in which links of one destination are tried, and which of them count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReuseCandidates {
-    /// All links, the oldest first.
-    Oldest,
+    /// All links, the newest first.
+    All,
     /// Links used at this instant or later, in milliseconds since 1970 UTC; the newest first.
     UsedSince(u64),
 }
@@ -22,18 +22,14 @@ impl ReuseCandidates {
     /// True if a link with a code of this origin may be the answer. Within a window a URL has one code, whatever slugs
     /// are chosen for it meanwhile.
     pub fn admits(self, origin: Origin) -> bool {
-        self == ReuseCandidates::Oldest || origin == Origin::Issued
+        self == ReuseCandidates::All || origin == Origin::Issued
     }
 }
 
 /// Returns the index entries of a key, in the order to try them. If the index cannot be read there are none, so that a
 /// new link is created, which is always correct.
 pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
-    let found = match which {
-        ReuseCandidates::Oldest => links.oldest_urls(key, ALIKE_LOOKED_AT),
-        ReuseCandidates::UsedSince(_) => links.newest_urls(key, ALIKE_LOOKED_AT),
-    };
-    let mut uses = found.unwrap_or_else(|error| {
+    let mut uses = links.newest_urls(key, ALIKE_LOOKED_AT).unwrap_or_else(|error| {
         stats.store_errors.add_shared(1);
         tracing::error!(%error, "the index of long URLs could not be read");
         Vec::new()

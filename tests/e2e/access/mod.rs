@@ -4,6 +4,7 @@ mod allow_list;
 mod apps;
 mod block_list;
 mod domain_keys;
+mod domain_redirects;
 mod domains;
 mod key_file;
 mod keys;

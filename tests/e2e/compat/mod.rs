@@ -1,6 +1,8 @@
 //! Compatible APIs: clients of other shorteners.
 
 mod cors;
+mod modes;
 mod rest;
 mod sdk;
 mod shorteners;
+mod web_client;

@@ -104,3 +104,39 @@ fn slug_is_unique_per_domain() {
     late.terminate();
     nodes.into_iter().for_each(|node| _ = node.terminate());
 }
+
+#[test]
+fn changed_redirects_reach_all_nodes() {
+    const PATH: &str = "/rest/v3/domains/redirects";
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let setup = |number| {
+        let setup = fleet.setup(number).argument("--base-url").argument("https://s.test");
+        setup.env("CAROM_DOMAINS_SERVE", "https://go.test, https://own.test").expect("Redis").expect("redis")
+    };
+    let nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();
+    nodes.iter().for_each(settle);
+    let edit = |node: &Node, body: Value| node.wire().ask("PATCH", PATH, JSON, body.to_string().as_bytes());
+    let lost = |path: &str| format!("{TARGET}{path}");
+    assert_eq!(edit(&nodes[0], json!({"domain": "go.test", "invalidShortUrlRedirect": lost("a")})).status, 200);
+    wait_until("the redirect on the other node", || leads(&nodes[1], "go.test", "none", false) == lost("a"));
+    // Each node changes another redirect, and neither change replaces the other.
+    assert_eq!(edit(&nodes[1], json!({"domain": "own.test", "invalidShortUrlRedirect": lost("b")})).status, 200);
+    assert_eq!(edit(&nodes[0], json!({"domain": "own.test", "baseUrlRedirect": lost("c")})).status, 200);
+    for node in &nodes {
+        wait_until("both redirects", || {
+            (leads(node, "own.test", "none", true), leads(node, "own.test", "", true)) == (lost("b"), lost("c"))
+        });
+    }
+    // The last change wins, on whatever node it is made.
+    assert_eq!(edit(&nodes[1], json!({"domain": "go.test", "invalidShortUrlRedirect": null})).status, 200);
+    wait_until("a node without the redirect", || leads(&nodes[0], "go.test", "none", false) == "404");
+    // Without Redis, a node takes changes, which the others get later; also a Redis that has lost everything.
+    server.kill();
+    assert_eq!(edit(&nodes[0], json!({"domain": "go.test", "invalidShortUrlRedirect": lost("d")})).status, 200);
+    assert_eq!(leads(&nodes[0], "go.test", "none", false), lost("d"));
+    server.start_again_empty();
+    wait_until("the later change", || leads(&nodes[1], "go.test", "none", false) == lost("d"));
+    assert_eq!(leads(&nodes[1], "own.test", "none", false), lost("b"));
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}

@@ -273,9 +273,9 @@ fn fields_match_the_schemas() {
 fn value_of(schema: &Value, text: &str) -> Value {
     let schema = schema.get("anyOf").map_or(schema, |choices| &choices[0]);
     match schema["type"].as_str() {
-        // Digits only: Rust takes a sign, too.
+        // Rust takes a plus sign, too.
         Some("integer") if !text.starts_with('+') => {
-            text.parse::<u64>().map(|number| json!(number)).unwrap_or(json!(text))
+            text.parse::<i64>().map(|number| json!(number)).unwrap_or(json!(text))
         }
         Some("boolean") => text.parse::<bool>().map(|flag| json!(flag)).unwrap_or(json!(text)),
         Some("array") => json!([text]),

@@ -110,6 +110,7 @@ fn orders_sort_by_slug_url_and_title() {
     over_a_restart(|node, slugs| {
         let mut wire = node.wire();
         assert_eq!(codes(&mut wire, "orderBy=shortCode&itemsPerPage=25"), slugs);
+        assert_eq!(codes(&mut wire, "orderBy=shortCode&itemsPerPage=-1"), slugs);
         let reversed: Vec<String> = slugs.iter().rev().cloned().collect();
         assert_eq!(codes(&mut wire, "orderBy=longUrl-ASC&itemsPerPage=25"), reversed);
         let by_title = codes(&mut wire, "orderBy=title-DESC&itemsPerPage=25");
@@ -245,7 +246,8 @@ fn invalid_parameters_are_named() {
         ("page=-1", "page"),
         ("page=x", "page"),
         ("page=18446744073709551616", "page"),
-        ("itemsPerPage=-1", "itemsPerPage"),
+        ("itemsPerPage=-2", "itemsPerPage"),
+        ("itemsPerPage=0", "itemsPerPage"),
         ("itemsPerPage=501", "itemsPerPage"),
         ("orderBy=colour-ASC", "orderBy"),
         ("orderBy=title-UP", "orderBy"),
@@ -318,4 +320,56 @@ fn imported_and_earlier_links_are_listed() {
     assert!(!links.has_index(Index::Lists).unwrap());
     drop(links);
     check(&Setup::new(&store).start());
+}
+
+/// More links than are sorted at once.
+#[test]
+fn long_lists_are_sorted_page_by_page() {
+    const LINKS: usize = carom_limits::LIST_SORTED_MAX + 40;
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).cores(2).start();
+    let mut wire = node.wire();
+    // In the opposite order of the slugs, and some alike.
+    let line = |number: usize| {
+        let url = format!("https://example.org/{:05}", (LINKS - number) / 3);
+        json!({"longUrl": url, "customSlug": format!("long-{number:05}"), "title": format!("T{:05}", number / 7)})
+    };
+    let lines: Vec<String> = (0..LINKS).map(|number| line(number).to_string()).collect();
+    let kind = "Content-Type: application/x-ndjson\r\n";
+    for lines in lines.chunks(500) {
+        let reply = wire.ask("POST", &format!("{SHORT_URLS}/bulk"), kind, lines.join("\n").as_bytes());
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+    counted(&node);
+    for (order, field) in [("longUrl", "longUrl"), ("title", "title"), ("visits", "shortCode")] {
+        for direction in ["ASC", "DESC"] {
+            // The most visited links have an order of their own, which ends with them.
+            if (order, direction) == ("visits", "DESC") {
+                continue;
+            }
+            let (mut all, mut cursor): (Vec<String>, Option<String>) = (Vec::new(), None);
+            loop {
+                let at = cursor.map_or(String::new(), |cursor| format!("&cursor={cursor}"));
+                let reply = wire.get(&format!("{SHORT_URLS}?orderBy={order}-{direction}&itemsPerPage=500{at}"));
+                assert_eq!(reply.status, 200, "{reply:?}");
+                let list = reply.json()["shortUrls"].clone();
+                assert_eq!(list["pagination"]["totalItems"], json!(LINKS));
+                let shown = list["data"].as_array().unwrap().iter();
+                all.extend(
+                    shown.map(|link| link[field].as_str().unwrap().to_owned() + link["shortCode"].as_str().unwrap()),
+                );
+                cursor = list["pagination"]["cursor"].as_str().map(str::to_owned);
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            let fields: Vec<&str> = all.iter().map(|text| &text[..text.len() - "long-00000".len()]).collect();
+            let is_sorted = |one: &&str, next: &&str| if direction == "ASC" { one <= next } else { one >= next };
+            assert!(order == "visits" || fields.is_sorted_by(is_sorted), "{order}-{direction}");
+            all.sort();
+            all.dedup();
+            assert_eq!(all.len(), LINKS, "{order}-{direction}: each link once");
+        }
+    }
+    node.terminate();
 }

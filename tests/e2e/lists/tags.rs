@@ -111,3 +111,33 @@ fn tags_change_only_with_access_to_all_links() {
     rename(&node, &mut reader, &fields).problem(403, "forbidden");
     assert_eq!(count(&mut shop, "a"), 1);
 }
+
+#[test]
+fn tags_are_sorted_by_visits() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).cores(2).start();
+    let mut wire = node.wire();
+    let bot = "User-Agent: Googlebot/2.1\r\n";
+    let person = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0 Safari/537.36\r\n";
+    for (slug, tags, bots, people) in [("one", json!(["a", "b"]), 4, 0), ("two", json!(["b", "c"]), 0, 2)] {
+        let fields = json!({"longUrl": "https://example.org/", "customSlug": slug, "tags": tags});
+        assert_eq!(wire.create(&fields).status, 200);
+        for agent in std::iter::repeat_n(bot, bots).chain(std::iter::repeat_n(person, people)) {
+            assert_eq!(node.wire().ask("GET", &format!("/{slug}"), agent, b"").status, 302);
+        }
+    }
+    let mut sorted = |query: &str| {
+        let reply = wire.get(&format!("{TAGS}/stats?{query}"));
+        is_described(&node, "get", "/rest/v3/tags/stats", &reply);
+        let data = reply.json()["tags"]["data"].clone();
+        let tags = data.as_array().into_iter().flatten();
+        tags.map(|tag| format!("{} {}", tag["tag"].as_str().unwrap(), tag["visitsSummary"]["total"]))
+            .collect::<Vec<_>>()
+    };
+    wait_until("all visits", || sorted("orderBy=visits-DESC") == ["b 6", "a 4", "c 2"]);
+    assert_eq!(sorted("orderBy=visits"), ["c 2", "a 4", "b 6"]);
+    assert_eq!(sorted("orderBy=nonBotVisits-DESC"), ["b 6", "c 2", "a 4"]);
+    assert_eq!(sorted("orderBy=nonBotVisits-ASC&itemsPerPage=1&page=2"), ["b 6"]);
+    assert_eq!(sorted("orderBy=visits-DESC&searchTerm=a&itemsPerPage=-1"), ["a 4"]);
+    node.terminate();
+}

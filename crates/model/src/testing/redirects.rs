@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use crate::access::miss_limiter::MissLimiter;
 use crate::destination::hosts::{HostPattern, HostSet};
+use crate::domains::redirects::{DomainRedirects, RedirectChanges};
 use crate::domains::{Domain, DomainIndex, DomainName, Domains, Targets, UnknownHost};
 use crate::redirect::{Decision, Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide};
 use crate::visits::VisitReceiver;
@@ -85,7 +86,8 @@ impl Case {
     /// The status of the decision, its destination, its visit, and how many misses were counted.
     pub fn outcome(&self) -> (u16, String, VisitKind, u32) {
         let (blocked, mut client) = (self.blocked(), self.client);
-        let policies = Policies { blocked: Some(&blocked), domains: &self.domains };
+        let redirects = DomainRedirects::of(&self.domains, &RedirectChanges::default());
+        let policies = Policies { blocked: Some(&blocked), redirects: &redirects };
         let lookup = self.lookup.borrowed();
         let Decision { response, visit } = decide(&policies, self.domain, self.is_head, lookup, &mut client);
         let location = match response {
@@ -128,7 +130,8 @@ pub fn any_lookup() -> impl Strategy<Value = OwnedLookup> {
 pub fn any_domains() -> impl Strategy<Value = Domains> {
     let targets = (any::<bool>(), any::<bool>()).prop_map(|(not_found, expired)| Targets {
         home: None,
-        not_found: not_found.then(|| "https://none.test/".to_owned()),
+        regular_404: None,
+        invalid_short_url: not_found.then(|| "https://none.test/".to_owned()),
         expired: expired.then(|| "https://expired.test/".to_owned()),
     });
     let unknown_host = proptest::sample::select(vec![UnknownHost::NotFound, UnknownHost::Misdirected]);

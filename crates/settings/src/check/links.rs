@@ -5,11 +5,13 @@ use std::time::Duration;
 use carom_shards::CodeLength;
 
 use super::Checker;
+use crate::access_log::one_of;
 use crate::cpus::Cores;
 use crate::keys::Key;
 use crate::problem::{InvalidValue, Problem};
 use crate::value::{self, quantities};
-use crate::{ExpirySettings, KeySource, Residency};
+use crate::{ExpirySettings, KeySource, LinkPaths, Residency};
+use carom_model::destination::extra_path::ExtraPath;
 use carom_telemetry::readable;
 
 /// Minimum memory for links that one core can work with, in bytes.
@@ -25,6 +27,7 @@ pub(super) struct LinkSettings {
     pub(super) search_memory: u64,
     pub(super) dedupe: Option<Duration>,
     pub(super) default_ttl: Option<Duration>,
+    pub(super) paths: LinkPaths,
     pub(super) expiry: ExpirySettings,
 }
 
@@ -36,6 +39,10 @@ impl Checker<'_> {
         let search_memory = self.one(Key::LinksSearchMemory, quantities::search_memory);
         let dedupe = self.one(Key::LinksDedupe, quantities::time_or_off);
         let default_ttl = self.one(Key::LinksDefaultTtl, quantities::time_or_off);
+        let trailing_slash = self.one(Key::LinksTrailingSlash, value::boolean);
+        let extra_path = self.one(Key::LinksExtraPath, |written| {
+            one_of(written, "off, append or ignore", &ExtraPath::ALL, ExtraPath::as_str)
+        });
         let expiry = self.expiry(of_fleet);
         Some(LinkSettings {
             code_length: code_length?,
@@ -43,6 +50,7 @@ impl Checker<'_> {
             search_memory: search_memory?,
             dedupe: dedupe?,
             default_ttl: default_ttl?,
+            paths: LinkPaths { trailing_slash: trailing_slash?, extra_path: extra_path? },
             expiry: expiry?,
         })
     }

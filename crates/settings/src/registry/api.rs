@@ -3,7 +3,7 @@
 use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
-pub(super) const API: [Setting; 3] = [
+pub(super) const API: [Setting; 4] = [
     Setting {
         key: Key::ApiCompat,
         name: "api.compat",
@@ -36,5 +36,16 @@ pub(super) const API: [Setting; 3] = [
         secret: false,
         doc: "Web pages whose scripts may call the REST API of the public listeners (CORS). *: all, for calls that carry an API key. Cookies are never accepted.",
         show: |settings| Shown::list(settings.api.origins()),
+    },
+    Setting {
+        key: Key::ApiShlinkStrict,
+        name: "api.shlink_strict",
+        env: "CAROM_API_SHLINK_STRICT",
+        flag: None,
+        kind: "true or false",
+        default: Some("false"),
+        secret: false,
+        doc: "Behave like Shlink where carom differs: expired links return 404 like unknown ones, and links without validUntil never expire unless links.default_ttl is set.",
+        show: |settings| Shown::plain(settings.api.shlink_strict),
     },
 ];

@@ -4,7 +4,7 @@ use crate::Residency;
 use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
-pub(super) const LINKS: [Setting; 9] = [
+pub(super) const LINKS: [Setting; 11] = [
     Setting {
         key: Key::LinksCodeLength,
         name: "links.code_length",
@@ -114,5 +114,27 @@ pub(super) const LINKS: [Setting; 9] = [
         secret: false,
         doc: "Quarantine of the generated code of an expired link: how long after its removal the code may be reused. Cannot be used in a fleet.",
         show: |settings| Shown::time_or("off", settings.expiry.recycle_after),
+    },
+    Setting {
+        key: Key::LinksTrailingSlash,
+        name: "links.trailing_slash",
+        env: "CAROM_LINKS_TRAILING_SLASH",
+        flag: None,
+        kind: "true or false",
+        default: Some("false"),
+        secret: false,
+        doc: "Links also redirect with a slash behind the short code, as in /abc/.",
+        show: |settings| Shown::plain(settings.paths.trailing_slash),
+    },
+    Setting {
+        key: Key::LinksExtraPath,
+        name: "links.extra_path",
+        env: "CAROM_LINKS_EXTRA_PATH",
+        flag: None,
+        kind: "off, append or ignore",
+        default: Some("off"),
+        secret: false,
+        doc: "Requests with a path behind the short code, as in /abc/more. off: 404. append: redirect to the destination with that path behind its own. ignore: redirect to the destination.",
+        show: |settings| Shown::text(settings.paths.extra_path.as_str()),
     },
 ];

@@ -3,7 +3,7 @@
 use crate::describe::Shown;
 use crate::keys::{Key, Setting};
 
-pub(super) const VISITS: [Setting; 4] = [
+pub(super) const VISITS: [Setting; 5] = [
     Setting {
         key: Key::VisitsLog,
         name: "visits.log",
@@ -47,5 +47,16 @@ pub(super) const VISITS: [Setting; 4] = [
         secret: false,
         doc: "Client addresses in the log of visits: left out, shortened to their /24 (IPv4) or /48 (IPv6) network, or in full.",
         show: |settings| Shown::text(settings.visits.addresses.as_str()),
+    },
+    Setting {
+        key: Key::VisitsNostatParameter,
+        name: "visits.nostat_parameter",
+        env: "CAROM_VISITS_NOSTAT_PARAMETER",
+        flag: None,
+        kind: "off, or a name such as nostat",
+        default: Some("off"),
+        secret: false,
+        doc: "Query parameter that marks requests which are not counted as visits, as in /abc?nostat. It is not forwarded to the destination.",
+        show: |settings| Shown::text(if settings.nostat.is_empty() { "off" } else { &settings.nostat }),
     },
 ];

@@ -7,6 +7,7 @@ use super::{Written, text};
 use crate::problem::{InvalidValue, quoted};
 use carom_model::destination::hosts::host_of;
 use carom_model::destination::long_url::LongUrl;
+use carom_model::domains::redirects::TargetKind;
 use carom_model::domains::{Domain, DomainName, Targets, UnknownHost};
 
 /// The beginning of short URLs: scheme, host and port, without a trailing slash.
@@ -57,7 +58,8 @@ pub(crate) fn base_url(written: &Written) -> Result<BaseUrl, InvalidValue> {
 
 /// Reads a domain: its base URL, then its redirect targets for requests that find no link.
 pub(crate) fn domain(text: &str) -> Result<Domain, InvalidValue> {
-    const RIGHT: &str = "write https://go.example, optionally followed by home=URL, not_found=URL and expired=URL";
+    const RIGHT: &str = "write https://go.example, optionally followed by home=URL, not_found=URL (or regular_404=URL and invalid_short_url=URL) and expired=URL";
+    const NOT_A_PART: &str = "is not home=, not_found=, regular_404=, invalid_short_url= or expired=";
     let mut words = text.split_ascii_whitespace();
     let base_url = base_url(&Written::Word(words.next().unwrap_or_default().to_owned()))?;
     let host = host_of(base_url.as_str().as_bytes());
@@ -66,16 +68,20 @@ pub(crate) fn domain(text: &str) -> Result<Domain, InvalidValue> {
     let mut targets = Targets::default();
     for word in words {
         let wrong = |reason: String| InvalidValue::new(format!("{} {reason}", quoted(word)), RIGHT);
-        let (which, url) = word.split_once('=').ok_or_else(|| wrong("is not home=, not_found= or expired=".into()))?;
-        let target = match which {
-            "home" => &mut targets.home,
-            "not_found" => &mut targets.not_found,
-            "expired" => &mut targets.expired,
-            _ => return Err(wrong("is not home=, not_found= or expired=".into())),
+        let (which, url) = word.split_once('=').ok_or_else(|| wrong(NOT_A_PART.into()))?;
+        let kinds: &[TargetKind] = match which {
+            "home" => &[TargetKind::Home],
+            "not_found" => &[TargetKind::Regular404, TargetKind::InvalidShortUrl],
+            "regular_404" => &[TargetKind::Regular404],
+            "invalid_short_url" => &[TargetKind::InvalidShortUrl],
+            "expired" => &[TargetKind::Expired],
+            _ => return Err(wrong(NOT_A_PART.into())),
         };
         let url = LongUrl::parse(url, &[]).map_err(|error| wrong(format!("has a URL that {error}")))?;
-        if target.replace(url.into()).is_some() {
-            return Err(wrong(format!("contains {which}= twice")));
+        for kind in kinds {
+            if targets.of_mut(*kind).replace(url.as_str().to_owned()).is_some() {
+                return Err(wrong(format!("sets a redirect for the second time: {which}=")));
+            }
         }
     }
     Ok(Domain { name, base_url: base_url.as_str().to_owned(), targets })
@@ -83,10 +89,20 @@ pub(crate) fn domain(text: &str) -> Result<Domain, InvalidValue> {
 
 /// Formats a domain so that [`domain`] can read it.
 pub(crate) fn domain_text(domain: &Domain) -> String {
-    let Targets { home, not_found, expired } = &domain.targets;
-    let targets = [("home", home), ("not_found", not_found), ("expired", expired)];
-    let targets = targets.into_iter().filter_map(|(name, url)| Some(format!(" {name}={}", url.as_ref()?)));
+    let targets = named(&domain.targets).into_iter().map(|(name, url)| format!(" {name}={url}"));
     std::iter::once(domain.base_url.clone()).chain(targets).collect()
+}
+
+/// Returns the redirects of a domain with their names in the settings.
+fn named(targets: &Targets) -> Vec<(&'static str, &str)> {
+    let Targets { home, regular_404, invalid_short_url, expired } = targets;
+    let missing = if regular_404 == invalid_short_url {
+        [("not_found", regular_404), ("", &None)]
+    } else {
+        [("regular_404", regular_404), ("invalid_short_url", invalid_short_url)]
+    };
+    let all = [("home", home)].into_iter().chain(missing).chain([("expired", expired)]);
+    all.filter_map(|(name, url)| Some((name, url.as_deref()?))).collect()
 }
 
 /// Returns the conflict of a domain with others. `other` is an earlier domain with the same ID, `default` the default
@@ -116,9 +132,8 @@ pub(crate) fn wrong_with_domain(
         let reason = format!("{} is the host of base_url, but base_url is {default}", domain.base_url);
         all.push(InvalidValue::new(reason, "write the same scheme and port in both"));
     }
-    let Targets { home, not_found, expired } = &domain.targets;
-    for (which, url) in [("home", home), ("not_found", not_found), ("expired", expired)] {
-        if let Some(url) = url.as_ref().filter(|url| own.contains(host_of(url.as_bytes()))) {
+    for (which, url) in named(&domain.targets) {
+        if own.contains(host_of(url.as_bytes())) {
             let reason = format!("{which}={url} is on a host of this service, so the redirect would loop");
             all.push(InvalidValue::new(reason, "use a page on another server"));
         }

@@ -49,14 +49,6 @@ impl Batch {
 }
 
 impl Links {
-    /// Returns up to `count` entries of a key, the oldest first.
-    ///
-    /// # Errors
-    /// [`StoreError`] if they cannot be read.
-    pub fn oldest_urls(&self, key: UrlKey, count: usize) -> Result<Vec<UrlUse>, StoreError> {
-        self.urls.prefix(key.0.to_be_bytes()).take(count).filter_map(|guard| read(guard).transpose()).collect()
-    }
-
     /// Returns up to `count` entries of a key, the newest first.
     ///
     /// # Errors
@@ -136,7 +128,7 @@ mod tests {
         batch.set_url(&entry(8, 1, "other"), 1);
         batch.set_url(&entry(6, 1, "other"), 1);
         links.commit(batch).unwrap();
-        assert_eq!(codes(links.oldest_urls(UrlKey(7), 9).unwrap()), ["ab", "a", "b"]);
+        assert_eq!(codes(links.newest_urls(UrlKey(7), 9).unwrap()), ["b", "a", "ab"]);
         assert_eq!(codes(links.newest_urls(UrlKey(7), 2).unwrap()), ["b", "a"]);
         assert_eq!(links.newest_urls(UrlKey(7), 1).unwrap(), [(entry(7, 300, "b"), 0)]);
         let mut batch = links.batch();
@@ -144,7 +136,7 @@ mod tests {
         batch.set_url(&entry(7, 300, "b"), 99);
         links.commit(batch).unwrap();
         assert_eq!(links.newest_urls(UrlKey(7), 9).unwrap(), [(entry(7, 300, "b"), 99), (entry(7, 200, "ab"), 2)]);
-        assert_eq!(links.oldest_urls(UrlKey(9), 9).unwrap(), []);
+        assert_eq!(links.newest_urls(UrlKey(9), 9).unwrap(), []);
     }
 
     #[test]
@@ -154,9 +146,9 @@ mod tests {
         let some = |used: u64| vec![(entry(2, 5, "z"), used), (entry(2, 5, "B"), used), (entry(1, 9, "abc"), used)];
         links.ingest_urls(some(1)).unwrap();
         links.ingest_urls(some(2)).unwrap();
-        assert_eq!(links.oldest_urls(UrlKey(2), 9).unwrap(), [(entry(2, 5, "B"), 2), (entry(2, 5, "z"), 2)]);
+        assert_eq!(links.newest_urls(UrlKey(2), 9).unwrap(), [(entry(2, 5, "z"), 2), (entry(2, 5, "B"), 2)]);
         drop(links);
         let (links, _) = Links::open(dir.path(), "key").unwrap();
-        assert_eq!(links.oldest_urls(UrlKey(1), 9).unwrap(), [(entry(1, 9, "abc"), 2)]);
+        assert_eq!(links.newest_urls(UrlKey(1), 9).unwrap(), [(entry(1, 9, "abc"), 2)]);
     }
 }

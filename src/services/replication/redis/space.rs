@@ -199,6 +199,27 @@ impl Redis {
         self.ask(KeyGroup::Space, Question::Plain(remove), within).map(|_| ())
     }
 
+    /// Reads the changed redirects of domains, by domain, each in its stored form.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn domain_redirects(&mut self, within: Duration) -> Result<Vec<(String, String)>, RedisError> {
+        let get = cmd("HGETALL").arg(self.space("domains")).to_owned();
+        self.ask(KeyGroup::Space, Question::Plain(get), within).map(|answer| pairs(&answer))
+    }
+
+    /// Stores changed redirects of domains, each by its domain.
+    ///
+    /// # Errors
+    /// [`RedisError`] if Redis did not answer, or refused.
+    pub fn put_domain_redirects(&mut self, all: &[(String, String)], within: Duration) -> Result<(), RedisError> {
+        let mut put = cmd("HSET").arg(self.space("domains")).to_owned();
+        for (domain, text) in all {
+            put.arg(domain).arg(text);
+        }
+        self.ask(KeyGroup::Space, Question::Plain(put), within).map(|_| ())
+    }
+
     /// Sets the creates that arrive at a node, by app; `None` leaves them as they are. Returns those of all nodes.
     ///
     /// # Errors

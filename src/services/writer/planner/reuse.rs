@@ -31,7 +31,7 @@ impl CommitPlanner<'_> {
                 self.live_like(code, link, &look_up)
             }
             // Another request came first and has created the very link.
-            FleetDecision::Held(state) if reuse == Reuse::Any && link.origin == Origin::Custom => {
+            FleetDecision::Held(state) if reuse == Reuse::OfSlug => {
                 let before = self.stored(&link.code, &look_up);
                 self.held(link.code, state.clone(), &before);
                 self.live_like(&link.code, link, &look_up)
@@ -51,8 +51,10 @@ impl CommitPlanner<'_> {
         self.confirms_existing = true;
         let spare = match decision {
             FleetDecision::Existing { spare, .. } => *spare,
-            _ => link.origin == Origin::Issued,
+            _ => true,
         };
+        // Only generated codes go to other links.
+        let spare = spare && link.origin == Origin::Issued;
         // The answer goes through the owner, which may not have the link yet.
         let change = LinkChange::Put(Arc::clone(&existing));
         let notify = Some(CreateAnswer::Existing { link: Arc::clone(&existing), spare }.to(ticket));
@@ -69,8 +71,8 @@ impl CommitPlanner<'_> {
         alike: impl Fn(UrlKey, ReuseCandidates) -> Vec<UrlUse>,
     ) -> Option<Arc<Link>> {
         let which = match (reuse, self.window_ms) {
-            (Reuse::Any, _) if link.origin == Origin::Custom => return self.live_like(&link.code, link, look_up),
-            (Reuse::Any, _) => ReuseCandidates::Oldest,
+            (Reuse::OfSlug, _) => return self.live_like(&link.code, link, look_up),
+            (Reuse::Any, _) => ReuseCandidates::All,
             (Reuse::Recent, Some(window_ms)) if link.origin == Origin::Issued => {
                 ReuseCandidates::UsedSince(self.now_ms.saturating_sub(window_ms).saturating_add(1))
             }
@@ -79,10 +81,7 @@ impl CommitPlanner<'_> {
         let key = link.url_key();
         let mut found: Vec<UrlEntry> = alike(key, which).into_iter().map(|(entry, _)| entry).collect();
         found.extend(self.puts.get(&key).into_iter().flatten());
-        found.sort_unstable();
-        if which != ReuseCandidates::Oldest {
-            found.reverse();
-        }
+        found.sort_unstable_by(|one, other| other.cmp(one));
         let admitted = |found: &Arc<Link>| which.admits(found.origin);
         found.into_iter().find_map(|entry| self.live_like(&entry.code, link, &look_up).filter(admitted))
     }
@@ -173,7 +172,7 @@ mod tests {
         fn alike(&self, key: UrlKey, which: ReuseCandidates) -> Vec<UrlUse> {
             let of_key = self.urls.iter().filter(|(entry, _)| entry.key == key).map(|(entry, used)| (*entry, *used));
             match which {
-                ReuseCandidates::Oldest => of_key.collect(),
+                ReuseCandidates::All => of_key.rev().collect(),
                 ReuseCandidates::UsedSince(since) => of_key.rev().filter(|(_, used)| *used >= since).collect(),
             }
         }
@@ -241,8 +240,8 @@ mod tests {
         assert_eq!(model.create("e", "http://x/", Reuse::Recent), new("e"));
         model.now_ms += 1;
         assert_eq!(model.create("f", "http://x/", Reuse::Recent), was("e"));
-        // Without a window: the oldest link, and its last use stays as it was.
-        assert_eq!(model.create("g", "http://x/", Reuse::Any), was("a"));
+        // Without a window: the newest link, and its last use stays as it was.
+        assert_eq!(model.create("g", "http://x/", Reuse::Any), was("e"));
         model.now_ms += WINDOW;
         assert_eq!(model.create("h", "http://x/", Reuse::Recent), new("h"));
         assert_eq!(model.create("i", "http://x/", Reuse::Never), new("i"));
@@ -319,20 +318,40 @@ mod tests {
             let link = Link { origin: Origin::Custom, ..wanted(code, url) };
             create(link, reuse, FleetDecision::Alone, 1)
         };
-        assert_eq!(model.one(slug("slug", "http://x/", Reuse::Any)), CreateAnswer::Created);
-        let again = model.one(slug("slug", "http://x/", Reuse::Any));
+        assert_eq!(model.one(slug("slug", "http://x/", Reuse::OfSlug)), CreateAnswer::Created);
+        let again = model.one(slug("slug", "http://x/", Reuse::OfSlug));
         assert!(
             matches!(again, TestAnswer::Create(CreateAnswer::Existing { link, spare: false }) if link.code.to_string() == "slug")
         );
-        for (url, reuse) in [("http://y/", Reuse::Any), ("http://x/", Reuse::Never), ("http://x/", Reuse::Recent)] {
+        for (url, reuse) in [("http://y/", Reuse::OfSlug), ("http://x/", Reuse::Never), ("http://x/", Reuse::Recent)] {
             assert_eq!(model.one(slug("slug", url, reuse)), CreateAnswer::Taken);
         }
         assert_eq!(model.one(delete("slug")), DeleteAnswer::Deleted);
-        assert_eq!(model.one(slug("slug", "http://x/", Reuse::Any)), CreateAnswer::Created);
+        assert_eq!(model.one(slug("slug", "http://x/", Reuse::OfSlug)), CreateAnswer::Created);
         // A free slug that now leads to another URL leaves no entry for the first one.
         assert_eq!(model.one(delete("slug")), DeleteAnswer::Deleted);
         assert_eq!(model.one(slug("slug", "http://z/", Reuse::Never)), CreateAnswer::Created);
         assert_eq!(model.urls.len(), 2);
+    }
+
+    #[test]
+    fn a_drawn_slug_gives_way_to_the_newest_link() {
+        let mut model = model();
+        model.create("first", "http://x/", Reuse::Never);
+        model.now_ms += 5_000;
+        model.create("second", "http://x/", Reuse::Never);
+        let drawn = Link { origin: Origin::Custom, ..wanted("drawn", "http://x/") };
+        let answer = model.one(create(drawn, Reuse::Any, FleetDecision::Alone, 1));
+        let TestAnswer::Create(CreateAnswer::Existing { link, spare: false }) = answer else { panic!("{answer:?}") };
+        assert_eq!(link.code.to_string(), "second");
+        let drawn = Link { origin: Origin::Custom, ..wanted("drawn", "http://y/") };
+        assert_eq!(model.one(create(drawn, Reuse::Any, FleetDecision::Alone, 1)), CreateAnswer::Created);
+        // A chosen or drawn slug never becomes a generated code of another link.
+        let code = Code::parse(b"second").unwrap();
+        let chosen = Link { origin: Origin::Custom, ..wanted("second", "http://x/") };
+        let decision = FleetDecision::Existing { code, found: None, spare: true };
+        let answer = model.one(create(chosen, Reuse::OfSlug, decision, 1));
+        assert!(matches!(answer, TestAnswer::Create(CreateAnswer::Existing { spare: false, .. })), "{answer:?}");
     }
 
     #[test]

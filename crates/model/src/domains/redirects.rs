@@ -1,0 +1,341 @@
+//! Redirects of domains for requests that find no link, and their changes at run time.
+//!
+//! Settings give each domain its redirects. A change replaces one of them, also on later starts. Changes merge: for each
+//! redirect the latest change wins, so that copies on several nodes converge in whatever order they meet. Pure: the time
+//! is passed in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use super::{DomainIndex, DomainName, Domains, Targets, UnknownHost};
+use crate::destination::long_url::LongUrl;
+
+/// The request that a redirect of a domain answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TargetKind {
+    /// A request for `/`.
+    Home,
+    /// A request for a path that cannot be a short URL.
+    Regular404,
+    /// A request for a link that does not exist.
+    InvalidShortUrl,
+    /// A request for an expired link.
+    Expired,
+}
+
+impl TargetKind {
+    /// Every kind, in the order of the fields of the API.
+    pub const ALL: [TargetKind; 4] =
+        [TargetKind::Home, TargetKind::Regular404, TargetKind::InvalidShortUrl, TargetKind::Expired];
+
+    /// Returns the name of the field in the API, which is that of Shlink for the first three.
+    pub fn field(self) -> &'static str {
+        match self {
+            TargetKind::Home => "baseUrlRedirect",
+            TargetKind::Regular404 => "regular404Redirect",
+            TargetKind::InvalidShortUrl => "invalidShortUrlRedirect",
+            TargetKind::Expired => "expiredShortUrlRedirect",
+        }
+    }
+}
+
+impl Targets {
+    /// Returns the redirect for a kind of requests.
+    #[inline]
+    pub fn of(&self, kind: TargetKind) -> Option<&str> {
+        match kind {
+            TargetKind::Home => &self.home,
+            TargetKind::Regular404 => &self.regular_404,
+            TargetKind::InvalidShortUrl => &self.invalid_short_url,
+            TargetKind::Expired => &self.expired,
+        }
+        .as_deref()
+    }
+
+    /// Returns the place of the redirect for a kind of requests.
+    pub fn of_mut(&mut self, kind: TargetKind) -> &mut Option<String> {
+        match kind {
+            TargetKind::Home => &mut self.home,
+            TargetKind::Regular404 => &mut self.regular_404,
+            TargetKind::InvalidShortUrl => &mut self.invalid_short_url,
+            TargetKind::Expired => &mut self.expired,
+        }
+    }
+
+    /// Returns the redirects as the API describes them.
+    pub fn to_json(&self) -> Value {
+        TargetKind::ALL.into_iter().map(|kind| (kind.field().to_owned(), json!(self.of(kind)))).collect()
+    }
+}
+
+/// The redirects in effect for each domain of a service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DomainRedirects {
+    unknown_host: UnknownHost,
+    hides_expired: bool,
+    /// The redirects, by the index of the domain.
+    targets: Vec<Targets>,
+}
+
+impl DomainRedirects {
+    /// Combines the redirects of the settings with their changes.
+    pub fn of(domains: &Domains, changes: &RedirectChanges) -> DomainRedirects {
+        let targets = domains.all().iter().map(|domain| {
+            let mut targets = domain.targets.clone();
+            changes.apply(&domain.name, &mut targets);
+            targets
+        });
+        let (unknown_host, hides_expired) = (domains.unknown_host(), domains.hides_expired());
+        DomainRedirects { unknown_host, hides_expired, targets: targets.collect() }
+    }
+
+    /// True if expired links get the response of missing ones.
+    pub fn hides_expired(&self) -> bool {
+        self.hides_expired
+    }
+
+    /// Returns the response to requests for other hosts.
+    #[inline]
+    pub fn unknown_host(&self) -> UnknownHost {
+        self.unknown_host
+    }
+
+    /// Returns the redirects of a domain.
+    #[inline]
+    pub fn at(&self, domain: DomainIndex) -> &Targets {
+        &self.targets[domain.index()]
+    }
+}
+
+/// A redirect that replaces the one of the settings; `None` inside for no redirect.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct RedirectChange {
+    /// Orders the changes of one redirect: milliseconds since 1970 UTC, but later than the change that it follows.
+    stamp_ms: u64,
+    target: Option<String>,
+}
+
+/// The text is not what [`RedirectChanges`] has written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MalformedChanges(String);
+
+impl fmt::Display for MalformedChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for MalformedChanges {}
+
+/// Changes of redirects at run time, of all domains. Copies of it merge without conflicts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RedirectChanges(BTreeMap<DomainName, [Option<RedirectChange>; TargetKind::ALL.len()]>);
+
+impl RedirectChanges {
+    /// Replaces a redirect of a domain at `now_ms`, in milliseconds since 1970 UTC. The change is later than all known
+    /// ones of this redirect, even if the clock of the node that made them is ahead.
+    pub fn set(&mut self, domain: &DomainName, kind: TargetKind, target: Option<LongUrl>, now_ms: u64) {
+        let place = &mut self.0.entry(domain.clone()).or_default()[kind as usize];
+        let after = place.as_ref().map_or(0, |change| change.stamp_ms.saturating_add(1));
+        let change = RedirectChange { stamp_ms: now_ms.max(after), target: target.map(String::from) };
+        assert!(place.as_ref().is_none_or(|before| *before < change), "a change is later than the one it replaces");
+        *place = Some(change);
+    }
+
+    /// Merges another copy. Returns true if anything changed.
+    pub fn merge(&mut self, other: &RedirectChanges) -> bool {
+        let mut is_more = false;
+        for (domain, theirs) in &other.0 {
+            let mine = self.0.entry(domain.clone()).or_default();
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                if *mine < *theirs {
+                    mine.clone_from(theirs);
+                    is_more = true;
+                }
+            }
+        }
+        is_more
+    }
+
+    /// Returns the domains of which another copy knows later changes, each with its changes here and there together.
+    pub fn lacking(&self, other: &RedirectChanges) -> RedirectChanges {
+        let mut both = self.clone();
+        both.merge(other);
+        both.0.retain(|domain, changes| self.0.get(domain) != Some(&*changes));
+        both
+    }
+
+    /// True if nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Applies the changes of a domain to its redirects of the settings.
+    pub fn apply(&self, domain: &DomainName, targets: &mut Targets) {
+        let Some(changes) = self.0.get(domain) else { return };
+        for (kind, change) in TargetKind::ALL.into_iter().zip(changes) {
+            if let Some(change) = change {
+                targets.of_mut(kind).clone_from(&change.target);
+            }
+        }
+    }
+
+    /// Returns the changes of each domain, in their stored form.
+    pub fn to_entries(&self) -> Vec<(String, Value)> {
+        let field = |(kind, change): (TargetKind, &Option<RedirectChange>)| {
+            let change = change.as_ref()?;
+            Some((kind.field().to_owned(), json!({"stampMs": change.stamp_ms, "url": change.target})))
+        };
+        let entry = |changes: &[Option<RedirectChange>]| -> Value {
+            TargetKind::ALL.into_iter().zip(changes).filter_map(field).collect()
+        };
+        self.0.iter().map(|(domain, changes)| (domain.to_string(), entry(changes))).collect()
+    }
+
+    /// Adds a domain from its stored form.
+    ///
+    /// # Errors
+    /// [`MalformedChanges`] with a description.
+    pub fn add_entry(&mut self, domain: &str, entry: &Value) -> Result<(), MalformedChanges> {
+        let wrong = |what: String| MalformedChanges(format!("{what} at the domain {domain:?}"));
+        let name = DomainName::from_normal(domain).ok_or_else(|| wrong("the name is not a domain".to_owned()))?;
+        let fields = entry.as_object().ok_or_else(|| wrong("the value is not an object".to_owned()))?;
+        let mut changes: [Option<RedirectChange>; TargetKind::ALL.len()] = Default::default();
+        for (kind, place) in TargetKind::ALL.into_iter().zip(&mut changes) {
+            let Some(value) = fields.get(kind.field()) else { continue };
+            let change = read_change(value).ok_or_else(|| wrong(format!("{} is not a change", kind.field())))?;
+            *place = Some(change);
+        }
+        self.merge(&RedirectChanges(BTreeMap::from([(name, changes)])));
+        Ok(())
+    }
+
+    /// Returns the content of the file with all changes.
+    pub fn to_text(&self) -> String {
+        let domains: Map<String, Value> = self.to_entries().into_iter().collect();
+        let mut text =
+            serde_json::to_string_pretty(&json!({"version": 1, "domains": domains})).expect("it is plain JSON");
+        text.push('\n');
+        text
+    }
+
+    /// Parses text from [`RedirectChanges::to_text`].
+    ///
+    /// # Errors
+    /// [`MalformedChanges`] with a description.
+    pub fn from_text(text: &[u8]) -> Result<RedirectChanges, MalformedChanges> {
+        let value: Map<String, Value> = serde_json::from_slice(text)
+            .map_err(|error| MalformedChanges(format!("the file is not a JSON object ({error})")))?;
+        if value.get("version") != Some(&json!(1)) {
+            return Err(MalformedChanges("the version is not 1; a newer carom wrote the file".to_owned()));
+        }
+        let domains = value.get("domains").and_then(Value::as_object);
+        let domains = domains.ok_or_else(|| MalformedChanges("the object \"domains\" is missing".to_owned()))?;
+        let mut changes = RedirectChanges::default();
+        domains.iter().try_for_each(|(domain, entry)| changes.add_entry(domain, entry))?;
+        Ok(changes)
+    }
+}
+
+fn read_change(value: &Value) -> Option<RedirectChange> {
+    let stamp_ms = value.get("stampMs")?.as_u64()?;
+    let target = match value.get("url")? {
+        Value::Null => None,
+        url => Some(LongUrl::parse(url.as_str()?, &[]).ok()?.into()),
+    };
+    Some(RedirectChange { stamp_ms, target })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::three_domains;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> DomainName {
+        DomainName::parse(text).unwrap()
+    }
+
+    fn url(text: &str) -> Option<LongUrl> {
+        Some(LongUrl::parse(text, &[]).unwrap())
+    }
+
+    fn any_changes() -> impl Strategy<Value = RedirectChanges> {
+        let url = proptest::option::of(proptest::sample::select(vec!["https://a.example/", "https://b.example/x"]));
+        let domain = proptest::sample::select(vec!["go.test", "s.test"]);
+        proptest::collection::vec((domain, 0..4usize, url, 0..4u64), 0..6).prop_map(|all| {
+            let mut changes = RedirectChanges::default();
+            for (domain, kind, target, now_ms) in all {
+                let target = target.map(|target| LongUrl::parse(target, &[]).unwrap());
+                changes.set(&name(domain), TargetKind::ALL[kind], target, now_ms);
+            }
+            changes
+        })
+    }
+
+    fn merged(one: &RedirectChanges, other: &RedirectChanges) -> RedirectChanges {
+        let mut both = one.clone();
+        both.merge(other);
+        both
+    }
+
+    proptest! {
+        #[test]
+        fn copies_converge_in_any_order(a in any_changes(), b in any_changes(), c in any_changes()) {
+            prop_assert_eq!(merged(&a, &b), merged(&b, &a));
+            prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));
+            let both = merged(&a, &b);
+            prop_assert!(!both.clone().merge(&a) && !both.clone().merge(&b));
+            // What a copy lacks is what makes it complete.
+            prop_assert_eq!(merged(&a, &a.lacking(&b)), both.clone());
+            prop_assert!(both.lacking(&a).is_empty());
+        }
+
+        #[test]
+        fn stored_text_is_read_back(changes in any_changes()) {
+            prop_assert_eq!(RedirectChanges::from_text(changes.to_text().as_bytes()), Ok(changes));
+        }
+
+        #[test]
+        fn reading_is_total(text in any::<Vec<u8>>()) {
+            let _ = RedirectChanges::from_text(&text);
+        }
+    }
+
+    #[test]
+    fn a_change_replaces_the_setting_until_the_next_change() {
+        let domains = three_domains();
+        let place = domains.named("go.test").unwrap();
+        let mut changes = RedirectChanges::default();
+        let seen = |changes: &RedirectChanges| DomainRedirects::of(&domains, changes).at(place).home.clone();
+        assert_eq!(seen(&changes), None);
+        // The clock of the node that makes the first change is an hour ahead.
+        changes.set(&name("go.test"), TargetKind::Home, url("https://a.example/"), 3_600_000);
+        assert_eq!(seen(&changes).as_deref(), Some("https://a.example/"));
+        changes.set(&name("go.test"), TargetKind::Home, None, 1);
+        assert_eq!(seen(&changes), None);
+        changes.set(&name("s.test"), TargetKind::Home, url("https://b.example/"), 1);
+        assert_eq!(seen(&changes), None, "of another domain");
+    }
+
+    #[test]
+    fn malformed_files_are_refused() {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"version": 2, "domains": {}}"#,
+            r#"{"version": 1}"#,
+            r#"{"version": 1, "domains": {"Go.Test": {}}}"#,
+            r#"{"version": 1, "domains": {"go.test": []}}"#,
+            r#"{"version": 1, "domains": {"go.test": {"baseUrlRedirect": {"stampMs": 1}}}}"#,
+            r#"{"version": 1, "domains": {"go.test": {"baseUrlRedirect": {"stampMs": 1, "url": "ftp://a"}}}}"#,
+            r#"{"version": 1, "domains": {"go.test": {"baseUrlRedirect": {"stampMs": -1, "url": null}}}}"#,
+        ] {
+            assert!(RedirectChanges::from_text(text.as_bytes()).is_err(), "{text}");
+        }
+        assert_eq!(RedirectChanges::from_text(br#"{"version": 1, "domains": {}}"#), Ok(RedirectChanges::default()));
+    }
+}

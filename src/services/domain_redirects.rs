@@ -1,0 +1,266 @@
+//! The worker of the redirects of domains. One thread merges the changes of the data directory ([`file`]), those of the
+//! API, and in a fleet those of other nodes. It sends each core the redirects in effect.
+//!
+//! Copies of the changes merge without conflicts (see [`carom_model::domains::redirects`]). Redis is one more copy: a node
+//! that was away, or a Redis that has lost its data, catches up within two seconds.
+
+pub mod file;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::bridge::{
+    DomainRedirectsAnswer, DomainRedirectsOrder, DomainRedirectsQueue, Mailboxes, PublishedRedirects, Ticket, ToCore,
+};
+use crate::services::replication::redis::{Redis, RedisError};
+use carom_model::domains::redirects::{DomainRedirects, RedirectChanges};
+use carom_model::domains::{Domains, Targets};
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
+
+/// Interval between two exchanges with Redis.
+const SHARE_EVERY: Duration = Duration::from_secs(1);
+
+/// Timeout of a request to Redis.
+const SHARE_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Capacity of the request queue.
+const QUEUE_LEN: usize = 16;
+
+/// Inputs of the thread.
+pub struct DomainRedirectsSetup {
+    /// The data directory, which has the file.
+    pub data_dir: PathBuf,
+    /// The domains, with the redirects of the settings.
+    pub domains: Arc<Domains>,
+    /// The changes that the file had at the start.
+    pub changes: RedirectChanges,
+    /// The Redis that the fleet shares; `None` for a single node.
+    pub redis: Option<Redis>,
+    /// The mailboxes of all cores.
+    pub mailboxes: Mailboxes,
+    /// The counters of the node.
+    pub stats: Arc<NodeStats>,
+}
+
+/// Sends the redirects to the cores, and starts the thread that keeps them up to date. It ends when all senders are gone.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(setup: DomainRedirectsSetup) -> io::Result<(DomainRedirectsQueue, JoinHandle<()>)> {
+    let (queue, orders) = sync_channel(QUEUE_LEN);
+    let worker = RedirectsWorker { setup, shared: None, is_refused: false };
+    if !worker.setup.changes.is_empty() {
+        worker.publish(None);
+    }
+    let thread = std::thread::Builder::new().name("domains".to_owned()).spawn(move || worker.run(&orders))?;
+    Ok((queue, thread))
+}
+
+struct RedirectsWorker {
+    setup: DomainRedirectsSetup,
+    /// The time of the last exchange with Redis; `None` makes the next one due at once.
+    shared: Option<Instant>,
+    /// True if Redis has rejected the last exchange.
+    is_refused: bool,
+}
+
+impl RedirectsWorker {
+    fn run(mut self, orders: &Receiver<DomainRedirectsOrder>) {
+        loop {
+            if self.setup.redis.is_some() && self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
+                self.share();
+                self.shared = Some(Instant::now());
+            }
+            let order = match self.shared {
+                Some(then) => orders.recv_timeout((then + SHARE_EVERY).saturating_duration_since(Instant::now())),
+                None => orders.recv().map_err(RecvTimeoutError::from),
+            };
+            match order {
+                Ok(order) => self.serve(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Carries out a change. It is in the file, and in a fleet in Redis if that answers, before the cores get it.
+    fn serve(&mut self, order: DomainRedirectsOrder) {
+        // The stamps of other nodes must be known, so that the change is later than theirs.
+        self.share();
+        let DomainRedirectsOrder { domain, changes, ticket } = order;
+        let mut all = self.setup.changes.clone();
+        let now_ms = unix_ms();
+        for (kind, target) in changes {
+            all.set(&domain, kind, target, now_ms);
+        }
+        if let Err(error) = file::write(&self.setup.data_dir, &all) {
+            let what = format!("{} cannot be written: {error}", file::FILE_NAME);
+            return self.setup.mailboxes.answer(ticket, DomainRedirectsAnswer::Failed(what));
+        }
+        self.setup.changes = all;
+        self.share();
+        let place = self.setup.domains.place_of(&domain).expect("the handler has found the domain");
+        let targets = self.redirects().at(place).clone();
+        self.publish(Some((ticket, targets)));
+    }
+
+    fn redirects(&self) -> DomainRedirects {
+        DomainRedirects::of(&self.setup.domains, &self.setup.changes)
+    }
+
+    /// Sends the redirects to the cores. The last of them sends the answer.
+    fn publish(&self, answer: Option<(Ticket<DomainRedirectsAnswer>, Targets)>) {
+        let mailboxes = self.setup.mailboxes.all();
+        let published = Arc::new(PublishedRedirects::new(Arc::new(self.redirects()), answer, mailboxes.len()));
+        for mailbox in mailboxes {
+            mailbox.post(ToCore::DomainRedirects(Arc::clone(&published)));
+        }
+    }
+
+    /// Merges the changes of this node and those of Redis, both ways.
+    fn share(&mut self) {
+        let Some(redis) = &mut self.setup.redis else { return };
+        if !self.setup.stats.fleet.same_key.load(Ordering::Acquire) {
+            // It may be the Redis of another fleet.
+            return;
+        }
+        let was_refused = std::mem::take(&mut self.is_refused);
+        match exchange(redis, &self.setup.changes) {
+            Ok(theirs) => self.take(&theirs),
+            // An unreachable Redis has alarms of its own in the fleet's threads.
+            Err(RedisError::Away { what, .. }) => {
+                tracing::debug!(%what, "the domain redirects of the fleet cannot be read");
+            }
+            Err(RedisError::Refused(what)) => {
+                self.is_refused = true;
+                if !was_refused {
+                    tracing::warn!(
+                        "Redis rejects a command on the domain redirects ({what}); changes on one node may not reach the others; allow the Redis user of the node HGETALL and HSET on the key PREFIX:domains (see fleet.prefix)"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Adopts changes of other nodes.
+    fn take(&mut self, theirs: &RedirectChanges) {
+        let mut all = self.setup.changes.clone();
+        if !all.merge(theirs) {
+            return;
+        }
+        match file::write(&self.setup.data_dir, &all) {
+            Ok(()) => {
+                self.setup.changes = all;
+                self.publish(None);
+            }
+            Err(error) => tracing::warn!("{} cannot be written ({error}); carom retries", file::FILE_NAME),
+        }
+    }
+}
+
+/// Gives Redis the changes that it lacks, and returns those that it has.
+fn exchange(redis: &mut Redis, mine: &RedirectChanges) -> Result<RedirectChanges, RedisError> {
+    let mut theirs = RedirectChanges::default();
+    for (domain, text) in redis.domain_redirects(SHARE_TIME_MAX)? {
+        let entry = serde_json::from_str(&text).unwrap_or_default();
+        if let Err(what) = theirs.add_entry(&domain, &entry) {
+            // A newer version of the program wrote it; this version can do without.
+            tracing::debug!(%what, "domain redirects in Redis cannot be read and are ignored");
+        }
+    }
+    let lacks = theirs.lacking(mine).to_entries();
+    if !lacks.is_empty() {
+        let texts: Vec<(String, String)> = lacks.into_iter().map(|(name, entry)| (name, entry.to_string())).collect();
+        redis.put_domain_redirects(&texts, SHARE_TIME_MAX)?;
+    }
+    Ok(theirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::Reply;
+    use crate::services::testing::TestNode;
+    use carom_model::destination::long_url::LongUrl;
+    use carom_model::domains::redirects::TargetKind;
+    use carom_model::testing::three_domains;
+    use carom_shards::CoreId;
+
+    fn worker(dir: &std::path::Path) -> (RedirectsWorker, TestNode) {
+        let node = TestNode::new(dir, 1);
+        let setup = DomainRedirectsSetup {
+            data_dir: dir.to_owned(),
+            domains: Arc::new(three_domains()),
+            changes: file::read(dir).unwrap(),
+            redis: None,
+            mailboxes: node.mailboxes.clone(),
+            stats: Arc::clone(&node.stats),
+        };
+        (RedirectsWorker { setup, shared: None, is_refused: false }, node)
+    }
+
+    fn order(target: &str) -> DomainRedirectsOrder {
+        let domain = three_domains().all()[1].name.clone();
+        let changes = vec![(TargetKind::Home, Some(LongUrl::parse(target, &[]).unwrap()))];
+        DomainRedirectsOrder { domain, changes, ticket: Ticket::new(CoreId(0), 7) }
+    }
+
+    fn published(mail: &Receiver<ToCore>) -> Arc<PublishedRedirects> {
+        match mail.try_recv() {
+            Ok(ToCore::DomainRedirects(published)) => published,
+            other => panic!("unexpected mail {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_change_is_answered_once_all_cores_have_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut worker, node) = worker(dir.path());
+        worker.serve(order("https://a.example/"));
+        let stored = file::read(dir.path()).unwrap();
+        assert_eq!(stored, worker.setup.changes);
+        let [first, second] = &node.mail[..] else { panic!("a core and the admin core") };
+        assert!(published(first).pass().is_none(), "the other core does not have it yet");
+        let (ticket, answer) = published(second).pass().unwrap();
+        assert_eq!(ticket, Ticket::new(CoreId(0), 7));
+        let home = Some("https://a.example/".to_owned());
+        assert_eq!(answer, DomainRedirectsAnswer::Changed(Targets { home, ..Targets::default() }));
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_stored_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut worker, node) = worker(dir.path());
+        worker.setup.data_dir = dir.path().join("missing");
+        worker.serve(order("https://a.example/"));
+        assert!(worker.setup.changes.is_empty());
+        match node.mail[0].try_recv() {
+            Ok(ToCore::Reply { reply: Reply::DomainRedirects(DomainRedirectsAnswer::Failed(what)), .. }) => {
+                assert!(what.contains(file::FILE_NAME), "{what}");
+            }
+            other => panic!("unexpected mail {other:?}"),
+        }
+    }
+
+    #[test]
+    fn changes_of_other_nodes_are_stored_and_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut worker, node) = worker(dir.path());
+        let mut theirs = RedirectChanges::default();
+        let other = order("https://b.example/");
+        for (kind, target) in other.changes {
+            theirs.set(&other.domain, kind, target, 9);
+        }
+        worker.take(&theirs);
+        assert_eq!(file::read(dir.path()).unwrap(), theirs);
+        assert!(node.mail.iter().all(|mail| published(mail).pass().is_none()));
+        worker.take(&theirs);
+        assert!(node.mail.iter().all(|mail| mail.try_recv().is_err()), "nothing has changed");
+    }
+}

@@ -1,0 +1,195 @@
+//! Pages of long lists in an order that no index has: by destination, title or visits.
+//!
+//! A scan reads all links in the order of the store, and keeps the first ones behind the cursor, no more than a page
+//! needs. So each page costs a scan, whose time is bounded. A cursor has the sort key of the last link of its page, so
+//! the next page begins there even if links were created or deleted meanwhile.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use carom_shards::Code;
+
+use super::filter::LinkFilter;
+use super::list::Finder;
+use super::walk::FilterResult;
+use crate::bridge::LinksAnswer;
+use carom_limits::{LIST_ORDER_TIME_FACTOR, LIST_SORTED_MAX};
+use carom_model::link::record::{self, LinkRef, RecordRef};
+use carom_model::query::{Behind, Cursor, LinkPosition, ListFailure, ListPage, OrderField, SORT_KEY_LEN_MAX};
+use carom_model::visits::tally::VisitCounts;
+use carom_store::links::StoreError;
+
+/// Number of links between two looks at the clock.
+const LOOKS_PER_CLOCK: usize = 64;
+
+/// Number of links whose visits are read at once.
+const COUNTED_AT_ONCE: usize = 256;
+
+/// Most links that a scan keeps: pages that begin later need a cursor.
+const KEPT_MAX: usize = 2 * LIST_SORTED_MAX;
+
+/// A place in the order: the sort key, and the place by age, which orders links with equal keys.
+type Ranked = (Box<[u8]>, Vec<u8>);
+
+/// The first links behind a place, in an order.
+struct FirstLinks {
+    kept: BTreeSet<Ranked>,
+    /// Number of links to keep.
+    count: usize,
+    descending: bool,
+    behind: Option<Ranked>,
+    /// Number of links that were offered, and of those before or at `behind`.
+    offered: u64,
+    passed: u64,
+}
+
+impl FirstLinks {
+    /// True if a place comes before another one in the order.
+    fn is_before(&self, one: (&[u8], &[u8]), other: &Ranked) -> bool {
+        let other = (&*other.0, &other.1[..]);
+        if self.descending { one > other } else { one < other }
+    }
+
+    /// Offers a link by its sort key and its place by age.
+    fn offer(&mut self, key: &[u8], place: LinkPosition) {
+        let key = &key[..key.len().min(SORT_KEY_LEN_MAX)];
+        let place = place.to_bytes();
+        self.offered += 1;
+        if let Some(behind) = &self.behind
+            && (self.is_before((key, &place[..]), behind) || (key, &place[..]) == (&*behind.0, &behind.1[..]))
+        {
+            self.passed += 1;
+            return;
+        }
+        let last = if self.descending { self.kept.first() } else { self.kept.last() };
+        if self.kept.len() >= self.count && last.is_some_and(|last| !self.is_before((key, &place[..]), last)) {
+            return;
+        }
+        self.kept.insert((key.into(), place));
+        if self.kept.len() > self.count {
+            _ = if self.descending { self.kept.pop_first() } else { self.kept.pop_last() };
+        }
+        debug_assert!(self.kept.len() <= self.count, "a scan keeps more links than its page needs");
+    }
+
+    /// Returns the kept links in the order.
+    fn into_ranked(self) -> Vec<Ranked> {
+        let mut ranked: Vec<Ranked> = self.kept.into_iter().collect();
+        if self.descending {
+            ranked.reverse();
+        }
+        ranked
+    }
+}
+
+impl Finder<'_> {
+    /// Returns a page of a list of any length, in the order of destinations, titles or visits.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(super) fn scanned(&self) -> Result<LinksAnswer, StoreError> {
+        let query = self.query;
+        let (behind, offset, page) = match &query.cursor {
+            Some(Cursor { behind: Behind::Key(key, place), page, .. }) => {
+                (Some((key.clone(), place.to_bytes())), 0, *page)
+            }
+            // The list was short enough to sort when the cursor was made.
+            Some(Cursor { behind: Behind::Count(count), page, .. }) => (None, *count, *page),
+            _ => (None, (query.page - 1).saturating_mul(query.per_page as u64), query.page),
+        };
+        let Some(offset) = usize::try_from(offset).ok().filter(|offset| *offset <= KEPT_MAX - query.per_page) else {
+            return Ok(Err(ListFailure::TooDeep));
+        };
+        let count = offset + query.per_page + 1;
+        let descending = query.order.descending;
+        let mut first = FirstLinks { kept: BTreeSet::new(), count, descending, behind, offered: 0, passed: 0 };
+        if !self.scan(&mut first)? {
+            return Ok(Err(ListFailure::TooManyToSort));
+        }
+        let (total, passed) = (first.offered, first.passed);
+        let mut ranked = first.into_ranked();
+        let has_more = ranked.len() == count;
+        ranked.truncate(offset + query.per_page);
+        let shown = ranked.get(offset..).unwrap_or_default();
+        let (view, ()) = self.catalog.look(|_| ());
+        let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
+        let mut links = Vec::with_capacity(shown.len());
+        for (_, place) in shown {
+            let Some(place) = LinkPosition::from_bytes(place) else { continue };
+            // A link may have been deleted since the scan.
+            if let FilterResult::Link(link) = filter.look(&view, place, true)? {
+                links.push(link);
+            }
+        }
+        let seen = passed.saturating_add((offset + shown.len()) as u64);
+        let last = shown.last().filter(|_| has_more);
+        let next = last.and_then(|(key, place)| {
+            let behind = Behind::Key(key.clone(), LinkPosition::from_bytes(place)?);
+            Some(Cursor { behind, page: page.saturating_add(1), seen })
+        });
+        Ok(Ok(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+    }
+
+    /// Offers all matching links. Returns false if the time is over before all links were read.
+    fn scan(&self, first: &mut FirstLinks) -> Result<bool, StoreError> {
+        let query = self.query;
+        let (start, time_max) = (Instant::now(), self.time_max * LIST_ORDER_TIME_FACTOR);
+        let (view, ()) = self.catalog.look(|_| ());
+        let mut filter = LinkFilter::new(&query.filter, self.visits, self.now_ms);
+        let mut small = String::new();
+        let mut uncounted: Vec<LinkPosition> = Vec::new();
+        for (looked, record) in view.records(&[], &[]).enumerate() {
+            if looked % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1 && start.elapsed() >= time_max {
+                return Ok(false);
+            }
+            let (key, value) = record?;
+            // The reader of links reports a key that is no valid code, and a damaged record.
+            let (Ok(code), Ok(RecordRef::Link(link))) = (Code::from_key(&key), record::decode(&key, &value)) else {
+                continue;
+            };
+            if !filter.takes(&code, &link) {
+                continue;
+            }
+            let place = LinkPosition::new(link.created_ms, code);
+            match text_of(query.order.field, &link, &mut small) {
+                Some(text) => first.offer(text, place),
+                None => uncounted.push(place),
+            }
+            if uncounted.len() == COUNTED_AT_ONCE {
+                self.offer_counted(&mut uncounted, first)?;
+            }
+        }
+        self.offer_counted(&mut uncounted, first)?;
+        Ok(true)
+    }
+
+    /// Offers links by their visits.
+    fn offer_counted(&self, links: &mut Vec<LinkPosition>, first: &mut FirstLinks) -> Result<(), StoreError> {
+        let codes: Vec<Code> = links.iter().map(|place| place.code).collect();
+        for (place, counts) in links.drain(..).zip(self.visits.counts(&codes)?) {
+            first.offer(&number_of(self.query.order.field, counts).to_be_bytes(), place);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the text by which an order sorts a link; `None` for an order by visits. `small` is a buffer.
+fn text_of<'t>(field: OrderField, link: &LinkRef<'t>, small: &'t mut String) -> Option<&'t [u8]> {
+    match field {
+        OrderField::LongUrl => Some(link.target.as_bytes()),
+        OrderField::Title => {
+            small.clear();
+            small.extend(link.title.unwrap_or_default().chars().flat_map(char::to_lowercase));
+            Some(small.as_bytes())
+        }
+        OrderField::DateCreated | OrderField::ShortCode | OrderField::Visits | OrderField::NonBotVisits => None,
+    }
+}
+
+/// Returns the number by which an order by visits sorts a link.
+fn number_of(field: OrderField, counts: VisitCounts) -> u64 {
+    match field {
+        OrderField::NonBotVisits => counts.total.saturating_sub(counts.bots),
+        _ => counts.total,
+    }
+}
