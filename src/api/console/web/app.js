@@ -5,6 +5,8 @@ import { get, whenSessionEnds } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
 import { onLive, startLive } from "./live.js";
 import { offerUndoAgain } from "./deletes.js";
+import { drawNavigation } from "./navigation.js";
+import { startPalette } from "./palette.js";
 import { navigation, startRouter } from "./router.js";
 import { renewSession, signIn } from "./sign-in.js";
 import { shell } from "./strings-shell.js";
@@ -28,9 +30,8 @@ async function start() {
 function drawShell(session) {
   setText(document.getElementById("service"), session.title);
   showSession(session);
-  const links = navigation().map(([path, title]) => h("li", null, h("a", { href: path }, title)));
-  fill(document.getElementById("nav"), links);
-  links[0].firstChild.append(h("span", { class: "alarm-count", id: "alarm-count", hidden: true }));
+  drawNavigation(navigation());
+  startPalette();
   fill(document.getElementById("foot"), h("span", null, shell.version(session.version)), h("span", null, shell.zone(zoneName())));
 }
 

@@ -32,7 +32,7 @@ export function linePlot(host, options) {
   }));
 }
 
-/** The same with bars, one for each x, such as counts by day. Of more than one series the first ones stand in front. */
+/** The same with bars, one for each x, such as counts by day. `stacked` puts the bars of each series on those of the one before. */
 export function barPlot(host, options) {
   const bars = uPlot.paths.bars({ size: [0.75, 24], align: 0 });
   return draw(host, { ...options, isBars: true }, (_line, name) => ({
@@ -50,7 +50,10 @@ function draw(host, options, style) {
   const key = legendOf(series, value, when);
   const element = h("div", { class: "plot" }, legend && key.element, picture);
   fill(host, element);
-  const plot = new uPlot(uplotOptions(options, height, style, (at) => key.show(plot, at)), [[], ...series.map(() => [])], picture);
+  // Stacked bars are drawn from behind: the last series as high as all together.
+  const drawn = options.stacked ? series.map((line, index) => ({ colour: COLOURS[index % COLOURS.length], ...line })).reverse() : series;
+  let shown = [[], series.map(() => [])];
+  const plot = new uPlot(uplotOptions({ ...options, series: drawn }, height, style, (at) => key.show(...shown, at)), [[], ...series.map(() => [])], picture);
   plots.add(plot);
   const observer = new ResizeObserver(([{ contentRect }]) => {
     if (contentRect.width > 0) {
@@ -61,8 +64,9 @@ function draw(host, options, style) {
   return {
     element,
     set(xs, lists) {
-      plot.setData([xs.map((ms) => ms / 1000), ...lists]);
-      key.show(plot, plot.cursor.idx);
+      shown = [xs, lists];
+      plot.setData([xs.map((ms) => ms / 1000), ...(options.stacked ? stackedUp(lists) : lists)]);
+      key.show(xs, lists, plot.cursor.idx);
       picture.setAttribute("aria-label", describe(label, series, lists, value));
     },
     destroy() {
@@ -71,6 +75,11 @@ function draw(host, options, style) {
       plot.destroy();
     },
   };
+}
+
+/** The heights of stacked bars, the highest first. */
+function stackedUp(lists) {
+  return lists.map((_, index) => lists[0].map((_value, at) => lists.slice(0, index + 1).reduce((sum, list) => sum + (list[at] ?? 0), 0))).reverse();
 }
 
 function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, most, seconds }, height, style, onCursor) {
@@ -126,11 +135,11 @@ function legendOf(series, value, when) {
     return h("span", { class: "plot-key" }, swatch, line.label, " ", values[index]);
   });
   const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, at);
-  const show = (plot, index) => {
-    const last = plot.data[0].length - 1;
+  const show = (xs, lists, index) => {
+    const last = xs.length - 1;
     const chosen = index ?? last;
-    values.forEach((node, line) => setText(node, last < 0 ? "" : value(plot.data[line + 1][chosen])));
-    setText(at, index === null || index === undefined || last < 0 ? "" : when(plot.data[0][index] * 1000));
+    values.forEach((node, line) => setText(node, last < 0 ? "" : value(lists[line][chosen])));
+    setText(at, index === null || index === undefined || last < 0 ? "" : when(xs[index]));
   };
   return { element, show };
 }
