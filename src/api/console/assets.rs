@@ -180,6 +180,14 @@ mod tests {
         }
     }
 
+    /// The console offers the countries that the node accepts in conditions.
+    #[test]
+    fn countries_are_those_of_redirect_rules() {
+        let codes: String = carom_model::link::rules::countries::all().collect();
+        let countries = ASSETS.iter().find(|asset| asset.name == "countries.js").unwrap();
+        assert!(countries.text.contains(&format!("\"{codes}\"")));
+    }
+
     #[test]
     fn a_file_that_a_browser_has_is_not_sent_again() {
         let mut headers = HeaderMap::new();
