@@ -56,7 +56,8 @@ async function readStats(query, signal) {
   try {
     return (await get(STATS, { query, signal })).visitStats;
   } catch (error) {
-    if (error instanceof ApiError && error.status === 404) {
+    // A node without them says that the path has no parameters.
+    if (error instanceof ApiError && (error.status === 404 || (error.status === 400 && error.fields.length === Object.values(query).filter(Boolean).length))) {
       return null;
     }
     throw error;

@@ -19,7 +19,7 @@ const IS_MAC = /Mac|iP(hone|ad)/.test(navigator.platform);
 export function startPalette() {
   const keys = IS_MAC ? "⌘K" : "Ctrl K";
   const opener = button([icon("search"), h("span", null, text.open), h("kbd", { "aria-hidden": "true" }, keys)], openPalette,
-    { kind: "find", "data-action": "palette", "aria-label": text.openLabel(keys), "aria-keyshortcuts": IS_MAC ? "Meta+K" : "Control+K", "aria-haspopup": "dialog" });
+    { kind: "find", "data-action": "palette", title: text.title, "aria-keyshortcuts": IS_MAC ? "Meta+K" : "Control+K", "aria-haspopup": "dialog" });
   fill(document.getElementById("finder"), opener);
   document.addEventListener("keydown", (event) => {
     const isWanted = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;

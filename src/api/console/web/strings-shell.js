@@ -32,7 +32,6 @@ export const shell = {
 /** The command palette. */
 export const palette = {
   open: "Search",
-  openLabel: (keys) => `Search ${keys}: links, pages and actions`,
   title: "Search links, pages and actions",
   placeholder: "Search links, pages and actions",
   results: "Results",
