@@ -97,6 +97,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "uplot.js",
     SCRIPT "url-check.js",
     SCRIPT "usage-cards.js",
+    SCRIPT "usage-export.js",
     SCRIPT "user-agents.js",
     SCRIPT "view-apps.js",
     SCRIPT "view-domains.js",

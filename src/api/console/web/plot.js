@@ -20,7 +20,7 @@ function colour(name, alpha = "") {
 
 /**
  * A plot of lines over time. `series`: `[{ label, colour?, fill? }]`; `label` names the plot for those who do not see it.
- * `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
+ * `log` gives it a logarithmic axis, on which values of 0 are left out. `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
  * `most()` the largest value there is room for. Returns `{ element, set(xs, lists), destroy() }`, where `xs` are milliseconds and a value may be null.
  */
 export function linePlot(host, options) {
@@ -65,7 +65,8 @@ function draw(host, options, style) {
     element,
     set(xs, lists) {
       shown = [xs, lists];
-      plot.setData([xs.map((ms) => ms / 1000), ...(options.stacked ? stackedUp(lists) : lists)]);
+      const heights = options.log ? lists.map((list) => list.map((one) => (one > 0 ? one : null))) : lists;
+      plot.setData([xs.map((ms) => ms / 1000), ...(options.stacked ? stackedUp(lists) : heights)]);
       key.show(xs, lists, plot.cursor.idx);
       picture.setAttribute("aria-label", describe(label, series, lists, value));
     },
@@ -82,7 +83,7 @@ function stackedUp(lists) {
   return lists.map((_, index) => lists[0].map((_value, at) => lists.slice(0, index + 1).reduce((sum, list) => sum + (list[at] ?? 0), 0))).reverse();
 }
 
-function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, most, seconds }, height, style, onCursor) {
+function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, log = false, most, seconds }, height, style, onCursor) {
   const axis = {
     stroke: () => colour("--soft"),
     font: AXIS_FONT,
@@ -98,15 +99,21 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
     hooks: { setCursor: [(plot) => onCursor(plot.cursor.idx)] },
     scales: {
       x: { time: true, range: isBars ? widened : seconds ? (_plot, _low, high) => [high - seconds, high] : undefined },
-      y: { range: (_plot, _low, high) => [0, Math.max(most?.() ?? high ?? 0, 1) * 1.1] },
+      y: log ? { distr: 3, range: (_plot, low, high) => decades(low, high) } : { range: (_plot, _low, high) => [0, Math.max(most?.() ?? high ?? 0, 1) * 1.1] },
     },
     axes: [
       { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES },
-      { ...axis, show: axes, size: 56, space: 34, values: (_plot, splits) => splits.map((split) => (value === format.number ? format.short(split) : value(split))) },
+      { ...axis, show: axes, size: 56, space: 34, values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
     ],
     padding: axes ? [8, 8, 0, 0] : [2, 0, 2, 0],
     series: [{}, ...series.map((line, index) => ({ label: line.label, spanGaps: false, ...style(line, line.colour ?? COLOURS[index % COLOURS.length]) }))],
   };
+}
+
+/** The whole decades around values, at least one. */
+function decades(low, high) {
+  const from = Math.floor(Math.log10(low ?? 1));
+  return [10 ** from, 10 ** Math.max(Math.ceil(Math.log10(high ?? 1)), from + 1)];
 }
 
 /** Times of an axis by a clock of 24 hours and days before months: step, text, and what is said when the day or year changes. */

@@ -126,6 +126,7 @@ export const usage = {
   created: "Links created",
   links: "Total links",
   people: "People",
+  export: "Export CSV",
   thanBefore: "compared with the period before",
   before: (number) => `The period before had ${number}.`,
   asTable: "Show as table",

@@ -2,12 +2,13 @@
 
 import { get } from "./api.js";
 import { breakdowns } from "./breakdowns.js";
-import { actionButton, h, outside, pageHead } from "./dom.js";
+import { actionButton, button, h, outside, pageHead } from "./dom.js";
 import { reloader, sourcesNote } from "./parts.js";
 import { apiQuery, periodBefore, periodOf, periodPicker } from "./period.js";
 import { pages } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 import { byAppCard, byDomainCard, madeCard, referrersCard, topLinksCard, totals, visitsCard } from "./usage-cards.js";
+import { saveUsage } from "./usage-export.js";
 import { visitsList } from "./visits-list.js";
 
 export async function show(main, context) {
@@ -18,6 +19,7 @@ export async function show(main, context) {
     plots = [];
   };
   let period = periodOf(context.query);
+  let shown = null;
   const visitors = breakdowns({ query: () => apiQuery(period), groups: ["places", "technology", "languages", "campaigns"], signal: context.signal });
   const single = visitsList({ path: "/rest/v3/visits/non-orphan", query: () => apiQuery(period), hasLinks: true, signal: context.signal });
   const load = reloader(host, {
@@ -30,6 +32,8 @@ export async function show(main, context) {
     },
     render({ usage, before }) {
       clear();
+      shown = { usage, period };
+      save.disabled = false;
       return content(usage, before, period, { visitors: visitors.element, single: single.element, keep: (plot) => plots.push(plot) });
     },
   });
@@ -44,7 +48,8 @@ export async function show(main, context) {
     context.setQuery(params);
     update();
   });
-  main.append(pageHead(pages.usage, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, host);
+  const save = button(text.export, () => saveUsage(shown), { "data-action": "export-csv", disabled: true });
+  main.append(pageHead(pages.usage, save, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, host);
   update();
   return { leave: clear, update };
 }
