@@ -18,7 +18,12 @@ fn pages_fit_a_phone_and_a_finger() {
         let fields = json!({"longUrl": format!("{TARGET}/{}", "x".repeat(300)), "customSlug": code, "title": "t".repeat(90), "tags": ["sale", "2026"]});
         assert_eq!(node.wire().create(&fields).status, 200);
     }
-    node.wire().ask("GET", "/first", "Referer: https://news.example/\r\nUser-Agent: Mozilla/5.0 Firefox/132.0\r\n", b"");
+    node.wire().ask(
+        "GET",
+        "/first",
+        "Referer: https://news.example/\r\nUser-Agent: Mozilla/5.0 Firefox/132.0\r\n",
+        b"",
+    );
     let browser = Browser::open();
     browser.resize(PHONE);
     for page in PAGES {

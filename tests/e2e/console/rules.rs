@@ -134,7 +134,8 @@ fn every_condition_has_its_fields() {
         let is_saved = |rules: &[Value]| rules.len() == 1 && rules[0]["conditions"][0]["type"] == kind;
         wait_until(kind, || is_saved(&rules(&mut node.wire(), "ruled")));
         let condition = rules(&mut wire, "ruled")[0]["conditions"][0].clone();
-        let expected = value.map(|value| if kind.ends_with("-date") { format!("{value}:00.000Z") } else { value.to_owned() });
+        let expected =
+            value.map(|value| if kind.ends_with("-date") { format!("{value}:00.000Z") } else { value.to_owned() });
         assert_eq!(condition, json!({"type": kind, "matchKey": key, "matchValue": expected}));
         shows(&browser, "#rules .rules");
     }
@@ -162,7 +163,9 @@ fn errors_stand_beside_the_fields_of_a_rule() {
     open_editor(&browser, &node, "ruled");
     browser.value("(() => { const [, language] = document.querySelectorAll('dialog [name=matchValue]'); language.value = 'not a language'; document.querySelector('dialog [name=longUrl]').value = 'nothing'; })()");
     press(&browser, "dialog", "submit");
-    wait_until("two errors", || browser.value("document.querySelectorAll('dialog .error:not([hidden])').length") == json!(2));
+    wait_until("two errors", || {
+        browser.value("document.querySelectorAll('dialog .error:not([hidden])').length") == json!(2)
+    });
     let marked = "[...document.querySelectorAll('dialog [aria-invalid]')].map((one) => one.name + ' of ' + one.closest('.rule-form').querySelector('h3').textContent)";
     assert_eq!(browser.value(marked), json!(["longUrl of Rule 1", "matchValue of Rule 2"]));
     assert_eq!(browser.value(FOCUS), "longUrl");
@@ -236,7 +239,11 @@ fn visitor_is_tried() {
     press(&browser, ".try-form", "try");
     shows(&browser, ".try-form [name=ipAddress][aria-invalid]");
     assert_eq!(browser.value("document.querySelector('.try-result').textContent"), "", "the last result is gone");
-    assert_eq!(node.wire().get(&format!("{SHORT_URLS}/ruled")).json()["visitsSummary"]["total"], 0, "a try is no visit");
+    assert_eq!(
+        node.wire().get(&format!("{SHORT_URLS}/ruled")).json()["visitsSummary"]["total"],
+        0,
+        "a try is no visit"
+    );
     browser.close();
     node.terminate();
 }

@@ -92,7 +92,9 @@ fn breakdowns_show_shares() {
     });
     let text = browser.value(&with_answer(&stats));
     let text = text.as_str().unwrap();
-    for part in ["Germany", "75%", "Unknown", "Mobile", "100%", "German", "not a language!", TARGET, "incomplete", "utm_source"] {
+    for part in
+        ["Germany", "75%", "Unknown", "Mobile", "100%", "German", "not a language!", TARGET, "incomplete", "utm_source"]
+    {
         assert!(text.contains(part), "{part} is missing: {text}");
     }
     browser.value("document.querySelector('[data-part=browsers]').click()");

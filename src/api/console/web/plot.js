@@ -103,11 +103,16 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
     },
     axes: [
       { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES },
-      { ...axis, show: axes, size: 56, space: 34, values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
+      { ...axis, show: axes, size: 56, space: 34, ...(log ? { filter: wholeDecades, grid: { ...axis.grid, filter: wholeDecades } } : {}), values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
     ],
     padding: axes ? [8, 8, 0, 0] : [2, 0, 2, 0],
     series: [{}, ...series.map((line, index) => ({ label: line.label, spanGaps: false, ...style(line, line.colour ?? COLOURS[index % COLOURS.length]) }))],
   };
+}
+
+/** The places of an axis that are powers of ten; the others have no line and no number. */
+function wholeDecades(_plot, splits) {
+  return splits.map((split) => (Math.abs(Math.log10(split) - Math.round(Math.log10(split))) < 1e-9 ? split : null));
 }
 
 /** The whole decades around values, at least one. */
