@@ -5,7 +5,7 @@ import { get, whenSessionEnds } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
 import { onLive, startLive } from "./live.js";
 import { offerUndoAgain } from "./deletes.js";
-import { drawNavigation } from "./navigation.js";
+import { drawNavigation, showAlarms } from "./navigation.js";
 import { startPalette } from "./palette.js";
 import { navigation, startRouter } from "./router.js";
 import { renewSession, signIn } from "./sign-in.js";
@@ -38,14 +38,10 @@ function drawShell(session) {
 /** The state of the connection, and how many alarms stand. */
 function showLive() {
   const live = document.getElementById("live");
-  const alarms = document.getElementById("alarm-count");
   return ({ state, status }) => {
     live.dataset.state = state;
     setText(live, shell.live[state]);
-    const standing = status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0;
-    alarms.hidden = standing === 0;
-    setText(alarms, standing);
-    alarms.setAttribute("aria-label", shell.alarms(standing));
+    showAlarms(status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0);
   };
 }
 

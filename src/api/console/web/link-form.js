@@ -37,17 +37,17 @@ function commonFields(link) {
   return { destination, about, times, redirect };
 }
 
-/** Asks for a new link, creates it and shows it; resolves to the links that were created, or to undefined. */
-export async function createDialog() {
-  const made = [];
-  for (let link = await askForLink(); link; link = await askForLink()) {
-    made.push(link);
-    toast(outcomeOf(link));
-    if (!(await showCreated(link))) {
-      break;
+/** Asks for a new link, creates it and shows it, again as long as another one is wanted; `onMade(link)` hears of each. */
+export async function createDialog(onMade = () => {}) {
+  let isWanted = true;
+  while (isWanted) {
+    const link = await askForLink();
+    if (link) {
+      onMade(link);
+      toast(outcomeOf(link));
     }
+    isWanted = Boolean(link) && (await showCreated(link));
   }
-  return made.length > 0 ? made : undefined;
 }
 
 /** Shows a new link with what is wanted of it first; resolves to whether another one is wanted. */

@@ -23,9 +23,11 @@ export function drawNavigation(all) {
     return [title && h("p", { class: "nav-title", id: `nav-group-${at}` }, title), list];
   });
   fill(document.getElementById("nav"), groups);
-  document.querySelector("#nav a").append(h("span", { class: "alarm-count", id: "alarm-count", hidden: true }));
   more = button([icon("more"), h("span")], toggle, { kind: "tab", "data-action": "more", "aria-controls": "side", "aria-expanded": "false" });
   fill(document.getElementById("tabs"), all.slice(0, IN_BAR).map((page) => h("li", null, pageEntry(page))), h("li", null, more));
+  for (const overview of document.querySelectorAll("#nav a[href='/admin/'], #tabs a[href='/admin/']")) {
+    overview.append(h("span", { class: "alarm-count", hidden: true }));
+  }
   document.addEventListener("keydown", (event) => event.key === "Escape" && isOpen() && toggle());
 }
 
@@ -34,6 +36,15 @@ function pageEntry({ path, title, icon: name }) {
 }
 
 const isOpen = () => more?.getAttribute("aria-expanded") === "true";
+
+/** Says at the overview how many alarms stand. */
+export function showAlarms(count) {
+  for (const one of document.querySelectorAll(".alarm-count")) {
+    one.hidden = count === 0;
+    setText(one, count);
+    one.setAttribute("aria-label", shell.alarms(count));
+  }
+}
 
 function toggle() {
   const opens = !isOpen();
