@@ -200,7 +200,16 @@ impl Browser {
     pub(crate) fn whole_page(&self) -> Vec<u8> {
         // What sticks to the top of the window is in its place only there.
         self.value("scrollTo(0, 0)");
-        self.picture(true)
+        let sizes = self.value("[innerWidth, innerHeight, document.documentElement.scrollHeight]");
+        let [width, height, whole] = [0, 1, 2].map(|at| sizes[at].as_u64().expect("a size") as u32);
+        if width != PHONE.0 {
+            return self.picture(true);
+        }
+        // What sticks to the bottom of a phone belongs at the end of the picture.
+        self.resize((width, whole));
+        let picture = self.picture(false);
+        self.resize((width, height));
+        picture
     }
 
     /// A picture of the window, as a PNG.
