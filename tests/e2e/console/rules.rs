@@ -84,6 +84,7 @@ fn rules_are_made_and_moved_by_keyboard() {
     says(&browser, "dialog [role=status]", "Rule 2 is now rule 1.");
     press(&browser, "dialog", "submit");
     says(&browser, "#rules", "Device is Android");
+    says(&browser, ".history", "Device is Android → https://app.example/");
     let set = rules(&mut wire, "ruled");
     let urls: Vec<&Value> = set.iter().map(|rule| &rule["longUrl"]).collect();
     assert_eq!(urls, ["https://app.example/", "https://fr.example/"]);

@@ -5,6 +5,7 @@ import { badge, card, clipped, emptyState, facts, fill, h, outside, pageLink, re
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar } from "./parts.js";
+import { conditionText } from "./rule-conditions.js";
 import { form, page as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
 import { visitsPlot } from "./visits-plot.js";
@@ -115,6 +116,8 @@ function shown(field, value) {
       return redirectType(value);
     case "cacheSeconds":
       return format.duration(value);
+    case "redirectRules":
+      return value.map(({ longUrl, conditions }, at) => [at > 0 && "; ", outside(`${conditions.map(conditionText).join(", ")} → ${longUrl}`)]);
     case "maxVisits":
       return format.number(value);
     default:

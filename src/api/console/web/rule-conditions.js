@@ -67,14 +67,17 @@ export function conditionForm({ type, matchKey, matchValue }, remove) {
   };
 }
 
+/** Text from outside within a sentence, isolated from the direction of the words around it. */
+const isolated = (text) => `\u2068${text ?? ""}\u2069`;
+
 /** What a condition matches, as a sentence. */
 export function conditionText({ type, matchKey, matchValue }) {
-  const named = (options) => options.find(([value]) => value === matchValue)?.[1] ?? matchValue;
+  const named = (options) => options.find(([value]) => value === matchValue)?.[1] ?? isolated(matchValue);
   const shown = {
     device: () => named(text.devices),
     "geolocation-country-code": () => countryName(matchValue),
     "before-date": () => instant(Date.parse(matchValue)),
     "after-date": () => instant(Date.parse(matchValue)),
   };
-  return text.says[type]?.((shown[type] ?? (() => matchValue))(), matchKey) ?? type;
+  return text.says[type]?.((shown[type] ?? (() => isolated(matchValue)))(), isolated(matchKey)) ?? type;
 }

@@ -205,7 +205,7 @@ export const page = {
   badges: { created: "Created", changed: "Changed", deleted: "Deleted" },
   fields: {
     longUrl: "Destination", title: "Title", tags: "Tags", validSince: "Starts", validUntil: "Expires", maxVisits: "Visit limit", redirectStatus: "Redirect type",
-    cacheSeconds: "Browser cache", forwardQuery: "Forward query string", crawlable: "Allow crawlers", archived: "Archived",
+    cacheSeconds: "Browser cache", forwardQuery: "Forward query string", crawlable: "Allow crawlers", archived: "Archived", redirectRules: "Redirect rules",
   },
   by: " by ",
   through: " via ",

@@ -50,13 +50,13 @@ function columnsOf(data, hasLinks) {
   return Object.keys(text.columns).filter((name) => isWanted[name] ?? true);
 }
 
-const CLASSES = { date: "nowrap", link: "clip", destination: "clip" };
+const CLASSES = { date: "nowrap", link: "clip", from: "clip short", destination: "clip" };
 
 const CELLS = {
   date: ({ date }) => format.time(date),
   link: ({ visitedUrl }) => clipped(bare(visitedUrl), "mono"),
   client: ({ userAgent, potentialBot }) => h("span", null, outside(agentName(userAgent), { title: userAgent }), potentialBot && [" ", badge(text.bot)]),
-  from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : outside(hostOf(referer), { title: referer })),
+  from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : h("bdi", { class: "clipped", title: referer }, hostOf(referer))),
   place: (visit) => (placeOf(visit) === "" ? h("span", { class: "soft" }, text.unknownPlace) : outside(placeOf(visit))),
   destination: ({ redirectUrl }) => (redirectUrl ? targetLink(redirectUrl, { class: "clipped", title: redirectUrl }, bare(redirectUrl)) : null),
 };
