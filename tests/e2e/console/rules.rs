@@ -185,7 +185,7 @@ fn errors_stand_beside_the_fields_of_a_rule() {
     // Without the rule that is wrong, the other error goes as well. What was typed is asked about when it is left.
     press(&browser, "dialog", "remove-rule");
     assert_eq!(browser.value(FOCUS), "remove-rule");
-    press(&browser, "dialog", "cancel");
+    press(&browser, "dialog", "close");
     shows(&browser, "dialog:last-of-type [data-action=confirm]");
     press(&browser, "dialog:last-of-type", "cancel");
     put(&browser, "matchValue", "de");
