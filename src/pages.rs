@@ -25,7 +25,10 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self';
 /// Script of the pages, which copies short URLs.
 pub const SCRIPT: &str = include_str!("pages/page.js");
 
-/// Style sheet of the pages, without the accent colour.
+/// Design tokens, which the console has as well.
+const TOKENS: &str = include_str!("api/console/web/tokens.css");
+
+/// Style sheet of the pages, without the tokens.
 const STYLE: &str = include_str!("pages/style.css");
 
 /// Favicon of services without a logo, an SVG in the accent colour: a ball that bounces off a cushion.
@@ -204,7 +207,7 @@ impl Pages {
             add_templates(&mut engine, dir)?;
         }
         let (accent, on_it) = (brand.accent.to_string(), if brand.accent.is_dark() { "#fff" } else { "#000" });
-        let style = format!(":root {{ --accent: {accent}; --on-accent: {on_it}; }}\n{STYLE}");
+        let style = format!("{TOKENS}:root {{ --accent: {accent}; --on-accent: {on_it}; }}\n{STYLE}");
         let icon = ICON.replace("ACCENT", &accent).replace("ON-IT", on_it);
         let mut pages = Pages { engine, fallback, brand, style, icon, notices: Vec::new() };
         pages.notices = Notice::ALL.iter().map(|notice| pages.draw_notice(*notice)).collect::<Result<_, _>>()?;
@@ -442,6 +445,6 @@ mod tests {
         }
         assert!(Colour([0, 0, 0]).is_dark() && !Colour([255, 255, 0]).is_dark());
         let style = |accent| Pages::new(Brand { accent, ..brand() }, None).unwrap().style().to_owned();
-        assert!(style(Colour([255, 255, 0])).starts_with(":root { --accent: #ffff00; --on-accent: #000; }"));
+        assert!(style(Colour([255, 255, 0])).contains(":root { --accent: #ffff00; --on-accent: #000; }"));
     }
 }

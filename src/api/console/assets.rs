@@ -36,9 +36,11 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "app-dialogs.js",
     SCRIPT "app.js",
     SCRIPT "bases.js",
+    SCRIPT "breakdowns.js",
     SCRIPT "certificates.js",
     SCRIPT "choices.js",
     STYLE "console.css",
+    SCRIPT "countries.js",
     SCRIPT "csv.js",
     SCRIPT "deletes.js",
     SCRIPT "dialog.js",
@@ -46,6 +48,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "field.js",
     SCRIPT "format.js",
     PICTURE "icon.svg",
+    SCRIPT "icons.js",
     SCRIPT "import-report.js",
     SCRIPT "import-rows.js",
     SCRIPT "import-run.js",
@@ -63,28 +66,39 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "live.js",
     SCRIPT "many.js",
     SCRIPT "menu.js",
+    SCRIPT "navigation.js",
     SCRIPT "now-alarms.js",
     SCRIPT "now-bypass.js",
     SCRIPT "now-cores.js",
     SCRIPT "now-health.js",
     SCRIPT "now-latency.js",
+    SCRIPT "palette.js",
     STYLE "parts.css",
     SCRIPT "parts.js",
     SCRIPT "period.js",
     SCRIPT "plot.js",
     SCRIPT "roles.js",
     SCRIPT "router.js",
+    SCRIPT "rule-conditions.js",
+    SCRIPT "rules-card.js",
+    SCRIPT "rules-editor.js",
+    SCRIPT "rules-try.js",
     SCRIPT "sign-in.js",
     SCRIPT "strings-access.js",
     SCRIPT "strings-import.js",
     SCRIPT "strings-links.js",
+    SCRIPT "strings-rules.js",
     SCRIPT "strings-shell.js",
     SCRIPT "strings-traffic.js",
+    SCRIPT "strings-visits.js",
     SCRIPT "toast.js",
+    STYLE "tokens.css",
     STYLE "uplot.css",
     SCRIPT "uplot.js",
     SCRIPT "url-check.js",
     SCRIPT "usage-cards.js",
+    SCRIPT "usage-export.js",
+    SCRIPT "user-agents.js",
     SCRIPT "view-apps.js",
     SCRIPT "view-domains.js",
     SCRIPT "view-fleet.js",
@@ -96,6 +110,8 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "view-settings.js",
     SCRIPT "view-usage.js",
     STYLE "views.css",
+    SCRIPT "visits-list.js",
+    SCRIPT "visits-plot.js",
 };
 
 /// ETag of each asset, so that browsers load only files that have changed.
@@ -163,6 +179,14 @@ mod tests {
                 assert!(twice.is_empty(), "{} and {}: {twice:?}", sheet.name, other.name);
             }
         }
+    }
+
+    /// The console offers the countries that the node accepts in conditions.
+    #[test]
+    fn countries_are_those_of_redirect_rules() {
+        let codes: String = carom_model::link::rules::countries::all().collect();
+        let countries = ASSETS.iter().find(|asset| asset.name == "countries.js").unwrap();
+        assert!(countries.text.contains(&format!("\"{codes}\"")));
     }
 
     #[test]

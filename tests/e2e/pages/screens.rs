@@ -98,6 +98,13 @@ fn fill(caller: &mut api_client::ApiClient) -> Vec<String> {
         let fields = "Content-Type: application/json\r\n";
         assert_eq!(caller.ask("PATCH", "/rest/v3/short-urls/summer", fields, &change.to_string()).status, 200);
     }
+    let condition = |kind: &str, value: &str| json!({"type": kind, "matchKey": null, "matchValue": value});
+    let rules = json!({"redirectRules": [
+        {"longUrl": "https://apps.example.com/shop", "conditions": [condition("device", "android")]},
+        {"longUrl": "https://www.example.com/fr/summer-2026", "conditions": [condition("language", "fr"), condition("weight", "50")]},
+    ]});
+    let fields = "Content-Type: application/json\r\n";
+    assert_eq!(caller.ask("POST", "/rest/v3/short-urls/summer/redirect-rules", fields, &rules.to_string()).status, 200);
     codes
 }
 
@@ -154,6 +161,16 @@ fn look_at_dialogs(browser: &Browser, console: impl Fn(&str) -> String) {
         browser.go(&console("settings"));
         browser.click("[data-action=sessions]");
         wait_until("sessions", || browser.value("document.querySelector('dialog tbody tr') !== null") == true);
+    });
+    look(browser, "rules", || {
+        browser.go(&console("links/summer"));
+        browser.click("[data-action=edit-rules]");
+        wait_until("rules", || browser.value("document.querySelector('dialog .rule-form') !== null") == true);
+    });
+    look(browser, "palette", || {
+        browser.go(&console("links"));
+        browser.click("[data-action=palette]");
+        wait_until("entries", || browser.value("document.querySelector('dialog .palette-entry') !== null") == true);
     });
     look(browser, "new-link", || {
         browser.go(&console("links"));

@@ -22,6 +22,9 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 pub(crate) const TAB: &str = "\u{e004}";
 pub(crate) const ENTER: &str = "\u{e007}";
 pub(crate) const SPACE: &str = " ";
+pub(crate) const CONTROL: &str = "\u{e009}";
+pub(crate) const DOWN: &str = "\u{e015}";
+pub(crate) const ESCAPE: &str = "\u{e00c}";
 
 /// How wide a phone is, and a screen.
 pub(crate) const PHONE: (u32, u32) = (390, 844);
@@ -93,7 +96,9 @@ impl Browser {
         let root = format!("http://127.0.0.1:{port}/session");
         let made = call(&agent, "POST", &root, Some(&wanted));
         let session = format!("{root}/{}", made["sessionId"].as_str().expect("a session"));
-        let browser = Browser { driver, session, agent, expected: Vec::new(), _profile: profile };
+        // A node without statistics of visitors answers 404, and the console leaves them out.
+        let expected = vec!["/rest/v3/visits/stats".to_owned()];
+        let browser = Browser { driver, session, agent, expected, _profile: profile };
         browser.resize(SCREEN);
         browser
     }
@@ -195,7 +200,16 @@ impl Browser {
     pub(crate) fn whole_page(&self) -> Vec<u8> {
         // What sticks to the top of the window is in its place only there.
         self.value("scrollTo(0, 0)");
-        self.picture(true)
+        let sizes = self.value("[innerWidth, innerHeight, document.documentElement.scrollHeight]");
+        let [width, height, whole] = [0, 1, 2].map(|at| sizes[at].as_u64().expect("a size") as u32);
+        if width != PHONE.0 {
+            return self.picture(true);
+        }
+        // What sticks to the bottom of a phone belongs at the end of the picture.
+        self.resize((width, whole));
+        let picture = self.picture(false);
+        self.resize((width, height));
+        picture
     }
 
     /// A picture of the window, as a PNG.
@@ -234,6 +248,13 @@ impl Browser {
         self.post("/actions", &json!({"actions": [{"type": "key", "id": "keys", "actions": strokes}]}));
     }
 
+    /// Presses a key while another one is held.
+    pub(crate) fn chord(&self, held: &str, key: &str) {
+        let strokes = [("keyDown", held), ("keyDown", key), ("keyUp", key), ("keyUp", held)];
+        let strokes = strokes.map(|(kind, value)| json!({"type": kind, "value": value}));
+        self.post("/actions", &json!({"actions": [{"type": "key", "id": "keys", "actions": strokes}]}));
+    }
+
     /// Fails if axe-core finds a barrier on the page.
     pub(crate) fn is_accessible(&self) {
         let axe = std::fs::read_to_string(tool("axe-core/axe.min.js")).expect("axe-core, which `make test` installs");
@@ -248,6 +269,24 @@ impl Browser {
     pub(crate) fn fits(&self) {
         let widths = self.value("[document.documentElement.scrollWidth, window.innerWidth]");
         assert!(widths[0].as_u64() <= widths[1].as_u64(), "{widths} on {}", self.url());
+    }
+
+    /// Asserts that no part of the page scrolls sideways, except lines that are meant to be copied.
+    pub(crate) fn scrolls_nowhere_sideways(&self) {
+        let script = "[...document.querySelectorAll('body *')].filter((one) => !one.closest('pre')
+            && ['auto', 'scroll'].includes(getComputedStyle(one).overflowX) && one.scrollWidth > one.clientWidth + 1)
+            .map((one) => one.cloneNode().outerHTML)";
+        assert_eq!(self.value(script), json!([]), "on {}", self.url());
+    }
+
+    /// Asserts that a finger can hit each control: 44 pixels high, or 24 for the box of a tick.
+    pub(crate) fn fits_fingers(&self) {
+        let script = "[...document.querySelectorAll('button, select, textarea, input, summary, a.button, nav a')].filter((one) => {
+            const { width, height } = one.getBoundingClientRect();
+            const least = ['checkbox', 'radio'].includes(one.type) ? 24 : 44;
+            return one.checkVisibility() && width > 1 && height < least - 0.5;
+        }).map((one) => one.outerHTML)";
+        assert_eq!(self.value(script), json!([]), "on {}", self.url());
     }
 
     /// Looks at what the browser had to complain about since the last time.

@@ -12,7 +12,8 @@ use carom_model::dates;
 use carom_telemetry::readable;
 
 /// Style sheet of the status page.
-pub(in crate::api) const STYLE: &str = include_str!("status.css");
+pub(in crate::api) const STYLE: &str =
+    concat!(include_str!("../../console/web/tokens.css"), include_str!("status.css"));
 
 /// Script that refreshes the status page.
 pub(in crate::api) const SCRIPT: &str = include_str!("status.js");

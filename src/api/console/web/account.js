@@ -4,8 +4,10 @@ import { del, get, setSession } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
 import { relative, time } from "./format.js";
+import { icon } from "./icons.js";
 import { session as text } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
+import { agentName } from "./user-agents.js";
 
 /** Takes up a session, and draws it in the corner of the header; while there is no key at all, that is said. */
 export function showSession(session) {
@@ -17,7 +19,7 @@ export function showSession(session) {
     document.querySelector(".top").append(openNotice());
     return;
   }
-  const who = button(outside(session.app), () => showSessions(), { kind: "quiet", "data-action": "sessions", "aria-haspopup": "dialog", title: text.signedIn(session.keyId) });
+  const who = button([icon("person"), outside(session.app)], () => showSessions(), { kind: "quiet", "data-action": "sessions", "aria-haspopup": "dialog", title: text.signedIn(session.keyId) });
   fill(host, who, actionButton(text.signOut, signOut, { kind: "quiet", "data-action": "sign-out" }));
 }
 
@@ -44,14 +46,6 @@ function showSessions() {
 
 const nowrap = (content) => ({ content, class: "nowrap" });
 
-/** What a browser is called, by its `User-Agent`: all of them name others, too, so that the order matters. */
-function browserName(userAgent) {
-  const called = (names) => names.find(([word]) => userAgent.includes(word))?.[1];
-  const browser = called([["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]]);
-  const system = called([["Android", "Android"], ["iPhone", "iPhone"], ["iPad", "iPad"], ["Windows", "Windows"], ["Mac OS X", "macOS"], ["CrOS", "ChromeOS"], ["Linux", "Linux"]]);
-  return [browser ?? (userAgent.slice(0, 30) || text.unknownBrowser), system].filter(Boolean).join(", ");
-}
-
 function sessionList(sessions, ends, reload) {
   const end = (path, said) => async () => {
     try {
@@ -64,7 +58,7 @@ function sessionList(sessions, ends, reload) {
   };
   const rows = sessions.map((one) => row(
     nowrap([outside(one.app), " ", h("code", null, one.keyId)]),
-    nowrap([one.address ?? text.unknown, " ", outside(browserName(one.userAgent), { class: "soft", title: one.userAgent })]), nowrap(time(one.since)), nowrap(relative(one.lastSeen)),
+    nowrap([one.address ?? text.unknown, " ", outside(agentName(one.userAgent), { class: "soft", title: one.userAgent })]), nowrap(time(one.since)), nowrap(relative(one.lastSeen)),
     one.current ? badge(text.current, "good") : actionButton(text.end, end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, text.ended), { "data-action": "end", "aria-label": text.endOf(one.app, one.since) })));
   const columns = text.columns.map((title, at) => ({ title, hidden: at === text.columns.length - 1 }));
   const others = sessions.length > 1;

@@ -5,6 +5,8 @@ import { get, whenSessionEnds } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
 import { onLive, startLive } from "./live.js";
 import { offerUndoAgain } from "./deletes.js";
+import { drawNavigation, showAlarms } from "./navigation.js";
+import { startPalette } from "./palette.js";
 import { navigation, startRouter } from "./router.js";
 import { renewSession, signIn } from "./sign-in.js";
 import { shell } from "./strings-shell.js";
@@ -28,23 +30,18 @@ async function start() {
 function drawShell(session) {
   setText(document.getElementById("service"), session.title);
   showSession(session);
-  const links = navigation().map(([path, title]) => h("li", null, h("a", { href: path }, title)));
-  fill(document.getElementById("nav"), links);
-  links[0].firstChild.append(h("span", { class: "alarm-count", id: "alarm-count", hidden: true }));
+  drawNavigation(navigation());
+  startPalette();
   fill(document.getElementById("foot"), h("span", null, shell.version(session.version)), h("span", null, shell.zone(zoneName())));
 }
 
 /** The state of the connection, and how many alarms stand. */
 function showLive() {
   const live = document.getElementById("live");
-  const alarms = document.getElementById("alarm-count");
   return ({ state, status }) => {
     live.dataset.state = state;
     setText(live, shell.live[state]);
-    const standing = status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0;
-    alarms.hidden = standing === 0;
-    setText(alarms, standing);
-    alarms.setAttribute("aria-label", shell.alarms(standing));
+    showAlarms(status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0);
   };
 }
 

@@ -98,7 +98,7 @@ function inputsOf(fields) {
 }
 
 /** Sends the values of fields; shows what is wrong with them. Gives `{ result }` when it went well. */
-async function submitFields(fields, said, submit) {
+export async function submitFields(fields, said, submit) {
   const inputs = inputsOf(fields);
   inputs.forEach((one) => one.setError(null));
   fill(said);

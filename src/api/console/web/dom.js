@@ -155,12 +155,30 @@ export function card(title, { id, beside, className = "" } = {}, ...children) {
   return h("section", { class: `card ${className}`.trim(), id }, head, children);
 }
 
+/** With more columns than these, the rows of a table become cards on a phone. */
+const CARD_COLUMNS_MIN = 3;
+
+/** Gives each cell the title of its column, which stands before it where rows are cards. */
+function labelCells(body, columns) {
+  for (const line of body.rows) {
+    [...line.cells].forEach((cell, at) => {
+      const { title, hidden } = columns[at] ?? {};
+      if (cell.colSpan === 1 && !hidden && typeof title === "string" && !cell.dataset.label) {
+        cell.dataset.label = title;
+      }
+    });
+  }
+}
+
 /** A table that scrolls within its own region. Columns: `{ title, class, hidden }`; `hidden` titles are for screen readers only. */
 export function regionTable(label, columns, rows = []) {
   const head = columns.map(({ title, class: className, hidden, ...props }) =>
     h("th", { scope: "col", class: className, ...props }, hidden ? h("span", { class: "visually-hidden" }, title) : title));
   const body = h("tbody", null, rows);
-  const table = h("table", null, h("thead", null, h("tr", null, head)), body);
+  const labelAll = () => labelCells(body, columns);
+  labelAll();
+  new MutationObserver(labelAll).observe(body, { childList: true });
+  const table = h("table", { class: columns.length > CARD_COLUMNS_MIN ? "as-cards" : null }, h("thead", null, h("tr", null, head)), body);
   const element = h("div", { class: "region", role: "region", "aria-label": label, tabindex: "0" }, table);
   return { element, table, body };
 }

@@ -1,14 +1,14 @@
 // The cards of the page of one link.
 
-import { linkPath, withQuery } from "./api.js";
-import { badge, card, clipped, emptyState, facts, h, outside, pageLink, regionTable, row } from "./dom.js";
+import { withQuery } from "./api.js";
+import { badge, card, clipped, emptyState, facts, fill, h, outside, pageLink, regionTable, row } from "./dom.js";
 import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar } from "./parts.js";
-import { barPlot } from "./plot.js";
+import { conditionText } from "./rule-conditions.js";
 import { form, page as text } from "./strings-links.js";
 import { common } from "./strings-shell.js";
-import { usage } from "./strings-traffic.js";
+import { visitsPlot } from "./visits-plot.js";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -35,43 +35,44 @@ export function factsCard(link) {
   ]));
 }
 
-export function qrCard(link) {
-  const path = (format_, size) => withQuery(linkPath(link, "/qr"), { format: format_, size });
-  return card(text.qr, {},
-    h("div", { class: "qr" }, h("img", { src: path("svg", 240), width: 200, height: 200, alt: text.qrOf(link.shortUrl) })),
-    h("p", { class: "line" },
-      h("a", { class: "button", href: path("svg", 240), download: `${link.shortCode}.svg` }, text.downloadSvg),
-      h("a", { class: "button", href: path("png", 1000), download: `${link.shortCode}.png` }, text.downloadPng)));
+/** The periods of the chart of visits: by hour or by day. */
+const PERIODS = {
+  week: { counts: "perHour", step: HOUR_MS, days: 7, when: format.instant },
+  month: { counts: "perDay", step: DAY_MS, days: 30, when: format.day, utc: true },
+  quarter: { counts: "perDay", step: DAY_MS, days: 90, when: format.day, utc: true },
+};
+
+/** Visits of people and bots over time, in one of three periods. */
+export function visitsCard(visits, plots) {
+  const host = h("div");
+  const buttons = Object.keys(PERIODS).map((name) => h("button", { type: "button", class: "button", "data-period": name, onclick: () => show(name) }, text.periods[name]));
+  let plot = null;
+  const show = (name) => {
+    buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.period === name)));
+    plots.splice(plots.indexOf(plot), plot === null ? 0 : 1);
+    plot?.destroy();
+    plot = chartOf(visits, PERIODS[name], host);
+    if (plot !== null) {
+      plots.push(plot);
+    }
+  };
+  show(visits.perHour.length > 0 ? "week" : "month");
+  return card(text.visits, { beside: h("div", { class: "segments small", role: "group", "aria-label": text.period }, buttons), className: "visits-chart" }, host);
 }
 
-/** Visits by hour of the last week and by day of the last 90 days, each as a plot with a table beside it. */
-export function visitsCards(visits, plots) {
+function chartOf(visits, { counts, step, days, when, utc }, host) {
   const now = Date.now();
-  return [
-    visitsCard(text.byHour, visits.perHour, { step: HOUR_MS, from: now - 7 * DAY_MS, when: format.instant }, plots),
-    visitsCard(text.byDay, visits.perDay, { step: DAY_MS, from: now - 89 * DAY_MS, when: format.day, utc: true }, plots),
-  ];
-}
-
-function visitsCard(title, counts, { step, from, when, utc }, plots) {
-  const known = new Map(counts.map((one) => [Date.parse(one.date), one]));
+  const known = new Map(visits[counts].map((one) => [Date.parse(one.date), one]));
   const steps = [];
-  for (let at = Math.floor(from / step) * step; at <= Date.now(); at += step) {
+  for (let at = Math.floor((now - days * DAY_MS) / step + 1) * step; at <= now; at += step) {
     steps.push(at);
   }
   if (!steps.some((at) => known.has(at))) {
-    return card(title, {}, emptyState(text.noVisitsYet, text.noVisitsYetText));
+    fill(host, emptyState(text.noVisitsYet, text.noVisitsYetText));
+    return null;
   }
-  const host = h("div");
-  const plot = barPlot(host, { label: title, when, utc, series: [{ label: usage.allVisits, colour: "--plot-1" }, { label: usage.bots, colour: "--plot-2" }] });
-  plot.set(steps, ["total", "bots"].map((name) => steps.map((at) => known.get(at)?.[name] ?? 0)));
-  plots.push(plot);
-  const num = (content) => ({ content, class: "num" });
-  const rows = steps.toReversed().filter((at) => known.has(at)).map((at) => row(
-    h("time", { datetime: new Date(at).toISOString(), title: new Date(at).toUTCString() }, when(at)),
-    num(format.number(known.get(at).total)), num(format.number(known.get(at).bots))));
-  const columns = [{ title: utc ? text.day : text.hour }, { title: text.visits, class: "num" }, { title: usage.bots, class: "num" }];
-  return card(title, {}, h("div", { class: "plot-and-table" }, host, regionTable(common.asTable(title), columns, rows).element));
+  const lists = ["nonBots", "bots"].map((name) => steps.map((at) => known.get(at)?.[name] ?? 0));
+  return visitsPlot(host, { label: text.visits, steps, lists, when, utc });
 }
 
 export function referrersCard(referrers) {
@@ -115,6 +116,8 @@ function shown(field, value) {
       return redirectType(value);
     case "cacheSeconds":
       return format.duration(value);
+    case "redirectRules":
+      return value.map(({ longUrl, conditions }, at) => [at > 0 && "; ", outside(`${conditions.map(conditionText).join(", ")} → ${longUrl}`)]);
     case "maxVisits":
       return format.number(value);
     default:

@@ -1,9 +1,9 @@
 // How links are shown wherever they are shown.
 
 import { badge, clipped, copyButton, h, outside, pageLink } from "./dom.js";
-import { withQuery } from "./api.js";
+import { linkPath, withQuery } from "./api.js";
 import { isBeingDeleted } from "./deletes.js";
-import { states as text } from "./strings-links.js";
+import { page, states as text } from "./strings-links.js";
 
 const STATES = {
   active: [text.active, "good"],
@@ -56,6 +56,16 @@ export function shortUrlCell(link) {
   const code = h("bdi", { class: "clipped", title: link.shortUrl }, link.shortCode);
   return [h("span", { class: "short-url" }, pageLink(detailPath(link), code), copyButton(link.shortUrl)),
     link.domain !== null && clipped(link.domain, "soft domain")];
+}
+
+/** The QR code of a link, with its downloads. */
+export function qrCode(link) {
+  const path = (format, size) => withQuery(linkPath(link, "/qr"), { format, size });
+  return h("div", { class: "qr" },
+    h("img", { src: path("svg", 240), width: 200, height: 200, alt: page.qrOf(link.shortUrl) }),
+    h("p", { class: "line" },
+      h("a", { class: "button", href: path("svg", 240), download: `${link.shortCode}.svg` }, page.downloadSvg),
+      h("a", { class: "button", href: path("png", 1000), download: `${link.shortCode}.png` }, page.downloadPng)));
 }
 
 /** Tags in a row; of many the first, and how many more there are. */

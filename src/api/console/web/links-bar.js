@@ -1,12 +1,13 @@
 // The search and the filters above the list of links.
 
 import { get } from "./api.js";
-import { button, h, outside, uniqueId } from "./dom.js";
+import { button, fill, h, outside, uniqueId } from "./dom.js";
 import { STATE_CHOICES } from "./link-parts.js";
 import { filterCount } from "./links-query.js";
 import { bar as text } from "./strings-links.js";
 
 const WAIT_MS = 200;
+const FILTERS = ["state", "domain", "app", "tags", "from", "to"];
 
 /**
  * The bar: `{ element, search, set(filter, { isMeant }), stop() }`; `onChange(part, { isTyped })` gets what was changed. Text that
@@ -37,12 +38,13 @@ export function linksBar(onChange) {
   for (const [name, { input }] of Object.entries(controls)) {
     input.addEventListener("change", () => change({ [name]: input.value }));
   }
-  const panel = h("div", { class: "filters", id: uniqueId("filters"), hidden: matchMedia("(max-width: 48rem)").matches }, Object.values(controls).map((one) => one.element));
+  const panel = h("div", { class: "filters", id: uniqueId("filters"), hidden: true }, Object.values(controls).map((one) => one.element));
   const toggle = button(text.filters(0), () => {
     panel.hidden = !panel.hidden;
     toggle.setAttribute("aria-expanded", String(!panel.hidden));
   }, { "data-action": "filters", "aria-controls": panel.id, "aria-expanded": String(!panel.hidden) });
   const clear = button(text.clear, () => change(null), { kind: "quiet", "data-action": "clear" });
+  const chips = h("ul", { class: "chips", "aria-label": text.active });
   const set = (filter, { isMeant = false } = {}) => {
     if (isMeant) {
       stop();
@@ -55,14 +57,30 @@ export function linksBar(onChange) {
     const filters = filterCount(filter);
     toggle.textContent = text.filters(filters);
     clear.disabled = filters === 0 && filter.q === "";
+    drawChips(chips, controls, filter, (name) => {
+      change({ [name]: "" });
+      search.focus();
+    });
   };
   loadChoices(controls);
-  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, clear), panel), search, set, stop };
+  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, clear), chips, panel), search, set, stop };
+}
+
+/** What each filter says, with a button that takes it away. */
+function drawChips(host, controls, filter, take) {
+  const set = FILTERS.filter((name) => filter[name] !== "");
+  fill(host, set.map((name) => {
+    const { input, label } = controls[name];
+    const said = input.selectedOptions?.[0]?.textContent ?? filter[name];
+    return h("li", null, h("span", null, h("span", { class: "soft" }, `${label}: `), outside(said)),
+      button("×", () => take(name), { kind: "icon", "data-action": `without-${name}`, "aria-label": text.without(label) }));
+  }));
+  host.hidden = set.length === 0;
 }
 
 function labelled(label, input) {
   input.id = uniqueId("filter");
-  return { input, element: h("div", { class: "field" }, h("label", { for: input.id }, label), input) };
+  return { label, input, element: h("div", { class: "field" }, h("label", { for: input.id }, label), input) };
 }
 
 function select(label, options) {

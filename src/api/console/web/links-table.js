@@ -175,12 +175,12 @@ function linkRow(link, check, menuOf) {
   const menu = button("⋯", () => openMenu(menu, menuOf(link)), { kind: "icon menu-button", "data-action": "menu", "data-code": link.shortCode, "aria-label": text.menu(link.shortCode), "aria-haspopup": "menu", "aria-expanded": "false" });
   return row(
     { content: check, class: "col-check" },
-    { content: shortUrlCell(link) },
-    { content: [link.title && clipped(link.title, "title"), targetLink(link.longUrl, { class: "target", title: link.longUrl })] },
-    tagList(link.tags, 3),
-    link.app === null ? "–" : clipped(link.app),
-    stateBadge(link),
-    { content: number(link.visitsSummary.total), class: "num" },
+    { content: shortUrlCell(link), class: "cell-short" },
+    { content: [link.title && clipped(link.title, "title"), targetLink(link.longUrl, { class: "target", title: link.longUrl })], class: "cell-target" },
+    { content: tagList(link.tags, 3), class: "cell-tags" },
+    { content: link.app === null ? "–" : clipped(link.app), class: "cell-app" },
+    { content: stateBadge(link), class: "cell-state" },
+    { content: number(link.visitsSummary.total), class: "num cell-visits", label: text.visitsLower },
     { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft" }, text.expires, date(link.meta.validUntil))], class: "dates" },
     { content: menu, class: "col-menu" });
 }

@@ -43,6 +43,12 @@ export function periodOf(query) {
   return { name, from: dayOf(today - (days - 1) * DAY_MS), to: dayOf(today), days };
 }
 
+/** The period just before another one, as long as that. */
+export function periodBefore({ from, days }) {
+  const at = (back) => dayOf(startOf(from) - back * DAY_MS);
+  return { name: "own", from: at(days), to: at(1), days };
+}
+
 /** The query of an API call about a period. */
 export function apiQuery({ from, to }) {
   return { startDate: `${from}T00:00:00Z`, endDate: `${to}T23:59:59.999Z` };

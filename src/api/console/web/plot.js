@@ -20,7 +20,7 @@ function colour(name, alpha = "") {
 
 /**
  * A plot of lines over time. `series`: `[{ label, colour?, fill? }]`; `label` names the plot for those who do not see it.
- * `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
+ * `log` gives it a logarithmic axis, on which values of 0 are left out. `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
  * `most()` the largest value there is room for. Returns `{ element, set(xs, lists), destroy() }`, where `xs` are milliseconds and a value may be null.
  */
 export function linePlot(host, options) {
@@ -32,7 +32,7 @@ export function linePlot(host, options) {
   }));
 }
 
-/** The same with bars, one for each x, such as counts by day. Of more than one series the first ones stand in front. */
+/** The same with bars, one for each x, such as counts by day. `stacked` puts the bars of each series on those of the one before. */
 export function barPlot(host, options) {
   const bars = uPlot.paths.bars({ size: [0.75, 24], align: 0 });
   return draw(host, { ...options, isBars: true }, (_line, name) => ({
@@ -50,7 +50,10 @@ function draw(host, options, style) {
   const key = legendOf(series, value, when);
   const element = h("div", { class: "plot" }, legend && key.element, picture);
   fill(host, element);
-  const plot = new uPlot(uplotOptions(options, height, style, (at) => key.show(plot, at)), [[], ...series.map(() => [])], picture);
+  // Stacked bars are drawn from behind: the last series as high as all together.
+  const drawn = options.stacked ? series.map((line, index) => ({ colour: COLOURS[index % COLOURS.length], ...line })).reverse() : series;
+  let shown = [[], series.map(() => [])];
+  const plot = new uPlot(uplotOptions({ ...options, series: drawn }, height, style, (at) => key.show(...shown, at)), [[], ...series.map(() => [])], picture);
   plots.add(plot);
   const observer = new ResizeObserver(([{ contentRect }]) => {
     if (contentRect.width > 0) {
@@ -61,8 +64,10 @@ function draw(host, options, style) {
   return {
     element,
     set(xs, lists) {
-      plot.setData([xs.map((ms) => ms / 1000), ...lists]);
-      key.show(plot, plot.cursor.idx);
+      shown = [xs, lists];
+      const heights = options.log ? lists.map((list) => list.map((one) => (one > 0 ? one : null))) : lists;
+      plot.setData([xs.map((ms) => ms / 1000), ...(options.stacked ? stackedUp(lists) : heights)]);
+      key.show(xs, lists, plot.cursor.idx);
       picture.setAttribute("aria-label", describe(label, series, lists, value));
     },
     destroy() {
@@ -73,7 +78,12 @@ function draw(host, options, style) {
   };
 }
 
-function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, most, seconds }, height, style, onCursor) {
+/** The heights of stacked bars, the highest first. */
+function stackedUp(lists) {
+  return lists.map((_, index) => lists[0].map((_value, at) => lists.slice(0, index + 1).reduce((sum, list) => sum + (list[at] ?? 0), 0))).reverse();
+}
+
+function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, log = false, most, seconds }, height, style, onCursor) {
   const axis = {
     stroke: () => colour("--soft"),
     font: AXIS_FONT,
@@ -89,15 +99,26 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
     hooks: { setCursor: [(plot) => onCursor(plot.cursor.idx)] },
     scales: {
       x: { time: true, range: isBars ? widened : seconds ? (_plot, _low, high) => [high - seconds, high] : undefined },
-      y: { range: (_plot, _low, high) => [0, Math.max(most?.() ?? high ?? 0, 1) * 1.1] },
+      y: log ? { distr: 3, range: (_plot, low, high) => decades(low, high) } : { range: (_plot, _low, high) => [0, Math.max(most?.() ?? high ?? 0, 1) * 1.1] },
     },
     axes: [
       { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES },
-      { ...axis, show: axes, size: 56, space: 34, values: (_plot, splits) => splits.map((split) => (value === format.number ? format.short(split) : value(split))) },
+      { ...axis, show: axes, size: 56, space: 34, ...(log ? { filter: wholeDecades, grid: { ...axis.grid, filter: wholeDecades } } : {}), values: (_plot, splits) => splits.map((split) => (split === null ? "" : value === format.number ? format.short(split) : value(split))) },
     ],
     padding: axes ? [8, 8, 0, 0] : [2, 0, 2, 0],
     series: [{}, ...series.map((line, index) => ({ label: line.label, spanGaps: false, ...style(line, line.colour ?? COLOURS[index % COLOURS.length]) }))],
   };
+}
+
+/** The places of an axis that are powers of ten; the others have no line and no number. */
+function wholeDecades(_plot, splits) {
+  return splits.map((split) => (Math.abs(Math.log10(split) - Math.round(Math.log10(split))) < 1e-9 ? split : null));
+}
+
+/** The whole decades around values, at least one. */
+function decades(low, high) {
+  const from = Math.floor(Math.log10(low ?? 1));
+  return [10 ** from, 10 ** Math.max(Math.ceil(Math.log10(high ?? 1)), from + 1)];
 }
 
 /** Times of an axis by a clock of 24 hours and days before months: step, text, and what is said when the day or year changes. */
@@ -126,11 +147,11 @@ function legendOf(series, value, when) {
     return h("span", { class: "plot-key" }, swatch, line.label, " ", values[index]);
   });
   const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, at);
-  const show = (plot, index) => {
-    const last = plot.data[0].length - 1;
+  const show = (xs, lists, index) => {
+    const last = xs.length - 1;
     const chosen = index ?? last;
-    values.forEach((node, line) => setText(node, last < 0 ? "" : value(plot.data[line + 1][chosen])));
-    setText(at, index === null || index === undefined || last < 0 ? "" : when(plot.data[0][index] * 1000));
+    values.forEach((node, line) => setText(node, last < 0 ? "" : value(lists[line][chosen])));
+    setText(at, index === null || index === undefined || last < 0 ? "" : when(xs[index]));
   };
   return { element, show };
 }

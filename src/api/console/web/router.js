@@ -3,6 +3,7 @@
 import { currentSession, unreachable } from "./api.js";
 import { backFromDialog } from "./dialog.js";
 import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
+import { showCurrentPage } from "./navigation.js";
 import { pages, shell } from "./strings-shell.js";
 
 /**
@@ -11,24 +12,24 @@ import { pages, shell } from "./strings-shell.js";
  * `mayLeave()` is asked (it may resolve to `false`) before another view takes its place.
  */
 const ROUTES = [
-  { path: /^\/admin\/?$/, nav: "/admin/", title: pages.overview, load: () => import("./view-now.js") },
-  { path: /^\/admin\/links$/, nav: "/admin/links", title: pages.links, load: () => import("./view-links.js") },
+  { path: /^\/admin\/?$/, nav: "/admin/", icon: "overview", title: pages.overview, load: () => import("./view-now.js") },
+  { path: /^\/admin\/links$/, nav: "/admin/links", icon: "links", title: pages.links, load: () => import("./view-links.js") },
   { path: /^\/admin\/links\/(?<code>[^/]+)$/, parent: "/admin/links", title: pages.link, load: () => import("./view-link.js") },
-  { path: /^\/admin\/import$/, nav: "/admin/import", title: pages.import, load: () => import("./view-import.js") },
-  { path: /^\/admin\/usage$/, nav: "/admin/usage", title: pages.usage, load: () => import("./view-usage.js") },
-  { path: /^\/admin\/apps$/, nav: "/admin/apps", title: pages.apps, load: () => import("./view-apps.js") },
-  { path: /^\/admin\/domains$/, nav: "/admin/domains", title: pages.domains, load: () => import("./view-domains.js") },
-  { path: /^\/admin\/lists$/, nav: "/admin/lists", title: pages.rules, load: () => import("./view-lists.js") },
-  { path: /^\/admin\/fleet$/, nav: "/admin/fleet", title: pages.fleet, load: () => import("./view-fleet.js") },
-  { path: /^\/admin\/settings$/, nav: "/admin/settings", title: pages.settings, load: () => import("./view-settings.js") },
+  { path: /^\/admin\/usage$/, nav: "/admin/usage", icon: "usage", title: pages.usage, load: () => import("./view-usage.js") },
+  { path: /^\/admin\/import$/, nav: "/admin/import", icon: "imports", title: pages.import, load: () => import("./view-import.js") },
+  { path: /^\/admin\/apps$/, nav: "/admin/apps", icon: "apps", title: pages.apps, load: () => import("./view-apps.js") },
+  { path: /^\/admin\/domains$/, nav: "/admin/domains", icon: "domains", title: pages.domains, load: () => import("./view-domains.js") },
+  { path: /^\/admin\/lists$/, nav: "/admin/lists", icon: "lists", title: pages.rules, load: () => import("./view-lists.js") },
+  { path: /^\/admin\/fleet$/, nav: "/admin/fleet", icon: "fleet", title: pages.fleet, load: () => import("./view-fleet.js") },
+  { path: /^\/admin\/settings$/, nav: "/admin/settings", icon: "settings", title: pages.settings, load: () => import("./view-settings.js") },
 ];
 
 let service = "carom";
 let shown = null;
 
-/** The routes that stand in the navigation: `[path, title]`. */
+/** The pages of the navigation, in its order: `{ path, title, icon }`. */
 export function navigation() {
-  return ROUTES.filter((route) => route.nav).map((route) => [route.nav, route.title]);
+  return ROUTES.filter((route) => route.nav).map(({ nav, title, icon }) => ({ path: nav, title, icon }));
 }
 
 /** Begins to route: shows what the address says, and follows links and the history. */
@@ -36,8 +37,6 @@ export async function startRouter() {
   service = currentSession().title;
   document.addEventListener("click", follow);
   window.addEventListener("popstate", goBack);
-  // A tablet that is turned, or a window made narrow, shows the navigation as a strip.
-  window.addEventListener("resize", showCurrent);
   await route({ isFirst: true });
   // The others are had before they are wanted: a node that is away then does not keep anybody from them.
   ROUTES.forEach((one) => one.load().catch(() => {}));
@@ -177,17 +176,5 @@ function setTitle(title) {
 
 function markCurrent(found) {
   const current = found?.nav ?? found?.parent;
-  for (const link of document.querySelectorAll("#nav a")) {
-    if (link.getAttribute("href") === current) {
-      link.setAttribute("aria-current", "page");
-    } else {
-      link.removeAttribute("aria-current");
-    }
-  }
-  showCurrent();
-}
-
-/** Scrolls the navigation to the page that is shown. */
-function showCurrent() {
-  document.querySelector("#nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  showCurrentPage(current);
 }

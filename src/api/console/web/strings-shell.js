@@ -5,8 +5,8 @@ export const pages = {
   overview: "Overview",
   links: "Links",
   link: "Link",
-  import: "Import",
-  usage: "Usage",
+  import: "Imports",
+  usage: "Analytics",
   apps: "Apps and keys",
   domains: "Domains",
   rules: "Destination rules",
@@ -21,8 +21,33 @@ export const shell = {
   notFoundText: "The console has no such page. Choose one from the navigation.",
   version: (version) => `carom ${version}`,
   zone: (zone) => `Times in ${zone}`,
+  groups: { links: "Links", access: "Access", server: "Server" },
+  more: "More",
+  moreLabel: "More pages",
+  moreAt: (title) => `${title}, more pages`,
   alarms: (count) => (count === 1 ? "1 alarm" : `${count} alarms`),
   live: { connecting: "Connecting…", live: "Live", lost: "Connection lost, reconnecting…" },
+};
+
+/** The command palette. */
+export const palette = {
+  open: "Search",
+  title: "Search links, pages and actions",
+  placeholder: "Search links, pages and actions",
+  results: "Results",
+  pages: "Page",
+  links: "Link",
+  actions: "Action",
+  none: "Nothing found",
+  noneText: "Try a part of a slug, a title, a destination or a tag.",
+  failed: "Links could not be searched.",
+  found: (entries) => (entries === 1 ? "1 result" : `${entries} results`),
+  newLink: "New link",
+  newKey: "New key",
+  importFile: "Import links from a file",
+  exportLinks: "Export all links as CSV",
+  sessions: "Show sessions",
+  signOut: "Sign out",
 };
 
 export const common = {
@@ -104,7 +129,6 @@ export const session = {
   alone: "No other sessions",
   aloneText: "Nobody else is signed in.",
   unknown: "Unknown address",
-  unknownBrowser: "Unknown browser",
 };
 
 export const signIn = {

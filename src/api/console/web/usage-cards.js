@@ -6,6 +6,7 @@ import * as format from "./format.js";
 import { bar, domainName, numberOr, tiles } from "./parts.js";
 import { DAY_MS, HOUR_MS, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
+import { tableOf, visitsPlot } from "./visits-plot.js";
 import { common } from "./strings-shell.js";
 import { usage as text } from "./strings-traffic.js";
 
@@ -15,15 +16,25 @@ const DAYS_BY_HOUR_MAX = 3;
 const num = (content) => ({ content, class: "num" });
 
 /** The numbers above all. */
-export function totals({ visits, orphanVisits, links }) {
+export function totals({ visits, orphanVisits, links }, before) {
   const { total, bots } = visits.summary;
   return tiles([
-    [text.visits, numberOr(total, text.counting)],
+    [text.visits, numberOr(total, text.counting), changeSince(total, before?.visits.summary.total)],
     [text.botVisits, numberOr(bots, text.counting), total > 0 && bots !== null && format.percent(bots, total)],
     [text.unknownVisits, numberOr(orphanVisits.summary.total, text.counting)],
-    [text.created, numberOr(links.created, text.counting)],
+    [text.created, numberOr(links.created, text.counting), changeSince(links.created, before?.links.created)],
     [text.links, numberOr(links.total, text.counting)],
   ]);
+}
+
+/** How much more or less than in the period before: "+12%"; nothing where that is not known, or was none. */
+function changeSince(now, before) {
+  if (now === null || !before) {
+    return null;
+  }
+  const change = Math.round(((now - before) / before) * 100);
+  return h("span", { class: change < 0 ? "bad-text" : change > 0 ? "good-text" : "soft", title: text.before(format.number(before)) }, `${change > 0 ? "+" : ""}${format.number(change)}%`,
+    h("span", { class: "visually-hidden" }, ` ${text.thanBefore}`));
 }
 
 /** The content of a card whose numbers are not known yet. */
@@ -31,12 +42,7 @@ function notKnown() {
   return emptyState(text.countingTitle, text.countingText);
 }
 
-/** A plot and the same as a table beside it. */
-function plotAndTable(plot, table) {
-  return h("div", { class: "plot-and-table" }, plot, table.element);
-}
-
-/** Visits by hour where the period is short and the node still has single hours of it, else by day. */
+/** Visits of people and bots, by hour where the period is short and the node still has single hours of it, else by day. */
 export function visitsCard(visits, period, keep) {
   const isByHour = period.days <= DAYS_BY_HOUR_MAX && (visits.perHour?.length ?? 0) > 0;
   const title = isByHour ? text.byHour : text.byDay;
@@ -46,19 +52,11 @@ export function visitsCard(visits, period, keep) {
   }
   const known = new Map(rows.map((one) => [Date.parse(one.date), one]));
   const steps = stepsOf(period, isByHour ? HOUR_MS : DAY_MS);
-  const at = (step, of) => known.get(step)?.[of] ?? 0;
-  const when = isByHour ? format.instant : format.day;
+  const of = (step, name) => known.get(step)?.[name] ?? 0;
+  const lists = [steps.map((step) => of(step, "total") - of(step, "bots")), steps.map((step) => of(step, "bots"))];
   const host = h("div");
-  const plot = barPlot(host, { series: [{ label: text.allVisits, colour: "--plot-1" }, { label: text.bots, colour: "--plot-2" }], label: title, when, utc: !isByHour });
-  plot.set(steps, [steps.map((step) => at(step, "total")), steps.map((step) => at(step, "bots"))]);
-  keep(plot);
-  const columns = [{ title: isByHour ? text.hour : text.day }, { title: text.visits, class: "num" }, { title: text.bots, class: "num" }];
-  const cells = steps.toReversed().map((step) => row(whenCell(step, when), num(format.number(at(step, "total"))), num(format.number(at(step, "bots")))));
-  return card(title, {}, plotAndTable(host, regionTable(common.asTable(title), columns, cells)));
-}
-
-function whenCell(step, when) {
-  return h("time", { datetime: new Date(step).toISOString(), title: new Date(step).toUTCString() }, when(step));
+  keep(visitsPlot(host, { label: title, steps, lists, when: isByHour ? format.instant : format.day, utc: !isByHour }));
+  return card(title, {}, host);
 }
 
 /** Links created by day. */
@@ -73,12 +71,11 @@ export function madeCard(links, period, keep) {
   const known = new Map(links.perDay.map((one) => [Date.parse(one.date), one.links]));
   const steps = stepsOf(period, DAY_MS);
   const made = steps.map((step) => known.get(step) ?? 0);
-  const host = h("div");
-  const plot = barPlot(host, { series: [{ label: text.created, colour: "--plot-3" }], label: title, when: format.day, utc: true });
+  const picture = h("div");
+  const plot = barPlot(picture, { series: [{ label: text.created, colour: "--plot-3" }], label: title, when: format.day, utc: true });
   plot.set(steps, [made]);
   keep(plot);
-  const cells = steps.map((step, index) => row(whenCell(step, format.day), num(format.number(made[index])))).reverse();
-  return card(title, {}, plotAndTable(host, regionTable(common.asTable(title), [{ title: text.day }, { title: text.created, class: "num" }], cells)));
+  return card(title, {}, picture, tableOf(title, [text.created], { steps, lists: [made], when: format.day, utc: true }));
 }
 
 /** The most visited links. */

@@ -2,12 +2,17 @@
 
 import { get, linkPath } from "./api.js";
 import { badge, button, copyButton, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
-import { factsCard, historyCard, qrCard, referrersCard, visitsCards } from "./link-cards.js";
+import { openDialog } from "./dialog.js";
+import { factsCard, historyCard, referrersCard, visitsCard } from "./link-cards.js";
 import { editDialog } from "./link-form.js";
-import { stateBadge } from "./link-parts.js";
+import { icon } from "./icons.js";
+import { qrCode, stateBadge } from "./link-parts.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
 import { sourcesNote } from "./parts.js";
+import { rulesCard } from "./rules-card.js";
+import { breakdowns } from "./breakdowns.js";
+import { visitsList } from "./visits-list.js";
 import { actions, page as text, states } from "./strings-links.js";
 
 const DAY_MS = 86_400_000;
@@ -17,9 +22,10 @@ export async function show(main, context) {
   const buttons = h("div", { class: "line" });
   const host = h("div", { class: "stack" }, loadingState(12));
   const plots = [];
-  main.append(pageHead(outside(named.shortCode, { class: "code" }), buttons), host);
+  const title = outside(named.shortCode, { class: "code" });
+  main.append(pageHead(title, buttons), host);
   context.setTitle(named.shortCode);
-  const page = { named, buttons, host, plots, signal: context.signal, isDeleted: false };
+  const page = { named, title, buttons, host, plots, setTitle: context.setTitle, signal: context.signal, isDeleted: false };
   const offDeleted = onDeleted(() => page.isDeleted && load(page));
   await load(page);
   return () => {
@@ -42,13 +48,14 @@ async function load(page) {
       }
       return null;
     };
-    const [link, visits, told] = await Promise.all([
+    const [link, visits, told, rules] = await Promise.all([
       ask(linkPath(named)),
       ask(linkPath(named, "/visits"), { startDate: new Date(Date.now() - 90 * DAY_MS).toISOString(), itemsPerPage: 1 }).then((told) => told.visits, nothing),
       ask(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { domain: named.domain }).catch(nothing),
+      ask(linkPath(named, "/redirect-rules")).catch(nothing),
     ]);
     plots.splice(0).forEach((plot) => plot.destroy());
-    draw(page, link, visits, told);
+    draw(page, { link, visits, told, rules });
   } catch (error) {
     if (error.name !== "AbortError") {
       await showMissing(page, error);
@@ -75,24 +82,50 @@ function keepFocus(buttons, draw) {
   }
 }
 
-function draw(page, link, visits, told) {
+function draw(page, { link, visits, told, rules }) {
   const [history, sources] = [told?.history ?? null, told?.sources];
   // An undo may come when the page has been left.
   const again = () => !page.signal.aborted && load(page);
+  const edit = () => editDialog(link, again);
   page.isDeleted = isBeingDeleted(link);
   keepFocus(page.buttons, () => fill(page.buttons,
-    button(actions.edit, () => editDialog(link, again), { kind: "primary", "data-action": "edit" }),
+    button(actions.edit, edit, { kind: "primary", "data-action": "edit" }),
     button(link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, again), { "data-action": link.archived ? "restore" : "archive" }),
     button(actions.delete, () => remove([link], again), { kind: "danger", "data-action": "delete" })));
-  const title = h("p", { class: "link-title" });
-  setText(title, link.title ?? "");
-  title.hidden = link.title === null;
+  setText(page.title, link.title ?? link.shortCode);
+  page.title.classList.toggle("code", link.title === null);
+  page.setTitle(link.title ?? link.shortCode);
+  const { about, single } = visitorsOf(page);
   fill(page.host,
-    h("div", { class: "link-head stack" },
-      h("p", { class: "line" }, targetLink(link.shortUrl, { class: "mono short" }), copyButton(link.shortUrl), stateBadge(link), link.private && badge(states.private), title),
-      h("p", { class: "wrap destination" }, text.destination, targetLink(link.longUrl, { class: "wrap long" })),
-      link.blocked && h("p", { class: "notice warn" }, text.blocked, pageLink("/admin/lists", text.toRules))),
-    h("div", { class: "cards" }, factsCard(link), qrCard(link)),
-    visits === null ? h("p", { class: "notice no-visits" }, text.noVisits) : [sourcesNote(sources), visitsCards(visits, page.plots), referrersCard(visits.referrers)],
-    historyCard(history, link));
+    headOf(link, edit),
+    h("div", { class: "link-page" },
+      h("div", { class: "stack" },
+        visits === null ? h("p", { class: "notice no-visits" }, text.noVisits) : [sourcesNote(sources), visitsCard(visits, page.plots)],
+        about.element,
+        rulesCard(link, rules, again)),
+      h("div", { class: "stack" }, factsCard(link), visits !== null && referrersCard(visits.referrers), historyCard(history, link))),
+    single.element);
+}
+
+/** The short URL with what is wanted of it, and the destination. */
+function headOf(link, edit) {
+  const showQr = () => openDialog(text.qrOf(link.shortUrl), qrCode(link));
+  return h("div", { class: "link-head card stack" },
+    h("p", { class: "line" },
+      targetLink(link.shortUrl, { class: "mono short" }, link.shortUrl.replace(/^https?:\/\//, "")), copyButton(link.shortUrl),
+      button([icon("qr"), text.showQr], showQr, { kind: "quiet", "data-action": "qr", "aria-haspopup": "dialog" }),
+      h("a", { class: "button quiet", href: link.shortUrl, target: "_blank", rel: "noreferrer noopener", "data-action": "open" }, icon("open"), text.open),
+      stateBadge(link), link.private && badge(states.private)),
+    h("p", { class: "line destination" }, h("span", { class: "soft" }, text.destination), targetLink(link.longUrl, { class: "wrap long" }),
+      button(icon("edit"), edit, { kind: "icon", "data-action": "edit-destination", "aria-label": text.editDestination, title: text.editDestination })),
+    link.blocked && h("p", { class: "notice warn" }, text.blocked, pageLink("/admin/lists", text.toRules)));
+}
+
+/** What the log of visits has about a link: breakdowns and single visits. It loads by itself. */
+function visitorsOf({ named, signal }) {
+  const about = breakdowns({ query: () => ({ shortCode: named.shortCode, domain: named.domain }), groups: ["places", "technology", "languages", "campaigns", "destinations"], signal });
+  const single = visitsList({ path: linkPath(named, "/visits"), signal });
+  about.load();
+  single.load();
+  return { about, single };
 }

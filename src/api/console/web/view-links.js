@@ -280,9 +280,6 @@ class LinkList {
       return;
     }
     this.isCreating = true;
-    const made = await createDialog().finally(() => { this.isCreating = false; });
-    if (made) {
-      this.load();
-    }
+    await createDialog(() => this.load()).finally(() => { this.isCreating = false; });
   }
 }

@@ -80,7 +80,7 @@ function ratePlots() {
   const shared = { seconds: SECONDS, height: 170 };
   const redirects = linePlot(served, { ...shared, label: text.ratesLabel, series: [{ label: text.series.redirects, fill: true }, { label: text.series.misses }] });
   const changes = linePlot(changed, { ...shared, label: text.writesLabel, series: [{ label: text.series.changes, colour: "--plot-3", fill: true }, { label: text.series.connections, colour: "--plot-4" }] });
-  const latency = linePlot(slow, { ...shared, label: text.latencyLabel, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
+  const latency = linePlot(slow, { ...shared, label: text.latencyLabel, log: true, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
   const update = ({ pulse }) => {
     const xs = secondsBack(pulse.changes.length);
     redirects.set(xs, [sums(pulse.redirects), sums(pulse.misses)].map((list) => (list.length > 0 ? list : xs.map(() => 0))));

@@ -1,0 +1,77 @@
+// The navigation: in groups beside the page, and on a phone as a bar at the bottom with the rest behind its last button.
+
+import { button, fill, h, setText } from "./dom.js";
+import { icon } from "./icons.js";
+import { shell } from "./strings-shell.js";
+
+/** The groups: how many pages each has, in their order, and its heading. */
+const GROUPS = [[1, null], [3, shell.groups.links], [3, shell.groups.access], [2, shell.groups.server]];
+
+/** How many pages have a place of their own in the bar. */
+const IN_BAR = 3;
+
+let pages = [];
+let more;
+
+/** Draws the navigation with these pages: `{ path, title, icon }`. */
+export function drawNavigation(all) {
+  pages = all;
+  const rest = all.values();
+  const groups = GROUPS.map(([count, title], at) => {
+    const links = Array.from({ length: count }, () => h("li", null, pageEntry(rest.next().value)));
+    const list = h("ul", { "aria-labelledby": title ? `nav-group-${at}` : null }, links);
+    return [title && h("p", { class: "nav-title", id: `nav-group-${at}` }, title), list];
+  });
+  fill(document.getElementById("nav"), groups);
+  more = button([icon("more"), h("span")], toggle, { kind: "tab", "data-action": "more", "aria-controls": "side", "aria-expanded": "false" });
+  fill(document.getElementById("tabs"), all.slice(0, IN_BAR).map((page) => h("li", null, pageEntry(page))), h("li", null, more));
+  for (const overview of document.querySelectorAll("#nav a[href='/admin/'], #tabs a[href='/admin/']")) {
+    overview.append(h("span", { class: "alarm-count", hidden: true }));
+  }
+  document.addEventListener("keydown", (event) => event.key === "Escape" && isOpen() && toggle());
+}
+
+function pageEntry({ path, title, icon: name }) {
+  return h("a", { href: path }, icon(name), h("span", null, title));
+}
+
+const isOpen = () => more?.getAttribute("aria-expanded") === "true";
+
+/** Says at the overview how many alarms stand. */
+export function showAlarms(count) {
+  for (const one of document.querySelectorAll(".alarm-count")) {
+    one.hidden = count === 0;
+    setText(one, count);
+    one.setAttribute("aria-label", shell.alarms(count));
+  }
+}
+
+function toggle() {
+  const opens = !isOpen();
+  more.setAttribute("aria-expanded", String(opens));
+  document.getElementById("side").classList.toggle("open", opens);
+  (opens ? document.querySelector("#nav a") : more).focus();
+}
+
+function close() {
+  more?.setAttribute("aria-expanded", "false");
+  document.getElementById("side").classList.remove("open");
+}
+
+/** Marks the page that is shown; on a phone, the last button of the bar has its name if no other one has. */
+export function showCurrentPage(path) {
+  close();
+  for (const link of document.querySelectorAll("#nav a, #tabs a")) {
+    if (link.getAttribute("href") === path) {
+      link.setAttribute("aria-current", "page");
+    } else {
+      link.removeAttribute("aria-current");
+    }
+  }
+  const at = pages.findIndex((page) => page.path === path);
+  const isBehind = at >= IN_BAR;
+  more?.toggleAttribute("data-current", isBehind);
+  more?.firstChild.replaceWith(icon(isBehind ? pages[at].icon : "more"));
+  setText(more?.lastChild ?? h("span"), isBehind ? pages[at].title : shell.more);
+  more?.setAttribute("aria-label", isBehind ? shell.moreAt(pages[at].title) : shell.moreLabel);
+}

@@ -1,0 +1,178 @@
+// The command palette: one field that finds links, pages and actions. Ctrl+K or ⌘K opens it from everywhere.
+
+import { currentSession, get } from "./api.js";
+import { openDialog } from "./dialog.js";
+import { button, fill, h, outside, setText, uniqueId } from "./dom.js";
+import { icon } from "./icons.js";
+import { createDialog } from "./link-form.js";
+import { detailPath } from "./link-parts.js";
+import { exportCsv } from "./links-export.js";
+import { filterOf } from "./links-query.js";
+import { go, navigation } from "./router.js";
+import { palette as text } from "./strings-shell.js";
+
+const WAIT_MS = 150;
+const LINKS = 8;
+const IS_MAC = /Mac|iP(hone|ad)/.test(navigator.platform);
+
+/** Draws the button in the header, and listens for the key. */
+export function startPalette() {
+  const keys = IS_MAC ? "⌘K" : "Ctrl K";
+  const opener = button([icon("search"), h("span", null, text.open), h("kbd", { "aria-hidden": "true" }, keys)], openPalette,
+    { kind: "find", "data-action": "palette", title: text.title, "aria-keyshortcuts": IS_MAC ? "Meta+K" : "Control+K", "aria-haspopup": "dialog" });
+  fill(document.getElementById("finder"), opener);
+  document.addEventListener("keydown", (event) => {
+    const isWanted = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
+    if (isWanted && !document.querySelector("dialog[open]")) {
+      event.preventDefault();
+      openPalette();
+    }
+  });
+}
+
+/** What can be done from everywhere: `{ kind, icon, title, run }`. */
+function actions() {
+  const press = (name) => () => document.querySelector(`#account [data-action="${name}"]`)?.click();
+  const isSignedIn = !currentSession()?.open;
+  return [
+    ["plus", text.newLink, newLink],
+    ["apps", text.newKey, async () => {
+      await go("/admin/apps");
+      document.querySelector("main [data-action=new-key]:enabled")?.click();
+    }],
+    ["imports", text.importFile, () => go("/admin/import")],
+    ["open", text.exportLinks, () => exportCsv(filterOf(new URLSearchParams()))],
+    isSignedIn && ["person", text.sessions, press("sessions")],
+    isSignedIn && ["out", text.signOut, press("sign-out")],
+  ].filter(Boolean).map(([name, title, run]) => ({ kind: text.actions, icon: name, title, run }));
+}
+
+/** The list of links shows what it creates. */
+function newLink() {
+  const ofList = document.querySelector("main [data-action=new-link]");
+  if (ofList) {
+    ofList.click();
+  } else {
+    createDialog();
+  }
+}
+
+function everything() {
+  const pages = navigation().map(({ path, title, icon: name }) => ({ kind: text.pages, icon: name, title, run: () => go(path) }));
+  return [...pages, ...actions()];
+}
+
+/** The entries whose words begin with those that were typed. */
+function matching(entries, typed) {
+  const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+  return entries.filter(({ title }) => words.every((word) => title.toLowerCase().split(/\s+/).some((one) => one.startsWith(word))));
+}
+
+async function findLinks(typed, signal) {
+  const { shortUrls } = await get("/rest/v3/short-urls", { query: { searchTerm: typed, itemsPerPage: LINKS }, signal });
+  return shortUrls.data.map((link) => ({
+    kind: text.links, icon: "links", title: link.title ?? link.shortCode, about: link.title ? link.shortCode : link.longUrl, run: () => go(detailPath(link)),
+  }));
+}
+
+class Palette {
+  constructor() {
+    const list = uniqueId("palette");
+    this.input = h("input", {
+      type: "search", class: "palette-field", role: "combobox", placeholder: text.placeholder, "aria-label": text.title, "aria-controls": list, "aria-expanded": "true",
+      "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false", maxlength: 512,
+    });
+    this.list = h("div", { class: "palette-list", id: list, role: "listbox", "aria-label": text.results });
+    this.said = h("p", { class: "visually-hidden", role: "status" });
+    this.none = h("div", { class: "palette-none" });
+    this.fixed = everything();
+    this.input.addEventListener("input", () => this.find());
+    this.input.addEventListener("keydown", (event) => this.steer(event));
+    this.dialog = openDialog(text.title, [this.input, this.none, this.list, this.said]);
+    this.dialog.element.classList.add("palette");
+    this.dialog.closed.then(() => this.stop());
+    this.input.focus();
+    this.find();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.asked?.abort();
+  }
+
+  /** Shows what is known at once, and links as soon as the node has found some. */
+  find() {
+    this.stop();
+    const typed = this.input.value.trim();
+    const fixed = matching(this.fixed, typed);
+    this.show(fixed, { isOver: typed === "" });
+    if (typed === "") {
+      return;
+    }
+    const asked = new AbortController();
+    this.asked = asked;
+    this.timer = setTimeout(async () => {
+      try {
+        const links = await findLinks(typed, asked.signal);
+        this.show([...fixed, ...links], { isOver: true });
+      } catch (error) {
+        if (error.name !== "AbortError") {
+          this.show(fixed, { isOver: true, wrong: text.failed });
+        }
+      }
+    }, WAIT_MS);
+  }
+
+  show(entries, { isOver, wrong }) {
+    const before = this.entries?.[this.at]?.title;
+    this.entries = entries;
+    this.options = entries.map((entry, at) => h("div", { class: "palette-entry", role: "option", id: uniqueId("entry"), onclick: () => this.choose(at), onpointermove: () => this.point(at) },
+      icon(entry.icon), h("span", { class: "palette-words" }, outside(entry.title, { class: "palette-title" }), entry.about && outside(entry.about, { class: "soft palette-about" })), h("span", { class: "soft small" }, entry.kind)));
+    fill(this.list, this.options);
+    this.list.hidden = entries.length === 0;
+    this.input.setAttribute("aria-expanded", String(entries.length > 0));
+    fill(this.none, wrong && h("p", { class: "error" }, wrong), isOver && entries.length === 0 && !wrong && [h("p", { class: "state-title" }, text.none), h("p", { class: "soft" }, text.noneText)]);
+    if (isOver) {
+      setText(this.said, entries.length === 0 ? text.none : text.found(entries.length));
+    }
+    this.point(Math.max(0, entries.findIndex(({ title }) => title === before)));
+  }
+
+  /** Marks the entry that Enter chooses. */
+  point(at) {
+    this.at = at;
+    this.options.forEach((option, index) => option.setAttribute("aria-selected", String(index === at)));
+    const option = this.options[at];
+    if (option) {
+      this.input.setAttribute("aria-activedescendant", option.id);
+      option.scrollIntoView({ block: "nearest" });
+    } else {
+      this.input.removeAttribute("aria-activedescendant");
+    }
+  }
+
+  steer(event) {
+    const steps = { ArrowDown: 1, ArrowUp: -1 };
+    const { length } = this.options;
+    if (event.key in steps && length > 0) {
+      event.preventDefault();
+      this.point((this.at + steps[event.key] + length) % length);
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      this.choose(this.at);
+    }
+  }
+
+  async choose(at) {
+    const entry = this.entries[at];
+    if (entry) {
+      this.dialog.close();
+      await this.dialog.closed;
+      entry.run();
+    }
+  }
+}
+
+function openPalette() {
+  return new Palette();
+}

@@ -1,0 +1,47 @@
+// Words of visits: breakdowns by country, device and the like, and the list of single visits.
+
+import { number } from "./format.js";
+
+export const breakdowns = {
+  title: "Visitors",
+  groups: { places: "Locations", technology: "Technology", languages: "Languages", sources: "Referrers", campaigns: "Campaigns (UTM)", destinations: "Destinations" },
+  parts: {
+    countries: "Countries", cities: "Cities", browsers: "Browsers", operatingSystems: "Systems", devices: "Devices", languages: "Languages",
+    referrers: "Referrers", destinations: "Destinations", utmSources: "Source", utmMediums: "Medium", utmCampaigns: "Campaign", utmTerms: "Term", utmContents: "Content",
+  },
+  devices: { mobile: "Mobile", tablet: "Tablet", desktop: "Desktop", bot: "Bot", other: "Other" },
+  unknown: { referrers: "Direct or unknown", utmSources: "Not set", utmMediums: "Not set", utmCampaigns: "Not set", utmTerms: "Not set", utmContents: "Not set", other: "Unknown" },
+  visits: "Visits",
+  share: "Share",
+  excludeBots: "Exclude bots",
+  off: "Statistics of visitors are off",
+  offText: "To see countries, devices, browsers and campaigns, turn on the log of visits and restart the server: ",
+  none: "No visits in the log for this period",
+  noneText: "Share the short URL, or choose a longer period. Visits appear here within seconds.",
+  nothing: "Nothing known",
+  nothingText: {
+    countries: "Countries need a geolocation database on the server.",
+    cities: "Cities need a geolocation database on the server.",
+    utm: "Add utm_source, utm_medium or utm_campaign to the query of the short URLs that you share.",
+    other: "No visit has this information.",
+  },
+  incomplete: "These numbers are incomplete: some visits could not be read, or are on other servers.",
+  since: (day) => `From the log of visits, which begins on ${day}.`,
+};
+
+export const visits = {
+  title: "Latest visits",
+  note: "Newest first",
+  columns: { date: "Time", link: "Link", client: "Browser", from: "Referrer", place: "Location", destination: "Destination" },
+  direct: "Direct",
+  unknownPlace: "Unknown",
+  unknownBrowser: "Unknown browser",
+  bot: "Bot",
+  none: "No single visits",
+  noneText: "Visits are listed here while the log of visits is on: ",
+  incomplete: "Only visits of this server are listed, or some could not be read.",
+  pages: "Pages of visits",
+  newer: "Newer",
+  older: "Older",
+  shown: (from, to, all) => `${number(from)} to ${number(to)} of ${number(all)}`,
+};

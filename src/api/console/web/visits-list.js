@@ -1,0 +1,88 @@
+// Single visits, newest first, page by page: when, from where, with what, and to which destination.
+
+import { get } from "./api.js";
+import { badge, button, card, clipped, emptyState, h, outside, regionTable, row, setText, targetLink } from "./dom.js";
+import * as format from "./format.js";
+import { reloader, settingLink } from "./parts.js";
+import { visits as text } from "./strings-visits.js";
+import { agentName } from "./user-agents.js";
+
+const PER_PAGE = 10;
+
+/**
+ * The card of single visits of `path`, narrowed by `query()`: `{ element, load() }`. With `hasLinks`, each visit names its
+ * link. `load()` shows the first page.
+ */
+export function visitsList({ path, query = () => ({}), hasLinks = false, signal }) {
+  const host = h("div", { class: "stack" });
+  let page = 1;
+  const load = reloader(host, {
+    signal,
+    lines: 5,
+    fetch: (ends) => get(path, { query: { ...query(), page, itemsPerPage: PER_PAGE }, signal: ends }),
+    render: ({ visits }) => content(visits, hasLinks, (to) => {
+      page = to;
+      load();
+    }),
+  });
+  return {
+    element: card(text.title, { beside: h("small", null, text.note), className: "visits" }, host),
+    load() {
+      page = 1;
+      return load();
+    },
+  };
+}
+
+function content({ data, pagination }, hasLinks, turn) {
+  if (data.length === 0) {
+    return emptyState(text.none, [text.noneText, settingLink("visits.log")]);
+  }
+  const titles = columnsOf(data, hasLinks);
+  const rows = data.map((visit) => row(...titles.map((name) => ({ content: CELLS[name](visit), class: CLASSES[name] }))));
+  const { element } = regionTable(text.title, titles.map((name) => ({ title: text.columns[name] })), rows);
+  return [pagination.complete === false && h("p", { class: "soft small" }, text.incomplete), element, pagerOf(pagination, turn)];
+}
+
+/** Columns with nothing to say are left out. */
+function columnsOf(data, hasLinks) {
+  const isWanted = { link: hasLinks, place: data.some((visit) => placeOf(visit) !== ""), destination: data.some((visit) => visit.redirectUrl) };
+  return Object.keys(text.columns).filter((name) => isWanted[name] ?? true);
+}
+
+const CLASSES = { date: "nowrap", link: "clip", from: "clip short", destination: "clip" };
+
+const CELLS = {
+  date: ({ date }) => format.time(date),
+  link: ({ visitedUrl }) => clipped(bare(visitedUrl), "mono"),
+  client: ({ userAgent, potentialBot }) => h("span", null, outside(agentName(userAgent), { title: userAgent }), potentialBot && [" ", badge(text.bot)]),
+  from: ({ referer }) => (referer === "" ? h("span", { class: "soft" }, text.direct) : h("bdi", { class: "clipped", title: referer }, hostOf(referer))),
+  place: (visit) => (placeOf(visit) === "" ? h("span", { class: "soft" }, text.unknownPlace) : outside(placeOf(visit))),
+  destination: ({ redirectUrl }) => (redirectUrl ? targetLink(redirectUrl, { class: "clipped", title: redirectUrl }, bare(redirectUrl)) : null),
+};
+
+const bare = (url) => (url ?? "").replace(/^https?:\/\//, "");
+
+function hostOf(url) {
+  try {
+    return new URL(url).host || url;
+  } catch {
+    return url;
+  }
+}
+
+function placeOf({ visitLocation }) {
+  return [visitLocation?.cityName, visitLocation?.countryName].filter(Boolean).join(", ");
+}
+
+function pagerOf({ currentPage, pagesCount, totalItems, itemsInCurrentPage }, turn) {
+  if (pagesCount <= 1) {
+    return null;
+  }
+  const first = (currentPage - 1) * PER_PAGE + 1;
+  const newer = button(text.newer, () => turn(currentPage - 1), { "data-action": "newer", disabled: currentPage <= 1 });
+  const older = button(text.older, () => turn(currentPage + 1), { "data-action": "older", disabled: currentPage >= pagesCount });
+  const said = h("span", { class: "soft", role: "status" });
+  setText(said, text.shown(first, first + itemsInCurrentPage - 1, totalItems));
+  return h("nav", { class: "pager", "aria-label": text.pages }, newer, older, said);
+}

@@ -1,0 +1,67 @@
+//! The command palette, by keyboard alone: it finds pages, links and actions.
+
+use serde_json::json;
+
+use crate::support::browser::{Browser, CONTROL, DOWN, ENTER, ESCAPE, PHONE, SCREEN};
+use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::node::wait_until;
+
+#[test]
+fn palette_finds_pages_links_and_actions() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let fields = json!({"longUrl": TARGET, "customSlug": "summer", "title": "Summer <b>sale</b>"});
+    assert_eq!(node.wire().create(&fields).status, 200);
+    let browser = Browser::open();
+    browser.go(&at(&node, "settings"));
+    says(&browser, "main", "data_dir");
+    // A page, by the beginning of its name.
+    browser.chord(CONTROL, "k");
+    shows(&browser, "dialog.palette");
+    browser.press("anal");
+    says(&browser, ".palette-entry[aria-selected=true]", "Analytics");
+    browser.press(ENTER);
+    wait_until("analytics", || browser.url() == at(&node, "usage"));
+    shows(&browser, ".period");
+    // A link, by a word of its title.
+    browser.chord(CONTROL, "k");
+    shows(&browser, "dialog.palette");
+    browser.press("summer");
+    says(&browser, ".palette-list", "Summer <b>sale</b>");
+    for size in [PHONE, SCREEN] {
+        browser.resize(size);
+        browser.fits();
+        for scheme in ["light", "dark"] {
+            browser.prefer(scheme);
+            browser.is_accessible();
+        }
+    }
+    browser.press(ENTER);
+    wait_until("the link", || browser.url() == at(&node, "links/summer"));
+    // Arrows move on, and Escape gives the focus back.
+    press(&browser, ".top", "palette");
+    shows(&browser, "dialog.palette");
+    browser.press(DOWN);
+    says(&browser, ".palette-entry[aria-selected=true]", "Links");
+    browser.press(ESCAPE);
+    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    // An action, from anywhere. What it creates is offered at once.
+    browser.chord(CONTROL, "k");
+    shows(&browser, "dialog.palette");
+    browser.press("new li");
+    says(&browser, ".palette-entry[aria-selected=true]", "New link");
+    browser.press(ENTER);
+    wait_until("a form", || browser.value("document.activeElement.name") == "longUrl");
+    browser.press("https://example.org/another");
+    browser.press(ENTER);
+    shows(&browser, "dialog .created");
+    wait_until("a picture", || browser.value("document.querySelector('dialog .qr img').naturalWidth > 0") == true);
+    browser.is_accessible();
+    press(&browser, "dialog", "another");
+    wait_until("the next form", || browser.value("document.activeElement.name") == "longUrl");
+    browser.press(ESCAPE);
+    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    assert_eq!(node.status()["links"], 2);
+    browser.close();
+    node.terminate();
+}

@@ -1,0 +1,69 @@
+//! The console on a phone: nothing scrolls sideways, rows are cards, fingers hit their targets, and the navigation says
+//! which page is shown.
+
+use serde_json::json;
+
+use crate::support::browser::{Browser, ENTER, ESCAPE, PHONE};
+use crate::support::console::{TARGET, at, open_node, says, shows};
+use crate::support::node::wait_until;
+
+const PAGES: [&str; 10] =
+    ["", "links", "links/first", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
+
+#[test]
+fn pages_fit_a_phone_and_a_finger() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    for code in ["first", "second"] {
+        let fields = json!({"longUrl": format!("{TARGET}/{}", "x".repeat(300)), "customSlug": code, "title": "t".repeat(90), "tags": ["sale", "2026"]});
+        assert_eq!(node.wire().create(&fields).status, 200);
+    }
+    node.wire().ask(
+        "GET",
+        "/first",
+        "Referer: https://news.example/\r\nUser-Agent: Mozilla/5.0 Firefox/132.0\r\n",
+        b"",
+    );
+    let browser = Browser::open();
+    browser.resize(PHONE);
+    for page in PAGES {
+        browser.go(&at(&node, page));
+        wait_until("the page", || {
+            browser.value("document.querySelector('main h1') !== null && document.querySelector('main .loading, main .row-skeleton, main [aria-busy=true]') === null") == true
+        });
+        browser.value("document.querySelectorAll('main details').forEach((one) => { one.open = true; })");
+        browser.fits();
+        browser.scrolls_nowhere_sideways();
+        browser.fits_fingers();
+        browser.is_accessible();
+    }
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn bar_opens_all_pages_on_a_phone() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.resize(PHONE);
+    browser.go(&at(&node, "links"));
+    says(&browser, "#tabs [aria-current]", "Links");
+    let more = "document.querySelector('[data-action=more]')";
+    browser.value(&format!("{more}.focus()"));
+    browser.press(ENTER);
+    assert_eq!(browser.value(&format!("{more}.getAttribute('aria-expanded')")), "true");
+    wait_until("the focus", || browser.value("document.activeElement.closest('#nav') !== null") == true);
+    browser.fits_fingers();
+    browser.is_accessible();
+    browser.press(ESCAPE);
+    assert_eq!(browser.value("document.activeElement.dataset.action"), "more");
+    browser.press(ENTER);
+    browser.click("#nav a[href='/admin/fleet']");
+    wait_until("the fleet", || browser.url() == at(&node, "fleet"));
+    shows(&browser, "#tabs [data-current]");
+    says(&browser, "#tabs [data-current]", "Fleet");
+    assert_eq!(browser.value("document.querySelector('.side').checkVisibility()"), json!(false));
+    browser.close();
+    node.terminate();
+}

@@ -1,0 +1,117 @@
+//! Visits in the console: the list of single visits, and the breakdowns of an answer with statistics.
+
+use serde_json::json;
+
+use crate::support::browser::{Browser, PHONE, SCREEN};
+use crate::support::console::{TARGET, at, open_node, press, says, shows};
+use crate::support::node::{Setup, wait_until};
+
+const FIREFOX: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0\r\n";
+const BOT: &str = "User-Agent: Googlebot/2.1\r\nReferer: https://news.example/a\r\n";
+
+#[test]
+fn single_visits_are_listed_page_by_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).env("CAROM_VISITS_LOG", "on").start();
+    let mut wire = node.wire();
+    wire.shorten_as("seen", TARGET);
+    for number in 0..12 {
+        let fields = if number == 0 { BOT } else { FIREFOX };
+        assert_eq!(wire.ask("GET", "/seen", fields, b"").status, 302);
+    }
+    let listed = || wire_total(&node);
+    wait_until("twelve visits", || listed() == json!(12));
+    let browser = Browser::open();
+    for page in ["links/seen", "usage"] {
+        browser.go(&at(&node, page));
+        says(&browser, ".visits", "Firefox, Linux");
+        says(&browser, ".visits .pager", "1 to 10 of 12");
+        press(&browser, ".visits", "older");
+        says(&browser, ".visits .pager", "11 to 12 of 12");
+        says(&browser, ".visits", "news.example");
+        says(&browser, ".visits .badge", "Bot");
+        for size in [PHONE, SCREEN] {
+            browser.resize(size);
+            browser.fits();
+        }
+        press(&browser, ".visits", "newer");
+        says(&browser, ".visits .pager", "1 to 10 of 12");
+    }
+    browser.close();
+    node.terminate();
+}
+
+fn wire_total(node: &crate::support::node::Node) -> serde_json::Value {
+    node.wire().get("/rest/v3/visits/non-orphan").json()["visits"]["pagination"]["totalItems"].clone()
+}
+
+#[test]
+fn empty_log_says_how_to_turn_it_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    node.wire().shorten_as("seen", TARGET);
+    let browser = Browser::open();
+    browser.go(&at(&node, "links/seen"));
+    says(&browser, ".visits", "visits.log");
+    browser.close();
+    node.terminate();
+}
+
+/// Script: shows the breakdowns of an answer in place of the page.
+fn with_answer(stats: &serde_json::Value) -> String {
+    let stats = json!({ "visitStats": stats });
+    format!(
+        "(async () => {{
+            const real = window.fetch;
+            window.fetch = (path, ...rest) => (String(path).startsWith('/rest/v3/visits/stats') ? Promise.resolve(Response.json({stats})) : real(path, ...rest));
+            const {{ breakdowns }} = await import('/admin/assets/breakdowns.js');
+            const groups = ['places', 'technology', 'languages', 'campaigns', 'destinations'];
+            const one = breakdowns({{ query: () => ({{}}), groups, signal: new AbortController().signal }});
+            document.querySelector('main').replaceChildren(document.querySelector('.page-head'), one.element);
+            await one.load();
+            return document.querySelector('.breakdowns').innerText;
+        }})()"
+    )
+}
+
+#[test]
+fn breakdowns_show_shares() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.go(&at(&node, "usage"));
+    shows(&browser, ".tiles");
+    let entry = |value: &str, visits: u32| json!({"value": value, "visits": visits});
+    let stats = json!({
+        "enabled": true, "total": 200, "bots": 4, "complete": false, "since": "2026-09-01T00:00:00+00:00",
+        "countries": [{"value": "DE", "label": "Germany", "visits": 150}, entry("", 50)],
+        "cities": [{"value": "Berlin", "country": "DE", "visits": 100}],
+        "browsers": [entry("Firefox", 120), entry("<b>Evil</b>", 80)], "operatingSystems": [], "devices": [entry("mobile", 200)],
+        "languages": [entry("de", 199), entry("not a language!", 1)], "referrers": [], "destinations": [entry(TARGET, 200)],
+        "utmSources": [entry("", 200)], "utmMediums": [], "utmCampaigns": [], "utmTerms": [], "utmContents": [],
+    });
+    let text = browser.value(&with_answer(&stats));
+    let text = text.as_str().unwrap();
+    for part in
+        ["Germany", "75%", "Unknown", "Mobile", "100%", "German", "not a language!", TARGET, "incomplete", "utm_source"]
+    {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    browser.value("document.querySelector('[data-part=browsers]').click()");
+    says(&browser, ".breakdowns", "<b>Evil</b>");
+    browser.value("document.querySelector('[data-part=cities]').click()");
+    says(&browser, ".breakdowns", "Berlin, Germany");
+    for size in [PHONE, SCREEN] {
+        browser.resize(size);
+        browser.fits();
+        for scheme in ["light", "dark"] {
+            browser.prefer(scheme);
+            browser.is_accessible();
+        }
+    }
+    let off = json!({"enabled": false, "total": 0, "bots": 0, "complete": true, "since": null});
+    let text = browser.value(&with_answer(&off));
+    assert!(text.as_str().unwrap().contains("visits.log"), "{text}");
+    browser.close();
+    node.terminate();
+}
