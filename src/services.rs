@@ -9,8 +9,8 @@ pub mod access_log;
 pub mod allowances;
 pub mod api_keys;
 pub mod certificates;
-pub mod events;
 pub mod domain_redirects;
+pub mod events;
 pub mod expiry;
 #[cfg(feature = "faults")]
 #[doc(hidden)]

@@ -102,11 +102,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("rustls_native_certs", &["crates/tls/src/trust.rs"]),
     (
         "ureq",
-        &[
-            "src/services/host_lists/http_text.rs",
-            "src/commands/moving/http.rs",
-            "src/services/events/http_client.rs",
-        ],
+        &["src/services/host_lists/http_text.rs", "src/commands/moving/http.rs", "src/services/events/http_client.rs"],
     ),
     ("jiff", &["crates/model/src/dates.rs"]),
     ("socket2", &["src/core/listen.rs", "crates/ring/", "loadgen/"]),

@@ -13,8 +13,8 @@ use super::response::ApiResponse;
 use carom_http::redirect::{has_parameter, without_parameter};
 use carom_model::destination::extra_path::{ExtraPath, with_extra_path};
 use carom_model::domains::redirects::TargetKind;
-use carom_model::redirect::notice::Notice;
 use carom_model::redirect::{Destination, Lookup, MissLimit};
+use carom_model::visits::record::LoggedKind;
 use carom_shards::Code;
 
 impl Context {
@@ -33,7 +33,7 @@ impl Context {
         }
         let domain = self.domain_of(request);
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
-            return self.no_link_page(request, domain, Notice::NotFound);
+            return self.orphan_page(request, domain, LoggedKind::Regular404);
         };
         let (code, lookup) = self.look_up_at(code, domain, request).await;
         let extra = extra.join("/");

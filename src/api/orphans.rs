@@ -5,7 +5,7 @@ use hyper::{Method, Request, header};
 
 use crate::api::context::Context;
 use crate::api::response::ApiResponse;
-use crate::api::rest::domains::host_of;
+use crate::api::rest::domains::{host_of, missing_kind};
 use crate::bridge::handle::ServiceHandle;
 use crate::bridge::visit_log::{LoggedPart, LoggedRequest};
 use carom_model::access::miss_limiter::RequestOrigin;
@@ -22,8 +22,9 @@ impl Context {
         domain: Option<DomainIndex>,
         kind: LoggedKind,
     ) -> ApiResponse {
-        let policies = Policies { blocked: None, domains: self.domains() };
-        let target = match policies.response_at(domain, Notice::NotFound) {
+        let redirects = self.services.domain_redirects();
+        let policies = Policies { blocked: None, redirects: &redirects };
+        let target = match policies.response_for(domain, Notice::NotFound, missing_kind(request.uri().path())) {
             Response::DomainFallback(target) => Some(target),
             Response::Notice(_) | Response::Redirect(_) => None,
         };

@@ -34,7 +34,7 @@ use carom_model::redirect::notice::{MISS_WAIT_SECONDS, Notice};
 use carom_model::redirect::{
     Decision, Destination, Lookup, MissLimit, OwnedLookup, Policies, Response, VisitKind, decide,
 };
-use carom_model::visits::record::{LoggedKind, RequestPart};
+use carom_model::visits::record::LoggedKind;
 
 /// Returns the handler for the requests of a core that hyper serves.
 pub fn service(services: Rc<ServiceHandle>, site: Arc<Site>) -> ApiService {
@@ -402,6 +402,7 @@ mod tests {
             has_form: false,
             interfaces: Interfaces { shlink: true, bitly: false, yourls: false, yourls_jsonp: false },
             cors: CorsOrigins::Any,
+            mercure: None,
             trusts_admin: false,
             admin_hosts: Vec::new(),
             settings: serde_json::Value::Null,

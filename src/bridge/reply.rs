@@ -14,8 +14,8 @@ use super::answer::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, EditsAnswer, LinkAnswer, Page, TaskLookup, VisitsAnswer,
 };
 use super::apps::AppsAnswer;
-use super::events::EventAnswer;
 use super::domain_redirects::DomainRedirectsAnswer;
+use super::events::EventAnswer;
 use super::jobs::JobDone;
 use super::lists::{
     CountsAnswer, CrawlableAnswer, DomainsAnswer, LinksAnswer, PartsAnswer, ReferrersAnswer, TagsAnswer,

@@ -352,8 +352,15 @@ fn read_manifest(dir: &Path) -> Result<Manifest, Exit> {
 }
 
 /// Names that a restore creates in a data directory, and which must not exist before.
-const RESTORED: [&str; 7] =
-    ["links", "links.new", "visits", "visit-log", apps_file::FILE_NAME, domains_file::FILE_NAME, code_secret::FILE_NAME];
+const RESTORED: [&str; 7] = [
+    "links",
+    "links.new",
+    "visits",
+    "visit-log",
+    apps_file::FILE_NAME,
+    domains_file::FILE_NAME,
+    code_secret::FILE_NAME,
+];
 
 /// Restores a backup into a data directory; with `revoke_keys`, all its API keys are revoked.
 ///

@@ -233,8 +233,17 @@ mod tests {
         let request = RequestPart { agent: b"x", ..RequestPart::default() };
         let code = Code::parse(b"abc").ok();
         let (kind, target) = (LoggedKind::Link, &b"https://a.example/"[..]);
-        let visit =
-            VisitRecord { at_ms: 5, kind, is_secure: false, forwards: false, is_bot: false, request, code, target };
+        let visit = VisitRecord {
+            at_ms: 5,
+            kind,
+            is_secure: false,
+            forwards: false,
+            is_bot: false,
+            request,
+            code,
+            target,
+            location: None,
+        };
         let mut record = Vec::new();
         visit.encode(&mut record);
         let bytes = encode_visit(&record);

@@ -60,7 +60,7 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, ordered by name.
-    pub const ALL: [Alarm; 42] = [
+    pub const ALL: [Alarm; 43] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,

@@ -142,7 +142,7 @@ impl RedirectsEdit {
 }
 
 /// Returns the kind of redirect that stands in for 404 at a path. A path with one segment may be a short URL.
-fn missing_kind(path: &str) -> TargetKind {
+pub(in crate::api) fn missing_kind(path: &str) -> TargetKind {
     match path.strip_prefix('/') {
         Some(code) if !code.is_empty() && !code.contains('/') => TargetKind::InvalidShortUrl,
         _ => TargetKind::Regular404,

@@ -1,8 +1,8 @@
 //! Links: create, read, change, delete, deduplicate, repeat and import, as the API and the commands describe them.
 
 mod basics;
-mod bulk_edits;
 mod bodies;
+mod bulk_edits;
 mod changes;
 mod dedupe;
 mod idempotency;

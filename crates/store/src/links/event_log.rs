@@ -272,6 +272,12 @@ impl EventLog {
         low
     }
 
+    /// Writes the log out of memory, so that a test sees its size on disk.
+    #[cfg(test)]
+    pub(super) fn write_out(&self) {
+        self.events.rotate_memtable_and_wait().unwrap();
+    }
+
     /// Returns the size of the log on disk, in bytes, without what is only in the journal.
     pub fn disk_bytes(&self) -> u64 {
         self.events.disk_space()

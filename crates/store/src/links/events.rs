@@ -167,7 +167,7 @@ mod tests {
                     .collect();
                 links.append_events(some).unwrap();
             }
-            log.events.rotate_memtable_and_wait().unwrap();
+            log.write_out();
             links.sync().unwrap();
         };
         (0..6).for_each(|_| fill(4));
