@@ -119,7 +119,7 @@ fn many_lines_reach_all_links() {
 }
 
 #[test]
-fn a_filter_is_counted_before_its_links_change() {
+fn a_filter_is_counted_before_an_edit() {
     let dir = tempfile::tempdir().unwrap();
     let node = Setup::new(dir.path()).cores(2).start();
     let mut wire = node.wire();
