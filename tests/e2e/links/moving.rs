@@ -356,7 +356,7 @@ fn exports_are_read_from_files() {
     for (arguments, text) in [
         (&["--from", "kutt"][..], "--url"),
         (&["--from", "csv"], "needs a file"),
-        (&["--from", "csv", &pages], "expected the names longUrl and shortCode"),
+        (&["--from", "csv", &pages], "the first line of the file"),
         (&["--from", "bitly", &table, "--map-domain", "bit.ly=nowhere.test"], "does not serve nowhere.test"),
     ] {
         let output = import(&setup, arguments);
