@@ -8,6 +8,7 @@
 //! Policy rules choose the table (`next_hops/rules.rs` says which rules are followed); of a route with several next
 //! hops, the pair of addresses chooses one.
 
+mod prefix;
 pub(crate) mod rules;
 mod tables;
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, IpProtocol};
 
-use super::tables::{bits_of, masked};
+use super::prefix::{bits_of, masked};
 
 /// The table of all routes that name no other.
 pub(super) const MAIN: u32 = 254;
@@ -19,15 +19,15 @@ const LOCAL: u32 = 255;
 /// Most rules of a family. A look-up compares with each.
 const RULES_MAX: usize = 1_024;
 
-/// What happens to packets that a rule matches.
+/// The effect of a rule on the packets that it matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RuleEffect {
-    /// They take a route of the table, unless its prefix is as short as `suppressed_len` or shorter; without one, the next
-    /// rule is asked.
+    /// Takes a route of the table, unless its prefix is as short as `suppressed_len` or shorter. Without a route, the
+    /// next rule is asked.
     LookUp { table: u32, suppressed_len: Option<u32> },
-    /// They are dropped.
+    /// Drops the packets.
     Refuse,
-    /// The next rule is asked.
+    /// Leaves the packets to the next rule.
     Nothing,
 }
 
@@ -116,7 +116,7 @@ impl PolicyRules {
         }
     }
 
-    /// Takes out a rule that the kernel has no more.
+    /// Takes out a rule that the kernel has removed.
     pub(super) fn remove(&mut self, message: &RuleMessage) {
         let Some((is_v6, rule)) = PolicyRule::parse(message) else { return };
         self.rules[usize::from(is_v6)].retain(|known| *known != rule);

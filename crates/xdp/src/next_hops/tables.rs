@@ -10,6 +10,7 @@ use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, Neig
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
+use super::prefix::{bits_of, masked};
 use super::rules::{PolicyRules, RuleEffect};
 use crate::netlink::FlaggedMessage;
 
@@ -312,19 +313,6 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// Returns true for IPv6, and the bits of an address, the first one as the highest of 128.
-pub(super) fn bits_of(address: IpAddr) -> (bool, u128) {
-    match address {
-        IpAddr::V4(address) => (false, u128::from(address.to_bits()) << 96),
-        IpAddr::V6(address) => (true, address.to_bits()),
-    }
-}
-
-/// Keeps the first `len` bits.
-pub(super) fn masked(bits: u128, len: u8) -> u128 {
-    bits & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use netlink_packet_route::route::RouteHeader;
@@ -441,12 +429,5 @@ mod tests {
         assert_eq!(found(&tables, "192.0.2.9"), None);
         tables.remove_route(&refusing);
         assert_eq!(found(&tables, "192.0.2.9"), Some((1, "10.0.0.1".to_owned())));
-    }
-
-    #[test]
-    fn prefixes_of_any_length_are_masked() {
-        assert_eq!(masked(u128::MAX, 0), 0);
-        assert_eq!(masked(u128::MAX, 128), u128::MAX);
-        assert_eq!(masked(u128::MAX, 1), 1 << 127);
     }
 }
