@@ -201,7 +201,7 @@ impl Browser {
         // What sticks to the top of the window is in its place only there.
         self.value("scrollTo(0, 0)");
         let sizes = self.value("[innerWidth, innerHeight, document.documentElement.scrollHeight]");
-        let [width, height, whole] = [0, 1, 2].map(|at| sizes[at].as_u64().expect("a size") as u32);
+        let [width, height, whole] = [0_usize, 1, 2].map(|at| u32::try_from(sizes[at].as_u64().unwrap()).unwrap());
         if width != PHONE.0 {
             return self.picture(true);
         }
