@@ -3,9 +3,12 @@
 //! All nodes and Redis share the CPUs that the client leaves free. On a machine with two CPUs, three nodes therefore
 //! show what sharing costs, and not how a fleet scales.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +39,12 @@ const READY_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Time for which a fleet rests before its idle load on Redis is measured: a node asks for counts of others once a second.
 const REST_TIME: Duration = Duration::from_secs(3);
+
+/// Rate of the requests that follow links in a run for its creates only: a few, so that the run has a result.
+const FEW: &str = "20";
+
+/// Secret from which all nodes generate their codes.
+const SECRET: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 /// The loads: a name, the kind of requests, and the rate of an open loop.
 const SCENARIOS: [(&str, &str, Option<&str>); 4] = [
@@ -108,6 +117,8 @@ struct BenchFleet {
     // Dropped in this order: nodes bring their last changes to Redis.
     nodes: Vec<Server>,
     redis: Option<Server>,
+    /// Bytes of the questions of this program to Redis and of their answers, which are no work of the fleet.
+    own_bytes: Cell<f64>,
 }
 
 /// Work of Redis so far: commands, those of scripts included, and bytes in both directions.
@@ -127,7 +138,7 @@ impl BenchFleet {
     ) -> Result<BenchFleet> {
         let cpu = cpus.server.to_string();
         let redis = shares.then(|| start_redis(folder, &cpu)).transpose()?;
-        let mut fleet = BenchFleet { nodes: Vec::new(), redis };
+        let mut fleet = BenchFleet { nodes: Vec::new(), redis, own_bytes: Cell::new(0.0) };
         let mut admins = Vec::new();
         for node in 0..nodes {
             let (address, admin) = (SocketAddr::from(([127, 0, 0, 1], free_port()?)), free_port()?);
@@ -139,7 +150,9 @@ impl BenchFleet {
             if let Some(redis) = &fleet.redis {
                 let secret = folder.join("space.key");
                 if !secret.exists() {
-                    std::fs::write(&secret, "00112233445566778899aabbccddeeff".repeat(2))?;
+                    // A node refuses a secret that other users can read.
+                    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&secret);
+                    file?.write_all(SECRET.as_bytes())?;
                 }
                 let words = ["--redis".to_owned(), format!("redis://{}", redis.address)];
                 command.extend(words);
@@ -162,16 +175,34 @@ impl BenchFleet {
 
     /// Returns what Redis does in a second without requests of clients.
     fn idle(&self, seconds: u64) -> Result<RedisLoad> {
-        let Some(redis) = &self.redis else { return Ok(RedisLoad::default()) };
+        if self.redis.is_none() {
+            return Ok(RedisLoad::default());
+        }
         std::thread::sleep(REST_TIME);
-        let (begin, before) = (Instant::now(), work_of(redis.address)?);
+        let (begin, before) = (Instant::now(), self.work()?);
         std::thread::sleep(Duration::from_secs(seconds));
-        let after = work_of(redis.address)?;
+        let after = self.work()?;
         let time = begin.elapsed().as_secs_f64();
         Ok(RedisLoad {
             commands: (after.commands - before.commands) / time,
             bytes: (after.bytes - before.bytes) / time,
         })
+    }
+
+    /// Returns what Redis has done so far for the nodes; nothing without Redis.
+    fn work(&self) -> Result<Work> {
+        let Some(redis) = &self.redis else { return Ok(Work::default()) };
+        let (calls, own) = info(redis.address, "commandstats")?;
+        self.own_bytes.set(self.own_bytes.get() + own);
+        let commands = calls.iter().filter(|(name, _)| *name != "cmdstat_info");
+        let commands =
+            commands.filter_map(|(_, value)| value.strip_prefix("calls=")?.split(',').next()?.parse::<f64>().ok());
+        let (stats, own) = info(redis.address, "stats")?;
+        let number =
+            |name: &str| stats.get(name).and_then(|value| value.parse::<f64>().ok()).context("no bytes in INFO");
+        let bytes = number("total_net_input_bytes")? + number("total_net_output_bytes")? - self.own_bytes.get();
+        self.own_bytes.set(self.own_bytes.get() + own);
+        Ok(Work { commands: commands.sum(), bytes })
     }
 
     /// Returns the requests per second, what one costs Redis beyond its idle load, and the errors.
@@ -183,7 +214,6 @@ impl BenchFleet {
         (kind, rate): (&str, Option<&str>),
         idle: RedisLoad,
     ) -> Result<(f64, RedisLoad, u64)> {
-        let work = || self.redis.as_ref().map_or(Ok(Work::default()), |redis| work_of(redis.address));
         let ask = |kind: &str, rate: Option<&str>, links: &str, seconds: u64| -> Result<Value> {
             let report = place.scratch.join("fleet.json");
             let mut command = Command::new(place.programs.join("carom-loadgen"));
@@ -197,18 +227,18 @@ impl BenchFleet {
                 Some(rate) => command.args(["--rate", rate]),
                 None => command.arg("--closed"),
             };
-            client::run(&mut command, &report)
+            client::run_with_errors(&mut command, &report)
         };
         // The links that the generator creates first are no part of the measurement: a run without them is subtracted.
         let links = if kind == "redirect" { LINKS } else { "1" };
-        let (begin, before) = (Instant::now(), work()?);
+        let (begin, before) = (Instant::now(), self.work()?);
         let json = ask(kind, rate, links, order.seconds)?;
         std::thread::sleep(REST_TIME);
-        let (time, after) = (begin.elapsed().as_secs_f64(), work()?);
+        let (time, after) = (begin.elapsed().as_secs_f64(), self.work()?);
         let number = |path: &str| json.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path}"));
         let requests = number("/requests/completed")?.max(1.0);
-        let errors = number("/errors/total")? as u64;
-        let made = if kind == "redirect" { self.cost_of_links(idle, &ask, &work)? } else { Work::default() };
+        let errors = number("/errors/total")? as u64 + number("/requests/unsent")? as u64;
+        let made = if kind == "redirect" { self.cost_of_links(idle, &ask)? } else { Work::default() };
         let each = |of: fn(&Work) -> f64, idle: f64| {
             ((of(&after) - of(&before) - idle * time - of(&made)) / requests).max(0.0)
         };
@@ -224,15 +254,14 @@ impl BenchFleet {
         &self,
         idle: RedisLoad,
         ask: &impl Fn(&str, Option<&str>, &str, u64) -> Result<Value>,
-        work: &impl Fn() -> Result<Work>,
     ) -> Result<Work> {
         if self.redis.is_none() {
             return Ok(Work::default());
         }
-        let (begin, before) = (Instant::now(), work()?);
-        ask("redirect", Some("1"), LINKS, 1)?;
+        let (begin, before) = (Instant::now(), self.work()?);
+        ask("redirect", Some(FEW), LINKS, 1)?;
         std::thread::sleep(REST_TIME);
-        let (time, after) = (begin.elapsed().as_secs_f64(), work()?);
+        let (time, after) = (begin.elapsed().as_secs_f64(), self.work()?);
         Ok(Work {
             commands: after.commands - before.commands - idle.commands * time,
             bytes: after.bytes - before.bytes - idle.bytes * time,
@@ -270,30 +299,21 @@ fn is_ready(admin: u16) -> bool {
     })
 }
 
-/// Returns what Redis has done so far.
-fn work_of(redis: SocketAddr) -> Result<Work> {
-    let calls = info(redis, "commandstats")?;
-    let commands = calls.iter().filter(|(name, _)| *name != "cmdstat_info");
-    let commands =
-        commands.filter_map(|(_, value)| value.strip_prefix("calls=")?.split(',').next()?.parse::<f64>().ok());
-    let stats = info(redis, "stats")?;
-    let number = |name: &str| stats.get(name).and_then(|value| value.parse::<f64>().ok()).context("no bytes in INFO");
-    let bytes = number("total_net_input_bytes")? + number("total_net_output_bytes")?;
-    Ok(Work { commands: commands.sum(), bytes })
-}
-
-/// Returns a section of `INFO`, by name.
-fn info(redis: SocketAddr, section: &str) -> Result<BTreeMap<String, String>> {
+/// Returns a section of `INFO` by name, and the bytes of question and answer.
+fn info(redis: SocketAddr, section: &str) -> Result<(BTreeMap<String, String>, f64)> {
     let stream = TcpStream::connect(redis)?;
-    (&stream).write_all(format!("INFO {section}\r\n").as_bytes())?;
+    let question = format!("INFO {section}\r\n");
+    (&stream).write_all(question.as_bytes())?;
     let mut answer = BufReader::new(stream);
     let mut head = String::new();
     answer.read_line(&mut head)?;
     let length: usize =
         head.strip_prefix('$').and_then(|text| text.trim().parse().ok()).context("no answer to INFO")?;
-    let mut text = vec![0; length];
+    // The answer ends with a line break.
+    let mut text = vec![0; length + 2];
     answer.read_exact(&mut text)?;
-    Ok(parsed(&String::from_utf8_lossy(&text)))
+    let bytes = (question.len() + head.len() + text.len()) as f64;
+    Ok((parsed(&String::from_utf8_lossy(&text)), bytes))
 }
 
 fn parsed(info: &str) -> BTreeMap<String, String> {
