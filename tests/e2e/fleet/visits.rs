@@ -214,6 +214,30 @@ fn killed_node_takes_less_than_a_second() {
 }
 
 #[test]
+fn killed_node_is_missing_until_its_name_was_stopped() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes = start(&fleet, 2);
+    nodes.remove(1).kill();
+    let seen = || nodes[0].status()["fleet"].clone();
+    let lacks =
+        || seen()["totals"]["lacks"].as_array().unwrap().iter().map(|of| of["node"].clone()).collect::<Vec<_>>();
+    wait_until("a silent node", || lacks() == ["n1"]);
+    // Its directory is lost. Another one takes its name, and stops.
+    let folder = tempfile::tempdir().unwrap();
+    let retired = setup(folder.path(), 1, &server.url()).expect("redis_away").start();
+    settle(&retired);
+    retired.terminate();
+    let is_long_silent = || {
+        let nodes = seen()["nodes"].as_array().unwrap().clone();
+        let retired = nodes.into_iter().find(|of| of["node"] == "n1").unwrap();
+        retired["about"]["stopped"] == true && retired["silentMillis"].as_u64().unwrap() > 7_000
+    };
+    wait_until("a node that has stopped for long", is_long_silent);
+    assert_eq!(lacks(), Vec::<Value>::new());
+}
+
+#[test]
 fn kills_count_no_visit_twice() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
