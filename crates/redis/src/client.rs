@@ -36,6 +36,9 @@ pub struct Client {
     /// The sentinels, in the order in which they are asked; empty for other topologies.
     sentinels: Vec<ServerAddress>,
     topology: Option<Topology>,
+    /// Servers that have sent requests on, or cannot serve, since the topology was found. Requests for their slots wait for
+    /// the next one; all others continue.
+    outdated: Vec<ServerAddress>,
     search: Option<Search>,
     /// The masters that were found last; empty before the first search has succeeded.
     masters: Vec<ServerAddress>,
@@ -70,6 +73,7 @@ impl Client {
             settings,
             scripts,
             topology: None,
+            outdated: Vec::new(),
             search: None,
             masters: Vec::new(),
             disturbed: None,
@@ -243,14 +247,12 @@ impl Client {
             }
             Reply::At(_) | Reply::Later => self.again(asked, BETWEEN_ROUNDS),
             Reply::Moved => {
-                self.disturbed = Some(Instant::now());
-                self.topology = None;
+                self.distrust(address);
                 self.search(Some(address), None);
                 self.again(asked, BETWEEN_ROUNDS);
             }
             Reply::Unfit => {
-                self.disturbed = Some(Instant::now());
-                self.topology = None;
+                self.distrust(address);
                 self.search(None, Some(address));
                 self.again(asked, BETWEEN_ROUNDS);
             }
@@ -284,7 +286,7 @@ impl Client {
     fn server_of(&self, asked: &Asked) -> Option<ServerAddress> {
         let named = || match &asked.route {
             Route::Server(address) => Some(address),
-            Route::Slot(slot) => self.topology.as_ref()?.server_of(*slot),
+            Route::Slot(slot) => self.topology.as_ref()?.server_of(*slot).filter(|of| !self.outdated.contains(of)),
         };
         asked.at.as_ref().or_else(named).cloned()
     }
@@ -301,7 +303,7 @@ impl Client {
             match self.server_of(&asked) {
                 Some(address) => self.give(&address, asked),
                 // A slot without a server.
-                None if self.topology.is_some() => {
+                None if self.topology.is_some() && self.outdated.is_empty() => {
                     self.search(None, None);
                     self.again(asked, BETWEEN_ROUNDS);
                 }
@@ -406,3 +408,6 @@ impl Client {
         RedisError::Away { what, asked: false }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,7 @@ impl Client {
             search.next_at = Instant::now() + SERVER_TIME;
         }
         if search.asked.is_empty() && search.left.is_empty() {
-            if self.topology.is_none() {
+            if self.topology.is_none() || !self.outdated.is_empty() {
                 // The waiting requests themselves have not been sent.
                 let trouble = match search.trouble {
                     RedisError::Away { what, .. } => RedisError::Away { what, asked: false },
@@ -122,6 +122,15 @@ impl Client {
         }
     }
 
+    /// Notes that a server is not the master of all slots that the topology names it for. Requests for these wait for the
+    /// next topology.
+    pub(super) fn distrust(&mut self, address: &ServerAddress) {
+        self.disturbed = Some(Instant::now());
+        if !self.outdated.contains(address) {
+            self.outdated.push(address.clone());
+        }
+    }
+
     fn found(&mut self, by: &ServerAddress, topology: Topology) {
         let mut masters = topology.masters();
         masters.sort();
@@ -135,6 +144,7 @@ impl Client {
         let is_needed = |known: &ServerAddress| masters.contains(known) || known == by || sentinels.contains(known);
         self.servers.retain(|known, server| is_needed(known) || server.is_busy());
         self.topology = Some(topology);
+        self.outdated.clear();
         self.search = None;
     }
 
