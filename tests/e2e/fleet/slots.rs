@@ -1,6 +1,8 @@
 //! A cluster under load with a paused master or moving slots: requests to other servers are not delayed.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carom_model::replication::Partition;
@@ -10,9 +12,14 @@ use crate::support::cluster::Cluster;
 use crate::support::fleet::{Fleet, settle};
 use crate::support::fleet_clients::{self, Made, Seen, check};
 use crate::support::node::{Node, wait_until};
+use crate::support::probes::Stalls;
 
 /// A create that takes longer has waited for something that is not right.
 const USUAL: Duration = Duration::from_millis(75);
+
+/// Creates at other masters that may be slow on any machine. Behind a paused master, each of its requests that waits in
+/// vain would keep the others waiting: some tens.
+const DELAYED_MAX: usize = 12;
 
 /// The longest that a create may take on a disk that takes no time.
 const CREATE_MAX: Duration = Duration::from_millis(400);
@@ -75,34 +82,75 @@ fn under_load(nodes: &[Node], links: &[Made], what: impl FnOnce()) -> Seen {
     seen
 }
 
+/// A create at a master that was not paused.
+struct Elsewhere {
+    /// When it began, after the first create.
+    begun: Duration,
+    took: Duration,
+    /// For how much of that its master or the disk of its node made everybody wait.
+    stalled: Duration,
+}
+
+/// Returns the creates at all masters but that one.
+fn elsewhere(
+    nodes: &[Node],
+    seen: &Seen,
+    stalls: &Stalls,
+    masters: &HashMap<Partition, usize>,
+    but: usize,
+) -> Vec<Elsewhere> {
+    let first = seen.asked.iter().map(|(begun, _)| *begun).min().unwrap();
+    let all = seen.made.iter().zip(&seen.times).zip(&seen.asked);
+    let others = all.filter(|((made, _), _)| masters[&partition(&made.code)] != but);
+    let create = |((made, took), (begun, node)): ((&Made, &Duration), &(Instant, SocketAddr))| {
+        let disk = nodes.iter().position(|of| of.public == *node).unwrap();
+        let stalled = stalls.within((*begun, *begun + *took), masters[&partition(&made.code)], disk);
+        Elsewhere { begun: *begun - first, took: *took, stalled }
+    };
+    others.map(create).collect()
+}
+
+/// Returns those that carom kept waiting.
+fn delayed(creates: &[Elsewhere]) -> usize {
+    let slow = creates.iter().filter(|create| create.took > USUAL);
+    let delayed = slow.filter(|Elsewhere { begun, took, stalled }| {
+        println!("slow: {took:?} from {begun:?} on, of these {stalled:?} by Redis or the disk");
+        *took > USUAL + *stalled
+    });
+    delayed.count()
+}
+
 #[test]
 fn paused_master_delays_no_other_slot() {
     let cluster = Cluster::start();
-    let (_fleet, nodes, mut links) = start(&cluster);
-    // On a busy machine, creates are slow while every master answers.
-    let control = under_load(&nodes, &links, || std::thread::sleep(WHILE + STANDSTILL));
-    let share = control.times.iter().filter(|took| **took > USUAL).count() as f64 / control.times.len() as f64;
-    links.extend(control.made);
+    let (fleet, nodes, mut links) = start(&cluster);
     let stuck = cluster.master_of("{carom:00}:s");
-    let mut masters: HashMap<Partition, usize> = HashMap::new();
-    for partition in Partition::all() {
-        masters.insert(partition, cluster.master_of(&stream(partition)));
-    }
-    let seen = under_load(&nodes, &links, || {
-        std::thread::sleep(WHILE);
-        cluster.server(stuck).pause();
-        let start = Instant::now();
-        // Its replica takes its place meanwhile.
-        wait_until("some seconds", || start.elapsed() > STANDSTILL);
-        cluster.server(stuck).resume();
-        cluster.wait_until_whole();
+    let masters: HashMap<Partition, usize> =
+        Partition::all().map(|partition| (partition, cluster.master_of(&stream(partition)))).collect();
+    let servers: Vec<SocketAddr> = (0..6).map(|index| cluster.server(index).address()).collect();
+    let folders: Vec<PathBuf> = (0..2).map(|number| fleet.setup(number).data_dir().to_owned()).collect();
+    // On a busy machine, creates are slow while every master answers.
+    let (stalls, control) =
+        Stalls::beside(&servers, &folders, || under_load(&nodes, &links, || std::thread::sleep(WHILE + STANDSTILL)));
+    let creates = elsewhere(&nodes, &control, &stalls, &masters, stuck);
+    let share = delayed(&creates) as f64 / creates.len() as f64;
+    links.extend(control.made);
+    let (stalls, seen) = Stalls::beside(&servers, &folders, || {
+        under_load(&nodes, &links, || {
+            std::thread::sleep(WHILE);
+            cluster.server(stuck).pause();
+            let start = Instant::now();
+            // Its replica takes its place meanwhile.
+            wait_until("some seconds", || start.elapsed() > STANDSTILL);
+            cluster.server(stuck).resume();
+            cluster.wait_until_whole();
+        })
     });
-    let times = || seen.made.iter().zip(&seen.times).map(|(made, took)| (masters[&partition(&made.code)], *took));
-    let slow = |of_stuck: bool| times().filter(|(at, took)| (*at == stuck) == of_stuck && *took > USUAL).count();
-    let count = times().filter(|(at, _)| *at != stuck).count();
-    let allowed = 4 + (2.0 * share * count as f64) as usize;
-    println!("slow: {} at the paused master, {} of {count} elsewhere; allowed: {allowed}", slow(true), slow(false));
-    assert!(slow(false) <= allowed, "{} of {count}, allowed: {allowed}", slow(false));
+    let creates = elsewhere(&nodes, &seen, &stalls, &masters, stuck);
+    let (delayed, count) = (delayed(&creates), creates.len());
+    let allowed = (4 + (2.0 * share * count as f64) as usize).min(DELAYED_MAX);
+    println!("delayed: {delayed} of {count} at other masters; allowed: {allowed}");
+    assert!(delayed <= allowed, "{delayed} of {count}, allowed: {allowed}");
     assert_nobody_waits(&nodes, &seen, control.slowest);
 }
 

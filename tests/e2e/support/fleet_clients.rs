@@ -25,6 +25,8 @@ pub(crate) struct Seen {
     pub(crate) made: Vec<Made>,
     /// How long each of them took.
     pub(crate) times: Vec<Duration>,
+    /// When each of them began, and the node that was asked.
+    pub(crate) asked: Vec<(Instant, SocketAddr)>,
     /// Codes whose delete was acknowledged.
     pub(crate) deleted: Vec<String>,
     /// Creates that were refused, by status.
@@ -45,6 +47,7 @@ impl Seen {
     fn merge(mut self, other: Seen) -> Seen {
         self.made.extend(other.made);
         self.times.extend(other.times);
+        self.asked.extend(other.asked);
         self.deleted.extend(other.deleted);
         for (status, count) in other.refused {
             *self.refused.entry(status).or_default() += count;
@@ -183,6 +186,7 @@ fn create(node: SocketAddr, pause: Duration, fresh: &FreshLinks, stop: &AtomicBo
                 fresh.add(node, &made);
                 seen.made.push(made);
                 seen.times.push(took);
+                seen.asked.push((start, node));
                 created += 1;
                 if created % DELETE_ONE_IN == 0 {
                     delete_one(&mut wire, &mut seen, fresh);
@@ -200,6 +204,7 @@ fn delete_one(wire: &mut Wire, seen: &mut Seen, fresh: &FreshLinks) {
     let at = seen.made.len().saturating_sub(DELETE_ONE_IN);
     let made = seen.made.remove(at);
     seen.times.remove(at);
+    seen.asked.remove(at);
     fresh.begin_to_delete(&made.code);
     match wire.delete(&made.code).status {
         204 => seen.deleted.push(made.code),

@@ -16,6 +16,7 @@ pub(crate) mod links;
 pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod openapi;
+pub(crate) mod probes;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod resp;
