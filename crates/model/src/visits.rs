@@ -3,9 +3,12 @@
 //! One service thread drains the rings. If a ring is full, the visit is dropped and counted, and the redirect proceeds.
 //!
 //! [`ring`] defines the entries; [`tally`] and [`history`] hold the counts, and [`origins`] says which node of a fleet
-//! counted them. [`record`] is a single visit, for the log of visits. The counting thread is `services::visits`.
+//! counted them. [`batches`] and [`exchange`] decide how nodes share counts. [`record`] is a single visit, for the log of
+//! visits. The counting thread is `services::visits`.
 
 pub mod allowance;
+pub mod batches;
+pub mod exchange;
 pub mod history;
 pub mod origins;
 pub mod record;

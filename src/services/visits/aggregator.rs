@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 use carom_shards::Code;
 
 use self::recovery::{Recovered, recover};
-use super::fleet_counts::{FleetCounts, OriginBatches};
+use super::fleet_counts::{self, FleetFolds};
 use super::fold::{FOLD_STEP, Fold, Period};
 use super::intake::{Intake, locked, tally_of};
 use super::log::{self, Log};
@@ -38,6 +38,7 @@ use super::stored::{add_stored, damaged};
 use super::top_links::TopLinks;
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use carom_model::visits::VisitReceiver;
+use carom_model::visits::batches::{FleetCounts, OriginBatches};
 use carom_model::visits::history::History;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, Tally, VisitCounts, name_of_day};
@@ -96,6 +97,7 @@ pub(super) struct VisitAggregator {
     log: Log,
     /// The origins of counts in a fleet, and the batches for other nodes.
     fleet: FleetCounts,
+    folding: FleetFolds,
     /// The tallies of earlier logs that are being folded, oldest first.
     folds: VecDeque<Fold>,
     /// The number of the last log whose rows are all stored.
@@ -143,6 +145,7 @@ impl VisitAggregator {
             tallies: Vec::new(),
             log,
             fleet,
+            folding: FleetFolds::default(),
             folds,
             folded,
             tidied: Vec::new(),
@@ -360,11 +363,11 @@ impl VisitAggregator {
     }
 
     fn is_fold_due(&self) -> bool {
-        let is_over = self.tallies.iter().any(|(period, _)| self.fleet.is_over(period.hour, self.hour));
+        let is_over = self.tallies.iter().any(|(period, _)| fleet_counts::is_over(&self.fleet, period.hour, self.hour));
         let bytes: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
         // Half, so that visits can be counted while these are written.
-        is_over && self.fleet.may_end_hour(self.now_ms)
-            || self.fleet.is_fold_asked()
+        is_over && self.folding.may_end_hour(&self.fleet, self.now_ms)
+            || self.folding.is_asked()
             || bytes > VISITS_TALLIED_BYTES / 2
             || self.log.len > VISITS_LOG_BYTES
     }
@@ -375,7 +378,7 @@ impl VisitAggregator {
         // The end of the log was synced just now.
         let unsynced = self.fleet.take_unsynced();
         self.fleet.add_synced(unsynced);
-        self.fleet.begin_fold(self.now_ms);
+        self.folding.begin(self.now_ms);
         let tallies = std::mem::take(&mut self.tallies);
         assert!(self.log.seq > seq, "the rows of two logs would replace each other");
         assert!(self.folds.back().is_none_or(|last| last.seq < seq), "logs are folded in their order");
@@ -402,7 +405,7 @@ impl VisitAggregator {
         self.links.sync()?;
         let mut batch = self.links.batch();
         batch.set_visits_folded(fold.seq);
-        self.fleet.end_fold(&fold.reached, &mut batch);
+        fleet_counts::end_fold(&mut self.fleet, &fold.reached, &mut batch);
         self.links.commit(batch)?;
         self.links.sync()?;
         self.folded = fold.seq;
@@ -460,7 +463,7 @@ impl VisitAggregator {
 
     /// True if a row counts: its log has a mark, and no snapshot of its origin is unfinished or has replaced it.
     fn is_live(&self, row: &VisitRow) -> bool {
-        row.place.log <= self.folded && self.fleet.is_counted(row.place.slot)
+        row.place.log <= self.folded && self.fleet.table().is_counted(row.place.slot)
     }
 
     /// Returns the history of a subject, as of the last time the rings were emptied.

@@ -4,8 +4,9 @@
 //! It appends new batches to the stream of this node as soon as they are synced. Every second it reads how far each
 //! origin has come, and reads the streams of those that have come further than its own counts. Redis keeps a bounded
 //! window of each stream. A node that misses a batch asks for a snapshot (`snapshots`).
+//!
+//! [`carom_model::visits::exchange`] decides, and this asks Redis.
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -14,14 +15,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::aggregator::fleet::Application;
-use super::fleet_counts::VisitBatch;
 use super::reader::VisitReader;
 use super::snapshots::{Snapshots, random};
 use super::unfinished::Unfinished;
+use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, RedisError, VisitNotes};
-use carom_limits::{VISITS_ENTRY_BYTES, VISITS_STREAM_BYTES, VISITS_UNSENT_BYTES};
+use carom_model::visits::exchange::{OtherOrigins, OwnStream, batches_of};
 use carom_model::visits::origins::OriginId;
-use carom_model::visits::tally::{push_number, take_bytes, take_number};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{NodeStats, VisitOriginStats};
 
@@ -43,19 +43,8 @@ const READ_COUNT: usize = 16;
 /// Longest time of one turn for the batches of one origin.
 const APPLY_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Time for which a batch may be missing before a snapshot is asked for. A node whose stream Redis has lost publishes it
-/// again within that time.
-const GAP_TIME: Duration = Duration::from_secs(3);
-
 /// Time for which batches of an origin may be missing before the alarm: a snapshot takes seconds.
 const MISSING_TIME: Duration = Duration::from_secs(60);
-
-/// Time after news of an origin for which its stream is read, even if Redis names no later batch: the node may have been
-/// killed before it named its last ones.
-const READ_TIME: Duration = Duration::from_secs(10);
-
-/// Time after which a node tells Redis the number of another origin. Those that are alive do so themselves.
-const LAG_TIME: Duration = Duration::from_secs(5);
 
 /// A node's connection to the visit counts of its fleet.
 pub struct FleetVisits {
@@ -71,23 +60,9 @@ struct Exchange {
     node: String,
     visits: VisitReader,
     stats: Arc<NodeStats>,
-    /// Batches of this node: those that Redis has, so that they can be published again, then those that it lacks.
-    window: VecDeque<VisitBatch>,
-    window_bytes: usize,
-    /// The number of the last batch that Redis has.
-    published: u64,
-    /// True if Redis may have more batches than that.
-    is_unsure: bool,
-    /// Since when each origin lacks a batch.
-    gaps: HashMap<OriginId, Instant>,
-    /// The last known number of each origin in Redis.
-    known: HashMap<OriginId, u64>,
-    /// The last time when the number of each origin was a new one.
-    news: HashMap<OriginId, Instant>,
-    /// The number of this node that Redis was last told.
-    noted: u64,
-    /// Since when Redis has a lower number of an origin than counts here.
-    lagging: HashMap<OriginId, Instant>,
+    /// The batches of this node on their way to Redis.
+    own: OwnStream,
+    others: OtherOrigins,
     snapshots: Snapshots,
 }
 
@@ -110,15 +85,8 @@ pub(super) fn start(
         node: fleet.node,
         visits,
         stats: Arc::clone(stats),
-        window: VecDeque::new(),
-        window_bytes: 0,
-        published: 0,
-        is_unsure: true,
-        gaps: HashMap::new(),
-        known: HashMap::new(),
-        news: HashMap::new(),
-        noted: 0,
-        lagging: HashMap::new(),
+        own: OwnStream::default(),
+        others: OtherOrigins::default(),
         snapshots: Snapshots::default(),
     };
     std::thread::Builder::new().name("redis-visits".to_owned()).spawn(move || exchange.run(&until, checked))
@@ -190,19 +158,13 @@ impl Exchange {
         let last = self.redis.last_visits(own, within)?;
         let notes = self.redis.visit_notes(within)?;
         let noted = notes.origins.iter().find(|(id, _)| *id == own).map_or(0, |(_, about)| number_of(about));
-        let synced = synced.max(self.window.back().map_or(0, |batch| batch.number));
-        if last.max(noted) > synced {
+        if !self.own.compare(synced, last, noted) {
             tracing::warn!(
                 "the fleet has newer visits of this data directory than the directory itself; it continues as a new origin of visits"
             );
             let id = OriginId(random()?);
             self.visits.aggregator().renew(id, &self.node)?;
-            self.window.clear();
-            (self.window_bytes, self.published, self.noted) = (0, 0, 0);
-        } else {
-            self.published = last;
         }
-        self.is_unsure = false;
         Ok(())
     }
 
@@ -213,76 +175,37 @@ impl Exchange {
             let ready = aggregator.take_ready();
             (aggregator.own_origin().0, ready)
         };
-        for batch in ready {
-            self.window_bytes += batch.content.len();
-            self.window.push_back(batch);
-        }
-        self.bound_window();
-        let is_compared = self.is_unsure;
-        if self.is_unsure {
+        self.own.add(ready);
+        let is_compared = self.own.is_unsure();
+        if is_compared {
             self.compare_with_redis(ANSWER_TIME)?;
         }
-        while self.window.back().is_some_and(|batch| batch.number > self.published) {
-            let first = self.window.partition_point(|batch| batch.number <= self.published);
-            let (mut entry, mut last) = (Vec::new(), self.published);
-            for batch in self.window.range(first..) {
-                if !entry.is_empty() && entry.len() + batch.content.len() > VISITS_ENTRY_BYTES {
-                    break;
-                }
-                push_batch(batch, &mut entry);
-                last = batch.number;
-            }
-            let oldest = self.window.front().map_or(last, |batch| batch.number);
-            match self.redis.publish_visits(own, last, &entry, oldest, ANSWER_TIME) {
+        while let Some(entry) = self.own.next_entry() {
+            match self.redis.publish_visits(own, entry.last, &entry.bytes, entry.oldest, ANSWER_TIME) {
                 // The stream has had this entry and lost it. Nodes that miss it get a snapshot.
                 Err(RedisError::Refused(what)) if is_compared && what.contains("equal or smaller") => {}
-                // The entry may be there, or be one that Redis has already.
                 Err(error) => {
-                    self.is_unsure = true;
+                    self.own.doubt();
                     return Err(error.into());
                 }
                 Ok(()) => {}
             }
-            self.published = last;
-            self.bound_window();
+            self.own.sent(entry.last);
         }
         Ok(())
-    }
-
-    /// Drops the oldest batches: those that Redis has beyond its window, and others beyond the bound on memory.
-    fn bound_window(&mut self) {
-        while let Some(batch) = self.window.front() {
-            let most = if batch.number <= self.published { VISITS_STREAM_BYTES } else { VISITS_UNSENT_BYTES };
-            if self.window_bytes <= most {
-                break;
-            }
-            self.window_bytes -= batch.content.len();
-            self.window.pop_front();
-        }
     }
 
     /// Reads how far each origin has come, and tells Redis what it does not know or has lost.
     fn read_notes(&mut self, own: OriginId) -> Result<VisitNotes, Unfinished> {
         let notes = self.redis.visit_notes(ANSWER_TIME)?;
-        for (id, about) in &notes.origins {
-            if self.known.get(id) != Some(&number_of(about)) {
-                self.news.insert(*id, Instant::now());
-            }
-        }
-        self.known = notes.origins.iter().map(|(id, about)| (*id, number_of(about))).collect();
-        if self.known.get(&own).copied().unwrap_or(0) < self.noted {
-            // Redis was emptied, or has lost writes.
-            self.noted = 0;
-            self.is_unsure = true;
+        self.others.hear(notes.origins.iter().map(|(id, about)| (*id, number_of(about))), since_boot());
+        if self.own.hear(self.others.known_of(own)) {
             self.publish()?;
         }
         let mut set = self.lagging_notes(own);
-        // Without batches of this process, those of earlier ones, which the stream may have, or only a snapshot.
         let synced = self.visits.aggregator().own_origin().1;
-        let number = if self.window.is_empty() { synced } else { self.published };
-        if number > self.known.get(&own).copied().unwrap_or(0) {
+        if let Some(number) = self.own.number_to_note(synced, self.others.known_of(own)) {
             set.push((own, about(number, &self.node)));
-            self.noted = number;
         }
         self.redis.note_visits(&set, ANSWER_TIME)?;
         Ok(notes)
@@ -290,16 +213,10 @@ impl Exchange {
 
     /// Returns the descriptions of other origins that Redis has lost, and that the origins do not restore themselves.
     fn lagging_notes(&mut self, own: OriginId) -> Vec<(OriginId, String)> {
-        let mut set = Vec::new();
-        for origin in self.visits.aggregator().known_origins() {
-            if origin.id == own || origin.counted <= self.known.get(&origin.id).copied().unwrap_or(0) {
-                self.lagging.remove(&origin.id);
-            } else if self.lagging.entry(origin.id).or_insert_with(Instant::now).elapsed() >= LAG_TIME {
-                self.lagging.remove(&origin.id);
-                set.push((origin.id, about(origin.counted, &origin.node)));
-            }
-        }
-        set
+        let mut known = self.visits.aggregator().known_origins();
+        let now = since_boot();
+        known.retain(|origin| origin.id != own && self.others.must_note(origin.id, origin.counted, now));
+        known.into_iter().map(|origin| (origin.id, about(origin.counted, &origin.node))).collect()
     }
 
     /// Applies the batches of all other origins.
@@ -309,14 +226,10 @@ impl Exchange {
                 continue;
             }
             let (number, node) = (number_of(text), node_of(text));
-            let has_news = self.news.get(id).is_some_and(|since| since.elapsed() < READ_TIME);
-            let is_read = has_news || self.counted(*id) < number;
+            let is_read = self.others.is_read(*id, self.counted(*id), since_boot());
             if !is_read || self.follow_one((*id, node), number)? {
-                self.gaps.remove(id);
-                continue;
-            }
-            let since = *self.gaps.entry(*id).or_insert_with(Instant::now);
-            if since.elapsed() >= GAP_TIME {
+                self.others.is_whole(*id);
+            } else if self.others.is_late(*id, since_boot()) {
                 self.snapshots.ask(*id, node)?;
             }
         }
@@ -365,23 +278,24 @@ impl Exchange {
         let mut origins: Vec<VisitOriginStats> = known
             .into_iter()
             .map(|origin| VisitOriginStats {
-                published: self.known.get(&origin.id).copied().unwrap_or(0).max(origin.counted),
-                missing_since: self.gaps.get(&origin.id).copied(),
+                published: self.others.known_of(origin.id).max(origin.counted),
+                missing_since: self.others.gaps().get(&origin.id).and_then(|since| instant_of(*since)),
                 origin: origin.id.to_string(),
                 node: origin.node,
                 counted: origin.counted,
             })
             .collect();
-        for (id, since) in self.gaps.iter().map(|(id, since)| (id.to_string(), *since)) {
+        for (id, since) in self.others.gaps().iter().map(|(id, since)| (id.to_string(), *since)) {
             if origins.iter().all(|of| of.origin != id) {
-                let missing_since = Some(since);
+                let missing_since = instant_of(since);
                 origins.push(VisitOriginStats { origin: id, missing_since, ..VisitOriginStats::default() });
             }
         }
         let late: Vec<String> = self
-            .gaps
+            .others
+            .gaps()
             .iter()
-            .filter(|(_, since)| since.elapsed() >= MISSING_TIME)
+            .filter(|(_, since)| since_boot().saturating_sub(**since) >= MISSING_TIME)
             .map(|(id, _)| {
                 let id = id.to_string();
                 let node = origins.iter().find(|of| of.origin == id).map_or("", |of| &of.node);
@@ -395,6 +309,11 @@ impl Exchange {
         }
         *self.stats.fleet.visits.lock().unwrap_or_else(PoisonError::into_inner) = origins;
     }
+}
+
+/// Returns the instant at a time since the boot of the machine; `None` if this process cannot name it.
+fn instant_of(since: Duration) -> Option<Instant> {
+    Instant::now().checked_sub(since_boot().saturating_sub(since))
 }
 
 /// Returns the text of the alarm for origins whose batches are missing; `None` if there are none.
@@ -422,25 +341,6 @@ fn number_of(about: &str) -> u64 {
 /// Returns the name of the node in a description.
 fn node_of(about: &str) -> &str {
     about.split_once(' ').map_or("", |(_, node)| node)
-}
-
-/// Appends a batch to an entry.
-fn push_batch(batch: &VisitBatch, entry: &mut Vec<u8>) {
-    push_number(batch.number, entry);
-    push_number(u64::from(batch.hour), entry);
-    push_number(batch.content.len() as u64, entry);
-    entry.extend_from_slice(&batch.content);
-}
-
-/// Returns the batches of an entry; `None` if it is malformed.
-fn batches_of(mut entry: &[u8]) -> Option<Vec<VisitBatch>> {
-    let mut batches = Vec::new();
-    while !entry.is_empty() {
-        let number = take_number(&mut entry)?;
-        let hour = u32::try_from(take_number(&mut entry)?).ok()?;
-        batches.push(VisitBatch { number, hour, content: take_bytes(&mut entry)?.to_vec() });
-    }
-    Some(batches)
 }
 
 #[cfg(test)]

@@ -11,21 +11,13 @@ use std::sync::Arc;
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
+use carom_model::visits::batches::{BatchId, LoggedPiece};
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::{Subject, Tally, TallyRow, push_number, take_bytes, take_number};
 
 const ROW: u8 = 1;
 const FORGET: u8 = 2;
 const BATCH: u8 = 3;
-
-/// A batch of counts: the slot of its origin, and its number among the batches of that origin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct BatchId {
-    /// The slot of the origin.
-    pub(super) slot: OriginSlot,
-    /// The number, from 1 and without gaps.
-    pub(super) number: u64,
-}
 
 /// Bytes of length and checksum of a piece.
 const HEAD_LEN: usize = 12;
@@ -46,6 +38,13 @@ pub(super) struct Piece {
     pub(super) rows: Vec<(Subject, TallyRow)>,
     /// The content as it was written; empty without a batch.
     pub(super) content: Vec<u8>,
+}
+
+impl Piece {
+    /// Returns the piece without its counts.
+    pub(super) fn logged(&self) -> LoggedPiece<'_> {
+        LoggedPiece { batch: self.batch, hour: self.hour, content: &self.content }
+    }
 }
 
 /// The log that is being written.
@@ -82,6 +81,12 @@ pub(super) fn seqs(dir: &Path) -> io::Result<Vec<u32>> {
 /// Removes a log whose rows are stored.
 pub(super) fn remove(dir: &Path, seq: u32) -> io::Result<()> {
     fs::remove_file(path(dir, seq))
+}
+
+/// Syncs a log that a previous process wrote. Its batches may be published after that: a power failure would take those
+/// that only the kernel has, and their numbers would be used again.
+pub(super) fn sync(dir: &Path, seq: u32) -> io::Result<()> {
+    File::open(path(dir, seq))?.sync_data()
 }
 
 /// Passes the pieces of a log to `take`, up to its end or to damage.

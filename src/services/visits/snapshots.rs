@@ -4,31 +4,23 @@
 //! has more. One of them claims the request, and sends the histories of all subjects in chunks. Redis holds a few chunks
 //! at a time. A snapshot that stops is asked for again, from the beginning.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::aggregator::fleet::OriginView;
 use super::reader::VisitReader;
 use super::stored::add_stored;
 use super::unfinished::Unfinished;
+use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, VisitNotes};
 use carom_limits::VISITS_CHUNK_BYTES;
+use carom_model::visits::exchange::{STALE_AFTER, SeenRequests, SnapshotRequest, WantedSnapshot};
 use carom_model::visits::history::History;
-use carom_model::visits::origins::{OriginId, OriginSlot};
+use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::{push_number, take_bytes, take_number};
 use carom_store::links::{Links, StoreError, VisitRow};
 
 /// Timeout of one request.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-
-/// Time after which a node answers a request for the visits of another one.
-const OTHERS_AFTER: Duration = Duration::from_secs(3);
-
-/// Age from which a request counts as left behind by a node that is gone. A node that waits repeats its request sooner.
-const STALE_AFTER: Duration = Duration::from_secs(45);
-
-/// Time without progress after which a node repeats its request.
-const REPEAT_AFTER: Duration = Duration::from_secs(20);
 
 /// Number of rows that one read of a snapshot takes.
 const READ_ROWS: usize = 4_000;
@@ -46,9 +38,8 @@ pub(super) fn random() -> Result<u64, StoreError> {
 #[derive(Default)]
 pub(super) struct Snapshots {
     giving: Option<Giving>,
-    taking: Option<Taking>,
-    /// The requests for snapshots, with the time when each was first seen.
-    wanted: HashMap<String, Instant>,
+    taking: Option<WantedSnapshot>,
+    wanted: SeenRequests,
 }
 
 /// A snapshot that this node sends.
@@ -64,36 +55,10 @@ struct Giving {
     since: Instant,
 }
 
-/// A snapshot that this node receives.
-struct Taking {
-    origin: OriginId,
-    node: String,
-    request: String,
-    slot: Option<OriginSlot>,
-    /// The number of the next chunk.
-    next: u64,
-    progressed: Instant,
-    is_asked: bool,
-}
-
-impl Taking {
-    fn new(origin: OriginId, node: &str) -> Result<Taking, StoreError> {
-        Ok(Taking {
-            origin,
-            node: node.to_owned(),
-            request: format!("{:016x}", random()?),
-            slot: None,
-            next: 0,
-            progressed: Instant::now(),
-            is_asked: false,
-        })
-    }
-
-    /// Gives up a snapshot. If batches are still missing, the next turn asks for another one.
-    fn give_up(&self, visits: &VisitReader) -> Result<(), Unfinished> {
-        let Some(slot) = self.slot else { return Ok(()) };
-        Ok(visits.aggregator().give_up_snapshot(slot)?)
-    }
+/// Gives up a snapshot. If batches are still missing, the next turn asks for another one.
+fn give_up(taking: &WantedSnapshot, visits: &VisitReader) -> Result<(), Unfinished> {
+    let Some(slot) = taking.slot else { return Ok(()) };
+    Ok(visits.aggregator().give_up_snapshot(slot)?)
 }
 
 /// A chunk of a snapshot.
@@ -194,7 +159,8 @@ impl Snapshots {
     /// If the operating system has no random bytes.
     pub(super) fn ask(&mut self, origin: OriginId, node: &str) -> Result<(), StoreError> {
         if self.taking.is_none() {
-            self.taking = Some(Taking::new(origin, node)?);
+            let request = format!("{:016x}", random()?);
+            self.taking = Some(WantedSnapshot::new(origin, node, request, since_boot()));
         }
         Ok(())
     }
@@ -210,27 +176,14 @@ impl Snapshots {
 
     /// Looks for a request that this node can answer.
     pub(super) fn answer_wanted(&mut self, own: OriginId, notes: &VisitNotes, redis: &mut Redis, visits: &VisitReader) {
-        let wanted: Vec<(OriginId, &str, OriginId, u64)> = notes
-            .wanted
-            .iter()
-            .filter(|(by, _)| *by != own)
-            .filter_map(|(by, text)| {
-                let mut words = text.split(' ');
-                let (request, of, after) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-                Some((*by, request, of, after))
-            })
-            .collect();
-        self.wanted.retain(|request, _| wanted.iter().any(|(_, known, ..)| known == request));
-        for (_, request, of, after) in wanted {
-            let seen = *self.wanted.entry(request.to_owned()).or_insert_with(Instant::now);
-            let is_due = if of == own { Duration::ZERO } else { OTHERS_AFTER };
-            if self.giving.is_some() || seen.elapsed() < is_due || seen.elapsed() > STALE_AFTER {
-                continue;
+        let wanted = notes.wanted.iter().filter_map(|(by, text)| SnapshotRequest::parse(*by, text)).collect();
+        for SnapshotRequest { request, of, after, .. } in self.wanted.due(own, wanted, since_boot()) {
+            if self.giving.is_some() {
+                return;
             }
             let Some(view) = visits.aggregator().origin_view(of, after) else { continue };
-            if redis.claim_wanted(request, ANSWER_TIME).is_ok_and(|is_claimed| is_claimed) {
-                let (request, since) = (request.to_owned(), Instant::now());
-                let (read, current) = (Vec::new(), None);
+            if redis.claim_wanted(&request, ANSWER_TIME).is_ok_and(|is_claimed| is_claimed) {
+                let (read, current, since) = (Vec::new(), None, Instant::now());
                 self.giving = Some(Giving { request, view, read, current, is_read: false, sent: 0, since });
             }
         }
@@ -259,12 +212,13 @@ impl Snapshots {
     fn take_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
         let own = visits.aggregator().own_origin().0;
-        if taking.progressed.elapsed() > REPEAT_AFTER {
-            return taking.give_up(visits);
+        if taking.is_stuck(since_boot()) {
+            return give_up(&taking, visits);
         }
         if !taking.is_asked {
             let after = visits.aggregator().counted_of(taking.origin);
-            let text = format!("{} {} {after}", taking.request, taking.origin);
+            let (request, of) = (taking.request.clone(), taking.origin);
+            let text = SnapshotRequest { by: own, request, of, after }.to_text();
             let asked = redis.want_visits(own, Some(&text), ANSWER_TIME);
             taking.is_asked = asked.is_ok();
             self.taking = Some(taking);
@@ -272,15 +226,15 @@ impl Snapshots {
         }
         match redis.take_chunk(&taking.request, ANSWER_TIME) {
             Ok(Some(bytes)) => match Chunk::decode(&bytes) {
-                Some(chunk) if chunk.number == taking.next => self.store_chunk(taking, &chunk, redis, visits),
-                _ => taking.give_up(visits),
+                Some(chunk) if taking.is_next(chunk.number) => self.store_chunk(taking, &chunk, redis, visits),
+                _ => give_up(&taking, visits),
             },
             Ok(None) => {
                 self.taking = Some(taking);
                 Ok(())
             }
             Err(error) => {
-                taking.give_up(visits)?;
+                give_up(&taking, visits)?;
                 Err(error.into())
             }
         }
@@ -288,7 +242,7 @@ impl Snapshots {
 
     fn store_chunk(
         &mut self,
-        mut taking: Taking,
+        mut taking: WantedSnapshot,
         chunk: &Chunk,
         redis: &mut Redis,
         visits: &VisitReader,
@@ -297,14 +251,13 @@ impl Snapshots {
             taking.slot = visits.aggregator().begin_snapshot((taking.origin, &taking.node))?;
         }
         let Some(slot) = taking.slot else { return Ok(()) };
-        taking.next += 1;
-        taking.progressed = Instant::now();
+        taking.progress(since_boot());
         let put = visits.aggregator().put_snapshot(slot, &chunk.rows);
         match put {
             Ok(true) => {}
-            Ok(false) => return taking.give_up(visits),
+            Ok(false) => return give_up(&taking, visits),
             Err(error) => {
-                taking.give_up(visits)?;
+                give_up(&taking, visits)?;
                 return Err(error.into());
             }
         }
@@ -312,7 +265,9 @@ impl Snapshots {
             Some(applied) => {
                 visits.aggregator().end_snapshot(slot, applied)?;
                 tracing::info!(node = taking.node, batch = applied, "received a snapshot of the visits of a node");
-                redis.want_visits(visits.aggregator().own_origin().0, None, ANSWER_TIME)?;
+                // Without the lock of the aggregator: Redis may take a second to answer.
+                let own = visits.aggregator().own_origin().0;
+                redis.want_visits(own, None, ANSWER_TIME)?;
             }
             None => self.taking = Some(taking),
         }

@@ -1,22 +1,18 @@
 //! The counts of a fleet: numbers for the batches of this node, and the batches and snapshots of other nodes.
 //!
-//! Each batch is a piece of the log with its origin and number, so counts and number take the same way to the disk:
-//! first in one piece, later in the commit of the mark of a fold. A batch is applied if its number is the next one of
-//! its origin, and skipped otherwise. So it counts once, however often it arrives and whenever the process is killed.
-//!
-//! A snapshot fills a slot whose rows do not count yet. One commit then lets them count and drops the rows before.
+//! [`carom_model::visits::batches`] decides, and this writes to the log and the store.
 
 use std::io::ErrorKind;
 
 use carom_shards::Code;
 
-use super::super::fleet_counts::VisitBatch;
 use super::super::fold::Period;
 use super::super::intake::tally_of;
-use super::super::log::{self, BatchId, Content};
+use super::super::log::{self, Content};
 use super::super::stored::damaged;
 use super::VisitAggregator;
 use carom_limits::VISITS_TALLIED_BYTES;
+use carom_model::visits::batches::{Admission, BatchId, OriginCounts, VisitBatch};
 use carom_model::visits::history::History;
 use carom_model::visits::origins::{OriginId, OriginSlot};
 use carom_model::visits::tally::{Subject, VisitCounts};
@@ -62,18 +58,14 @@ impl VisitAggregator {
     /// # Errors
     /// If the store fails.
     pub(in crate::services::visits) fn identify(&mut self, id: OriginId, node: &str) -> Result<(), StoreError> {
-        if self.fleet.table.has_identity() {
+        if self.fleet.table().has_identity() {
             // A copy of the directory of another node, or a new name.
-            return if self.fleet.table.own().node == node { Ok(()) } else { self.renew(id, node) };
+            return if self.fleet.table().own().node == node { Ok(()) } else { self.renew(id, node) };
         }
-        let is_unfolded = !self.folds.is_empty();
-        let has_counts = is_unfolded || !self.links.visits_behind(b"", 1)?.is_empty();
+        let is_logged = !self.folds.is_empty();
+        let is_stored = !is_logged && !self.links.visits_behind(b"", 1)?.is_empty();
         let slot = self.fleet.own_slot();
-        self.fleet.table.identify(id, node, u64::from(has_counts && !is_unfolded));
-        if has_counts {
-            self.fleet.logged.insert(slot, 1);
-            self.fleet.synced = 1;
-        }
+        self.fleet.identify(id, node, (is_stored, is_logged));
         if let Some(fold) = self.folds.back_mut() {
             fold.reached.insert(slot, 1);
         }
@@ -86,36 +78,30 @@ impl VisitAggregator {
     /// # Errors
     /// If the store fails.
     pub(in crate::services::visits) fn renew(&mut self, id: OriginId, node: &str) -> Result<(), StoreError> {
-        if self.fleet.table.renew(id, node) {
-            self.fleet.unsynced.clear();
-            self.fleet.ready.clear();
-            self.fleet.ready_bytes = 0;
-            self.fleet.synced = 0;
-        }
+        self.fleet.renew(id, node);
         self.store_origins()
     }
 
     fn store_origins(&self) -> Result<(), StoreError> {
         let mut batch = self.links.batch();
-        batch.set_visit_origins(&self.fleet.table);
+        batch.set_visit_origins(self.fleet.table());
         self.links.commit(batch)?;
         self.links.sync()
     }
 
     /// Returns this node as an origin, with the number of its last synced batch.
     pub(in crate::services::visits) fn own_origin(&self) -> (OriginId, u64) {
-        (self.fleet.table.own().id, self.fleet.synced)
+        self.fleet.own_origin()
     }
 
     /// Takes the batches of this node that were synced since the last call.
     pub(in crate::services::visits) fn take_ready(&mut self) -> Vec<VisitBatch> {
-        self.fleet.ready_bytes = 0;
-        self.fleet.ready.drain(..).collect()
+        self.fleet.take_ready()
     }
 
     /// Returns the origins whose counts are known here, this node among them.
     pub(in crate::services::visits) fn known_origins(&self) -> Vec<KnownOrigin> {
-        let known = self.fleet.table.counted().map(|(slot, origin)| KnownOrigin {
+        let known = self.fleet.table().counted().map(|(slot, origin)| KnownOrigin {
             id: origin.id,
             node: origin.node.clone(),
             counted: self.fleet.logged_of(slot),
@@ -125,7 +111,7 @@ impl VisitAggregator {
 
     /// Returns the number of the last batch of an origin that counts here, or 0 for an unknown origin.
     pub(in crate::services::visits) fn counted_of(&self, id: OriginId) -> u64 {
-        self.fleet.table.slot_of(id).map_or(0, |slot| self.fleet.logged_of(slot))
+        self.fleet.counted_of(id)
     }
 
     /// Applies a batch of another origin.
@@ -137,24 +123,18 @@ impl VisitAggregator {
         (id, node): (OriginId, &str),
         batch: &VisitBatch,
     ) -> Result<Application, StoreError> {
-        let slot = self.fleet.table.slot_of(id);
-        let counted = self.counted_of(id);
-        if batch.number <= counted || id == self.fleet.table.own().id {
-            return Ok(Application::Done);
-        }
-        if batch.number > counted + 1 {
-            return Ok(Application::Gap);
+        match self.fleet.admits(id, batch.number) {
+            Admission::Known => return Ok(Application::Done),
+            Admission::Gap => return Ok(Application::Gap),
+            Admission::Next => {}
         }
         // Room is left for the visits of this node.
         if !self.may_write() || self.weight() > VISITS_TALLIED_BYTES / 4 * 3 {
             return Ok(Application::Later);
         }
         let Some(content) = log::parse_content(&batch.content) else { return Ok(Application::Malformed) };
-        let slot = match slot.or_else(|| self.fleet.table.adopt(id, node)) {
-            Some(slot) => slot,
-            None => return Ok(Application::Later),
-        };
-        if counted == 0 {
+        let Some((slot, is_new)) = self.fleet.slot_for(id, node) else { return Ok(Application::Later) };
+        if is_new {
             // Its slot is stored before a log uses it.
             self.store_origins()?;
         }
@@ -210,14 +190,13 @@ impl VisitAggregator {
     /// Returns the counts of an origin for a snapshot with batches after `after`; `None` if this node has none of those.
     /// If they are not in the store yet, a fold begins soon, and a later call returns them.
     pub(in crate::services::visits) fn origin_view(&mut self, id: OriginId, after: u64) -> Option<OriginView> {
-        let slot = self.fleet.table.slot_of(id)?;
-        let applied = self.fleet.table.applied(slot);
-        if applied > after {
-            let (view, folded) = (self.links.view(), self.folded);
-            return Some(OriginView { view, folded, slot, applied });
-        }
-        if self.fleet.logged_of(slot) > after && self.folds.is_empty() {
-            self.fleet.is_fold_asked = true;
+        match self.fleet.counts_behind(id, after) {
+            OriginCounts::Stored { slot, applied } => {
+                let (view, folded) = (self.links.view(), self.folded);
+                return Some(OriginView { view, folded, slot, applied });
+            }
+            OriginCounts::Logged if self.folds.is_empty() => self.folding.ask(),
+            OriginCounts::Logged | OriginCounts::Nothing => {}
         }
         None
     }
@@ -230,10 +209,9 @@ impl VisitAggregator {
         &mut self,
         (id, node): (OriginId, &str),
     ) -> Result<Option<OriginSlot>, StoreError> {
-        self.fleet.ended.clear();
-        self.fleet.building = self.fleet.table.build(id, node);
+        let slot = self.fleet.begin_snapshot(id, node);
         self.store_origins()?;
-        Ok(self.fleet.building)
+        Ok(slot)
     }
 
     /// Stores rows of a snapshot: names of subjects, each with its history. Returns false if the disk has no room now.
@@ -268,14 +246,12 @@ impl VisitAggregator {
         slot: OriginSlot,
         applied: u64,
     ) -> Result<(), StoreError> {
-        let ended = std::mem::take(&mut self.fleet.ended);
+        let ended = self.fleet.take_ended();
         self.forget_stored(&ended, |_, of| of == slot);
         // The rows are synced before the table that lets them count.
         self.links.sync()?;
-        self.fleet.building = None;
-        let replaced = self.fleet.table.finish(slot, applied);
-        self.fleet.logged.insert(slot, applied);
-        self.drop_counts(replaced);
+        let replaced = self.fleet.end_snapshot(slot, applied, self.log.seq);
+        replaced.into_iter().for_each(|replaced| self.drop_counts(replaced));
         self.store_origins()
     }
 
@@ -284,19 +260,15 @@ impl VisitAggregator {
     /// # Errors
     /// If the store fails.
     pub(in crate::services::visits) fn give_up_snapshot(&mut self, slot: OriginSlot) -> Result<(), StoreError> {
-        self.fleet.building = None;
-        self.fleet.table.drop_slot(slot);
-        self.drop_counts(Some(slot));
+        self.fleet.give_up_snapshot(slot, self.log.seq);
+        self.drop_counts(slot);
         self.store_origins()
     }
 
     /// Drops what is in memory of a slot whose rows do not count any more.
-    fn drop_counts(&mut self, slot: Option<OriginSlot>) {
-        let Some(slot) = slot else { return };
+    fn drop_counts(&mut self, slot: OriginSlot) {
         self.folds.iter_mut().for_each(|fold| fold.tallies.retain(|(period, _)| period.slot != slot));
         self.tallies.retain(|(period, _)| period.slot != slot);
-        self.fleet.logged.remove(&slot);
-        self.fleet.dropped_in.insert(slot, self.log.seq);
         // The next search removes its rows.
         self.tidy_at_ms = 0;
     }

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use super::super::fleet_counts::VisitBatch;
 use super::super::parts::Apps;
 use super::fleet::Application;
 use super::*;
 use crate::services::testing::KEY;
+use carom_model::visits::batches::VisitBatch;
 use carom_model::visits::origins::OriginId;
 use carom_model::visits::tally::TallyRow;
 use carom_model::visits::{RecordOutcome, Visit, VisitSender, ring};

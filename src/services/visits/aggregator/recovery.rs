@@ -6,10 +6,10 @@ use std::path::Path;
 
 use carom_shards::Code;
 
-use super::super::fleet_counts::FleetCounts;
 use super::super::fold::{Fold, Period};
 use super::super::intake::tally_of;
 use super::super::log;
+use carom_model::visits::batches::FleetCounts;
 use carom_model::visits::origins::OriginSlot;
 use carom_model::visits::tally::Subject;
 
@@ -37,7 +37,7 @@ pub(super) fn recover(dir: &Path, folded: u32, fleet: &mut FleetCounts) -> io::R
         }
         let mut tallies = Vec::new();
         log::read(dir, seq, |piece| {
-            let Some(slot) = fleet.recover(&piece) else { return };
+            let Some(slot) = fleet.recover(piece.logged()) else { return };
             for code in piece.ended {
                 let before = folds.iter_mut().flat_map(|fold| &mut fold.tallies).chain(&mut tallies);
                 let before = before.filter(|(period, _)| fleet.ends(slot, period.slot));
@@ -47,6 +47,7 @@ pub(super) fn recover(dir: &Path, folded: u32, fleet: &mut FleetCounts) -> io::R
             let tally = tally_of(&mut tallies, Period { slot, hour: piece.hour });
             piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
         })?;
+        log::sync(dir, seq)?;
         assert!(folds.back().is_none_or(|last| last.seq < seq), "logs are folded in their order");
         // Some rows may be stored already. Rows under the same number replace each other.
         folds.push_back(Fold::new(seq, tallies, fleet.take_reached()));

@@ -43,7 +43,7 @@ impl VisitAggregator {
         let counted: Vec<&VisitRow> = rows.iter().filter(|row| self.is_live(row)).collect();
         counted.iter().for_each(|row| self.leaders.look_at(&row.name, row.place.is_together(), &row.value));
         let mut batch = self.links.batch();
-        let disused = rows.iter().filter(|row| self.fleet.is_disused(row.place.slot));
+        let disused = rows.iter().filter(|row| self.fleet.table().is_disused(row.place.slot));
         disused.for_each(|row| batch.remove_visits(&row.key));
         if !batch.is_empty() {
             self.links.commit(batch)?;
