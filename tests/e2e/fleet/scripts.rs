@@ -7,16 +7,17 @@ use std::time::Duration;
 use carom::services::replication::redis::{CodeChange, Heartbeat, HeartbeatReply, Recent, Redis};
 use carom_model::link::labels::LinkLabels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
-use carom_model::replication::Echo;
 use carom_model::replication::follow::StreamPosition;
 use carom_model::replication::lease::{self, CodeCounter};
 use carom_model::replication::rules::{self, Verdict};
-use carom_model::replication::state::{ReceivedState, State};
+use carom_model::replication::state::{ReceivedState, State, StateHead};
+use carom_model::replication::{Echo, Partition};
 use carom_shards::{Code, CodeLength, Policy};
 
 use crate::support::fleet::{WITHIN, connect};
 use crate::support::node::Dice;
 use crate::support::redis::Server;
+use crate::support::resp::Client;
 
 /// One of a few states, so that they meet often.
 fn state(code: Code, dice: &mut Dice) -> State {
@@ -75,6 +76,38 @@ fn lua_and_rust_rules_agree() {
         }
     }
     assert!(displaced > 20, "{displaced} links were displaced");
+}
+
+#[test]
+fn older_script_and_rule_agree_over_an_unknown_kind() {
+    let server = Server::start();
+    let (mut redis, mut client) = (connect(&server), Client::open(server.address(), WITHIN).unwrap());
+    let mut dice = Dice::new();
+    let mut replaced = 0;
+    for round in 0..400 {
+        let code = Code::parse(format!("c{round}").as_bytes()).unwrap();
+        let (stored, new) = (state(code, &mut dice), state(code, &mut dice));
+        let mut text = stored.to_text(&code);
+        text[0] = b'X';
+        let key = format!("{{test:{:02x}}}:l:{code}", Partition::of(&code).0);
+        client.ask(&[b"SET".as_slice(), key.as_bytes(), &text]).unwrap();
+        let change = match dice.below(6) {
+            0 => CodeChange::Claim(new.clone()),
+            1 => CodeChange::Remove { claim: stored.version().claim, now_ms: 7 },
+            2 => CodeChange::Expire { state: stored.clone(), now_ms: 7 },
+            _ => CodeChange::Offer(new.clone()),
+        };
+        let expected = match &change {
+            CodeChange::Offer(state) if rules::replaces_unread(&StateHead::of(&text).unwrap(), state) => {
+                replaced += 1;
+                Verdict::Accepted(state.clone())
+            }
+            _ => Verdict::HeldUnread(text.into()),
+        };
+        let changed = redis.change(&[(code, change.clone())], WITHIN).remove(0).unwrap();
+        assert_eq!(changed.verdict, expected, "{change:?} over {stored:?}");
+    }
+    assert!(replaced > 20, "{replaced} states were replaced");
 }
 
 #[test]

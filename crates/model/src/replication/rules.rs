@@ -92,6 +92,15 @@ pub fn offer(stored: Option<&State>, state: &State) -> Verdict {
     Verdict::Held(stored.clone())
 }
 
+/// True if a script that does not know the kind of the stored state replaces it by an offered one. To such a script, the
+/// stored state is neither a link nor free.
+pub fn replaces_unread(stored: &StateHead, offered: &State) -> bool {
+    let (old, new) = (stored.version, offered.version());
+    let is_same_link = new.claim == old.claim;
+    !(is_same_link && offered.is_link())
+        && (new.rev > old.rev || (new.rev == old.rev && is_same_link && new.edit > old.edit))
+}
+
 /// Returns the link that an accepted state takes the code from, if that is another link: its client got the code in
 /// vain. Only Redis can tell, and only at this time. It reports the version in the stream, beside the state.
 pub fn displaced(stored: Option<&State>, accepted: &State) -> Option<Version> {
@@ -194,6 +203,21 @@ pub(crate) mod tests {
         // Of one link, the deleted state stays.
         assert!(!gives_way(Some(&mine.deleted(1)), Some(&head(Some(true), 9, 7, 9))));
         assert!(follows(Some(&head(Some(true), 9, 7, 9)), &mine.deleted(1)));
+    }
+
+    #[test]
+    fn older_script_replaces_an_unknown_kind_by_what_comes_later() {
+        let stored = StateHead { is_link: None, version: Version { rev: 2, claim: 7, edit: 1 } };
+        let edited = |rev, claim, edit| link(Origin::Custom, rev, claim).with_version(Version { rev, claim, edit });
+        for (offered, replaces) in [
+            (edited(9, 7, 9), false),
+            (edited(2, 7, 0).deleted(1), true),
+            (edited(1, 7, 0).deleted(1), false),
+            (edited(2, 8, 9), false),
+            (edited(3, 8, 0), true),
+        ] {
+            assert_eq!(replaces_unread(&stored, &offered), replaces, "{offered:?}");
+        }
     }
 
     pub(crate) fn link(origin: Origin, rev: u32, claim: u64) -> State {
