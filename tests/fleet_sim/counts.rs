@@ -26,7 +26,7 @@ mod node;
 mod redis;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carom_model::visits::origins::OriginId;
 
@@ -126,7 +126,8 @@ pub(crate) struct World {
     sent: Vec<(OriginId, u64, Vec<u16>)>,
     /// Older copies of directories.
     copies: Vec<(usize, Disk)>,
-    now: Instant,
+    /// The time since boot, which is the same on all nodes.
+    now: Duration,
     step: usize,
     guard: Option<Guard>,
     trace: bool,
@@ -151,7 +152,7 @@ impl World {
             visits: Vec::new(),
             sent: Vec::new(),
             copies: Vec::new(),
-            now: Instant::now(),
+            now: Duration::from_secs(1_000),
             step: 0,
             guard,
             trace,
@@ -175,8 +176,7 @@ impl World {
         // Without an answer, the process goes on.
         let _ = self.compare(node);
         self.process(node).is_checked = true;
-        let origin = self.process(node).counts.own_origin().0;
-        note!(self, "node {node} starts, as {origin}");
+        note!(self, "node {node} starts, as {}", self.process(node).counts.own_origin().0);
     }
 
     /// Runs the schedule of a seed.

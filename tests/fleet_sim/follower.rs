@@ -13,7 +13,7 @@ use crate::codes::Index;
 use crate::guards::Guard;
 use crate::node::Node;
 use crate::redis::{Answer, Command, Redis};
-use crate::versions;
+use crate::versions::{self, found};
 
 /// How far a comparison has come. It is in memory only.
 #[derive(Clone, Copy, Default, Debug)]
@@ -137,7 +137,7 @@ impl Node {
             }
             Comparing::Down(from) => match redis.scan(part, from).cloned() {
                 Some((index, _)) => {
-                    orders.extend(redis.received(index, reads).map(|state| versions::found(index, state)));
+                    orders.extend(redis.received(index, reads).map(|state| found(index, state)));
                     follower.comparing = Comparing::Down(index + 1);
                 }
                 // What was found must be in the store first, or it would not be brought again should Redis lose it now.
@@ -157,12 +157,8 @@ impl Node {
                 if !is_equal {
                     let Some(answer) = ask(redis, &Command::Offer(*index, mine.clone())) else { return false };
                     match (answer.verdict, answer.echo) {
-                        (Verdict::Held(state), _) => {
-                            orders.push_back(versions::found(*index, ReceivedState::Known(state)));
-                        }
-                        (Verdict::HeldUnread(text), _) => {
-                            orders.push_back(versions::found(*index, ReceivedState::Unread(text)));
-                        }
+                        (Verdict::Held(state), _) => orders.push_back(found(*index, ReceivedState::Known(state))),
+                        (Verdict::HeldUnread(text), _) => orders.push_back(found(*index, ReceivedState::Unread(text))),
                         (_, Some(echo)) => follower.expected.push(echo),
                         _ => {}
                     }

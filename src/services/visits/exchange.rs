@@ -18,6 +18,7 @@ use super::aggregator::fleet::Application;
 use super::reader::VisitReader;
 use super::snapshots::{Snapshots, random};
 use super::unfinished::Unfinished;
+use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, RedisError, VisitNotes};
 use carom_model::visits::exchange::{OtherOrigins, OwnStream, batches_of};
 use carom_model::visits::origins::OriginId;
@@ -197,7 +198,7 @@ impl Exchange {
     /// Reads how far each origin has come, and tells Redis what it does not know or has lost.
     fn read_notes(&mut self, own: OriginId) -> Result<VisitNotes, Unfinished> {
         let notes = self.redis.visit_notes(ANSWER_TIME)?;
-        self.others.hear(notes.origins.iter().map(|(id, about)| (*id, number_of(about))), Instant::now());
+        self.others.hear(notes.origins.iter().map(|(id, about)| (*id, number_of(about))), since_boot());
         if self.own.hear(self.others.known_of(own)) {
             self.publish()?;
         }
@@ -213,7 +214,7 @@ impl Exchange {
     /// Returns the descriptions of other origins that Redis has lost, and that the origins do not restore themselves.
     fn lagging_notes(&mut self, own: OriginId) -> Vec<(OriginId, String)> {
         let mut known = self.visits.aggregator().known_origins();
-        let now = Instant::now();
+        let now = since_boot();
         known.retain(|origin| origin.id != own && self.others.must_note(origin.id, origin.counted, now));
         known.into_iter().map(|origin| (origin.id, about(origin.counted, &origin.node))).collect()
     }
@@ -225,10 +226,10 @@ impl Exchange {
                 continue;
             }
             let (number, node) = (number_of(text), node_of(text));
-            let is_read = self.others.is_read(*id, self.counted(*id), Instant::now());
+            let is_read = self.others.is_read(*id, self.counted(*id), since_boot());
             if !is_read || self.follow_one((*id, node), number)? {
                 self.others.is_whole(*id);
-            } else if self.others.is_late(*id, Instant::now()) {
+            } else if self.others.is_late(*id, since_boot()) {
                 self.snapshots.ask(*id, node)?;
             }
         }
@@ -278,7 +279,7 @@ impl Exchange {
             .into_iter()
             .map(|origin| VisitOriginStats {
                 published: self.others.known_of(origin.id).max(origin.counted),
-                missing_since: self.others.gaps().get(&origin.id).copied(),
+                missing_since: self.others.gaps().get(&origin.id).and_then(|since| instant_of(*since)),
                 origin: origin.id.to_string(),
                 node: origin.node,
                 counted: origin.counted,
@@ -286,7 +287,7 @@ impl Exchange {
             .collect();
         for (id, since) in self.others.gaps().iter().map(|(id, since)| (id.to_string(), *since)) {
             if origins.iter().all(|of| of.origin != id) {
-                let missing_since = Some(since);
+                let missing_since = instant_of(since);
                 origins.push(VisitOriginStats { origin: id, missing_since, ..VisitOriginStats::default() });
             }
         }
@@ -294,7 +295,7 @@ impl Exchange {
             .others
             .gaps()
             .iter()
-            .filter(|(_, since)| since.elapsed() >= MISSING_TIME)
+            .filter(|(_, since)| since_boot().saturating_sub(**since) >= MISSING_TIME)
             .map(|(id, _)| {
                 let id = id.to_string();
                 let node = origins.iter().find(|of| of.origin == id).map_or("", |of| &of.node);
@@ -308,6 +309,11 @@ impl Exchange {
         }
         *self.stats.fleet.visits.lock().unwrap_or_else(PoisonError::into_inner) = origins;
     }
+}
+
+/// Returns the instant at a time since the boot of the machine; `None` if this process cannot name it.
+fn instant_of(since: Duration) -> Option<Instant> {
+    Instant::now().checked_sub(since_boot().saturating_sub(since))
 }
 
 /// Returns the text of the alarm for origins whose batches are missing; `None` if there are none.

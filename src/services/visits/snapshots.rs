@@ -10,6 +10,7 @@ use super::aggregator::fleet::OriginView;
 use super::reader::VisitReader;
 use super::stored::add_stored;
 use super::unfinished::Unfinished;
+use crate::bridge::fleet_view::since_boot;
 use crate::services::replication::redis::{Redis, VisitNotes};
 use carom_limits::VISITS_CHUNK_BYTES;
 use carom_model::visits::exchange::{STALE_AFTER, SeenRequests, SnapshotRequest, WantedSnapshot};
@@ -159,7 +160,7 @@ impl Snapshots {
     pub(super) fn ask(&mut self, origin: OriginId, node: &str) -> Result<(), StoreError> {
         if self.taking.is_none() {
             let request = format!("{:016x}", random()?);
-            self.taking = Some(WantedSnapshot::new(origin, node, request, Instant::now()));
+            self.taking = Some(WantedSnapshot::new(origin, node, request, since_boot()));
         }
         Ok(())
     }
@@ -176,7 +177,7 @@ impl Snapshots {
     /// Looks for a request that this node can answer.
     pub(super) fn answer_wanted(&mut self, own: OriginId, notes: &VisitNotes, redis: &mut Redis, visits: &VisitReader) {
         let wanted = notes.wanted.iter().filter_map(|(by, text)| SnapshotRequest::parse(*by, text)).collect();
-        for SnapshotRequest { request, of, after, .. } in self.wanted.due(own, wanted, Instant::now()) {
+        for SnapshotRequest { request, of, after, .. } in self.wanted.due(own, wanted, since_boot()) {
             if self.giving.is_some() {
                 return;
             }
@@ -211,7 +212,7 @@ impl Snapshots {
     fn take_some(&mut self, redis: &mut Redis, visits: &VisitReader) -> Result<(), Unfinished> {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
         let own = visits.aggregator().own_origin().0;
-        if taking.is_stuck(Instant::now()) {
+        if taking.is_stuck(since_boot()) {
             return give_up(&taking, visits);
         }
         if !taking.is_asked {
@@ -250,7 +251,7 @@ impl Snapshots {
             taking.slot = visits.aggregator().begin_snapshot((taking.origin, &taking.node))?;
         }
         let Some(slot) = taking.slot else { return Ok(()) };
-        taking.progress(Instant::now());
+        taking.progress(since_boot());
         let put = visits.aggregator().put_snapshot(slot, &chunk.rows);
         match put {
             Ok(true) => {}

@@ -4,7 +4,7 @@
 //! not synced, from the end, and commits of the store that were not synced, from the end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::time::Instant;
+use std::time::Duration;
 
 use carom_model::visits::batches::{BatchId, FleetCounts, LoggedPiece, VisitBatch};
 use carom_model::visits::exchange::{OtherOrigins, OwnStream, STALE_AFTER, SeenRequests, WantedSnapshot};
@@ -119,12 +119,12 @@ pub(crate) struct Giving {
     rows: Vec<(u16, Vec<u16>)>,
     applied: u64,
     sent: u64,
-    since: Instant,
+    since: Duration,
 }
 
 impl Giving {
     /// The next chunk, and true for the last one.
-    pub(crate) fn next_chunk(&mut self, now: Instant) -> (Chunk, bool) {
+    pub(crate) fn next_chunk(&mut self, now: Duration) -> (Chunk, bool) {
         self.since = now;
         let row = self.rows.pop();
         let is_last = self.rows.is_empty();
@@ -134,8 +134,8 @@ impl Giving {
     }
 
     /// True if the other node has not taken a chunk for long.
-    pub(crate) fn is_stale(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= STALE_AFTER
+    pub(crate) fn is_stale(&self, now: Duration) -> bool {
+        now.saturating_sub(self.since) >= STALE_AFTER
     }
 }
 
@@ -379,7 +379,7 @@ impl Node {
     }
 
     /// Begins to send what the store has of a slot.
-    pub(crate) fn give(&mut self, request: String, (slot, applied): (OriginSlot, u64), since: Instant) {
+    pub(crate) fn give(&mut self, request: String, (slot, applied): (OriginSlot, u64), since: Duration) {
         let mut by_link: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
         for ((link, of, log), visits) in &self.disk.now.rows {
             if *of == slot && *log <= self.disk.now.folded {

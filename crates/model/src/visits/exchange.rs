@@ -5,11 +5,11 @@
 //! that: then each node publishes again what it has. A node that misses a batch asks for a snapshot, which the origin
 //! answers, or after some seconds any node that has more.
 //!
-//! Instants are passed in; they come from a clock that does not go back. `services::visits` does what this decides, and so
+//! Instants are passed in, as the time since the boot of the machine. `services::visits` does what this decides, and so
 //! does the simulator of the fleet (`tests/fleet_sim/counts.rs`). [`super::batches`] decides which batches count.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carom_limits::{VISITS_ENTRY_BYTES, VISITS_STREAM_BYTES, VISITS_UNSENT_BYTES};
 
@@ -19,7 +19,7 @@ use super::tally::{push_number, take_bytes, take_number};
 
 /// Time for which a batch may be missing before a snapshot is asked for. A node whose stream Redis has lost publishes it
 /// again within that time.
-pub const GAP_TIME: Duration = Duration::from_secs(3);
+const GAP_TIME: Duration = Duration::from_secs(3);
 
 /// Time after news of an origin for which its stream is read, even if Redis names no later batch: the node may have been
 /// killed before it named its last ones.
@@ -164,18 +164,18 @@ impl OwnStream {
 #[derive(Clone, Debug, Default)]
 pub struct OtherOrigins {
     /// Since when each origin lacks a batch.
-    gaps: HashMap<OriginId, Instant>,
+    gaps: HashMap<OriginId, Duration>,
     /// The last known number of each origin in Redis.
     known: HashMap<OriginId, u64>,
     /// The last time when the number of each origin was a new one.
-    news: HashMap<OriginId, Instant>,
+    news: HashMap<OriginId, Duration>,
     /// Since when Redis has a lower number of an origin than counts here.
-    lagging: HashMap<OriginId, Instant>,
+    lagging: HashMap<OriginId, Duration>,
 }
 
 impl OtherOrigins {
     /// Hears the numbers of all origins in Redis.
-    pub fn hear(&mut self, numbers: impl IntoIterator<Item = (OriginId, u64)>, now: Instant) {
+    pub fn hear(&mut self, numbers: impl IntoIterator<Item = (OriginId, u64)>, now: Duration) {
         let numbers: HashMap<OriginId, u64> = numbers.into_iter().collect();
         for (id, number) in &numbers {
             if self.known.get(id) != Some(number) {
@@ -192,9 +192,9 @@ impl OtherOrigins {
 
     /// True if Redis has lost the number of another origin, and the origin does not restore it itself: then this node notes
     /// it. `counted` is the number of the last batch that counts here.
-    pub fn must_note(&mut self, id: OriginId, counted: u64, now: Instant) -> bool {
+    pub fn must_note(&mut self, id: OriginId, counted: u64, now: Duration) -> bool {
         let is_lost = counted > self.known_of(id);
-        let is_due = is_lost && now.saturating_duration_since(*self.lagging.entry(id).or_insert(now)) >= LAG_TIME;
+        let is_due = is_lost && now.saturating_sub(*self.lagging.entry(id).or_insert(now)) >= LAG_TIME;
         if !is_lost || is_due {
             self.lagging.remove(&id);
         }
@@ -202,8 +202,8 @@ impl OtherOrigins {
     }
 
     /// True if the stream of an origin must be read.
-    pub fn is_read(&self, id: OriginId, counted: u64, now: Instant) -> bool {
-        let has_news = self.news.get(&id).is_some_and(|since| now.saturating_duration_since(*since) < READ_TIME);
+    pub fn is_read(&self, id: OriginId, counted: u64, now: Duration) -> bool {
+        let has_news = self.news.get(&id).is_some_and(|since| now.saturating_sub(*since) < READ_TIME);
         has_news || counted < self.known_of(id)
     }
 
@@ -213,12 +213,12 @@ impl OtherOrigins {
     }
 
     /// Notes that a batch of an origin is missing. Returns true if a snapshot should be asked for.
-    pub fn is_late(&mut self, id: OriginId, now: Instant) -> bool {
-        now.saturating_duration_since(*self.gaps.entry(id).or_insert(now)) >= GAP_TIME
+    pub fn is_late(&mut self, id: OriginId, now: Duration) -> bool {
+        now.saturating_sub(*self.gaps.entry(id).or_insert(now)) >= GAP_TIME
     }
 
     /// Returns the origins of which a batch is missing, each with since when.
-    pub fn gaps(&self) -> &HashMap<OriginId, Instant> {
+    pub fn gaps(&self) -> &HashMap<OriginId, Duration> {
         &self.gaps
     }
 }
@@ -252,16 +252,16 @@ impl SnapshotRequest {
 
 /// The requests for snapshots, with the time when each was first seen.
 #[derive(Clone, Debug, Default)]
-pub struct SeenRequests(HashMap<String, Instant>);
+pub struct SeenRequests(HashMap<String, Duration>);
 
 impl SeenRequests {
     /// Takes all requests that Redis has, and returns those that this node may answer.
-    pub fn due(&mut self, own: OriginId, all: Vec<SnapshotRequest>, now: Instant) -> Vec<SnapshotRequest> {
+    pub fn due(&mut self, own: OriginId, all: Vec<SnapshotRequest>, now: Duration) -> Vec<SnapshotRequest> {
         let wanted: Vec<SnapshotRequest> = all.into_iter().filter(|wanted| wanted.by != own).collect();
         self.0.retain(|request, _| wanted.iter().any(|wanted| wanted.request == *request));
         let mut due = Vec::new();
         for wanted in wanted {
-            let age = now.saturating_duration_since(*self.0.entry(wanted.request.clone()).or_insert(now));
+            let age = now.saturating_sub(*self.0.entry(wanted.request.clone()).or_insert(now));
             let from = if wanted.of == own { Duration::ZERO } else { OTHERS_AFTER };
             if (from..=STALE_AFTER).contains(&age) {
                 due.push(wanted);
@@ -286,19 +286,19 @@ pub struct WantedSnapshot {
     pub is_asked: bool,
     /// The number of the next chunk.
     next: u64,
-    progressed: Instant,
+    progressed: Duration,
 }
 
 impl WantedSnapshot {
     /// Wants the counts of an origin. The request has a random name.
-    pub fn new(origin: OriginId, node: &str, request: String, now: Instant) -> WantedSnapshot {
+    pub fn new(origin: OriginId, node: &str, request: String, now: Duration) -> WantedSnapshot {
         let node = node.to_owned();
         WantedSnapshot { origin, node, request, slot: None, is_asked: false, next: 0, progressed: now }
     }
 
     /// True if nothing has come for so long that the request must be repeated.
-    pub fn is_stuck(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.progressed) > REPEAT_AFTER
+    pub fn is_stuck(&self, now: Duration) -> bool {
+        now.saturating_sub(self.progressed) > REPEAT_AFTER
     }
 
     /// True if the chunk with this number comes next. Another one shows that chunks were lost, so that the request must be
@@ -308,7 +308,7 @@ impl WantedSnapshot {
     }
 
     /// Notes that the next chunk has come.
-    pub fn progress(&mut self, now: Instant) {
+    pub fn progress(&mut self, now: Duration) {
         self.next += 1;
         self.progressed = now;
     }
@@ -373,8 +373,7 @@ mod tests {
 
     #[test]
     fn other_origins_are_read_as_long_as_there_is_news() {
-        let (mut others, begin) = (OtherOrigins::default(), Instant::now());
-        let (id, at) = (OriginId(1), |seconds| begin + Duration::from_secs(seconds));
+        let (mut others, id, at) = (OtherOrigins::default(), OriginId(1), Duration::from_secs);
         others.hear([(id, 3)], at(0));
         assert!(others.is_read(id, 3, at(9)) && !others.is_read(id, 3, at(10)) && others.is_read(id, 2, at(10)));
         assert!(!others.is_late(id, at(10)) && others.is_late(id, at(13)));
@@ -388,8 +387,7 @@ mod tests {
 
     #[test]
     fn origin_answers_at_once_and_others_later() {
-        let begin = Instant::now();
-        let at = |seconds| begin + Duration::from_secs(seconds);
+        let at = Duration::from_secs;
         let request = SnapshotRequest { by: OriginId(1), request: "r".to_owned(), of: OriginId(2), after: 7 };
         assert_eq!(SnapshotRequest::parse(OriginId(1), &request.to_text()), Some(request.clone()));
         let mut seen = [1, 2, 3].map(|own| (OriginId(own), SeenRequests::default()));
