@@ -176,7 +176,8 @@ impl World {
         // Without an answer, the process goes on.
         let _ = self.compare(node);
         self.process(node).is_checked = true;
-        note!(self, "node {node} starts, as {}", self.process(node).counts.own_origin().0);
+        let origin = self.process(node).counts.own_origin().0;
+        note!(self, "node {node} starts, as {origin}");
     }
 
     /// Runs the schedule of a seed.
