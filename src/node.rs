@@ -135,8 +135,7 @@ impl Node {
         limits: [ConnectionLimits; 2],
         events: Sender<Event>,
     ) -> Result<Node, Exit> {
-        let mut supervisor = Supervisor::default();
-        let (base, ends) = base::open(settings)?;
+        let (mut supervisor, (base, ends)) = (Supervisor::default(), base::open(settings)?);
         let Rings { senders, visits, access, visit_log } = Rings::new(settings, base.cores)?;
         register_last_sync(&base.links, &mut supervisor);
         let mut store = store_services::start(settings, &base, (visits, visit_log), access, &mut supervisor)?;

@@ -27,7 +27,7 @@ pub struct EventQuery {
 
 /// The result of a request to the log of events.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Events {
+pub enum EventsFound {
     /// A JSON document.
     Document(Vec<u8>),
     /// Events after the cursor are no longer kept, or the cursor belongs to another log. The cursor before the oldest
@@ -47,7 +47,7 @@ pub enum Events {
 
 /// The answer to a request, or the reason why it failed, in words for the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EventAnswer(pub Result<Events, &'static str>);
+pub struct EventAnswer(pub Result<EventsFound, &'static str>);
 
 /// The queue to the thread that reads the log.
 pub type EventQueue = SyncSender<EventRequest>;

@@ -33,7 +33,7 @@ pub use self::sink::Sinks;
 use self::webhook::Webhook;
 pub use self::webhook::WebhookTerms;
 use crate::bridge::Mailboxes;
-use crate::bridge::events::{EventAnswer, EventQuery, EventQueue, EventRequest, Events};
+use crate::bridge::events::{EventAnswer, EventQuery, EventQueue, EventRequest, EventsFound};
 use carom_limits::{DEAD_LETTERS_MAX, EVENTS_PAGE_BYTES, EVENTS_QUEUE_LEN};
 use carom_model::events::EventId;
 use carom_store::links::events::EventLog;
@@ -88,8 +88,8 @@ pub struct StartedEvents {
 /// # Errors
 /// If a sink cannot be set up, or the operating system cannot start a thread.
 pub fn start(setup: EventSetup) -> io::Result<StartedEvents> {
-    let mut sinks = Sinks::new(&setup);
     let EventSetup { log, links, renderer, keep, keep_bytes, mailboxes, stats, webhook, redis, mercure } = setup;
+    let mut sinks = Sinks::new(&log, &renderer, &stats);
     if let Some(terms) = webhook {
         sinks.start(Webhook::new(terms))?;
     }
@@ -171,15 +171,15 @@ impl Reader {
         self.stats.events.bytes.set(self.log.disk_bytes());
     }
 
-    fn page(&self, query: EventQuery) -> Result<Events, StoreError> {
+    fn page(&self, query: EventQuery) -> Result<EventsFound, StoreError> {
         let (first, synced) = (self.log.first()?, self.log.synced());
         let (restart, latest) = (self.log.id(first - 1), self.log.id(synced));
         let after = query.after.unwrap_or(restart);
         if after.log != restart.log || after.seq < restart.seq {
-            return Ok(Events::Gone { restart, latest });
+            return Ok(EventsFound::Gone { restart, latest });
         }
         if after.seq > synced {
-            return Ok(Events::Ahead { latest });
+            return Ok(EventsFound::Ahead { latest });
         }
         let page = self.log.page(after.seq, query.limit, EVENTS_PAGE_BYTES)?;
         let next = EventId { seq: page.up_to, ..restart };
@@ -194,10 +194,10 @@ impl Reader {
                 "restart": restart.to_string(),
             }
         });
-        Ok(Events::Document(shown.to_string().into_bytes()))
+        Ok(EventsFound::Document(shown.to_string().into_bytes()))
     }
 
-    fn dead_letters(&self) -> Result<Events, StoreError> {
+    fn dead_letters(&self) -> Result<EventsFound, StoreError> {
         let letters = self.log.dead_letters()?;
         let newest = letters.iter().rev().take(DEAD_LETTERS_MAX);
         let data: Vec<Value> = newest
@@ -207,6 +207,6 @@ impl Reader {
                 Some(shown)
             })
             .collect();
-        Ok(Events::Document(json!({ "deadLetters": { "data": data } }).to_string().into_bytes()))
+        Ok(EventsFound::Document(json!({ "deadLetters": { "data": data } }).to_string().into_bytes()))
     }
 }

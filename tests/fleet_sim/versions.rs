@@ -25,7 +25,7 @@ use crate::redis::Command;
 use crate::rng::Rng;
 use crate::world::{World, note};
 
-/// What a node reads and writes.
+/// The formats that a node reads and writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
     /// True if it reads the kind of the next version.
@@ -152,7 +152,7 @@ pub(crate) fn over_unread(stored: &State, command: &Command) -> Verdict {
 }
 
 impl World {
-    /// What a node reads and writes now.
+    /// Returns the formats that a node reads and writes now.
     pub(crate) fn form_of(&self, node: usize) -> Form {
         let reads = self.versions.reads(node);
         let format = |next: bool| Some(if next { formats::NEWEST } else { formats::FIRST });

@@ -68,7 +68,7 @@ impl EventCause {
 /// An event of a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkEvent {
-    /// What happened.
+    /// The kind of an event.
     pub of: EventType,
     /// The instant of the commit, in milliseconds since 1970 UTC.
     pub at_ms: u64,

@@ -11,14 +11,16 @@ use std::time::Duration;
 
 pub use listeners::on_loopback;
 
+use super::api::Api;
 use super::cpus::{self, Cores};
+use super::events::EventSettings;
 use super::keys::{Key, SETTINGS};
 use super::problem::{InvalidValue, Problem, ValueSource, Warning};
 use super::raw::Raw;
 use super::redis_url;
 use super::value::hosts::host_name;
 use super::value::{self, Written, domains, logs, quantities};
-use super::visits::parameter;
+use super::visits::{VisitSettings, parameter};
 use super::{FleetSettings, Settings};
 
 /// Parses the raw settings and collects their mistakes.
@@ -51,25 +53,21 @@ impl<'a> Checker<'a> {
         let tls = self.tls(listeners.public());
         let limits = self.limits();
         let drain_delay = self.one(Key::DrainDelay, quantities::time_up_to_hour);
-        let admin_hosts = self.list(Key::AdminHosts, "write at least one, or remove the setting", host_name);
-        let admin_requires_key = self.one(Key::AdminRequireKey, value::boolean);
-        let log_level = self.one(Key::LogLevel, logs::log_level);
-        let log_format = self.one(Key::LogFormat, logs::log_format);
+        let (admin_hosts, admin_requires_key) = self.admin();
+        let (log_level, log_format) =
+            (self.one(Key::LogLevel, logs::log_level), self.one(Key::LogFormat, logs::log_format));
         let access_log = self.access_log();
         let pages = self.pages();
         let api = self.api();
         let bypass = self.bypass();
-        let visits = self.visits();
-        let events = self.events();
-        self.events_of_visits(events.as_ref(), visits.map(|visits| visits.is_on));
-        let geo_file = self.one(Key::GeoFile, value::path);
-        let nostat = self.one(Key::VisitsNostatParameter, parameter);
+        let (visits, events) = self.visits_and_events();
+        let (geo_file, nostat) = (self.one(Key::GeoFile, value::path), self.one(Key::VisitsNostatParameter, parameter));
         let exposed = self.listeners_together(&listeners);
         if !self.problems.is_empty() {
             return None;
         }
         let (links, api) = (links?, api?);
-        let lasts = api.shlink_strict && !self.is_set(Key::LinksDefaultTtl); // As in Shlink.
+        let default_ttl = links.default_ttl.filter(|_| !self.lasts_as_in_shlink(&api));
         Some(Settings {
             data_dir: data_dir?,
             listen: listeners.public?.into_iter().map(|(address, _)| address).collect(),
@@ -85,7 +83,7 @@ impl<'a> Checker<'a> {
             residency: links.residency,
             search_memory: links.search_memory,
             dedupe: links.dedupe,
-            default_ttl: links.default_ttl.filter(|_| !lasts),
+            default_ttl,
             paths: links.paths,
             expiry: links.expiry,
             allow,
@@ -94,7 +92,7 @@ impl<'a> Checker<'a> {
             tls: tls?,
             limits: limits?,
             drain_delay: drain_delay?,
-            admin_hosts: admin_hosts.unwrap_or_default().into_iter().map(|(name, _)| name).collect(),
+            admin_hosts,
             admin_requires_key: admin_requires_key?,
             log_level: log_level?,
             log_format: log_format?,
@@ -109,6 +107,25 @@ impl<'a> Checker<'a> {
             exposed,
             sources: self.sources.clone(),
         })
+    }
+
+    /// Returns the host names of the admin listener, and whether it requires a key.
+    fn admin(&mut self) -> (Vec<String>, Option<bool>) {
+        let hosts = self.list(Key::AdminHosts, "write at least one, or remove the setting", host_name);
+        let hosts = hosts.unwrap_or_default().into_iter().map(|(name, _)| name).collect();
+        (hosts, self.one(Key::AdminRequireKey, value::boolean))
+    }
+
+    /// Returns the settings of the log of visits and those of events, which may need it.
+    fn visits_and_events(&mut self) -> (Option<VisitSettings>, Option<EventSettings>) {
+        let (visits, events) = (self.visits(), self.events());
+        self.events_of_visits(events.as_ref(), visits.map(|visits| visits.is_on));
+        (visits, events)
+    }
+
+    /// True if links without an expiry date never expire, as in Shlink.
+    fn lasts_as_in_shlink(&self, api: &Api) -> bool {
+        api.shlink_strict && !self.is_set(Key::LinksDefaultTtl)
     }
 
     /// Returns the source of the value that was read last.

@@ -414,7 +414,7 @@ fn paths_and_parameters_beside_codes_are_off_by_default() {
     for (text, wrong) in [
         ("[links]\nextra_path = 'on'\n", "write off, append or ignore"),
         ("[links]\ntrailing_slash = 1\n", "trailing_slash"),
-        ("[visits]\nnostat_parameter = ''\n", "is not the name of a parameter"),
+        ("[visits]\nnostat_parameter = ''\n", "is empty"),
         ("[visits]\nnostat_parameter = 'a=b'\n", "is not the name of a parameter"),
     ] {
         let errors = of(text).unwrap_err().to_string();

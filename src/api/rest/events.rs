@@ -10,7 +10,7 @@ use crate::api::context::Context;
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
 use crate::api::response::{ApiResponse, json as json_answer, json_text};
-use crate::bridge::events::{EventQuery, EventRequest, Events};
+use crate::bridge::events::{EventQuery, EventRequest, EventsFound};
 use carom_limits::{EVENTS_PER_PAGE, EVENTS_PER_PAGE_MAX};
 use carom_model::access::Role;
 use carom_model::dates;
@@ -50,11 +50,11 @@ impl Context {
         let answer = self.services.ask_events(|ticket| EventRequest::Page(query, ticket)).await;
         match answer.map_err(unreadable)? {
             None => Err(Problem::no_events()),
-            Some(Events::Document(text)) => Ok(json_text(StatusCode::OK, text)),
-            Some(Events::Gone { restart, latest }) => {
+            Some(EventsFound::Document(text)) => Ok(json_text(StatusCode::OK, text)),
+            Some(EventsFound::Gone { restart, latest }) => {
                 Err(Problem::events_gone(&restart.to_string(), &latest.to_string()))
             }
-            Some(Events::Ahead { latest }) => {
+            Some(EventsFound::Ahead { latest }) => {
                 let why = format!("is ahead of the last event, {latest}");
                 Err(Problem::invalid(&[Invalid::new("after", why)]))
             }
@@ -68,7 +68,7 @@ impl Context {
     pub(in crate::api) async fn dead_letters(&self) -> Result<ApiResponse, Problem> {
         self.caller.needs_all(Role::WriteAll)?;
         match self.services.ask_events(EventRequest::DeadLetters).await.map_err(unreadable)? {
-            Some(Events::Document(text)) => Ok(json_text(StatusCode::OK, text)),
+            Some(EventsFound::Document(text)) => Ok(json_text(StatusCode::OK, text)),
             _ => Err(Problem::no_events()),
         }
     }

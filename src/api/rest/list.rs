@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn every_wrong_value_is_named() {
         let wrong = asked(
-            "page=0&itemsPerPage=-1&tagsMode=some&orderBy=colour-ASC&startDate=yesterday&endDate=2026-13-01&cursor=xyz\
+            "page=0&itemsPerPage=0&tagsMode=some&orderBy=colour-ASC&startDate=yesterday&endDate=2026-13-01&cursor=xyz\
              &excludeMaxVisitsReached=maybe&excludePastValidUntil=2&tags[]=a%00b",
         );
         let mut wrong = wrong.err().unwrap();

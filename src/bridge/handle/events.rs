@@ -3,7 +3,7 @@
 use super::batch::LATE;
 use super::{ServiceHandle, refusal};
 use crate::bridge::Ticket;
-use crate::bridge::events::{EventAnswer, EventRequest, Events};
+use crate::bridge::events::{EventAnswer, EventRequest, EventsFound};
 use carom_limits::ANSWER_TIME_MAX;
 
 impl ServiceHandle {
@@ -14,7 +14,7 @@ impl ServiceHandle {
     pub async fn ask_events(
         &self,
         request: impl FnOnce(Ticket<EventAnswer>) -> EventRequest,
-    ) -> Result<Option<Events>, &'static str> {
+    ) -> Result<Option<EventsFound>, &'static str> {
         let Some(queue) = &self.context.lists.events else { return Ok(None) };
         let waiter = self.expect_within(ANSWER_TIME_MAX);
         queue.try_send(request(waiter.ticket())).map_err(|error| refusal(&error))?;

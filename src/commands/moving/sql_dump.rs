@@ -136,6 +136,8 @@ impl<R: Read> SqlDump<R> {
                 match self.token()? {
                     None => return Ok(None),
                     Some(token) if is_word(&token, "VALUES") => break,
+                    // Stands between a schema and a table.
+                    Some(Token::Word(dot)) if dot == "." => {}
                     Some(Token::Word(name) | Token::Quoted(name)) => names.push(name.to_lowercase()),
                     Some(Token::Sign(b';')) => {
                         names.clear();

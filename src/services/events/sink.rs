@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::EventSetup;
 use super::render::{RenderedEvent, Renderer};
 use carom_limits::{
     DEAD_LETTERS_MAX, EVENTS_PAGE_BYTES, SINK_BATCH_MAX, SINK_FAILURES_BEFORE_ALARM, SINK_PAUSE_MAX, SINK_PAUSE_MIN,
@@ -72,11 +71,11 @@ impl std::fmt::Debug for Sinks {
 }
 
 impl Sinks {
-    pub(super) fn new(setup: &EventSetup) -> Sinks {
+    pub(super) fn new(log: &EventLog, renderer: &Renderer, stats: &Arc<NodeStats>) -> Sinks {
         Sinks {
-            log: setup.log.clone(),
-            renderer: setup.renderer.clone(),
-            stats: Arc::clone(&setup.stats),
+            log: log.clone(),
+            renderer: renderer.clone(),
+            stats: Arc::clone(stats),
             failing: Arc::default(),
             stop: Arc::default(),
             threads: Vec::new(),

@@ -10,7 +10,7 @@ use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{NodeStats, SinkStats};
 use carom_tls::hmac_sha256;
 
-/// Where a webhook is, and how requests are signed. The `Debug` form hides the address and the secret.
+/// The address of a webhook, and the secret that signs its requests. The `Debug` form hides the address and the secret.
 pub struct WebhookTerms {
     /// The address.
     pub url: String,

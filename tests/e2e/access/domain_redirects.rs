@@ -83,7 +83,7 @@ fn each_redirect_can_be_changed_alone() {
 }
 
 #[test]
-fn a_change_replaces_the_redirect_of_the_settings() {
+fn change_replaces_the_setting() {
     let dir = tempfile::tempdir().unwrap();
     let node = with_settings(dir.path(), 2).start();
     let mut wire = node.wire();
@@ -193,7 +193,7 @@ fn backups_have_changed_redirects() {
 }
 
 #[test]
-fn a_malformed_file_is_not_overwritten() {
+fn malformed_file_stays() {
     let dir = tempfile::tempdir().unwrap();
     with_settings(dir.path(), 1).start().terminate();
     let file = dir.path().join("domains.json");

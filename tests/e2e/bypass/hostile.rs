@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::support::bulk::{BULK, KIND};
 use crate::support::bypass::{Pair, SERVER, counter, open};
 use crate::support::node::{Node, wait_for, wait_until};
+use crate::support::steady_client::EndsClients;
 
 const TARGET: &str = "https://example.org/";
 
@@ -56,15 +57,6 @@ fn visit(keeps: bool, is_over: &AtomicBool, visits: &AtomicU64) -> Result<(), St
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
-}
-
-/// Ends the clients of a test when it is dropped, also after a failed assertion.
-pub(super) struct EndsClients<'a>(pub(super) &'a AtomicBool);
-
-impl Drop for EndsClients<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Starts a node and clients, and attacks meanwhile. Returns the pair, the node, and what it was like before.

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use carom_netns::Namespace;
 use serde_json::json;
 
-use super::hostile::EndsClients;
 use crate::edge::balancers::Balancer;
 use crate::support::bypass::Pair;
 use crate::support::http::Wire;
 use crate::support::node::{Node, SLOW, Setup, sum, wait_until};
-use crate::support::steady_client::{TARGET, ask_until};
+use crate::support::steady_client::{EndsClients, TARGET, ask_until};
 
 /// Clients at once.
 const CLIENTS: usize = 4;
@@ -45,7 +44,7 @@ fn restart_in_turns(pairs: &[Pair; 2], mut nodes: [Node; 2], answered: &AtomicU6
 }
 
 #[test]
-fn rolling_restart_over_bypass_loses_no_request() {
+fn rolling_restart_loses_no_request() {
     if let Some(reason) = carom_netns::reason_to_skip() {
         println!("skipped: {reason}");
         return;

@@ -61,7 +61,7 @@ fn strict_mode_gives_links_no_end() {
 }
 
 #[test]
-fn a_slash_behind_the_code_is_allowed_by_its_setting() {
+fn slash_behind_the_code_needs_its_setting() {
     let path = "/abc/";
     with_cores(
         |setup| setup,
@@ -114,7 +114,7 @@ fn an_extra_path_is_appended_or_ignored() {
 }
 
 #[test]
-fn requests_with_the_nostat_parameter_are_no_visits() {
+fn requests_with_nostat_are_no_visits() {
     let nostat = |setup: Setup| setup.env("CAROM_VISITS_NOSTAT_PARAMETER", "nostat").env("CAROM_VISITS_LOG", "on");
     with_cores(nostat, |node| {
         let mut wire = node.wire();

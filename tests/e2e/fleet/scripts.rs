@@ -79,7 +79,7 @@ fn lua_and_rust_rules_agree() {
 }
 
 #[test]
-fn older_script_and_rule_agree_over_an_unknown_kind() {
+fn older_script_and_rule_agree() {
     let server = Server::start();
     let (mut redis, mut client) = (connect(&server), Client::open(server.address(), WITHIN).unwrap());
     let mut dice = Dice::new();

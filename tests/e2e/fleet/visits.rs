@@ -214,7 +214,7 @@ fn killed_node_takes_less_than_a_second() {
 }
 
 #[test]
-fn killed_node_is_missing_until_its_name_was_stopped() {
+fn killed_node_is_missing_until_stopped() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
     let mut nodes = start(&fleet, 2);

@@ -39,3 +39,12 @@ pub(crate) fn ask_until(open: impl Fn() -> Wire, path: &str, is_over: &AtomicBoo
         }
     }
 }
+
+/// Ends the clients of a test when it is dropped, also after a failed assertion.
+pub(crate) struct EndsClients<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for EndsClients<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -122,7 +122,7 @@ fn visits_have_locations_and_no_addresses() {
 }
 
 #[test]
-fn a_changed_file_is_read_unless_it_is_damaged() {
+fn changed_file_is_read_unless_damaged() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("city.mmdb");
     let setup = locating(Setup::new(&data.path().join("data")).cores(3), &file);

@@ -1,4 +1,4 @@
-//! Where a client is: the country and city of its address, from a source outside this crate.
+//! Locations of clients: the country and city of an address, from a source outside this crate.
 
 use std::fmt::Debug;
 use std::net::IpAddr;

@@ -50,7 +50,7 @@ pub struct LoggedPiece<'p> {
     pub content: &'p [u8],
 }
 
-/// What to do with a batch of another origin.
+/// The decision on a batch of another origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// It counts here already, or is of this node.
@@ -61,10 +61,10 @@ pub enum Admission {
     Next,
 }
 
-/// What a node can give of the counts of an origin.
+/// The part of the counts of an origin that a node can give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OriginCounts {
-    /// Its store has all batches up to the number `applied`, in this slot.
+    /// The store has all batches up to the number `applied`, in this slot.
     Stored {
         /// The slot of the origin.
         slot: OriginSlot,

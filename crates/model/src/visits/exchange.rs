@@ -42,7 +42,7 @@ const REPEAT_AFTER: Duration = Duration::from_secs(20);
 pub struct VisitEntry {
     /// The number of the last batch in it, which is its identifier.
     pub last: u64,
-    /// Its batches.
+    /// The batches of the origin.
     pub bytes: Vec<u8>,
     /// The number of the first batch that the stream should keep.
     pub oldest: u64,

@@ -1,4 +1,4 @@
-//! What a stack does when clients hold most of its frames.
+//! Shortage of frames: the behaviour of a stack when clients hold most of its frames.
 //!
 //! A frame stays with the stack until its client acknowledges it. Clients that acknowledge nothing, or a few bytes at a
 //! time, could keep all frames, and other clients would get no answer. So while frames are short, a connection may send

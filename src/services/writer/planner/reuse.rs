@@ -392,7 +392,7 @@ mod tests {
         model.commit(&mut Outbox::default(), vec![WriterOrder::ComparedStates(vec![(old.code, state)])]);
         assert_eq!(model.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
         assert_eq!(model.create("b", "http://x/", Reuse::Recent), new("b"));
-        assert_eq!(model.create("c", "http://x/", Reuse::Any), was("a"));
+        assert_eq!(model.create("c", "http://x/", Reuse::Any), was("b"));
     }
 
     proptest! {

@@ -43,7 +43,7 @@ pub struct RuleVisitor<'a> {
 /// The source of a visitor's location.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum VisitorPlace<'a> {
-    /// There is none, so that conditions on locations match no visitor.
+    /// No location is known: conditions on locations match no visitor.
     #[default]
     Unknown,
     /// A location that does not depend on the address.
