@@ -9,7 +9,7 @@ use carom::bridge::{
     ChangeAnswer, CreateAnswer, DeleteAnswer, FleetDecision, LinkChange, StoreRequest, StreamChange, WriterOrder,
     WriterReply,
 };
-use carom::services::writer::planner::{CommitEffect, CommitPlanner};
+use carom::services::writer::planner::{CodeState, CommitEffect, CommitPlanner};
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::state::ReceivedState;
 use carom_model::replication::{Echo, State, rules};
@@ -21,7 +21,6 @@ use crate::guards::Guard;
 use crate::ledger::{Fate, Ledger, What};
 use crate::rng::Rng;
 use crate::store::{Batch, Store};
-use crate::versions::{self, Places};
 
 /// A node of the fleet.
 #[derive(Debug)]
@@ -50,8 +49,6 @@ pub(crate) struct Node {
     pub(crate) cut: bool,
     /// How far its clock is off.
     pub(crate) clock: i64,
-    /// The newest states that it has read and could not decode.
-    pub(crate) places: Places,
     /// Echoes that the outbox waits for; only for the guard that ends the waiting.
     echoes: Vec<Echo>,
 }
@@ -83,7 +80,6 @@ impl Node {
             values: VecDeque::new(),
             cut: false,
             clock: 0,
-            places: Places::default(),
             echoes: Vec::new(),
         }
     }
@@ -160,7 +156,7 @@ impl Node {
         }
         let mut removed = Vec::new();
         let mut plan = CommitPlanner::new(&mut self.outbox, now);
-        let disk = &self.store.now;
+        let states = &self.store.now.states;
         for order in orders {
             tell(&order);
             match &order {
@@ -170,9 +166,7 @@ impl Node {
                 WriterOrder::PositionLost { partition, .. } => self.followers[partition.index()].gaps_open -= 1,
                 _ => {}
             }
-            self.places.note(&order, guard);
-            let order = if guard == Some(Guard::Place) { versions::without_unread(order) } else { order };
-            plan.add(order, |code| disk.code_state(index_of(code)));
+            plan.add(order, |code| states.get(index_of(code)).cloned().map_or(CodeState::Absent, CodeState::Held));
         }
         let acknowledges = plan.needs_sync();
         for conflict in plan.conflicts() {
