@@ -70,7 +70,7 @@ impl Admission {
         debug_assert!(self.leaving <= open, "connections that leave are still there");
         let count = open - self.leaving;
         // Below the limit, connections that have only just come are kept.
-        (count >= self.full_from).then(|| if count < self.limits.connections { 2 } else { 0 })
+        (count >= self.full_from).then_some(if count < self.limits.connections { 2 } else { 0 })
     }
 
     /// Returns true if one more connection may open.

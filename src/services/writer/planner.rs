@@ -118,9 +118,7 @@ impl<'o> CommitPlanner<'o> {
     pub fn prefetch(&mut self, orders: &[WriterOrder], look_up: impl Fn(&Code) -> CodeState) {
         assert!(self.effects.is_empty(), "a decision was made before the states were looked up");
         let code = |order: &WriterOrder| match order {
-            WriterOrder::Client(StoreRequest::Create { link, reuse, .. }, _)
-                if matches!(reuse, Reuse::Never | Reuse::Recent) =>
-            {
+            WriterOrder::Client(StoreRequest::Create { link, reuse: Reuse::Never | Reuse::Recent, .. }, _) => {
                 Some(link.code)
             }
             _ => None,

@@ -144,7 +144,7 @@ fn every_condition_has_its_fields() {
     }
     // An instant that nobody touches keeps its seconds.
     let precise = json!({"type": "before-date", "matchKey": null, "matchValue": "2099-01-02T03:04:05+02:00"});
-    set(&node, "ruled", &json!([{"longUrl": "https://a.example/", "conditions": [precise.clone()]}]));
+    set(&node, "ruled", &json!([{"longUrl": "https://a.example/", "conditions": [precise]}]));
     open_editor(&browser, &node, "ruled");
     put(&browser, "longUrl", "https://b.example/");
     press(&browser, "dialog", "submit");

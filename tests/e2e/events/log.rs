@@ -130,7 +130,10 @@ fn logged_visits_are_events() {
     let node = node.kill().start();
     let events = all_events(&node);
     let again = events.iter().find(|event| event["id"] == id).unwrap();
-    assert_eq!((&again["data"]["visit"], &again["data"]["shortUrl"]), (&event["data"]["visit"], &Value::Null));
+    // The restarted node has another port, and so have its short URLs.
+    let mut visit = again["data"]["visit"].clone();
+    visit["visitedUrl"] = event["data"]["visit"]["visitedUrl"].clone();
+    assert_eq!((&visit, &again["data"]["shortUrl"]), (&event["data"]["visit"], &Value::Null));
     node.terminate();
 }
 

@@ -78,7 +78,10 @@ fn each_line_is_carried_out_in_order() {
             .zip(1..)
             .map(|(status, line)| (line, status));
         assert_eq!(seen, expected.chain([(12, 409)]).collect::<Vec<(u64, u64)>>());
-        assert_eq!((&told[0]["shortCode"], &told[4]["error"]["invalidElements"]), (&json!("a"), &json!(["colour"])));
+        assert_eq!(
+            (&told[0]["shortCode"], &told[4]["error"]["invalidElements"]),
+            (&json!("a"), &json!(["colour", "change"]))
+        );
         let a = record(&mut wire, "a");
         assert_eq!((&a["title"], &a["tags"]), (&json!("T"), &json!(["kept", "new"])));
         for (path, expected) in [("/a", moved_to("https://example.org/new")), ("/c", moved_to(TARGET))] {

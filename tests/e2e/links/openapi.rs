@@ -294,7 +294,7 @@ fn required_besides(document: &Value, operation: &Value, besides: &str) -> Strin
 #[test]
 fn parameters_match_the_schemas() {
     let data = tempfile::tempdir().unwrap();
-    let node = Setup::new(data.path()).all_interfaces().start();
+    let node = Setup::new(data.path()).all_interfaces().env("CAROM_EVENTS_LOG", "on").start();
     let document = description(&node);
     let schemas = Schemas(&document);
     let mut wire = node.wire();

@@ -183,8 +183,12 @@ struct Piece {
 }
 
 /// True if a text matches a pattern of characters and classes of characters, each perhaps with a number behind it. It
-/// begins with `^`, perhaps followed by alternatives in parentheses, and may end with `$`.
+/// begins with `^`, perhaps followed by alternatives in parentheses, and may end with `$`. `^$|` in front of it allows
+/// the empty text.
 fn matches(pattern: &str, text: &str) -> bool {
+    if let Some(others) = pattern.strip_prefix("^$|") {
+        return text.is_empty() || matches(others, text);
+    }
     let inner = pattern.strip_prefix('^').expect("patterns begin at the beginning");
     if let Some((choices, rest)) = inner.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
         return choices.split('|').any(|choice| matches(&format!("^{choice}{rest}"), text));

@@ -73,8 +73,10 @@ fn each_visit_tells_of_its_client() {
         let visits =
             wires[0].get(&format!("{SHORT_URLS}/{code}/visits?itemsPerPage=2")).json()["visits"]["data"].clone();
         let told = |visit: &Value| ["device", "operatingSystem", "browser", "language"].map(|name| visit[name].clone());
-        assert_eq!(told(&visits[1]), [json!("mobile"), json!("Android"), json!("Firefox"), json!(null)]);
-        assert_eq!(told(&visits[0]), [json!("other"), json!(null), json!(null), json!(null)]);
+        // Both may have come within a millisecond.
+        let both = [told(&visits[0]), told(&visits[1])];
+        assert!(both.contains(&[json!("mobile"), json!("Android"), json!("Firefox"), json!(null)]), "{both:?}");
+        assert!(both.contains(&[json!("other"), json!(null), json!(null), json!(null)]), "{both:?}");
     });
 }
 
