@@ -104,7 +104,7 @@ impl Stack {
             examined: 0,
             shared: Shared {
                 held: HeldFrames::new(config.frames_held_max),
-                short_from: shortage::short_from(config.frames_held_max),
+                short_from: short_from(config.frames_held_max),
                 reassembly: Reassembly::new(config.out_of_order_blocks_max as usize),
                 counters: StackCounters::default(),
                 config,
@@ -375,4 +375,12 @@ impl Stack {
             context.shared.counters.resets_sent_unknown += 1;
         }
     }
+}
+
+/// Eighths of all frames above which frames are short.
+const SHORT_EIGHTHS: u32 = 7;
+
+/// Returns the number of held frames above which frames are short.
+const fn short_from(frames_held_max: u32) -> u32 {
+    frames_held_max / 8 * SHORT_EIGHTHS
 }

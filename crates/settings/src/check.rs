@@ -54,8 +54,7 @@ impl<'a> Checker<'a> {
         let limits = self.limits();
         let drain_delay = self.one(Key::DrainDelay, quantities::time_up_to_hour);
         let (admin_hosts, admin_requires_key) = self.admin();
-        let (log_level, log_format) =
-            (self.one(Key::LogLevel, logs::log_level), self.one(Key::LogFormat, logs::log_format));
+        let (log_level, log_format) = self.logs();
         let access_log = self.access_log();
         let pages = self.pages();
         let api = self.api();
@@ -107,6 +106,11 @@ impl<'a> Checker<'a> {
             exposed,
             sources: self.sources.clone(),
         })
+    }
+
+    /// Returns the level and the format of the log.
+    fn logs(&mut self) -> (Option<logs::LogLevel>, Option<logs::LogFormat>) {
+        (self.one(Key::LogLevel, logs::log_level), self.one(Key::LogFormat, logs::log_format))
     }
 
     /// Returns the host names of the admin listener, and whether it requires a key.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use carom_netns::Namespace;
 use serde_json::json;
 
-use crate::edge::balancers::Balancer;
+use crate::support::balancer::{Balancer, check};
 use crate::support::bypass::Pair;
 use crate::support::http::Wire;
 use crate::support::node::{Node, SLOW, Setup, sum, wait_until};
@@ -61,10 +61,7 @@ fn rolling_restart_loses_no_request() {
     let nodes = [0, 1].map(|at: usize| {
         pairs[at].set_queues("1");
         let data = dir.path().join(format!("data-{at}"));
-        crate::edge::balancers::check(
-            crate::support::node::CAROM,
-            &["import", "--data-dir", data.to_str().unwrap(), links.to_str().unwrap()],
-        );
+        check(crate::support::node::CAROM, &["import", "--data-dir", data.to_str().unwrap(), links.to_str().unwrap()]);
         pairs[at].start(&setup(&pairs[at], addresses[at], &data))
     });
     let before = pairs.each_ref().map(Pair::kernel_segments);

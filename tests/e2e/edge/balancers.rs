@@ -3,28 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::json;
 
+use crate::support::balancer::{Balancer, HAPROXY, check};
 use crate::support::http::Wire;
 use crate::support::node::{Node, Setup, free_address, sum, wait_until};
 use crate::support::steady_client::{TARGET, ask_until};
 use crate::support::tls::{Ca, NAME, open};
 
-const HAPROXY: &str = include_str!("../../../deploy/haproxy/carom.cfg");
 const NGINX: &str = include_str!("../../../deploy/nginx/stream.conf");
 const KEEPALIVED: &str = include_str!("../../../deploy/keepalived/keepalived.conf");
-
-/// Runs a program that must succeed.
-pub(crate) fn check(program: &str, arguments: &[&str]) {
-    let made = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
-    let said = [made.stdout, made.stderr].concat();
-    assert!(made.status.success(), "{program}: {}", String::from_utf8_lossy(&said));
-}
 
 #[test]
 fn configurations_are_valid_and_commented() {
@@ -54,49 +44,6 @@ fn configurations_are_valid_and_commented() {
             }
             assert!(is_title || is_section || explained.contains(option), "no reason: {line}");
         }
-    }
-}
-
-/// HAProxy with the configuration of `deploy/`, on other addresses and with checks ten times as often.
-pub(crate) struct Balancer {
-    child: Child,
-    pub(crate) http: SocketAddr,
-    https: SocketAddr,
-}
-
-impl Balancer {
-    pub(crate) fn start(dir: &Path, nodes: &[(SocketAddr, SocketAddr); 2]) -> Balancer {
-        let (http, https) = (free_address(), free_address());
-        let mut config =
-            HAPROXY.replace("bind :80 ", &format!("bind {http} ")).replace("bind :443 ", &format!("bind {https} "));
-        for (number, (plain, secure)) in nodes.iter().enumerate() {
-            config = config.replace(&format!("10.0.0.1{}:80", number + 1), &plain.to_string());
-            config = config.replace(&format!("10.0.0.1{}:443", number + 1), &secure.to_string());
-        }
-        config = config.replace("inter 1s", "inter 100ms").replace("maxconn 200000", "maxconn 1000");
-        assert!(
-            !config.contains("10.0.0.1")
-                || config.lines().all(|line| line.starts_with('#') || !line.contains("10.0.0.1"))
-        );
-        let file = dir.join("haproxy.cfg");
-        fs::write(&file, config).unwrap();
-        let mut command = Command::new("haproxy");
-        command.arg("-db").arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().expect("HAProxy, which `make test` installs");
-        let answers = || {
-            Wire::try_open(http).is_ok_and(|mut wire| {
-                wire.try_ask("GET", "/rest/health", "", b"").is_ok_and(|reply| reply.status == 200)
-            })
-        };
-        wait_until("a balancer", answers);
-        Balancer { child, http, https }
-    }
-}
-
-impl Drop for Balancer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

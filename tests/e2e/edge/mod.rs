@@ -1,7 +1,7 @@
 //! The edge: HTTP, TLS and PROXY protocol, limits, floods, drains and restarts.
 
 mod admission;
-pub(crate) mod balancers;
+mod balancers;
 mod drain;
 mod floods;
 mod handover;

@@ -2,6 +2,7 @@
 
 pub(crate) mod alarms;
 pub(crate) mod api_client;
+pub(crate) mod balancer;
 pub(crate) mod browser;
 pub(crate) mod bulk;
 pub(crate) mod bypass;

@@ -163,9 +163,11 @@ fn orphan_visits_have_their_kinds() {
     ] {
         let visits = listed(&mut wire, &format!("/rest/v3/visits/orphan?type={kind}"));
         assert_eq!(visits.len(), visited.len(), "{visits:?}");
-        for (visit, path) in visits.iter().zip(visited) {
+        for visit in &visits {
             assert_eq!((&visit["type"], &visit["userAgent"]), (&json!(kind), &json!(BROWSER)));
-            assert!(visit["visitedUrl"].as_str().unwrap().ends_with(path), "{visit}");
+            // Several may have come within a millisecond.
+            let url = visit["visitedUrl"].as_str().unwrap();
+            assert!(visited.iter().any(|path| url.ends_with(path)), "{visit}");
             let target = if kind == "base_url" { "https://home.example/" } else { "https://lost.example/" };
             assert_eq!(visit["redirectUrl"], target);
         }

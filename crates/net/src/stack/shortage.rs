@@ -7,9 +7,6 @@
 use super::Stack;
 use crate::connection::{Shared, State};
 
-/// Eighths of all frames above which frames are short.
-const SHORT_EIGHTHS: u32 = 7;
-
 /// Frames of a connection that may still send while frames are short: a redirect takes one, a page a few.
 const FRAMES_SHORT_MAX: u32 = 4;
 
@@ -19,11 +16,6 @@ const HELD_LONG_US: u32 = 1_000_000;
 
 /// Connections that one turn examines.
 const EXAMINED_PER_TURN: usize = 1_024;
-
-/// Returns the number of held frames above which frames are short.
-pub(super) const fn short_from(frames_held_max: u32) -> u32 {
-    frames_held_max / 8 * SHORT_EIGHTHS
-}
 
 impl Shared {
     /// Returns true if a connection that holds `held` frames may send no further one, although it is below its own
