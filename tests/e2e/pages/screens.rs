@@ -164,6 +164,8 @@ fn look_at_dialogs(browser: &Browser, console: impl Fn(&str) -> String) {
     });
     look(browser, "rules", || {
         browser.go(&console("links/summer"));
+        let is_there = "document.querySelector('[data-action=edit-rules]') !== null";
+        wait_until("the button", || browser.value(is_there) == true);
         // On a phone, the fixed bar may cover the button.
         browser.value("document.querySelector('[data-action=edit-rules]').click()");
         wait_until("rules", || browser.value("document.querySelector('dialog .rule-form') !== null") == true);
