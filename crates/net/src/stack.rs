@@ -336,6 +336,12 @@ impl Stack {
             debug_assert_ne!(connection.state, State::Closed, "the timer of an ended connection is disarmed");
             let mut context = Context { now_us, pool, shared: &mut self.shared };
             let verdict = connection.run_timers(&mut context, index, events);
+            let is_later = |at_ms: u32| is_before(now_ms, at_ms);
+            // Else this loop would not end.
+            debug_assert!(
+                verdict != Verdict::Continues || connection.next_at_ms().is_none_or(is_later),
+                "a timer runs at most once"
+            );
             self.settle(now_us, index, verdict, pool, events);
         }
     }

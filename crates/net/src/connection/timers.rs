@@ -116,6 +116,8 @@ impl Connection {
         debug_assert!(self.held.is_empty(), "nothing is in flight");
         if self.has(fact::FIN_PENDING) {
             self.send_fin(context);
+            // There may be no frame again: the next try is later, not at once.
+            self.arm(context, true);
             return Verdict::Continues;
         }
         if self.snd_wnd > 0 {

@@ -218,6 +218,29 @@ fn silent_clients_leave_frames_for_others() {
 }
 
 #[test]
+fn fin_without_a_frame_is_sent_later() {
+    let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
+    let mut bench = Bench::new(config);
+    let holders: Vec<_> = (1..=64).map(|port| connect(&mut bench, port)).collect();
+    for id in &holders {
+        assert_eq!(bench.stack.send(bench.now_us, *id, b"302", &mut bench.pool), 3);
+    }
+    bench.sent();
+    let id = connect(&mut bench, 100);
+    bench.stack.close(bench.now_us, id, &mut bench.pool);
+    // All frames are held, so each try fails and is followed by another.
+    for _ in 0..10 {
+        assert!(bench.wait_ms(50).iter().all(|answer| answer.control != TcpControl::Fin));
+    }
+    for id in holders {
+        bench.stack.reset(bench.now_us, id, &mut bench.pool);
+    }
+    bench.sent();
+    let is_sent = (0..20).any(|_| bench.wait_ms(100).iter().any(|answer| answer.control == TcpControl::Fin));
+    assert!(is_sent, "{:?}", bench.stack.counters());
+}
+
+#[test]
 fn slow_acknowledgements_keep_frames_for_a_second() {
     let config = StackConfig { frames_held_max: 64, ..StackConfig::default() };
     let mut bench = Bench::new(config);
