@@ -88,8 +88,8 @@ impl Params {
         self.read(name, |text| instant(text, false))
     }
 
-    /// Parses the end of a range, in milliseconds since 1970 UTC: a date and time, or a day, which is included
-    /// whole.
+    /// Parses the end of a range, in milliseconds since 1970 UTC: a date and time, or a day; a second or a day
+    /// is included whole.
     pub(super) fn until_ms(&mut self, name: &str) -> Option<u64> {
         self.read(name, |text| instant(text, true))
     }
@@ -108,7 +108,8 @@ impl Params {
     }
 }
 
-/// Parses a date and time, or a day: returns the first millisecond of the day, or its last for `is_end`.
+/// Parses a date and time, or a day: returns the first millisecond of the second or the day, or its last for `is_end`. A
+/// time with milliseconds is exact.
 fn instant(text: &str, is_end: bool) -> Result<u64, String> {
     if text.len() == "2026-01-02".len() {
         match dates::parse(&format!("{text}T00:00:00+00:00")) {
@@ -118,7 +119,9 @@ fn instant(text: &str, is_end: bool) -> Result<u64, String> {
         }
     }
     // An unescaped plus has become a space by now.
-    dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
+    let ms = dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())?;
+    let is_second = is_end && ms == dates::whole_second(ms);
+    Ok(if is_second { ms.saturating_add(999).min(INSTANT_MS_MAX) } else { ms })
 }
 
 /// Bytes that [`percent_encoded`] escapes.
@@ -182,18 +185,19 @@ mod tests {
     }
 
     #[test]
-    fn days_count_whole_and_instants_are_exact() {
-        let query =
-            "a=2026-01-02&b=2026-01-02T03:04:05+01:00&c=2026-01-02T03:04:05%2B01:00&d=9999-12-31&e=2026-02-30&f=soon";
+    fn days_and_seconds_count_whole() {
+        let query = "a=2026-01-02&b=2026-01-02T03:04:05+01:00&c=2026-01-02T03:04:05%2B01:00&d=9999-12-31&e=2026-02-30&f=soon&g=2026-01-02T03:04:05.006Z";
         let mut params = Params::of(Some(query));
         let midnight = 1_767_312_000_000;
         assert_eq!((params.since_ms("a"), params.until_ms("a")), (Some(midnight), Some(midnight + DAY_MS - 1)));
         let instant = Some(midnight + (2 * 60 + 4) * 60_000 + 5_000);
         for name in ["b", "c"] {
-            assert_eq!((params.since_ms(name), params.until_ms(name)), (instant, instant), "{name}");
+            let end = instant.map(|ms| ms + 999);
+            assert_eq!((params.since_ms(name), params.until_ms(name)), (instant, end), "{name}");
         }
+        assert_eq!(params.until_ms("g"), instant.map(|ms| ms + 6));
         assert_eq!(params.until_ms("d"), Some(INSTANT_MS_MAX));
-        assert_eq!((params.since_ms("e"), params.until_ms("f"), params.until_ms("g")), (None, None, None));
+        assert_eq!((params.since_ms("e"), params.until_ms("f"), params.until_ms("h")), (None, None, None));
         let wrong: Vec<String> = params.finish().unwrap_err().into_iter().map(|one| one.field).collect();
         assert_eq!(wrong, ["e", "f"]);
     }

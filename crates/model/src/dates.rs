@@ -107,6 +107,11 @@ pub fn format_as(second: u64, form: &str) -> String {
     instant.strftime(form).to_string()
 }
 
+/// Returns the beginning of the second that an instant is in.
+pub const fn whole_second(ms: u64) -> u64 {
+    ms / 1_000 * 1_000
+}
+
 /// Formats an instant in UTC, with milliseconds only if they are not zero. Instants after [`INSTANT_MS_MAX`] are
 /// written as that; no client can have sent them.
 pub fn format(ms: u64) -> String {

@@ -25,7 +25,7 @@ use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
 use carom_model::access::usage::Quota;
-use carom_model::dates::INSTANT_MS_MAX;
+use carom_model::dates::{INSTANT_MS_MAX, whole_second};
 use carom_model::domains::DomainName;
 use carom_model::link::private_code::{self, DrawnSlug};
 use carom_model::link::{Link, Origin, Reuse, Version};
@@ -375,10 +375,11 @@ impl Context {
         let Create { target, mut policy, mut labels, .. } = create;
         labels.app = self.caller.name().cloned();
         labels.app_version = labels.app_version.or_else(|| self.caller.version.clone());
-        let created_ms = self.services.unix_ms() / 1_000 * 1_000;
+        // To the millisecond, since visits before it belong to an earlier link with this code.
+        let created_ms = self.services.unix_ms();
         if let (None, Some(ttl)) = (policy.valid_until_ms, self.site.default_ttl) {
             let begin_ms = policy.valid_since_ms.map_or(created_ms, |since_ms| since_ms.max(created_ms));
-            policy.valid_until_ms = Some((begin_ms + ttl.as_millis() as u64).min(INSTANT_MS_MAX));
+            policy.valid_until_ms = Some(whole_second(begin_ms + ttl.as_millis() as u64).min(INSTANT_MS_MAX));
             labels.default_expiry = true;
         }
         let (version, code) = (Version::default(), code.within(labels.domain_id()));

@@ -108,9 +108,8 @@ impl CommitPlanner<'_> {
             let (old, new) = (entry_of(before), if *is_new { *entry } else { entry_of(after) });
             writes.extend(old.filter(|_| old != new).map(|old| (old, None)));
             if let Some(new) = new.filter(|_| old != new || is_used) {
-                // Creating a link uses it. The creation time is in whole seconds, and may be long past if another node
-                // created the link.
-                let made_ms = new.created_ms.saturating_add(999).min(self.now_ms);
+                // Creating a link uses it. The creation may be long past if another node created the link.
+                let made_ms = new.created_ms.min(self.now_ms);
                 writes.push((new, Some(if is_used { self.now_ms } else { made_ms })));
             }
         }
@@ -184,8 +183,7 @@ mod tests {
 
         /// Creates a link. Returns the code of the answer, and true if it existed before.
         fn create(&mut self, code: &str, url: &str, reuse: Reuse) -> (String, bool) {
-            // The API rounds to whole seconds.
-            let link = Link { created_ms: self.now_ms / 1_000 * 1_000, ..wanted(code, url) };
+            let link = Link { created_ms: self.now_ms, ..wanted(code, url) };
             match self.one(create(link, reuse, FleetDecision::Alone, 1)) {
                 TestAnswer::Create(CreateAnswer::Created) => (code.to_owned(), false),
                 TestAnswer::Create(CreateAnswer::Existing { link, .. }) => (link.code.to_string(), true),
@@ -390,7 +388,7 @@ mod tests {
         let old = Link { created_ms: model.now_ms - 1_000_000, ..wanted("a", "http://x/") };
         let state = State::Link(Arc::new(Link { version: Version { rev: 1, claim: 5, edit: 0 }, ..old.clone() }));
         model.commit(&mut Outbox::default(), vec![WriterOrder::ComparedStates(vec![(old.code, state)])]);
-        assert_eq!(model.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
+        assert_eq!(model.urls, BTreeMap::from([(old.url_entry(), old.created_ms)]));
         assert_eq!(model.create("b", "http://x/", Reuse::Recent), new("b"));
         assert_eq!(model.create("c", "http://x/", Reuse::Any), was("b"));
     }
