@@ -4,16 +4,13 @@
 use std::time::{Duration, Instant};
 
 use crate::support::ledger::Ledger;
-use crate::support::node::{Dice, Node, Setup};
+use crate::support::node::{CUT_OFF, Dice, Node, Setup};
 
 /// Kills under load, at least.
 const KILLS: usize = 50;
 
 /// Clients that change links at once.
 const CLIENTS: usize = 6;
-
-/// A crash may cut the last write, which the next start repairs and tells.
-const CUT_OFF: &str = "ended in the middle of a write";
 
 /// The library of the id table does not always open what a crash left; then the node begins a new one, and tells.
 const NEW_ID_TABLE: &str = "the code table could not be opened";

@@ -8,7 +8,7 @@ use std::time::Duration;
 use carom::services::faults::power_loss;
 
 use crate::support::ledger::Ledger;
-use crate::support::node::{Dice, Setup};
+use crate::support::node::{CUT_OFF, Dice, Setup};
 
 /// Losses of power that an honest node must survive.
 const LOSSES: usize = 12;
@@ -37,10 +37,7 @@ fn lose_power(setup: &Setup, ledger: &mut Ledger, dice: &mut Dice) -> (Vec<Strin
 
 fn setup(data: &tempfile::TempDir) -> Setup {
     // What a loss of power leaves behind the last sync is noise, in the middle of a write or after it.
-    Setup::new(data.path())
-        .cores(2)
-        .expect("ended in the middle of a write")
-        .expect("the code table could not be opened")
+    Setup::new(data.path()).cores(2).expect(CUT_OFF).expect("the code table could not be opened")
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::browser::Browser;
+use crate::support::bulk::{BULK, KIND, code_of};
 use crate::support::fleet::{Fleet, settle};
 use crate::support::fleet_clients::{self, Made, check};
 use crate::support::node::{Node, wait_until};
@@ -232,12 +233,12 @@ fn kill_during_outbox_delivery_loses_nothing() {
     let mut made = Vec::new();
     for round in 0..4 {
         server.pause();
-        let mut wire = node.wire();
-        for number in 0..3_000 {
-            let target = format!("https://example.org/{round}/{number}");
-            made.push(Made { code: wire.shorten(&target), target });
-        }
-        drop(wire);
+        let targets: Vec<String> = (0..3_000).map(|number| format!("https://example.org/{round}/{number}")).collect();
+        let lines: String = targets.iter().map(|target| format!("{}\n", json!({"longUrl": target}))).collect();
+        let reply = node.wire().ask("POST", BULK, KIND, lines.as_bytes());
+        let results = reply.text().lines().map(|line| serde_json::from_str(line).unwrap());
+        made.extend(results.zip(targets).map(|(result, target)| Made { code: code_of(&result).to_owned(), target }));
+        assert_eq!(made.len() as u64, 3_000 * (round + 1));
         server.resume();
         // Somewhere in the middle.
         wait_until("some of the outbox in Redis", || {

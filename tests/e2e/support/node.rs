@@ -42,6 +42,9 @@ pub(crate) fn sum(status: &Value, path: &str) -> u64 {
     cores.iter().map(|core| core.pointer(path).and_then(Value::as_u64).expect("a number")).sum()
 }
 
+/// The warning about a write that a crash has cut off.
+pub(crate) const CUT_OFF: &str = "ended in the middle of a write";
+
 /// Waits until there is something, at most [`PATIENCE`].
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -375,11 +378,11 @@ impl Node {
         assert_eq!(status.code(), Some(0), "{status}, log:\n{}", self.log());
     }
 
-    /// Ends it with SIGKILL. Returns what is needed to start it again.
+    /// Ends it with SIGKILL, which may cut off a write. Returns what is needed to start it again.
     pub(crate) fn kill(mut self) -> Setup {
         self.child.kill().expect("it has not been waited for");
         self.child.wait().expect("a child can be waited for");
-        self.end()
+        self.end().expect(CUT_OFF)
     }
 
     /// Ends it gently and starts it again on the same data.
