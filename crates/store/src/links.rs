@@ -34,6 +34,7 @@ mod history;
 mod idempotency;
 mod indexes;
 mod log_entry;
+mod manifests;
 mod unread;
 mod urls;
 mod visits;
@@ -147,6 +148,7 @@ impl Links {
         let repairs = repair_all(dir).map_err(|error| {
             StoreError::Failed(format!("a journal in {} cannot be checked: {error}", dir.display()))
         })?;
+        manifests::check(dir)?;
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let db = Database::builder(dir)
             .max_cached_files(usize::try_from(store_files(files)).ok())

@@ -20,6 +20,7 @@ use carom_model::visits::breakdown::{ValueCount, VisitProperty};
 /// The visits that a request asks for.
 struct StatsRequest {
     code: Option<String>,
+    /// In the form in which links have it.
     tag: Option<String>,
     domain: Option<String>,
     span: Span,
@@ -32,6 +33,13 @@ impl StatsRequest {
         let mut params = Params::of(query);
         let text = |params: &Params, name| params.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
         let (code, tag) = (text(&params, "shortCode"), text(&params, "tag"));
+        let tag = tag.and_then(|tag| match Tags::of([tag.as_str()]) {
+            Ok(tags) => Some(tags.joined().to_owned()),
+            Err(error) => {
+                params.refuse("tag", error.to_string());
+                None
+            }
+        });
         if code.is_some() && tag.is_some() {
             params.refuse("tag", "cannot be combined with shortCode; expected one of them");
         }
@@ -81,13 +89,7 @@ impl Context {
             }
             None => self.caller.scope(),
         };
-        let tag = match &request.tag {
-            Some(tag) => {
-                let tags = Tags::of([tag.as_str()]).map_err(|_| Problem::no_tag(tag))?;
-                Some(tags.joined().to_owned())
-            }
-            None => None,
-        };
+        let tag = request.tag.clone();
         if tag.is_none() && request.domain.is_none() {
             // As for the counts of all visits.
             self.caller.needs_all(Role::WriteAll)?;

@@ -1,17 +1,17 @@
 //! A flood of SYNs from many addresses while clients go on.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
-use smoltcp::phy::{Medium, RawSocket};
+use socket2::{Domain, Socket, Type};
 
 use crate::support::bypass::{Pair, SERVER, counter};
 use crate::support::http::Wire;
 use crate::support::node::wait_until;
-use crate::support::wire::{checksum, send};
+use crate::support::wire::checksum;
 
 const TARGET: &str = "https://example.org/";
 
@@ -25,14 +25,17 @@ const CLIENTS: usize = 64;
 /// Requests of a client over one connection.
 const REQUESTS: usize = 20;
 
-/// The MAC address of the node.
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x78];
+/// The protocol of sockets that take whole packets.
+const IPPROTO_RAW: i32 = 255;
 
-/// Returns the frame of a SYN to the node, from an address of the 131,072 for benchmarks (RFC 2544).
+/// Address and port of the node.
+const NODE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 78, 0, 2), 8_080);
+
+/// Returns the packet of a SYN to the node, from an address of the 131,072 for benchmarks (RFC 2544).
 fn syn(random: &mut Pcg64Mcg) -> Vec<u8> {
     let (source, number) =
         ((198 << 24 | 18 << 16 | random.next_u32() >> 15).to_be_bytes(), random.next_u64().to_be_bytes());
-    let destination = [10, 78, 0, 2];
+    let destination = NODE.0.octets();
     let mut ip = [0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     ip[12..16].copy_from_slice(&source);
     ip[16..].copy_from_slice(&destination);
@@ -40,17 +43,18 @@ fn syn(random: &mut Pcg64Mcg) -> Vec<u8> {
     ip[10..12].copy_from_slice(&sum);
     let mut tcp = [0; 20];
     tcp[..2].copy_from_slice(&[number[0] | 0x80, number[1]]);
-    tcp[2..4].copy_from_slice(&8_080_u16.to_be_bytes());
+    tcp[2..4].copy_from_slice(&NODE.1.to_be_bytes());
     tcp[4..8].copy_from_slice(&number[4..]);
     (tcp[12], tcp[13], tcp[14]) = (5 << 4, 2, 0x40);
     let sum = checksum(&[&source, &destination, &[0, 6, 0, 20], &tcp]);
     tcp[16..18].copy_from_slice(&sum);
-    [&MAC[..], &[2, 0, 0, 0, 0, 0x79, 8, 0], &ip, &tcp].concat()
+    [&ip[..], &tcp].concat()
 }
 
 /// Sends SYNs until it is over, in the namespace of this thread. Returns their number.
 fn flood(is_over: &AtomicBool) -> u64 {
-    let mut end = RawSocket::new("c0", Medium::Ethernet).expect("root may send frames");
+    let socket = Socket::new(Domain::IPV4, Type::RAW, Some(IPPROTO_RAW.into())).expect("root may send packets");
+    let node = SocketAddr::from(NODE).into();
     let mut random = Pcg64Mcg::new(0xcafe_f00d_d15e_a5e5);
     let began = Instant::now();
     let mut sent = 0;
@@ -59,7 +63,8 @@ fn flood(is_over: &AtomicBool) -> u64 {
         // A sender that was asleep does not catch up at once.
         sent = sent.max(due.saturating_sub(20 * SYNS_PER_MS));
         while sent < due {
-            send(&mut end, &syn(&mut random));
+            // What a full queue drops is lost.
+            let _ = socket.send_to(&syn(&mut random), &node);
             sent += 1;
         }
         std::thread::sleep(Duration::from_micros(500));
@@ -86,7 +91,6 @@ fn visit(is_over: &AtomicBool, visits: &AtomicU64) -> Result<(), String> {
 #[test]
 fn clients_go_on_during_a_flood_of_syns() {
     let Some(pair) = Pair::new() else { return };
-    pair.server.command("ip", "link set s0 address 02:00:00:00:00:78").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let setup = pair.setup(&dir.path().join("data")).env("CAROM_LIMITS_CONNECTIONS_PER_ADDRESS", "0");
     let node = pair.start(&setup);
@@ -116,7 +120,6 @@ fn clients_go_on_during_a_flood_of_syns() {
 fn flood_of_syns_needs_cookies() {
     let Some(pair) = Pair::new() else { return };
     for (program, arguments) in [
-        ("ip", "link set s0 address 02:00:00:00:00:78"),
         ("ip", "route add 198.18.0.0/15 via 10.78.0.1"),
         ("sysctl", "-w net.ipv4.tcp_syncookies=0"),
     ] {

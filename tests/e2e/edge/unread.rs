@@ -19,6 +19,9 @@ const KEPT_MAX: u64 = 128 * 1024;
 /// After this long without reading a connection is given up.
 const SEND_TIME: Duration = Duration::from_secs(30);
 
+/// A node whose counts stay the same for so long has nothing to do.
+const SETTLED: Duration = Duration::from_millis(300);
+
 /// A node with a link whose answer takes two kilobytes.
 fn start(setup: Setup) -> (Node, String) {
     let node = setup.env("CAROM_LIMITS_IDLE_SECONDS", "1").start();
@@ -73,12 +76,13 @@ fn kernel_buffers_are_bounded_and_time_out() {
     let clients: Vec<TcpStream> = (0..DEAF).map(|at| deaf(&node, if at % 2 == 0 { 240 } else { 14 })).collect();
     let asked = Instant::now();
     let mut seen = (0, 0);
-    let mut same = 0;
+    let mut changed = Instant::now();
     wait_until("a node with nothing to do", || {
         let now = (sum(&node.status(), "/redirects"), kept(&node).iter().sum::<u64>());
-        same = if now == seen { same + 1 } else { 0 };
-        seen = now;
-        same == 100
+        if now != seen {
+            (seen, changed) = (now, Instant::now());
+        }
+        changed.elapsed() > SETTLED
     });
     println!("asked: {}, {} answers, {} bytes unread", tcp_pages(), seen.0, seen.1);
     let most = kept(&node).into_iter().max().unwrap_or_default();

@@ -328,7 +328,7 @@ fn parameters_match_the_schemas() {
             let name = parameter["name"].as_str().unwrap();
             // Of what a cursor is, clients know nothing.
             // A link or domain that does not exist is 404 for statistics, whatever its name.
-            let is_named = path == "/rest/v3/visits/stats" && ["shortCode", "domain", "tag"].contains(&name);
+            let is_named = path == "/rest/v3/visits/stats" && ["shortCode", "domain"].contains(&name);
             if name == "cursor" || is_named {
                 continue;
             }

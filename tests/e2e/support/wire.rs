@@ -128,7 +128,7 @@ fn pass(mut ends: [RawSocket; 2], mut tap: Option<Tap>, mut treatment: Treatment
 }
 
 /// Sends a frame, unless the interface has no room for it.
-pub(crate) fn send(end: &mut RawSocket, frame: &[u8]) {
+fn send(end: &mut RawSocket, frame: &[u8]) {
     if let Some(token) = end.transmit(smoltcp::time::Instant::ZERO) {
         token.consume(frame.len(), |bytes| bytes.copy_from_slice(frame));
     }

@@ -1,6 +1,6 @@
 // Breakdowns of visits: by country, device, campaign and the like, each as a list with share bars.
 
-import { ApiError, get } from "./api.js";
+import { get } from "./api.js";
 import { card, emptyState, fill, h, outside, regionTable, row } from "./dom.js";
 import { countryName } from "./countries.js";
 import * as format from "./format.js";
@@ -26,42 +26,27 @@ const chosen = new Map();
 let isWithoutBots = false;
 
 /**
- * The breakdowns of what `query()` says, for the cards `groups`: `{ element, load() }`. The element stays empty on a node
- * that has no such statistics.
+ * The breakdowns of what `query()` says, for the cards `groups`: `{ element, load() }`.
  */
 export function breakdowns({ query, groups, signal }) {
   const host = h("div", { class: "stack" });
   const tick = h("input", { type: "checkbox", checked: isWithoutBots, "data-action": "exclude-bots" });
-  const element = h("section", { class: "stack breakdowns", hidden: true, "aria-label": text.title },
+  const element = h("section", { class: "stack breakdowns", "aria-label": text.title },
     h("div", { class: "section-head" }, h("h2", null, text.title), h("label", { class: "tick" }, tick, text.excludeBots)), host);
   const load = reloader(host, {
     signal,
     lines: 8,
     async fetch(ends) {
-      const stats = await readStats({ ...query(), excludeBots: isWithoutBots ? "true" : "" }, ends);
-      element.hidden = stats === null;
-      return stats;
+      const asked = { ...query(), excludeBots: isWithoutBots ? "true" : "" };
+      return (await get(STATS, { query: asked, signal: ends })).visitStats;
     },
-    render: (stats) => (stats === null ? [] : content(stats, groups)),
+    render: (stats) => content(stats, groups),
   });
   tick.addEventListener("change", () => {
     isWithoutBots = tick.checked;
     load();
   });
   return { element, load };
-}
-
-/** The statistics, or `null` from a node that has none. */
-async function readStats(query, signal) {
-  try {
-    return (await get(STATS, { query, signal })).visitStats;
-  } catch (error) {
-    // A node without them says that the path has no parameters.
-    if (error instanceof ApiError && (error.status === 404 || (error.status === 400 && error.fields.length === Object.values(query).filter(Boolean).length))) {
-      return null;
-    }
-    throw error;
-  }
 }
 
 function content(stats, groups) {
